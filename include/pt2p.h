@@ -1,0 +1,303 @@
+/*
+ * libpt2p: point-to-point communication between the ranks of a parallel job.
+ *
+ * SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Conventions that hold for every function here:
+ *
+ *   - A function that can fail returns a pt2p_status_t. PT2P_OK is zero. After a failure
+ *     pt2p_last_error(ctx) explains it: the peer, the operation, the bytes, the likely causes, the remedy.
+ *   - Lengths are bytes and may exceed 4 GiB; a value above PTRDIFF_MAX (a negative number that was
+ *     converted) is refused with PT2P_ERR_LENGTH.
+ *   - Buffers stay the caller's. A buffer given to isend or irecv must stay valid and, for irecv, untouched
+ *     until the request has completed.
+ *   - Requests belong to the library. A request is finished, and its handle is dead, as soon as a wait or test
+ *     function has reported it. Using a dead handle gives PT2P_ERR_REQUEST, never a crash.
+ *   - Thread safety follows the level asked for in pt2p_options_t: with PT2P_THREAD_SINGLE only the thread that
+ *     called pt2p_init may call; with PT2P_THREAD_SERIALIZED any thread, one at a time; with
+ *     PT2P_THREAD_MULTIPLE any thread at any time. pt2p_strerror, pt2p_version and pt2p_last_error may always
+ *     be called from any thread.
+ */
+#ifndef PT2P_H
+#define PT2P_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pt2p_status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The version of this header; pt2p_version() tells that of the library. */
+#define PT2P_VERSION_MAJOR 0
+#define PT2P_VERSION_MINOR 1
+#define PT2P_VERSION_PATCH 0
+
+/** Receive from whichever rank a matching message comes from. */
+#define PT2P_ANY_SOURCE (-1)
+/** Mask under which every bit of the tag must agree. */
+#define PT2P_TAG_EXACT UINT64_MAX
+/** Mask under which every tag agrees. */
+#define PT2P_TAG_ANY UINT64_C(0)
+/** What pt2p_waitany and pt2p_testany store when no request of the list is active. */
+#define PT2P_NO_INDEX SIZE_MAX
+
+/** One participant's view of a job. Opaque. */
+typedef struct pt2p_context pt2p_context_t;
+
+/** A handle to an operation in flight. Opaque; NULL stands for "no request" in lists. */
+typedef struct pt2p_request pt2p_request_t;
+
+/** Which threads may call into a context. */
+typedef enum pt2p_thread_level {
+	PT2P_THREAD_SINGLE = 0,     /**< only the thread that called pt2p_init */
+	PT2P_THREAD_SERIALIZED = 1, /**< any thread, never two at the same time */
+	PT2P_THREAD_MULTIPLE = 2    /**< any thread, at any time */
+} pt2p_thread_level_t;
+
+/** Options of pt2p_init. Initialise with PT2P_OPTIONS_INIT and change what you need. */
+typedef struct pt2p_options {
+	size_t struct_size;               /**< sizeof(pt2p_options_t): lets the structure grow */
+	pt2p_thread_level_t thread_level; /**< default PT2P_THREAD_SINGLE */
+	const char *const *tunables;      /**< NULL, or "PT2P_NAME=value" strings ended by NULL; they override the
+	                                       environment and are read only during the call */
+} pt2p_options_t;
+
+#define PT2P_OPTIONS_INIT { sizeof(pt2p_options_t), PT2P_THREAD_SINGLE, NULL }
+
+/** What a finished operation did. */
+typedef struct pt2p_result {
+	pt2p_status_t status; /**< PT2P_OK, PT2P_ERR_TRUNCATED, PT2P_ERR_CANCELLED, PT2P_ERR_PEER_LOST, ... */
+	int source;           /**< receive and probe: rank of the sender; send: this rank */
+	uint64_t tag;         /**< tag of the message */
+	size_t length;        /**< bytes of the message; when truncated, the bytes that would have been needed */
+} pt2p_result_t;
+
+/** Where this rank runs and among whom; filled by pt2p_query. */
+typedef struct pt2p_info {
+	int rank;                         /**< 0 ... size-1 */
+	int size;                         /**< ranks in the job */
+	int local_rank;                   /**< position among the ranks of this node */
+	int local_size;                   /**< ranks on this node */
+	int cpus;                         /**< logical CPUs this process may run on */
+	int core;                         /**< core this process is bound to, -1 when it may run on several */
+	int numa_node;                    /**< NUMA node of those CPUs, -1 when there are several or none */
+	int oversubscribed;               /**< 1 when this host runs more ranks than it has CPUs for */
+	pt2p_thread_level_t thread_level; /**< the level in force */
+	char host[256];                   /**< name of the host */
+} pt2p_info_t;
+
+/** How a peer stands; see pt2p_peer_query. */
+typedef enum pt2p_peer_state {
+	PT2P_PEER_UNKNOWN = 0,  /**< never talked to, nothing bad heard */
+	PT2P_PEER_ALIVE = 1,    /**< connected */
+	PT2P_PEER_FINALIZED = 2,/**< has called pt2p_finalize */
+	PT2P_PEER_LOST = 3      /**< aborted, killed or unreachable */
+} pt2p_peer_state_t;
+
+/** How messages to one rank travel; filled by pt2p_peer_query. */
+typedef struct pt2p_peer_info {
+	int rank;                 /**< the peer */
+	int same_node;            /**< 1 when it shares this rank's node */
+	pt2p_peer_state_t state;  /**< as far as this rank knows */
+	char transport[16];       /**< "self", "shm", or "" while not connected */
+	char large[16];           /**< how large messages move: "single-copy", "pipelined", or "" while unknown */
+} pt2p_peer_info_t;
+
+/** Version of the library, as "major.minor.patch". Static text. */
+const char *pt2p_version(void);
+
+/**
+ * Joins the job that the launcher started, or makes a job of one rank when there is no launcher.
+ *
+ * options: NULL for the defaults with tunables from the environment and pt2p.conf, see pt2p_tunables(7).
+ * ctx:     receives the context, owned by the caller until pt2p_finalize. NULL after a failure.
+ *
+ * A process may hold several contexts only as an in-process job (pt2p_init_inprocess); a launched process joins its
+ * job once.
+ *
+ * Errors: PT2P_ERR_ARGUMENT; PT2P_ERR_TUNABLE for an unknown or ill-valued tunable; PT2P_ERR_LAUNCHER when the
+ * environment speaks of a launcher that does not answer; PT2P_ERR_SHARED_MEMORY or PT2P_ERR_NO_MEMORY when memory
+ * cannot be reserved. pt2p_last_error(NULL) explains.
+ */
+pt2p_status_t pt2p_init(const pt2p_options_t *options, pt2p_context_t **ctx);
+
+/** How the contexts of an in-process job are driven. */
+typedef enum pt2p_inprocess_mode {
+	PT2P_INPROCESS_THREADS = 0,    /**< each context is driven by a thread of its own */
+	PT2P_INPROCESS_COOPERATIVE = 1 /**< one thread drives all: a blocking call on one context steps the others */
+} pt2p_inprocess_mode_t;
+
+/**
+ * Makes a job of `size` ranks inside this process, one context each: for tests and simulation.
+ *
+ * size:    1 ... 4096.
+ * mode:    how the contexts are driven. In cooperative mode a blocking call progresses the sibling contexts while it
+ *          waits, so an operation completes when its counterpart has already been posted without blocking.
+ * options: as in pt2p_init, applied to every context.
+ * ctx:     array of `size` contexts, rank i in ctx[i]; finalize each. All NULL after a failure.
+ *
+ * Errors: as pt2p_init.
+ */
+pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt2p_options_t *options,
+                                  pt2p_context_t **ctx);
+
+/**
+ * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT).
+ *
+ * Sends that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME. Receives that were
+ * never matched, and requests that nobody waited for, are reported: the status is PT2P_ERR_UNFINISHED and
+ * pt2p_last_error(NULL) lists them. The call is local: it waits for no other rank beyond those sends.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED.
+ */
+pt2p_status_t pt2p_finalize(pt2p_context_t *ctx);
+
+/**
+ * Ends the whole job through the launcher; peers learn of it. Does not return when the launcher kills the process;
+ * without a launcher the process exits with `code`.
+ *
+ * code: exit code, 1 ... 255 (others are mapped to 1). message: shown in the log, may be NULL.
+ */
+void pt2p_abort(pt2p_context_t *ctx, int code, const char *message);
+
+/** Rank of this context, 0 ... size-1; -1 when ctx is not a context. */
+int pt2p_rank(const pt2p_context_t *ctx);
+
+/** Number of ranks in the job; -1 when ctx is not a context. */
+int pt2p_size(const pt2p_context_t *ctx);
+
+/** Fills *info. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT. */
+pt2p_status_t pt2p_query(const pt2p_context_t *ctx, pt2p_info_t *info);
+
+/** Fills *info about `rank`. Connects nothing. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK. */
+pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *info);
+
+/**
+ * Sends `length` bytes and returns when the buffer may be reused. A short message is copied and may be delivered
+ * later; one above the eager limit (PT2P_EAGER_MAX) waits for the receiver.
+ *
+ * buffer: may be NULL when length is 0. dest: 0 ... size-1, this rank included. tag: any 64-bit value.
+ * Messages from one rank to another are matched in the order in which they were sent.
+ *
+ * A blocking send of a large message to this rank itself needs the receive to be posted before.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH, PT2P_ERR_PEER_LOST,
+ * PT2P_ERR_PEER_FINALIZED, PT2P_ERR_UNREACHABLE, PT2P_ERR_SHARED_MEMORY.
+ */
+pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag);
+
+/**
+ * Receives one message and returns when it is in the buffer.
+ *
+ * capacity: bytes of the buffer; a longer message is cut, consumed, and reported as PT2P_ERR_TRUNCATED with the needed
+ * length in result->length.
+ * source: 0 ... size-1 or PT2P_ANY_SOURCE. A message matches when (message tag & mask) == (tag & mask).
+ * result: may be NULL.
+ *
+ * Errors: as pt2p_send, and PT2P_ERR_TRUNCATED. A receive from PT2P_ANY_SOURCE fails with PT2P_ERR_PEER_LOST once for
+ * each rank that is lost, so that nobody waits for a message that cannot come; post it again to go on.
+ */
+pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                        pt2p_result_t *result);
+
+/** Starts a send; arguments as pt2p_send. *req receives the request, NULL after a failure. */
+pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                         pt2p_request_t **req);
+
+/** Starts a receive; arguments as pt2p_recv. *req receives the request, NULL after a failure. */
+pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                         pt2p_request_t **req);
+
+/** A send and a receive at the same time, without deadlock whatever the order of the peers. Arguments as pt2p_send and
+ *  pt2p_recv. The buffers must not overlap. Returns the first failure of the two. */
+pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t send_length, int dest,
+                            uint64_t send_tag, void *recv_buffer, size_t recv_capacity, int source, uint64_t recv_tag,
+                            uint64_t recv_mask, pt2p_result_t *result);
+
+/** Waits until a message that a receive with these arguments would match has arrived, and describes it in *result
+ *  without receiving it. result may be NULL. Errors: as pt2p_recv. */
+pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_result_t *result);
+
+/** As pt2p_probe, without waiting: *found is 1 when there is such a message, else 0. */
+pt2p_status_t pt2p_iprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, int *found,
+                          pt2p_result_t *result);
+
+/** Waits until the request has completed; frees it. Returns result->status. result may be NULL.
+ *  Errors: PT2P_ERR_REQUEST for NULL, a finished or a foreign handle; else the status of the operation. */
+pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result);
+
+/** *done is 1 when the request has completed (it is then freed and *result filled), else 0. Makes progress.
+ *  Returns the status of the operation when done. */
+pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result);
+
+/**
+ * Waits for every request of the list. NULL entries are skipped; entries are set to NULL as they finish.
+ *
+ * results: NULL or an array of `count`; entries of NULL requests get PT2P_OK with length 0.
+ * Returns PT2P_OK, or the first status by index that is not. A dead handle in the list is an error before anything is
+ * waited for.
+ */
+pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results);
+
+/** Waits for one request of the list, frees it, sets its entry to NULL and stores its position in *index
+ *  (PT2P_NO_INDEX when all entries are NULL). Returns its status. */
+pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
+                           pt2p_result_t *result);
+
+/** As pt2p_waitany without waiting; *index is PT2P_NO_INDEX when none has completed. */
+pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
+                           pt2p_result_t *result);
+
+/** *done is 1 when all requests have completed; they are then freed and set to NULL. Else *done is 0 and none is
+ *  freed. Returns as pt2p_waitall when done. */
+pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
+                           pt2p_result_t *results);
+
+/** Withdraws a receive that no message has matched yet: it completes with PT2P_ERR_CANCELLED, and still has to be waited
+ *  for. A receive that has been matched completes as if nothing had been asked. Errors: PT2P_ERR_REQUEST for a dead
+ *  handle, PT2P_ERR_ARGUMENT for a send. */
+pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req);
+
+/** Returns when every rank of the job has entered. Errors: PT2P_ERR_CONTEXT; PT2P_ERR_PEER_LOST or
+ *  PT2P_ERR_PEER_FINALIZED, naming a rank that can no longer arrive. */
+pt2p_status_t pt2p_barrier(pt2p_context_t *ctx);
+
+/** Moves communication forward without waiting for anything. Errors: PT2P_ERR_CONTEXT. */
+pt2p_status_t pt2p_progress(pt2p_context_t *ctx);
+
+/** Short text of a status. Static; never NULL. */
+const char *pt2p_strerror(pt2p_status_t status);
+
+/** Explanation of the calling thread's latest failure on ctx, or, with NULL, of its latest failure without a context
+ *  (pt2p_init, pt2p_finalize). Valid until that thread's next failure; "" when there was none. */
+const char *pt2p_last_error(const pt2p_context_t *ctx);
+
+/** Number of counters; they are numbered 0 ... count-1. */
+int pt2p_counter_count(void);
+
+/** Name of a counter, such as "messages_sent"; NULL when out of range. Static. */
+const char *pt2p_counter_name(int counter);
+
+/** One line on what a counter counts; NULL when out of range. Static. */
+const char *pt2p_counter_help(int counter);
+
+/** Stores the counter's value since pt2p_init. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT. */
+pt2p_status_t pt2p_counter_read(const pt2p_context_t *ctx, int counter, uint64_t *value);
+
+/** Writes a readable summary (ranks, hosts, which way messages went and why, counters, bytes of memory for each peer) into
+ *  text, cut at `capacity` bytes and always ended by a zero. *needed, when not NULL, receives the full size, zero
+ *  included. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT. */
+pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed);
+
+/** Writes what this context is waiting for (pending requests, peers, unexpected messages) to standard error: what the
+ *  stall watchdog prints, on demand. Errors: PT2P_ERR_CONTEXT. */
+pt2p_status_t pt2p_dump(pt2p_context_t *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

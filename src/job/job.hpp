@@ -1,0 +1,84 @@
+// Who we are: rank, size, node, the exchange of addresses, and news of lost ranks. Three kinds of job: launched (PMIx),
+// alone (no launcher), in-process (n contexts of one process).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pt2p {
+
+struct Config;
+struct Topology;
+class Reporter;
+
+// News from the launcher about a rank.
+struct RankEvent {
+	int rank;
+	std::string reason; // "aborted", "terminated without finalizing", ...
+};
+
+class Job {
+public:
+	virtual ~Job() = default;
+
+	virtual const char *kind() const = 0; // "launched", "alone", "in-process"
+	int rank() const { return rank_; }
+	int size() const { return size_; }
+	const std::string &id() const { return id_; } // the same on all ranks, different for jobs that run side by side
+
+	// Ranks on this node in ascending order, this one included. With PT2P_RANKS_PER_NODE: on this pretended node.
+	const std::vector<int> &local_ranks() const { return local_ranks_; }
+	int local_rank() const { return local_rank_; } // position in local_ranks()
+	int local_size() const { return static_cast<int>(local_ranks_.size()); }
+	// Position of `rank` in local_ranks(), -1 when it is on another node.
+	int local_index(int rank) const { return local_index_[static_cast<size_t>(rank)]; }
+	// Ranks on this host whatever nodes are pretended: what the CPUs are shared with.
+	int host_size() const { return host_size_; }
+
+	// Publishes this rank's address blob: once, no fence.
+	virtual void publish(const std::string &blob) = 0;
+	// The blob of another rank; waits until that rank has published. Throws Error(PT2P_ERR_EXCHANGE).
+	virtual std::string lookup(int rank) = 0;
+	// As lookup, but returns false at once when the blob is not there yet.
+	virtual bool try_lookup(int rank, std::string &blob) = 0;
+
+	// True when next_event has something: one relaxed load.
+	bool has_events() const { return events_pending_.load(std::memory_order_relaxed); }
+	virtual bool next_event(RankEvent &event) = 0;
+
+	// Called in each turn of a waiting loop in place of yielding when the job is driven cooperatively; null otherwise.
+	const std::function<void()> &step() const { return step_; }
+
+	// Keeps something alive until the last context of this process has left the job (in-process peers hold pointers into
+	// each other's segments).
+	virtual void keep(std::shared_ptr<void> thing) = 0;
+
+	// Leaves the job in order; the destructor does it too.
+	virtual void leave() = 0;
+	// Ends the job.
+	[[noreturn]] virtual void abort(int code, const char *message) = 0;
+
+protected:
+	// Fills local_ranks_, local_rank_ and local_index_ from the host's ranks, honouring PT2P_RANKS_PER_NODE.
+	void set_local_ranks(std::vector<int> host_ranks, int64_t ranks_per_node);
+
+	int rank_ = 0, size_ = 1, local_rank_ = 0, host_size_ = 1;
+	std::string id_;
+	std::vector<int> local_ranks_{0}, local_index_{0};
+	std::atomic<bool> events_pending_{false};
+	std::function<void()> step_;
+};
+
+// Joins the launcher's job, or makes a job of one rank when nothing in the environment speaks of a launcher. Throws
+// Error(PT2P_ERR_LAUNCHER) when launcher variables are set but no server answers.
+std::unique_ptr<Job> join_job(const Config &config, const Topology &topology, Reporter &reporter);
+
+// n jobs that are one another's peers inside this process. Rank i is at index i. `step`, when set, is called by a waiting
+// rank in place of yielding (cooperative driving); it may throw nothing.
+std::vector<std::unique_ptr<Job>> make_inprocess_jobs(int size, const Config &config,
+                                                      std::function<void(int rank)> step);
+
+} // namespace pt2p

@@ -1,0 +1,88 @@
+// Statuses, error explanations, the log and counters of one context.
+#pragma once
+
+#include <array>
+#include <cstdarg>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "pt2p.h"
+
+namespace pt2p {
+
+// The one exception: thrown by set-up code, turned into a status at the C boundary.
+class Error : public std::runtime_error {
+public:
+	Error(pt2p_status_t status, const std::string &explanation) : std::runtime_error(explanation), status_(status) {}
+	pt2p_status_t status() const { return status_; }
+
+private:
+	pt2p_status_t status_;
+};
+
+// printf into a std::string, for explanations.
+std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
+
+// What an errno means, as "text (NAME)".
+std::string errno_text(int error);
+
+struct StatusInfo {
+	const char *name; // "PT2P_ERR_RANK"
+	pt2p_status_t code;
+	const char *text, *cause, *remedy;
+};
+const StatusInfo &status_info(pt2p_status_t status);
+
+enum class LogLevel { error, warning, info, debug };
+
+enum class Counter {
+#define PT2P_COUNTER(name, help) name,
+#include "report/counters.def"
+#undef PT2P_COUNTER
+	count
+};
+
+struct CounterInfo {
+	const char *name, *help;
+};
+const CounterInfo &counter_info(Counter counter);
+
+class Reporter {
+public:
+	// Level and identity of the log lines; before that, warnings and errors are shown without a rank.
+	void identify(LogLevel level, int rank, std::string host);
+
+	// One line on standard error: time, host, rank, level, text.
+	void log(LogLevel level, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
+	bool shows(LogLevel level) const { return level <= level_; }
+
+	// Remembers the explanation as this thread's latest failure on this context and returns `status`. The text is
+	// "<status text>: <explanation>"; remedy and cause follow where the table has them. Out of line on purpose: errors
+	// stay away from the short path.
+	pt2p_status_t fail(pt2p_status_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4), cold));
+
+	void add(Counter counter, uint64_t n = 1) { counters_[static_cast<size_t>(counter)] += n; }
+	void peak(Counter counter, uint64_t value)
+	{
+		auto &c = counters_[static_cast<size_t>(counter)];
+		if (value > c)
+			c = value;
+	}
+	uint64_t read(Counter counter) const { return counters_[static_cast<size_t>(counter)]; }
+
+	int rank() const { return rank_; }
+	const std::string &host() const { return host_; }
+
+private:
+	LogLevel level_ = LogLevel::warning;
+	int rank_ = -1;
+	std::string host_;
+	std::array<uint64_t, static_cast<size_t>(Counter::count)> counters_{};
+};
+
+// Latest failure of the calling thread on `context` (null: without a context), see pt2p_last_error.
+void set_last_error(const void *context, pt2p_status_t status, const std::string &explanation);
+const char *last_error(const void *context);
+
+} // namespace pt2p

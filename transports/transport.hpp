@@ -1,0 +1,122 @@
+// The transport contract: what moves bytes between two contexts and knows nothing of tags, ranks or policy.
+//
+// A transport opens for a context, gives an address, connects endpoints lazily from a peer's address, and offers the
+// operations of its table. A data-path operation answers one of three (Outcome); matching, retry, routing and tuning
+// live above. What arrives, completes or breaks is told through one callback interface (TransportEvents).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "pt2p.h"
+
+namespace pt2p {
+
+struct Config;
+class Reporter;
+class Job;
+struct Topology;
+
+// What a data-path operation answers. There is no error here: a peer that breaks is told through on_peer_down.
+enum class Outcome : uint8_t {
+	done,        // finished; buffers are the caller's again
+	in_progress, // accepted; on_complete follows
+	no_resource, // nothing happened; try again after progress
+};
+
+enum Capability : uint32_t {
+	cap_send = 1u << 0, // short messages, in order, copied before return
+	cap_get = 1u << 1,  // read a peer's memory
+	cap_put = 1u << 2,  // write a peer's memory
+	cap_wake = 1u << 3, // can wake a sleeping context when something arrives
+};
+
+struct Endpoint;
+
+// What a transport tells the layer above. Called from within progress() or a data-path call, never concurrently for one
+// context.
+class TransportEvents {
+public:
+	// A message from `peer`. `id` and `header` are the sender's, `data` is valid during the call only.
+	virtual void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
+	// A get or put that was in progress has finished with `status`.
+	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
+	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
+	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
+
+protected:
+	~TransportEvents() = default;
+};
+
+// What a transport gets to open with; all outlive it.
+struct TransportEnvironment {
+	const Config &config;
+	const Topology &topology;
+	Reporter &reporter;
+	Job &job;
+	TransportEvents &events;
+};
+
+class Transport;
+
+// One constant table for each transport. An operation that is not offered is null, and its capability bit is clear:
+// checked when the transport is opened.
+struct TransportTable {
+	const char *name;
+	uint32_t capabilities;
+
+	// Opens; throws Error when the transport is wanted but cannot work. Returns null, with the reason in `why_not`,
+	// when it has nothing to offer here.
+	std::unique_ptr<Transport> (*open)(const TransportEnvironment &environment, std::string &why_not);
+
+	// Sends header and payload to the peer; the payload (at most endpoint.max_send bytes) is copied before return.
+	// Messages of one endpoint arrive in order.
+	Outcome (*send)(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length);
+	// Reads `length` bytes at `remote_address` of the peer into `local`. `operation` is named in on_complete.
+	Outcome (*get)(Endpoint &endpoint, void *local, uint64_t remote_address, size_t length, void *operation);
+	// Writes `length` bytes from `local` to `remote_address` of the peer.
+	Outcome (*put)(Endpoint &endpoint, const void *local, uint64_t remote_address, size_t length, void *operation);
+	// Delivers what has arrived and moves what is in progress; returns how many events it handled. May be null.
+	unsigned (*progress)(Transport &transport);
+};
+
+// A way to one peer. Transports derive from it; the layers above read only these fields.
+struct Endpoint {
+	const TransportTable *table; // of the transport that made it
+	int peer;                    // rank at the other end
+	uint32_t capabilities;       // subset of the table's that works towards this peer
+	size_t max_send;             // longest payload of one send, bytes
+	virtual ~Endpoint() = default;
+};
+
+class Transport {
+public:
+	virtual ~Transport() = default;
+	virtual const TransportTable &table() const = 0;
+	// Bytes that a peer needs to connect; published through the job.
+	virtual std::string address() = 0;
+	// Whether a peer with this address can be reached; if not, `why_not` says so.
+	virtual bool reaches(int peer, std::string_view address, std::string &why_not) = 0;
+	// Connects; throws Error. The endpoint lives as long as the transport.
+	virtual Endpoint &connect(int peer, std::string_view address) = 0;
+	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while
+	// a call waits.
+	virtual void check() {}
+	// Makes sure that whatever arrives from now on wakes a sleeper on wake_word(). Returns false when something has
+	// arrived already: do not sleep.
+	virtual bool arm() { return false; }
+	// Futex word that peers bump and wake once armed; null without cap_wake.
+	virtual uint32_t *wake_word() { return nullptr; }
+	// No further sends follow: tell the peers that this rank has left.
+	virtual void leave() {}
+	// One line for the summary on how `peer` is reached, and the way that large messages take to it.
+	virtual std::string describe(int peer) = 0;
+};
+
+// Every transport of this build, in order of preference, ended by null.
+extern const TransportTable *const transport_tables[];
+
+} // namespace pt2p
