@@ -1,0 +1,118 @@
+// Pools: objects that are made in chunks, reused for ever and freed together. After warm-up nothing is allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace pt2p {
+
+// Objects of one type, last released first used. T needs a default constructor; objects keep their state while free.
+template <class T>
+class Pool {
+public:
+	T *take()
+	{
+		if (free_.empty())
+			grow();
+		T *object = free_.back();
+		free_.pop_back();
+		return object;
+	}
+	void give(T *object) { free_.push_back(object); }
+	size_t capacity() const { return chunks_.size() * chunk_size; }
+	size_t in_use() const { return capacity() - free_.size(); }
+
+private:
+	static constexpr size_t chunk_size = 64;
+
+	void grow()
+	{
+		chunks_.push_back(std::make_unique<T[]>(chunk_size));
+		// Room for every object, so that give() never allocates.
+		free_.reserve(capacity());
+		for (size_t i = chunk_size; i > 0; --i)
+			free_.push_back(&chunks_.back()[i - 1]);
+	}
+
+	std::vector<std::unique_ptr<T[]>> chunks_;
+	std::vector<T *> free_;
+};
+
+// Objects with handles that go stale. A handle is (generation, index + 1); releasing an object changes its generation, so
+// a stale, foreign or invented handle finds nothing instead of somebody else's object.
+//
+//   handle   63        32 31         0
+//            [generation] [index + 1]
+//
+// T needs the members `uint32_t index, generation`.
+template <class T>
+class HandlePool {
+public:
+	// `salt` makes the handles of different pools differ.
+	explicit HandlePool(uint32_t salt) : salt_(salt) {}
+
+	T *take()
+	{
+		if (!free_)
+			grow();
+		T *object = free_;
+		free_ = object->next_free;
+		++in_use_;
+		return object;
+	}
+	void give(T *object)
+	{
+		++object->generation;
+		object->next_free = free_;
+		free_ = object;
+		--in_use_;
+	}
+	static uint64_t handle(const T *object)
+	{
+		return static_cast<uint64_t>(object->generation) << 32 | (object->index + 1);
+	}
+	// The object of a handle; null when there is none. Free objects are found by nobody: their generation has moved on,
+	// and the owner tells fresh ones apart by their state.
+	T *find(uint64_t handle) const
+	{
+		const uint32_t index = static_cast<uint32_t>(handle) - 1;
+		if (index >= chunks_.size() * chunk_size)
+			return nullptr;
+		T *object = &chunks_[index / chunk_size][index % chunk_size];
+		return object->generation == static_cast<uint32_t>(handle >> 32) ? object : nullptr;
+	}
+	template <class F>
+	void for_each(F &&function) const
+	{
+		for (const auto &chunk : chunks_)
+			for (size_t i = 0; i < chunk_size; ++i)
+				function(chunk[i]);
+	}
+	size_t in_use() const { return in_use_; }
+	size_t capacity() const { return chunks_.size() * chunk_size; }
+
+private:
+	static constexpr size_t chunk_size = 256;
+
+	void grow()
+	{
+		const size_t base = capacity();
+		chunks_.push_back(std::make_unique<T[]>(chunk_size));
+		for (size_t i = chunk_size; i > 0; --i) {
+			T &object = chunks_.back()[i - 1];
+			object.index = static_cast<uint32_t>(base + i - 1);
+			object.generation = salt_;
+			object.next_free = free_;
+			free_ = &object;
+		}
+	}
+
+	std::vector<std::unique_ptr<T[]>> chunks_;
+	T *free_ = nullptr;
+	size_t in_use_ = 0;
+	uint32_t salt_;
+};
+
+} // namespace pt2p
