@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "pt2p.h"
 
@@ -48,18 +49,25 @@ struct CounterInfo {
 };
 const CounterInfo &counter_info(Counter counter);
 
+// Stays where it is: its address is the key of the explanations.
 class Reporter {
 public:
-	// Level and identity of the log lines; before that, warnings and errors are shown without a rank.
+	Reporter() = default;
+	~Reporter();
+	Reporter(const Reporter &) = delete;
+	Reporter &operator=(const Reporter &) = delete;
+
+	// Level and identity of the log lines; before that, warnings and errors are shown with "-" for the rank.
 	void identify(LogLevel level, int rank, std::string host);
 
-	// One line on standard error: time, host, rank, level, text.
+	// One line on standard error, in one write: "HH:MM:SS.mmm host rank level: text". Each line of a longer text gets
+	// this head. errno is kept.
 	void log(LogLevel level, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 	bool shows(LogLevel level) const { return level <= level_; }
 
 	// Remembers the explanation as this thread's latest failure on this context and returns `status`. The text is
-	// "<status text>: <explanation>"; remedy and cause follow where the table has them. Out of line on purpose: errors
-	// stay away from the short path.
+	// "<status text>: <explanation>. Remedy: <remedy>", the explanation being at most about 900 characters. Allocates
+	// nothing and keeps errno. Out of line on purpose: errors stay away from the short path.
 	pt2p_status_t fail(pt2p_status_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4), cold));
 
 	void add(Counter counter, uint64_t n = 1) { counters_[static_cast<size_t>(counter)] += n; }
@@ -81,8 +89,11 @@ private:
 	std::array<uint64_t, static_cast<size_t>(Counter::count)> counters_{};
 };
 
-// Latest failure of the calling thread on `context` (null: without a context), see pt2p_last_error.
-void set_last_error(const void *context, pt2p_status_t status, const std::string &explanation);
+// Latest failure of the calling thread on `context` (null: without a context), see pt2p_last_error. The context is only a
+// key: the address of its Reporter. A thread remembers the 8 contexts that failed last. `explanation` must not be what
+// last_error has returned for the same context.
+void set_last_error(const void *context, pt2p_status_t status, std::string_view explanation);
 const char *last_error(const void *context);
+void forget_last_error(const void *context);
 
 } // namespace pt2p
