@@ -25,7 +25,8 @@ namespace {
 
 enum class Kind { boolean, integer, bytes, duration, choice, text };
 
-using Member = std::variant<bool Config::*, int64_t Config::*, uint64_t Config::*, int Config::*, std::string Config::*>;
+using Member =
+	std::variant<bool Config::*, int64_t Config::*, uint64_t Config::*, int Config::*, std::string Config::*>;
 
 struct Tunable {
 	Kind kind;
@@ -157,7 +158,7 @@ std::string expected(const Tunable &tunable)
 	case Kind::boolean: return "allowed: 0, 1, no, yes, off, on, false, true";
 	case Kind::integer: return "allowed: " + range_of(tunable) + " " + tunable.unit + ", decimal";
 	case Kind::bytes: return "allowed: " + range_of(tunable) + " bytes, decimal with k, m or g";
-	case Kind::duration: return "allowed: " + range_of(tunable) + ", a time in ns, us, ms or s (s when no unit is given)";
+	case Kind::duration: return "allowed: " + range_of(tunable) + ", a time in ns, us, ms or s (plain: s)";
 	case Kind::choice: return "allowed: " + range_of(tunable);
 	case Kind::text: break;
 	}
@@ -345,8 +346,8 @@ const Tunable &nearest(std::string_view name)
 [[noreturn]] void refuse_name(std::string_view name, const Source &source)
 {
 	if (name == file_variable)
-		throw Error(PT2P_ERR_TUNABLE, format("%s in %s: it names the configuration file and counts only in the environment",
-		                                     file_variable, source.text().c_str()));
+		throw Error(PT2P_ERR_TUNABLE, format("%s in %s: it names the configuration file and counts in the environment "
+		                                     "only", file_variable, source.text().c_str()));
 	throw Error(PT2P_ERR_TUNABLE, format("%s in %s is not the name of a tunable; did you mean %s?",
 	                                     quoted(name).c_str(), source.text().c_str(), nearest(name).name));
 }
@@ -481,8 +482,9 @@ public:
 		const Config standard;
 		for (size_t i = 0; i < table_size; ++i) {
 			const Tunable &t = table[i];
-			parsed.tunables.push_back({t.name, t.kind_name, t.unit, written(t, config_), written(t, standard), range_of(t),
-			                           sources_[i].origin, sources_[i].place, t.line, t.help});
+			const Source &source = sources_[i];
+			parsed.tunables.push_back({t.name, t.kind_name, t.unit, written(t, config_), written(t, standard),
+			                           range_of(t), source.origin, source.place, t.line, t.help});
 		}
 		return parsed;
 	}
@@ -509,8 +511,8 @@ private:
 			return;
 		auto equals = line.find('=');
 		if (equals == line.npos || line.find('\0') != line.npos)
-			throw Error(PT2P_ERR_TUNABLE, format("%s: expected PT2P_NAME = value, a comment after # or an empty line, found %s",
-			                                     source.text().c_str(), quoted(line).c_str()));
+			throw Error(PT2P_ERR_TUNABLE, format("%s: expected PT2P_NAME = value, a comment after # or an empty line, "
+			                                     "found %s", source.text().c_str(), quoted(line).c_str()));
 		std::string_view name = trimmed(line.substr(0, equals));
 		const Tunable *tunable = find(name);
 		if (tunable == nullptr)
@@ -536,6 +538,16 @@ ParsedConfig load_config(const char *const *overrides)
 	loader.take_environment();
 	loader.take_overrides(overrides);
 	return loader.result();
+}
+
+std::vector<TunableInfo> standard_tunables()
+{
+	return Loader().result().tunables;
+}
+
+const char *nearest_tunable(std::string_view name)
+{
+	return nearest(name).name;
 }
 
 const char *environment(const char *name)

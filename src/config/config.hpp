@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pt2p {
@@ -44,10 +45,18 @@ struct ParsedConfig {
 	std::vector<TunableInfo> tunables; // in the order of tunables.def
 };
 
-// Reads the configuration. `overrides` is a null-ended list of "PT2P_NAME=value" or null. The file is the one that
-// PT2P_CONF names, else ./pt2p.conf, else ~/.pt2p.conf, else /etc/pt2p.conf; the first that exists. Throws
-// Error(PT2P_ERR_TUNABLE) for the first unknown name (with the nearest valid one) or bad value (with its range).
+// Reads the configuration. `overrides` is a null-ended list of "PT2P_NAME=value" or null; the last of several for one
+// name counts. The file is the one that PT2P_CONF names (in the environment only), else ./pt2p.conf, else ~/.pt2p.conf,
+// else /etc/pt2p.conf; the first that exists. It holds lines PT2P_NAME = value, empty lines, and comments after #.
+// Throws Error(PT2P_ERR_TUNABLE) for the first unknown name (with the nearest valid one) or bad value (with its range),
+// also when a stronger source sets the same tunable.
 ParsedConfig load_config(const char *const *overrides);
+
+// Every tunable with its built-in default; reads nothing.
+std::vector<TunableInfo> standard_tunables();
+
+// The tunable whose name takes the fewest edits to get to from `name`.
+const char *nearest_tunable(std::string_view name);
 
 // The environment, for the few facts that are not tunables (launcher variables): the only other use of getenv.
 const char *environment(const char *name);

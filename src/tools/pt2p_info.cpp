@@ -1,0 +1,621 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pt2p_info: what this build of libpt2p is, what it finds on this host, and how it is set.
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <dirent.h>
+#include <exception>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <pt2p.h>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "job/topology.hpp"
+#include "report/report.hpp"
+#include "tools/json.hpp"
+#include "transports/transport.hpp"
+
+#ifndef PT2P_BUILD_FLAGS
+#define PT2P_BUILD_FLAGS "unknown"
+#endif
+
+namespace {
+
+using namespace pt2p;
+
+const char usage_text[] =
+	"usage: pt2p_info [--json] [SECTION ...]\n"
+	"\n"
+	"Shows what libpt2p is, what it finds on this host and how it is set.\n"
+	"Without a section: a page of everything, with the tunables that differ from their defaults.\n"
+	"\n"
+	"  --config [NAME ...]  all tunables with value, default, origin, range and unit, or the long help of some\n"
+	"  --topology           the host: sockets, NUMA nodes, caches, cores\n"
+	"  --transports         the transports, and why each is or is not usable; what they depend on\n"
+	"  --build              compiler and flags of this build\n"
+	"  --counters           what pt2p_counter_read counts\n"
+	"  --version            version of the library\n"
+	"  --json               as one JSON object; without a section, all of them\n"
+	"  --help               this text\n"
+	"\n"
+	"Exit status: 0; 1 when the configuration is invalid or the host cannot be examined; 2 for a wrong option.\n";
+
+struct Request {
+	bool json = false, config = false, topology = false, transports = false, build = false, counters = false;
+	bool version = false, help = false;
+	std::vector<std::string> names; // of --config
+	bool everything() const { return !config && !topology && !transports && !build && !counters && !version; }
+};
+
+// One line of a list of facts.
+struct Fact {
+	std::string key, label, value;
+};
+
+std::string first_line(const std::string &path)
+{
+	std::string out;
+	if (FILE *file = fopen(path.c_str(), "re")) {
+		char line[256];
+		if (fgets(line, sizeof line, file) != nullptr)
+			out.assign(line, strcspn(line, "\n"));
+		fclose(file);
+	}
+	return out;
+}
+
+std::string bytes_text(uint64_t bytes)
+{
+	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+	double value = static_cast<double>(bytes);
+	size_t unit = 0;
+	while (value >= 1024 && unit + 1 < std::size(units)) {
+		value /= 1024;
+		++unit;
+	}
+	return unit == 0 ? format("%.0f bytes", value) : format("%.1f %s", value, units[unit]);
+}
+
+// What a child finds when it reads and writes this process's memory, as one rank would another's: 0 or the errno.
+int try_process_vm()
+{
+	static volatile uint64_t word;
+	word = 0x70743270;
+	pid_t parent = getpid();
+	pid_t child = fork();
+	if (child < 0)
+		return errno;
+	if (child == 0) {
+		uint64_t copy = 0;
+		iovec local{&copy, sizeof copy};
+		iovec remote{const_cast<uint64_t *>(&word), sizeof copy};
+		errno = EIO;
+		if (process_vm_readv(parent, &local, 1, &remote, 1, 0) != sizeof copy || copy != 0x70743270)
+			_exit(errno);
+		errno = EIO;
+		if (process_vm_writev(parent, &local, 1, &remote, 1, 0) != sizeof copy)
+			_exit(errno);
+		_exit(0);
+	}
+	int status = 0;
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return errno;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+std::string process_vm_text()
+{
+	int error = try_process_vm();
+	std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+	std::string yama = scope.empty() ? "no yama restrictions" : "yama ptrace_scope is " + scope;
+	if (error == 0)
+		return "allowed (" + yama + ")";
+	std::string why = "refused: " + errno_text(error) + ", " + yama;
+	if (error == ENOSYS)
+		why += "; the kernel or a seccomp filter lacks process_vm_readv";
+	else if (error == EPERM && (scope.empty() || scope == "0"))
+		why += "; most likely a seccomp filter of the container, which needs CAP_SYS_PTRACE";
+	else if (error == EPERM)
+		why += "; 0 would allow it";
+	return why + ". Large messages are pipelined through shared memory";
+}
+
+std::string dev_shm_text()
+{
+	struct statvfs fs;
+	if (statvfs("/dev/shm", &fs) != 0)
+		return "not there: " + errno_text(errno);
+	uint64_t size = static_cast<uint64_t>(fs.f_blocks) * fs.f_frsize;
+	uint64_t left = static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize;
+	return bytes_text(left) + " free of " + bytes_text(size);
+}
+
+std::string memlock_text()
+{
+	rlimit limit{};
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+		return "unknown: " + errno_text(errno);
+	return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : bytes_text(limit.rlim_cur);
+}
+
+std::string rdma_text()
+{
+	static const char folder[] = "/sys/class/infiniband";
+	std::vector<std::string> devices;
+	if (DIR *directory = opendir(folder)) {
+		while (dirent *entry = readdir(directory)) {
+			std::string name = entry->d_name;
+			if (name.front() == '.')
+				continue;
+			std::string state = first_line(std::string(folder) + "/" + name + "/ports/1/state");
+			devices.push_back(state.empty() ? name : name + " (port 1: " + state + ")");
+		}
+		closedir(directory);
+	}
+	std::sort(devices.begin(), devices.end());
+	std::string out;
+	for (const std::string &device : devices)
+		out += (out.empty() ? "" : ", ") + device;
+	return out.empty() ? "none" : out;
+}
+
+std::vector<Fact> build_facts()
+{
+#if defined(__clang__)
+	const char *compiler = "clang " __clang_version__;
+#elif defined(__GNUC__)
+	const char *compiler = "gcc " __VERSION__;
+#else
+	const char *compiler = "unknown";
+#endif
+#if defined(HAVE_VERBS) && HAVE_VERBS
+	const char *verbs = "yes";
+#else
+	const char *verbs = "no";
+#endif
+	return {{"compiler", "compiler", compiler},
+	        {"flags", "flags", PT2P_BUILD_FLAGS},
+	        {"language", "language", format("C++%ld", __cplusplus / 100 % 100)},
+	        {"verbs", "verbs (rdma-core)", verbs}};
+}
+
+std::vector<Fact> topology_facts(const Topology &t)
+{
+	auto or_several = [](int value) { return value < 0 ? std::string("several") : std::to_string(value); };
+	auto cache = [](size_t bytes) { return bytes == 0 ? std::string("none") : bytes_text(bytes); };
+	std::string list;
+	for (int cpu : t.cpu_list)
+		list += (list.empty() ? "" : ",") + std::to_string(cpu);
+	utsname system{};
+	uname(&system);
+	return {{"host", "host", t.host},
+	        {"system", "system", format("%s %s %s", system.sysname, system.release, system.machine)},
+	        {"node", "node identity", t.node_id},
+	        {"sockets", "sockets", std::to_string(t.sockets)},
+	        {"numa_nodes", "NUMA nodes", std::to_string(t.numa_nodes)},
+	        {"cores", "cores", std::to_string(t.cores)},
+	        {"host_cpus", "logical CPUs", std::to_string(t.host_cpus)},
+	        {"cpus", "of them usable here", std::to_string(t.cpus)},
+	        {"cpu_list", "their numbers", list},
+	        {"core", "bound to core", or_several(t.core)},
+	        {"socket", "on socket", or_several(t.socket)},
+	        {"numa_node", "on NUMA node", or_several(t.numa_node)},
+	        {"l1d", "L1 data cache", cache(t.l1d)},
+	        {"l2", "L2 cache", cache(t.l2)},
+	        {"l3", "L3 cache", cache(t.l3)}};
+}
+
+std::vector<Fact> system_facts()
+{
+	return {{"process_vm", "single copy (process_vm)", process_vm_text()},
+	        {"dev_shm", "/dev/shm", dev_shm_text()},
+	        {"memlock", "locked memory limit", memlock_text()},
+	        {"rdma", "RDMA devices", rdma_text()}};
+}
+
+struct NoEvents : TransportEvents {
+	void on_message(int, uint8_t, uint64_t, const void *, size_t) override {}
+	void on_complete(void *, pt2p_status_t) override {}
+	void on_peer_down(int, pt2p_status_t, std::string_view) override {}
+};
+
+struct TransportFact {
+	std::string name;
+	bool usable = false, chosen = true;
+	std::string why_not, capabilities;
+};
+
+bool listed(std::string_view list, std::string_view name)
+{
+	while (!list.empty()) {
+		auto comma = list.find(',');
+		std::string_view word = list.substr(0, comma);
+		list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
+		while (word.starts_with(' '))
+			word.remove_prefix(1);
+		while (word.ends_with(' '))
+			word.remove_suffix(1);
+		if (word == name || word == "all")
+			return true;
+	}
+	return false;
+}
+
+// Opens every transport in a job of two ranks inside this process, as one of several ranks of this host would.
+std::vector<TransportFact> transport_facts(const Config &config, const Topology &topology)
+{
+	std::vector<TransportFact> facts;
+	for (auto table = transport_tables; *table != nullptr; ++table) {
+		TransportFact fact;
+		fact.name = (*table)->name;
+		fact.chosen = listed(config.transports, fact.name);
+		static const std::pair<Capability, const char *> names[] = {
+			{cap_send, "send"}, {cap_get, "get"}, {cap_put, "put"}, {cap_wake, "wake"}};
+		for (auto [bit, name] : names)
+			if ((*table)->capabilities & bit)
+				fact.capabilities += (fact.capabilities.empty() ? "" : ", ") + std::string(name);
+		// Not what this host would pretend, but what it can.
+		Config truth = config;
+		truth.ranks_per_node = 0;
+		try {
+			Reporter reporter;
+			NoEvents events;
+			auto jobs = make_inprocess_jobs(2, truth, nullptr);
+			auto transport = (*table)->open({truth, topology, reporter, *jobs[0], events}, fact.why_not);
+			fact.usable = transport != nullptr;
+			if (transport)
+				transport->leave();
+			transport.reset();
+		} catch (const std::exception &problem) {
+			fact.why_not = problem.what();
+		}
+		facts.push_back(std::move(fact));
+	}
+	return facts;
+}
+
+std::string origin_text(const TunableInfo &tunable)
+{
+	switch (tunable.origin) {
+	case Origin::file: return tunable.place;
+	case Origin::environment: return "environment";
+	case Origin::argument: return "argument";
+	case Origin::built_in: break;
+	}
+	return "default";
+}
+
+// The unit column: for choices the words already stand in the range.
+std::string unit_text(const TunableInfo &tunable)
+{
+	return strcmp(tunable.kind, "choice") == 0 ? "" : tunable.unit;
+}
+
+void print_facts(const char *title, const std::vector<Fact> &facts)
+{
+	printf("%s\n", title);
+	for (const Fact &fact : facts)
+		printf("  %-26s %s\n", fact.label.c_str(), fact.value.c_str());
+}
+
+void print_table(const std::vector<std::vector<std::string>> &rows, const char *margin)
+{
+	std::vector<size_t> widths;
+	for (const auto &row : rows)
+		for (size_t i = 0; i < row.size(); ++i) {
+			widths.resize(std::max(widths.size(), i + 1));
+			widths[i] = std::max(widths[i], row[i].size());
+		}
+	for (const auto &row : rows) {
+		std::string line = margin;
+		for (size_t i = 0; i < row.size(); ++i) {
+			line += row[i];
+			if (i + 1 < row.size())
+				line.append(widths[i] + 2 - row[i].size(), ' ');
+		}
+		puts(line.c_str());
+	}
+}
+
+void print_tunables(const std::vector<TunableInfo> &tunables)
+{
+	std::vector<std::vector<std::string>> rows{{"NAME", "VALUE", "DEFAULT", "FROM", "RANGE", "UNIT", "WHAT"}};
+	for (const TunableInfo &t : tunables)
+		rows.push_back({t.name, t.value, t.standard, origin_text(t), t.range, unit_text(t), t.line});
+	print_table(rows, "");
+}
+
+void print_changed(const std::vector<TunableInfo> &tunables)
+{
+	std::vector<std::vector<std::string>> rows;
+	for (const TunableInfo &t : tunables)
+		if (t.value != t.standard)
+			rows.push_back({t.name, "= " + t.value, "(default " + t.standard + ", from " + origin_text(t) + ")"});
+	puts("tunables that differ from their defaults");
+	if (rows.empty())
+		puts("  none; pt2p_info --config lists all");
+	print_table(rows, "  ");
+}
+
+void print_help(const TunableInfo &t)
+{
+	printf("%s: %s\n", t.name, t.line);
+	std::string_view rest = t.help;
+	std::string line = "   ";
+	while (!rest.empty()) {
+		auto blank = rest.find(' ');
+		std::string_view word = rest.substr(0, blank);
+		rest.remove_prefix(blank == rest.npos ? rest.size() : blank + 1);
+		if (line.size() + word.size() > 78) {
+			puts(line.c_str());
+			line = "   ";
+		}
+		(line += ' ') += word;
+	}
+	puts(line.c_str());
+	std::string unit = unit_text(t);
+	printf("    value    %s (from %s)\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), origin_text(t).c_str(),
+	       t.standard.c_str(), t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
+}
+
+void print_transports(const std::vector<TransportFact> &transports)
+{
+	puts("transports");
+	for (const TransportFact &t : transports) {
+		std::string text = t.usable ? "usable (" + t.capabilities + ")" : "not usable: " + t.why_not;
+		if (!t.chosen)
+			text += "; left out by PT2P_TRANSPORTS";
+		printf("  %-26s %s\n", t.name.c_str(), text.c_str());
+	}
+}
+
+void print_counters()
+{
+	puts("counters");
+	for (int i = 0; i < pt2p_counter_count(); ++i)
+		printf("  %-26s %s\n", pt2p_counter_name(i), pt2p_counter_help(i));
+}
+
+void write_facts(Json &json, const char *key, const std::vector<Fact> &facts)
+{
+	json.open(key, '{');
+	for (const Fact &fact : facts)
+		json.add(fact.key.c_str(), fact.value);
+	json.close('}');
+}
+
+void write_tunables(Json &json, const std::vector<TunableInfo> &tunables)
+{
+	json.open("config", '[');
+	for (const TunableInfo &t : tunables) {
+		json.open(nullptr, '{');
+		json.add("name", t.name);
+		json.add("kind", t.kind);
+		json.add("value", t.value);
+		json.add("default", t.standard);
+		json.add("origin", t.origin == Origin::file ? "file" : origin_text(t));
+		if (t.origin == Origin::file)
+			json.add("place", t.place);
+		json.add("range", t.range);
+		json.add("unit", unit_text(t));
+		json.add("line", t.line);
+		json.add("help", t.help);
+		json.close('}');
+	}
+	json.close(']');
+}
+
+void write_transports(Json &json, const std::vector<TransportFact> &transports)
+{
+	json.open("transports", '[');
+	for (const TransportFact &t : transports) {
+		json.open(nullptr, '{');
+		json.add("name", t.name);
+		json.add("usable", t.usable);
+		json.add("chosen", t.chosen);
+		json.add("why_not", t.why_not);
+		json.add("capabilities", t.capabilities);
+		json.close('}');
+	}
+	json.close(']');
+}
+
+void write_counters(Json &json)
+{
+	json.open("counters", '[');
+	for (int i = 0; i < pt2p_counter_count(); ++i) {
+		json.open(nullptr, '{');
+		json.add("name", pt2p_counter_name(i));
+		json.add("help", pt2p_counter_help(i));
+		json.close('}');
+	}
+	json.close(']');
+}
+
+// Keeps only the tunables that were asked for; false when one is unknown.
+bool select(std::vector<TunableInfo> &tunables, const std::vector<std::string> &names)
+{
+	if (names.empty())
+		return true;
+	std::vector<TunableInfo> chosen;
+	for (const std::string &name : names) {
+		auto found = std::find_if(tunables.begin(), tunables.end(),
+		                          [&](const TunableInfo &t) { return t.name == name || t.name == "PT2P_" + name; });
+		if (found == tunables.end()) {
+			fprintf(stderr, "pt2p_info: %s is not the name of a tunable; did you mean %s?\n", name.c_str(),
+			        nearest_tunable(name));
+			return false;
+		}
+		chosen.push_back(*found);
+	}
+	tunables = std::move(chosen);
+	return true;
+}
+
+bool parse(int count, char **arguments, Request &request)
+{
+	for (int i = 1; i < count; ++i) {
+		std::string_view word = arguments[i];
+		if (word == "--json")
+			request.json = true;
+		else if (word == "--topology")
+			request.topology = true;
+		else if (word == "--transports")
+			request.transports = true;
+		else if (word == "--build")
+			request.build = true;
+		else if (word == "--counters")
+			request.counters = true;
+		else if (word == "--version")
+			request.version = true;
+		else if (word == "--help")
+			request.help = true;
+		else if (word == "--config") {
+			request.config = true;
+			while (i + 1 < count && arguments[i + 1][0] != '-')
+				request.names.emplace_back(arguments[++i]);
+		} else if (word.starts_with("--config=")) {
+			request.config = true;
+			request.names.emplace_back(word.substr(sizeof "--config=" - 1));
+		} else {
+			fprintf(stderr, "pt2p_info: unknown option %s\n\n%s", arguments[i], usage_text);
+			return false;
+		}
+	}
+	return true;
+}
+
+int show(const Request &request)
+{
+	bool all = request.everything();
+	int result = 0;
+	ParsedConfig parsed;
+	try {
+		parsed = load_config(nullptr);
+	} catch (const Error &error) {
+		fprintf(stderr, "pt2p_info: %s: %s\n", pt2p_strerror(error.status()), error.what());
+		// The table is what helps to repair it.
+		if (!request.config)
+			return 1;
+		fputs("pt2p_info: the built-in defaults are shown instead\n", stderr);
+		parsed.tunables = standard_tunables();
+		result = 1;
+	}
+	if (!select(parsed.tunables, request.names))
+		return 2;
+
+	// Forks, and so comes before anything that may start threads.
+	std::vector<Fact> system;
+	if (all || request.transports)
+		system = system_facts();
+	Topology topology;
+	if (all || request.topology || request.transports)
+		topology = read_topology();
+	std::vector<TransportFact> transports;
+	if (all || request.transports)
+		transports = transport_facts(parsed.config, topology);
+
+	if (request.json) {
+		Json json;
+		json.open(nullptr, '{');
+		json.add("version", pt2p_version());
+		if (all || request.build)
+			write_facts(json, "build", build_facts());
+		if (all || request.topology)
+			write_facts(json, "topology", topology_facts(topology));
+		if (all || request.transports) {
+			write_transports(json, transports);
+			write_facts(json, "system", system);
+		}
+		if (all || request.config)
+			write_tunables(json, parsed.tunables);
+		if (all || request.counters)
+			write_counters(json);
+		json.close('}');
+		puts(json.text().c_str());
+		return result;
+	}
+
+	const char *gap = "";
+	auto section = [&] {
+		fputs(gap, stdout);
+		gap = "\n";
+	};
+	if (all || request.version) {
+		section();
+		printf("libpt2p %s\n", pt2p_version());
+	}
+	if (all || request.build) {
+		section();
+		print_facts("build", build_facts());
+	}
+	if (all || request.topology) {
+		section();
+		print_facts("topology", topology_facts(topology));
+		printf("\n%s%s", topology.text.c_str(), topology.text.ends_with('\n') ? "" : "\n");
+	}
+	if (all || request.transports) {
+		section();
+		print_transports(transports);
+		section();
+		print_facts("what they depend on", system);
+	}
+	if (request.counters) {
+		section();
+		print_counters();
+	}
+	if (all) {
+		section();
+		print_changed(parsed.tunables);
+	} else if (request.config) {
+		section();
+		if (request.names.empty())
+			print_tunables(parsed.tunables);
+		for (size_t i = 0; i < request.names.size(); ++i) {
+			if (i > 0)
+				puts("");
+			print_help(parsed.tunables[i]);
+		}
+	}
+	return result;
+}
+
+} // namespace
+
+int main(int count, char **arguments)
+{
+	Request request;
+	if (!parse(count, arguments, request))
+		return 2;
+	if (request.help) {
+		fputs(usage_text, stdout);
+		return 0;
+	}
+	try {
+		int result = show(request);
+		if (fflush(stdout) != 0 && result == 0) {
+			fprintf(stderr, "pt2p_info: cannot write: %s\n", errno_text(errno).c_str());
+			result = 1;
+		}
+		return result;
+	} catch (const std::exception &problem) {
+		fprintf(stderr, "pt2p_info: %s\n", problem.what());
+		return 1;
+	}
+}
