@@ -1,0 +1,151 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Checks the manual pages: mandoc finds nothing at level warning or above, every function of pt2p.h has a page, the
+# synopses agree with the header, every PT2P_ name exists, references lead somewhere, and the examples compile.
+# Run from the build tree, where the generated header and pages are.
+top=${srcdir:-$(dirname "$0")/../..}
+build=${top_builddir:-.}
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+failures=0
+checks=0
+
+fail() {
+	echo "FAIL: $*"
+	failures=$((failures + 1))
+}
+
+if ! command -v mandoc >/dev/null 2>&1; then
+	echo "SKIP: mandoc is not installed (Debian package mandoc)"
+	exit 77
+fi
+
+# Pages as they are installed: references among them then resolve.
+mkdir "$work/man1" "$work/man3" "$work/man7"
+for n in 1 3 7; do
+	cp "$top/man/man$n"/*."$n" "$work/man$n/" || exit 99
+	for page in "$build/man/man$n"/*."$n"; do
+		[ -f "$page" ] && cp "$page" "$work/man$n/"
+	done
+done
+cd "$work" || exit 99
+header=$OLDPWD/$top/include/pt2p.h
+case $top in /*) header=$top/include/pt2p.h ;; esac
+include=${header%/pt2p.h}
+tables=${include%/include}/src
+case $build in /*) ;; *) build=$OLDPWD/$build ;; esac
+[ -f "$header" ] || { echo "ERROR: no $header"; exit 99; }
+link_pages=$(grep -l '^\.so ' man?/*)
+pages=$(grep -L '^\.so ' man?/*)
+
+for page in $pages; do
+	checks=$((checks + 1))
+	mandoc -T lint -W warning "$page" >out 2>&1 || { cat out; fail "$page: mandoc"; }
+	name=$(basename "$page")
+	[ "$(sed -n 's/^\.Dt //p' "$page")" = "$(echo "${name%.*} ${name##*.}" | tr '[:lower:]' '[:upper:]')" ] ||
+		fail "$page: .Dt does not agree with the file name"
+done
+
+for page in $link_pages; do
+	checks=$((checks + 1))
+	target=$(sed -n 's/^\.so //p' "$page")
+	name=$(basename "$page" .3)
+	grep -q "^\.Nm $name\( ,\)\{0,1\}\$" "$target" 2>/dev/null || fail "$page: $target does not describe $name"
+done
+
+# Functions of the header: one that ends "pt2p_NAME(" outside comments.
+functions=$(sed -e 's,/\*.*\*/,,' -e '/\/\*/,/\*\//d' "$header" |
+	sed -n 's/^[a-z].*[ *]\(pt2p_[a-z_]*\)(.*/\1/p' | sort -u)
+[ "$(echo "$functions" | wc -l)" -ge 30 ] || fail "too few functions found in pt2p.h: $functions"
+for function in $functions; do
+	checks=$((checks + 1))
+	[ -f "man3/$function.3" ] || fail "$function has no page man3/$function.3"
+done
+for function in $(sed -n 's/^\.F[on] \(pt2p_[a-z_]*\).*/\1/p' man3/*.3 | sort -u); do
+	echo "$functions" | grep -qx "$function" || fail "$function has a page but is not in pt2p.h"
+done
+
+# Names of constants, tunables and statuses that pages use.
+{
+	sed -n 's/^PT2P_TUNABLE([^"]*"\(PT2P_[A-Z_]*\)".*/\1/p' "$tables/config/tunables.def"
+	sed -n 's/^PT2P_STATUS(\([A-Z_]*\),.*/PT2P_\1/p' "$tables/report/status.def"
+	grep -o 'PT2P_[A-Z_]*[A-Z]' "$header"
+	echo PT2P_CONF
+	echo PT2P_NAME
+} | sort -u >known
+for page in $pages; do
+	checks=$((checks + 1))
+	for name in $(grep -v '^\.Dt ' "$page" | grep -o 'PT2P_[A-Z_]*[A-Z]' | sort -u); do
+		grep -qx "$name" known || fail "$page: there is no $name"
+	done
+done
+
+# References among our pages. The generated pages exist in a build tree only.
+for page in $pages; do
+	checks=$((checks + 1))
+	grep -h '^\.Xr pt2p' "$page" | sort -u | while read -r _ name section _; do
+		[ -f "man$section/$name.$section" ] && continue
+		[ "$name$section" = pt2p_tunables7 ] || [ "$name$section" = pt2p_errors7 ] || echo "$name($section)"
+	done >missing
+	[ -s missing ] && fail "$page refers to pages that are not there: $(tr '\n' ' ' <missing)"
+done
+
+# Every option that a tool tells of in its help is in its page, and the other way round.
+for tool in pt2p_info pt2p_perf; do
+	[ -x "$build/$tool" ] && "$build/$tool" --help >help 2>&1 </dev/null || continue
+	checks=$((checks + 1))
+	sed 's/\\-/-/g' "man1/$tool.1" | grep -o 'Fl Fl [a-z-]*' | sed 's/Fl Fl /--/' | sort -u >page-options
+	grep -o -e '--[a-z][a-z-]*' help | sort -u >help-options
+	diff help-options page-options >out || { cat out; fail "$tool: options of --help (<) and of the page (>) differ"; }
+done
+
+# Synopses and examples go through the compiler. Each synopsis repeats the prototypes of the header, so that a
+# difference is a conflict; an example is every literal block with an #include.
+compiler=${CC:-cc}
+if ! command -v "${compiler%% *}" >/dev/null 2>&1; then
+	echo "no C compiler: synopses and examples were not compiled"
+elif [ ! -f "$build/include/pt2p_status.h" ] && [ ! -f "$include/pt2p_status.h" ]; then
+	fail "no pt2p_status.h in $build/include: run this from the build tree, after make"
+else
+	compile() {
+		checks=$((checks + 1))
+		$compiler -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$build/include" -I"$include" "$1" >out 2>&1 ||
+			{ cat out; fail "$2"; }
+	}
+	for page in $pages; do
+		awk '
+			/^\.Sh / { synopsis = ($2 == "SYNOPSIS") }
+			!synopsis { next }
+			/^\.In / { print "#include <" $2 ">" }
+			/^\.Ft / { sub(/^\.Ft /, ""); type = $0 }
+			/^\.Fn / { print type " " $2 "(" $3 ");" }
+			/^\.Fo / { line = type " " $2 "("; comma = "" }
+			/^\.Fa / { sub(/^\.Fa "/, ""); sub(/"$/, ""); line = line comma $0; comma = ", " }
+			/^\.Fc/ { print line ");" }' "$page" >synopsis.c
+		grep -q '^#include' synopsis.c && compile synopsis.c "$page: the synopsis disagrees with pt2p.h"
+		rm -f example-*.c
+		awk '
+			/^\.Bd -literal/ { inside = 1; text = ""; next }
+			/^\.Ed/ {
+				if (inside && text ~ /#include/) {
+					printf "%s", text > ("example-" ++count ".c")
+					close("example-" count ".c")
+				}
+				inside = 0
+			}
+			inside {
+				gsub(/\\e/, "\\")
+				gsub(/\\&/, "")
+				gsub(/\\-/, "-")
+				gsub(/\\\(aq/, "\047")
+				text = text $0 "\n"
+			}' "$page"
+		for example in example-*.c; do
+			[ -f "$example" ] && compile "$example" "$page: $example does not compile"
+		done
+	done
+fi
+
+echo "$checks checks, $failures failed"
+[ "$failures" -eq 0 ]
