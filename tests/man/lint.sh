@@ -54,9 +54,20 @@ for page in $link_pages; do
 	grep -q "^\.Nm $name\( ,\)\{0,1\}\$" "$target" 2>/dev/null || fail "$page: $target does not describe $name"
 done
 
-# Functions of the header: one that ends "pt2p_NAME(" outside comments.
-functions=$(sed -e 's,/\*.*\*/,,' -e '/\/\*/,/\*\//d' "$header" |
-	sed -n 's/^[a-z].*[ *]\(pt2p_[a-z_]*\)(.*/\1/p' | sort -u)
+# The header without its comments.
+awk '
+	{ text = text $0 "\n" }
+	END {
+		while ((start = index(text, "/*")) > 0) {
+			printf "%s", substr(text, 1, start - 1)
+			text = substr(text, start + 2)
+			text = substr(text, index(text, "*/") + 2)
+		}
+		printf "%s", text
+	}' "$header" >header
+
+# Functions are declared with their type and name at the start of a line.
+functions=$(sed -n 's/^[a-z].*[ *]\(pt2p_[a-z_]*\)(.*/\1/p' header | sort -u)
 [ "$(echo "$functions" | wc -l)" -ge 30 ] || fail "too few functions found in pt2p.h: $functions"
 for function in $functions; do
 	checks=$((checks + 1))
@@ -89,6 +100,19 @@ for page in $pages; do
 		[ "$name$section" = pt2p_tunables7 ] || [ "$name$section" = pt2p_errors7 ] || echo "$name($section)"
 	done >missing
 	[ -s missing ] && fail "$page refers to pages that are not there: $(tr '\n' ' ' <missing)"
+done
+
+# Structures that pages show are those of the header.
+tr -s '[:space:]' ' ' <header >header-text
+for page in $pages; do
+	awk '
+		/^typedef struct/ { text = ""; inside = 1 }
+		inside { text = text $0 " " }
+		/^}/ { if (inside) print text; inside = 0 }' "$page" | tr -s '[:blank:]' ' ' | sed 's/ $//' >structures
+	while read -r structure; do
+		checks=$((checks + 1))
+		grep -qF -- "$structure" header-text || fail "$page: not so in pt2p.h: $structure"
+	done <structures
 done
 
 # Every option that a tool tells of in its help is in its page, and the other way round.
