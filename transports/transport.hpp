@@ -42,7 +42,7 @@ class TransportEvents {
 public:
 	// A message from `peer`. `id` and `header` are the sender's, `data` is valid during the call only.
 	virtual void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
-	// A get or put that was in progress has finished with `status`.
+	// A get or put that answered in_progress has finished with `status`; may come before that answer is returned.
 	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
@@ -108,6 +108,8 @@ public:
 	// Makes sure that whatever arrives from now on wakes a sleeper on wake_word(). Returns false when something has
 	// arrived already: do not sleep.
 	virtual bool arm() { return false; }
+	// Undoes arm() when the last sleeper is awake.
+	virtual void disarm() {}
 	// Futex word that peers bump and wake once armed; null without cap_wake.
 	virtual uint32_t *wake_word() { return nullptr; }
 	// No further sends follow: tell the peers that this rank has left.
@@ -118,5 +120,12 @@ public:
 
 // Every transport of this build, in order of preference, ended by null.
 extern const TransportTable *const transport_tables[];
+
+// Throws Error(PT2P_ERR_INTERNAL) when a table's capabilities and operations disagree.
+void check_table(const TransportTable &table);
+
+// The blob that a rank publishes holds the address of each of its transports; the empty string stands for none.
+void add_address_part(std::string &blob, const char *name, const std::string &part);
+std::string address_part(std::string_view blob, std::string_view name);
 
 } // namespace pt2p

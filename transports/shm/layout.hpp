@@ -1,0 +1,149 @@
+// What lies in a shared segment. Every rank has one segment; it holds what others write for this rank to read:
+//
+//   +--------------------+  0
+//   | SegmentHeader      |  identity, state, wake word, doorbell summary, ring allocation
+//   | directory          |  uint32_t for each local rank: its ring here, 0 while it has none
+//   | doorbells          |  one bit for each local rank
+//   +--------------------+  rings_offset (page aligned)
+//   | ring 0             |  allocated by the first rank that talks to this one
+//   | ring 1             |  by the second ...
+//   +--------------------+
+//
+// A silent peer costs its directory entry and its doorbell bit. A ring is reserved (posix_fallocate) and mapped by its
+// sender when that sender first has something to say, so nothing has to be asked of the owner.
+//
+// One ring carries the messages of one ordered pair. Flag, header and the first 48 bytes of the payload share a cache
+// line, so a short message is one line handed over. Slots are two lines wide: the next line then belongs to the same
+// message, and a prefetcher that fetches neighbouring lines does not take the next slot away from its writer.
+//
+//   slot:  [ word | header | payload, up to 112 bytes                      ]
+//   word:  credit:24 | length:24 | id:8 | lap:8     written last, with release order
+//
+// A slot is full when its lap is the reader's: no index is shared and nothing has to be cleared. Payloads above 112 bytes
+// lie in the ring's data area; the slot's payload then starts with their offset. `credit` acknowledges slots of the
+// opposite direction, so two ranks that answer each other never touch the credit line.
+//
+// The owner trusts nothing in here: positions are kept privately, and what comes from a peer is checked against bounds.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace pt2p::shm {
+
+constexpr uint64_t segment_magic = UINT64_C(0x70743270'73686d31); // "pt2pshm1"
+constexpr uint32_t layout_version = 1;
+constexpr size_t line = 128; // two cache lines: see above
+
+enum State : uint32_t { state_alive = 1, state_left = 2 };
+
+struct SegmentHeader {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t ranks;        // directory entries
+	uint32_t slots;        // of each ring, a power of two
+	uint32_t data_bytes;   // of each ring, a power of two
+	uint64_t rings_offset; // bytes
+	uint64_t ring_stride;  // bytes
+	uint32_t fences;       // 1: senders have to fence before they look at `attention` (no membarrier here)
+	std::atomic<uint32_t> state;
+
+	alignas(line) std::atomic<uint32_t> wake_word; // futex
+	std::atomic<uint32_t> sleeping;                // the owner sleeps, or is about to
+	alignas(line) std::atomic<uint64_t> doorbell_summary; // bit w: look at doorbell word w (w modulo 64)
+	alignas(line) std::atomic<uint32_t> rings_taken;
+};
+
+// A copy that two ranks do together; see single_copy.hpp.
+struct alignas(line) Claim {
+	std::atomic<uint64_t> next; // generation:32 | next piece:32
+	std::atomic<uint32_t> finished;
+	std::atomic<uint32_t> failed; // errno of a helper that could not copy
+};
+constexpr unsigned claims_per_ring = 8;
+
+struct RingHeader {
+	alignas(line) std::atomic<uint64_t> consumed;  // by the reader: slots read, published lazily
+	alignas(line) std::atomic<uint32_t> attention; // by the reader: it does not poll this ring, ring the doorbell
+	alignas(line) std::atomic<uint32_t> starved;   // by the writer: it waits for `consumed`
+	Claim claims[claims_per_ring];
+};
+
+constexpr size_t inline_max = 112;
+constexpr size_t first_line_max = 48;
+
+struct alignas(line) Slot {
+	std::atomic<uint64_t> word;
+	uint64_t header;
+	unsigned char payload[inline_max];
+};
+static_assert(sizeof(Slot) == line);
+static_assert(offsetof(Slot, payload) + first_line_max == 64);
+
+// A ring in memory, wherever it is mapped.
+struct Ring {
+	RingHeader *head = nullptr;
+	Slot *slots = nullptr;
+	unsigned char *data = nullptr;
+
+	static Ring at(void *base, uint32_t slots)
+	{
+		auto *bytes = static_cast<unsigned char *>(base);
+		return {reinterpret_cast<RingHeader *>(bytes), reinterpret_cast<Slot *>(bytes + sizeof(RingHeader)),
+		        bytes + sizeof(RingHeader) + slots * sizeof(Slot)};
+	}
+};
+
+// The parts of a slot's word.
+struct Word {
+	static constexpr uint32_t field_mask = 0xffffff;
+	static uint64_t pack(uint8_t lap, uint8_t id, uint32_t length, uint32_t credit)
+	{
+		return static_cast<uint64_t>(lap) | static_cast<uint64_t>(id) << 8 | static_cast<uint64_t>(length) << 16 |
+		       static_cast<uint64_t>(credit & field_mask) << 40;
+	}
+	static uint8_t lap(uint64_t w) { return static_cast<uint8_t>(w); }
+	static uint8_t id(uint64_t w) { return static_cast<uint8_t>(w >> 8); }
+	static uint32_t length(uint64_t w) { return static_cast<uint32_t>(w >> 16) & field_mask; }
+	static uint32_t credit(uint64_t w) { return static_cast<uint32_t>(w >> 40); }
+};
+
+// A full fence; ThreadSanitizer does not model fences, and needs none of this one's ordering.
+inline void full_fence()
+{
+#if defined(__SANITIZE_THREAD__) && defined(__x86_64__)
+	asm volatile("mfence" ::: "memory");
+#else
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+constexpr size_t page = 4096;
+constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+inline size_t doorbell_words(uint32_t ranks) { return (ranks + 63) / 64; }
+inline std::atomic<uint32_t> *directory(SegmentHeader *h)
+{
+	return reinterpret_cast<std::atomic<uint32_t> *>(h + 1);
+}
+inline size_t doorbells_offset(uint32_t ranks)
+{
+	return round_up(sizeof(SegmentHeader) + ranks * sizeof(uint32_t), 64);
+}
+inline std::atomic<uint64_t> *doorbells(SegmentHeader *h, uint32_t ranks)
+{
+	return reinterpret_cast<std::atomic<uint64_t> *>(reinterpret_cast<unsigned char *>(h) + doorbells_offset(ranks));
+}
+inline size_t header_bytes(uint32_t ranks)
+{
+	return round_up(doorbells_offset(ranks) + doorbell_words(ranks) * sizeof(uint64_t), page);
+}
+inline size_t ring_bytes(uint32_t slots, uint32_t data_bytes)
+{
+	return round_up(sizeof(RingHeader) + slots * sizeof(Slot) + data_bytes, page);
+}
+static_assert(sizeof(SegmentHeader) % alignof(std::atomic<uint32_t>) == 0);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+} // namespace pt2p::shm

@@ -1,0 +1,210 @@
+// The two ends of a ring: the writer's and the reader's private state over the shared Ring of layout.hpp.
+#pragma once
+
+#include <cstring>
+#include <memory>
+
+#include "transports/shm/layout.hpp"
+
+namespace pt2p::shm {
+
+// Copies a short payload; the common sizes without a call.
+inline void copy_short(void *to, const void *from, size_t n)
+{
+	auto *t = static_cast<unsigned char *>(to);
+	const auto *f = static_cast<const unsigned char *>(from);
+	if (n == 8) {
+		std::memcpy(t, f, 8);
+	} else if (n >= 16 && n <= 32) {
+		// Two overlapping halves.
+		unsigned char a[16], b[16];
+		std::memcpy(a, f, 16);
+		std::memcpy(b, f + n - 16, 16);
+		std::memcpy(t, a, 16);
+		std::memcpy(t + n - 16, b, 16);
+	} else if (n) {
+		std::memcpy(t, f, n);
+	}
+}
+
+// The writer. Data positions run for ever; position modulo the data area is the offset.
+class Writer {
+public:
+	void open(const Ring &ring, uint32_t slots, uint32_t data_bytes)
+	{
+		ring_ = ring;
+		mask_ = slots - 1;
+		shift_ = static_cast<unsigned>(__builtin_ctz(slots));
+		data_bytes_ = data_bytes;
+		data_end_ = std::make_unique<uint64_t[]>(slots);
+	}
+	bool is_open() const { return ring_.head != nullptr; }
+	RingHeader &head() const { return *ring_.head; }
+	size_t max_payload() const { return data_bytes_ / 4; }
+	size_t memory() const { return (mask_ + 1) * sizeof(uint64_t); }
+
+	// Writes one message; false when there is no room now. `credit` goes along, see layout.hpp.
+	bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
+	{
+		if (__builtin_expect(sent_ - acknowledged_ > mask_, 0) && !refresh())
+			return false;
+		Slot &slot = ring_.slots[sent_ & mask_];
+		if (length <= inline_max) {
+			copy_short(slot.payload, payload, length);
+		} else if (!write_data(slot, payload, length)) {
+			return false;
+		}
+		slot.header = header;
+		slot.word.store(Word::pack(lap(sent_), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		data_end_[sent_ & mask_] = data_head_;
+		++sent_;
+		return true;
+	}
+
+	// A piggybacked acknowledgement: low bits of the reader's position. Nonsense (more than is outstanding) is ignored.
+	void acknowledge(uint32_t credit)
+	{
+		const uint32_t news = (credit - static_cast<uint32_t>(acknowledged_)) & Word::field_mask;
+		if (news && news <= sent_ - acknowledged_)
+			accept(acknowledged_ + news);
+	}
+	bool all_read()
+	{
+		refresh();
+		return sent_ == acknowledged_;
+	}
+
+private:
+	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
+
+	void accept(uint64_t position)
+	{
+		acknowledged_ = position;
+		data_tail_ = data_end_[(position - 1) & mask_];
+	}
+	// Looks at the reader's credit line; true when a slot is free now.
+	bool refresh()
+	{
+		const uint64_t consumed = ring_.head->consumed.load(std::memory_order_acquire);
+		if (consumed - acknowledged_ <= sent_ - acknowledged_ && consumed != acknowledged_)
+			accept(consumed);
+		return sent_ - acknowledged_ <= mask_;
+	}
+	// Puts a payload into the data area, in one piece.
+	bool write_data(Slot &slot, const void *payload, size_t length)
+	{
+		const uint64_t size = round_up(length, 64);
+		uint64_t at = data_head_;
+		const uint64_t left = data_bytes_ - at % data_bytes_;
+		if (size > left)
+			at += left;
+		if (at + size - data_tail_ > data_bytes_) {
+			refresh();
+			if (at + size - data_tail_ > data_bytes_)
+				return false;
+		}
+		const auto offset = static_cast<uint32_t>(at % data_bytes_);
+		std::memcpy(ring_.data + offset, payload, length);
+		std::memcpy(slot.payload, &offset, sizeof offset);
+		data_head_ = at + size;
+		return true;
+	}
+
+	Ring ring_;
+	uint64_t sent_ = 0, acknowledged_ = 0, mask_ = 0;
+	uint64_t data_head_ = 0, data_tail_ = 0, data_bytes_ = 0;
+	std::unique_ptr<uint64_t[]> data_end_; // by slot: data_head_ after its message
+	unsigned shift_ = 0;
+};
+
+// The reader.
+class Reader {
+public:
+	void open(const Ring &ring, uint32_t slots, uint32_t data_bytes)
+	{
+		ring_ = ring;
+		mask_ = slots - 1;
+		shift_ = static_cast<unsigned>(__builtin_ctz(slots));
+		data_bytes_ = data_bytes;
+		batch_ = slots / 4;
+	}
+	bool is_open() const { return ring_.head != nullptr; }
+	RingHeader &head() const { return *ring_.head; }
+
+	bool ready() const
+	{
+		return Word::lap(ring_.slots[read_ & mask_].word.load(std::memory_order_relaxed)) == lap(read_);
+	}
+	struct Message {
+		uint64_t word, header;
+		const unsigned char *payload;
+		uint32_t length;
+	};
+	enum class Peek { nothing, message, malformed };
+	// The next message, which stays in the ring until pop().
+	Peek peek(Message &m) const
+	{
+		Slot &slot = ring_.slots[read_ & mask_];
+		m.word = slot.word.load(std::memory_order_acquire);
+		if (Word::lap(m.word) != lap(read_))
+			return Peek::nothing;
+		m.header = slot.header;
+		m.length = Word::length(m.word);
+		if (m.length <= inline_max) {
+			m.payload = slot.payload;
+			return Peek::message;
+		}
+		uint32_t offset; // read once: the writer could change it
+		std::memcpy(&offset, slot.payload, sizeof offset);
+		if (m.length > data_bytes_ / 4 || offset > data_bytes_ - m.length)
+			return Peek::malformed;
+		m.payload = ring_.data + offset;
+		return Peek::message;
+	}
+	void pop(uint32_t length)
+	{
+		++read_;
+		if (length > inline_max)
+			data_unpublished_ += length;
+		if (read_ - published_ >= batch_ || data_unpublished_ > data_bytes_ / 8)
+			publish();
+	}
+	// The position went along with an answer: the writer needs no credit line for it.
+	void piggybacked()
+	{
+		published_ = read_;
+		data_unpublished_ = 0;
+	}
+	void publish()
+	{
+		ring_.head->consumed.store(read_, std::memory_order_release);
+		published_ = read_;
+		data_unpublished_ = 0;
+		line_position_ = read_;
+	}
+	// An idle ring: a writer that waits for room must get the slots that are not worth a credit line otherwise.
+	void relieve()
+	{
+		if (line_position_ != read_ && ring_.head->starved.load(std::memory_order_relaxed))
+			publish();
+	}
+	void settle()
+	{
+		if (line_position_ != read_)
+			publish();
+	}
+	uint64_t position() const { return read_; }
+	uint64_t seen_at_sweep = 0; // position at the last look for idle rings
+
+private:
+	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
+
+	Ring ring_;
+	uint64_t read_ = 0, mask_ = 0;
+	uint64_t published_ = 0, batch_ = 0;    // as far as the writer has been told, either way
+	uint64_t line_position_ = 0;            // as far as the credit line says
+	uint64_t data_bytes_ = 0, data_unpublished_ = 0;
+	unsigned shift_ = 0;
+};
+
+} // namespace pt2p::shm

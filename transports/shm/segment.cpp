@@ -1,0 +1,214 @@
+#include "transports/shm/segment.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "config/config.hpp"
+#include "job/topology.hpp"
+#include "report/report.hpp"
+
+namespace pt2p::shm {
+
+namespace {
+
+uint32_t power_of_two(uint64_t n)
+{
+	uint32_t p = 1;
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+// The fixed part of an address blob; the node identity follows.
+struct Packed {
+	uint64_t magic;
+	uint32_t version, pid;
+	int32_t fd;
+	uint32_t unused;
+	uint64_t start_time, base, probe, probe_value;
+};
+
+std::string place_of(int backing) { return backing == 1 ? "/dev/shm" : "memory (memfd)"; }
+
+FileDescriptor make_file(int backing)
+{
+	const int fd = backing == 1 ? open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
+	                            : memfd_create("pt2p-segment", MFD_CLOEXEC);
+	if (fd < 0)
+		throw Error(PT2P_ERR_SHARED_MEMORY,
+		            format("cannot make a shared segment in %s: %s", place_of(backing).c_str(), errno_text(errno).c_str()));
+	return FileDescriptor(fd);
+}
+
+} // namespace
+
+std::string Address::pack() const
+{
+	const Packed p{segment_magic, layout_version, pid, fd, 0, start_time, base, probe, probe_value};
+	return std::string(reinterpret_cast<const char *>(&p), sizeof p) + node_id;
+}
+
+bool Address::unpack(std::string_view blob, Address &address)
+{
+	Packed p;
+	if (blob.size() < sizeof p)
+		return false;
+	std::memcpy(&p, blob.data(), sizeof p);
+	if (p.magic != segment_magic || p.version != layout_version)
+		return false;
+	address.pid = p.pid;
+	address.fd = p.fd;
+	address.start_time = p.start_time;
+	address.base = p.base;
+	address.probe = p.probe;
+	address.probe_value = p.probe_value;
+	address.node_id = blob.substr(sizeof p);
+	return true;
+}
+
+uint64_t process_start_time(uint32_t pid)
+{
+	const FileDescriptor fd(open(format("/proc/%u/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+	char text[1024];
+	const ssize_t n = fd ? read(fd.get(), text, sizeof text - 1) : -1;
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	// Field 22; the name in field 2 may hold anything, so count from the last parenthesis (proc_pid_stat(5)).
+	const char *p = std::strrchr(text, ')');
+	for (int field = 2; p && field < 22; ++field)
+		p = std::strchr(p + 1, ' ');
+	return p ? std::strtoull(p, nullptr, 10) : 0;
+}
+
+Mapping::Mapping(int fd, size_t offset, size_t bytes) : bytes_(bytes)
+{
+	memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+	if (memory_ == MAP_FAILED) {
+		const int error = errno;
+		memory_ = nullptr;
+		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot map %zu bytes of a shared segment: %s (limit on address space, "
+		                                           "ulimit -v?)", bytes, errno_text(error).c_str()));
+	}
+}
+
+Mapping::~Mapping()
+{
+	if (memory_)
+		munmap(memory_, bytes_);
+}
+
+FileDescriptor::~FileDescriptor()
+{
+	if (fd_ >= 0)
+		close(fd_);
+}
+
+void reserve(int fd, size_t offset, size_t bytes, const char *what)
+{
+	int error;
+	do // a signal may interrupt it
+		error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+	while (error == EINTR);
+	if (!error)
+		return;
+	// Memory files report the machine's memory, others their file system's.
+	unsigned long long available = 0;
+	struct statvfs fs;
+	struct sysinfo system;
+	if (fstatvfs(fd, &fs) == 0 && fs.f_blocks)
+		available = static_cast<unsigned long long>(fs.f_bavail) * fs.f_frsize;
+	else if (sysinfo(&system) == 0)
+		available = static_cast<unsigned long long>(system.freeram + system.freeswap) * system.mem_unit;
+	throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot reserve shared memory for %s: %zu bytes needed, %llu bytes "
+	                                           "available: %s", what, bytes, available, errno_text(error).c_str()));
+}
+
+OwnSegment::OwnSegment(const Config &config, uint32_t ranks, int numa_node)
+    : ranks_(ranks), slots_(power_of_two(static_cast<uint64_t>(config.shm_ring_slots))), data_bytes_(power_of_two(config.shm_ring_bytes)),
+      fd_(make_file(config.shm_backing))
+{
+	const size_t rings_offset = header_bytes(ranks), stride = ring_bytes(slots_, data_bytes_);
+	const size_t total = rings_offset + ranks * stride;
+	reserve(fd_.get(), 0, rings_offset, "the segment of this rank");
+	if (ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
+		throw Error(PT2P_ERR_SHARED_MEMORY,
+		            format("cannot give the shared segment its size of %zu bytes: %s", total, errno_text(errno).c_str()));
+	map_ = Mapping(fd_.get(), 0, total);
+	place_on_numa_node(map_.memory(), total, numa_node);
+	SegmentHeader *h = header();
+	h->version = layout_version;
+	h->ranks = ranks;
+	h->slots = slots_;
+	h->data_bytes = data_bytes_;
+	h->rings_offset = rings_offset;
+	h->ring_stride = stride;
+	h->state = state_alive;
+	h->magic = segment_magic;
+}
+
+Ring OwnSegment::ring(uint32_t n) const
+{
+	const size_t offset = header_bytes(ranks_) + n * ring_bytes(slots_, data_bytes_);
+	return Ring::at(static_cast<unsigned char *>(map_.memory()) + offset, slots_);
+}
+
+PeerSegment::PeerSegment(const Address &address)
+{
+	if (address.pid == static_cast<uint32_t>(getpid())) {
+		same_process_ = true;
+		shared_fd_ = address.fd;
+		header_ = reinterpret_cast<SegmentHeader *>(address.base);
+		return;
+	}
+	fd_ = FileDescriptor(open(format("/proc/%u/fd/%d", address.pid, address.fd).c_str(), O_RDWR | O_CLOEXEC));
+	const int error = errno;
+	// After opening: a process that took over the pid in between does not pass for the peer.
+	if (process_start_time(address.pid) != address.start_time)
+		throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", address.pid));
+	if (!fd_)
+		throw Error(PT2P_ERR_SHARED_MEMORY,
+		            format("cannot open the shared segment of process %u: %s (both ranks must run as the same user, with "
+		                   "/proc mounted, and neither may be set-user-id)", address.pid, errno_text(error).c_str()));
+	// The first page tells how large the header is.
+	Mapping first(fd_.get(), 0, page);
+	const auto *h = static_cast<const SegmentHeader *>(first.memory());
+	if (h->magic != segment_magic || h->version != layout_version || h->ranks > 1u << 20 ||
+	    h->rings_offset != header_bytes(h->ranks) || h->ring_stride != ring_bytes(h->slots, h->data_bytes) ||
+	    (h->slots & (h->slots - 1)) != 0 || (h->data_bytes & (h->data_bytes - 1)) != 0)
+		throw Error(PT2P_ERR_PROTOCOL, format("the shared segment of process %u is not one of this version", address.pid));
+	header_map_ = Mapping(fd_.get(), 0, h->rings_offset);
+	header_ = static_cast<SegmentHeader *>(header_map_.memory());
+}
+
+Ring PeerSegment::open_ring(uint32_t index)
+{
+	SegmentHeader *h = header_;
+	if (index >= h->ranks)
+		throw Error(PT2P_ERR_PROTOCOL, format("the peer's segment has room for %u ranks, this is number %u", h->ranks, index));
+	const uint32_t n = h->rings_taken.fetch_add(1, std::memory_order_relaxed);
+	if (n >= h->ranks)
+		throw Error(PT2P_ERR_PROTOCOL, "the peer's segment has no ring left");
+	const size_t offset = h->rings_offset + n * h->ring_stride;
+	Ring ring;
+	if (same_process_) {
+		reserve(shared_fd_, offset, h->ring_stride, "a ring in a peer's segment");
+		ring = Ring::at(reinterpret_cast<unsigned char *>(h) + offset, h->slots);
+	} else {
+		reserve(fd_.get(), offset, h->ring_stride, "a ring in a peer's segment");
+		ring_map_ = Mapping(fd_.get(), offset, h->ring_stride);
+		ring = Ring::at(ring_map_.memory(), h->slots);
+		fd_ = FileDescriptor();
+	}
+	// The reader polls it only once it has seen the doorbell.
+	ring.head->attention.store(1, std::memory_order_relaxed);
+	directory(h)[index].store(n + 1, std::memory_order_release);
+	return ring;
+}
+
+} // namespace pt2p::shm

@@ -1,0 +1,638 @@
+#include "transports/shm/shm.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <random>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "job/topology.hpp"
+#include "progress/clock.hpp"
+#include "report/report.hpp"
+
+namespace pt2p::shm {
+
+namespace {
+
+// Message ids of the transport itself; those of the layers above are smaller.
+constexpr uint8_t id_help = 0xfe, id_bye = 0xff;
+constexpr unsigned burst = 32;         // messages taken from one ring in a turn
+constexpr size_t hot_enough = 8;       // fewer hot rings than this are not worth a sweep
+constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
+constexpr unsigned watches_at_once = 16;
+
+Peer &peer_of_endpoint(Endpoint &endpoint) { return static_cast<Peer &>(endpoint); }
+
+} // namespace
+
+extern const TransportTable shm_table;
+
+ShmTransport::ShmTransport(const TransportEnvironment &environment)
+    : env_(environment), start_time_(process_start_time(static_cast<uint32_t>(getpid()))),
+      probe_(std::make_shared<uint64_t>()), watcher_(epoll_create1(EPOLL_CLOEXEC))
+{
+	const auto ranks = static_cast<uint32_t>(env_.job.local_size());
+	segment_ = std::make_shared<OwnSegment>(env_.config, ranks, env_.config.numa ? env_.topology.numa_node : -1);
+	// In-process peers hold pointers into the segment.
+	env_.job.keep(segment_);
+	membarrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+	header()->fences = !membarrier_;
+	std::random_device random;
+	*probe_ = static_cast<uint64_t>(random()) << 32 | random();
+	env_.job.keep(probe_);
+	peers_.resize(ranks);
+	hot_.reserve(ranks);
+}
+
+ShmTransport::~ShmTransport() = default;
+
+const TransportTable &ShmTransport::table() const { return shm_table; }
+
+std::string ShmTransport::address()
+{
+	Address a;
+	a.pid = static_cast<uint32_t>(getpid());
+	a.fd = segment_->fd();
+	a.start_time = start_time_;
+	a.base = reinterpret_cast<uint64_t>(segment_->header());
+	a.probe = reinterpret_cast<uint64_t>(probe_.get());
+	a.probe_value = *probe_;
+	a.node_id = env_.topology.node_id;
+	return a.pack();
+}
+
+bool ShmTransport::reaches(int peer, std::string_view blob, std::string &why_not)
+{
+	Address a;
+	if (env_.job.local_index(peer) < 0)
+		why_not = "on another node";
+	else if (!Address::unpack(blob, a))
+		why_not = "its shared segment is of another version of libpt2p";
+	else if (a.node_id != env_.topology.node_id)
+		why_not = "on another host or in another PID name space (" + a.node_id + ")";
+	else
+		return true;
+	return false;
+}
+
+Peer &ShmTransport::peer_at(uint32_t index)
+{
+	auto &p = peers_[index];
+	if (!p) {
+		p = std::make_unique<Peer>();
+		p->table = &shm_table;
+		p->transport = this;
+		p->peer = env_.job.local_ranks()[index];
+		p->index = index;
+	}
+	return *p;
+}
+
+Peer *ShmTransport::peer_of(int rank) const
+{
+	const int index = env_.job.local_index(rank);
+	return index < 0 ? nullptr : peers_[static_cast<size_t>(index)].get();
+}
+
+void ShmTransport::attach(Peer &peer, const Address &address)
+{
+	if (peer.attached)
+		return;
+	peer.segment = std::make_unique<PeerSegment>(address);
+	peer.pid = static_cast<pid_t>(address.pid);
+	peer.same_process = peer.pid == getpid();
+	peer.fence = !membarrier_ || peer.segment->header()->fences;
+	peer.attached = true;
+	if (!peer.same_process)
+		watch(peer, address);
+}
+
+Endpoint &ShmTransport::connect(int rank, std::string_view blob)
+{
+	Address address;
+	if (!Address::unpack(blob, address))
+		throw Error(PT2P_ERR_PROTOCOL, format("rank %d published an address that is not one of shm", rank));
+	Peer &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
+	attach(peer, address);
+	if (!peer.out.is_open()) {
+		SegmentHeader *h = peer.segment->header();
+		peer.out.open(peer.segment->open_ring(static_cast<uint32_t>(env_.job.local_rank())), h->slots, h->data_bytes);
+		peer.max_send = peer.out.max_payload();
+		peer.capabilities = cap_send | cap_wake;
+		if (probe_single_copy(peer, address))
+			peer.capabilities |= cap_get | cap_put;
+	}
+	return peer;
+}
+
+bool ShmTransport::probe_single_copy(Peer &peer, const Address &address)
+{
+	if (!env_.config.shm_single_copy)
+		return false;
+	if (peer.same_process)
+		return true;
+	uint64_t value = 0;
+	const int error = read_from(peer.pid, &value, address.probe, sizeof value);
+	if (error)
+		env_.reporter.log(LogLevel::info, "rank %d: the kernel refuses process_vm_readv (%s); large messages are pipelined",
+		                  peer.peer, errno_text(error).c_str());
+	return !error && value == address.probe_value;
+}
+
+std::string ShmTransport::describe(int rank)
+{
+	const Peer *peer = peer_of(rank);
+	if (!peer || !peer->out.is_open())
+		return "";
+	return peer->capabilities & cap_get ? "single-copy" : "pipelined";
+}
+
+// ---- sending ----------------------------------------------------------------------------------------------------------
+
+Outcome ShmTransport::no_room(Peer &peer)
+{
+	if (!peer.starved) {
+		peer.starved = true;
+		++starved_;
+		peer.out.head().starved.store(1, std::memory_order_seq_cst);
+	}
+	return Outcome::no_resource;
+}
+
+void ShmTransport::relieved(Peer &peer)
+{
+	peer.starved = false;
+	--starved_;
+	peer.out.head().starved.store(0, std::memory_order_relaxed);
+}
+
+void ShmTransport::ring_doorbell(Peer &peer)
+{
+	SegmentHeader &h = *peer.segment->header();
+	const auto me = static_cast<uint32_t>(env_.job.local_rank());
+	doorbells(&h, h.ranks)[me / 64].fetch_or(UINT64_C(1) << (me % 64));
+	h.doorbell_summary.fetch_or(UINT64_C(1) << (me / 64 % 64));
+	if (h.sleeping.load()) {
+		h.wake_word.fetch_add(1);
+		syscall(SYS_futex, &h.wake_word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+		env_.reporter.add(Counter::wakes);
+	}
+}
+
+// ---- receiving --------------------------------------------------------------------------------------------------------
+
+void ShmTransport::open_reader(Peer &peer)
+{
+	if (peer.in.is_open())
+		return;
+	SegmentHeader *h = header();
+	const uint32_t n = directory(h)[peer.index].load(std::memory_order_acquire);
+	// This rank's own numbers, not what stands in the segment, bound what a peer wrote.
+	if (n == 0 || n > peers_.size())
+		return;
+	peer.in.open(segment_->ring(n - 1), segment_->slots(), segment_->data_bytes());
+}
+
+void ShmTransport::heat(Peer &peer)
+{
+	if (peer.hot)
+		return;
+	peer.hot = true;
+	peer.in.head().attention.store(0, std::memory_order_relaxed);
+	hot_.push_back(&peer);
+}
+
+unsigned ShmTransport::answer_doorbells()
+{
+	SegmentHeader *h = header();
+	const auto ranks = static_cast<uint32_t>(peers_.size());
+	unsigned handled = 0;
+	for (uint64_t summary = h->doorbell_summary.exchange(0); summary; summary &= summary - 1) {
+		for (auto w = static_cast<size_t>(__builtin_ctzll(summary)); w < doorbell_words(ranks); w += 64) {
+			for (uint64_t bits = doorbells(h, ranks)[w].exchange(0); bits; bits &= bits - 1) {
+				const auto index = static_cast<uint32_t>(w * 64 + static_cast<size_t>(__builtin_ctzll(bits)));
+				if (index >= ranks)
+					continue;
+				Peer &peer = peer_at(index);
+				open_reader(peer);
+				if (!peer.in.is_open() || peer.down)
+					continue;
+				heat(peer);
+				handled += read_ring(peer);
+			}
+		}
+	}
+	return handled;
+}
+
+unsigned ShmTransport::read_ring(Peer &peer)
+{
+	Reader::Message m;
+	unsigned n = 0;
+	for (; n < burst; ++n) {
+		const Reader::Peek found = peer.in.peek(m);
+		if (found == Reader::Peek::nothing)
+			break;
+		if (found == Reader::Peek::malformed ||
+		    (Word::id(m.word) >= id_help && !deliver_control(peer, m))) {
+			take_down(peer, PT2P_ERR_PROTOCOL, "it sent a message with an impossible header");
+			return n + 1;
+		}
+		if (Word::id(m.word) < id_help)
+			env_.events.on_message(peer.peer, Word::id(m.word), m.header, m.payload, m.length);
+		peer.in.pop(m.length);
+		if (peer.out.is_open())
+			peer.out.acknowledge(Word::credit(m.word));
+		if (peer.down)
+			return n + 1;
+	}
+	if (n)
+		env_.reporter.add(Counter::shm_messages, n);
+	else
+		peer.in.relieve();
+	return n;
+}
+
+// HELP: the receiver of a large message asks this rank to copy along. BYE: the peer has finalized.
+bool ShmTransport::deliver_control(Peer &peer, const Reader::Message &m)
+{
+	if (Word::id(m.word) == id_bye) {
+		peer.said_bye = true;
+		return m.length == 0;
+	}
+	Help help;
+	if (m.length != sizeof help)
+		return false;
+	std::memcpy(&help, m.payload, sizeof help);
+	if (help.claim >= claims_per_ring || help.piece < page || help.length / help.piece > UINT32_MAX / 2)
+		return false;
+	// A peer cannot have more claims than this.
+	if (helping_.size() < claims_per_ring * peers_.size() && peer.out.is_open() && !peer.same_process)
+		helping_.push_back({&peer, help});
+	return true;
+}
+
+unsigned ShmTransport::drain(Peer &peer)
+{
+	unsigned all = 0;
+	open_reader(peer);
+	if (peer.in.is_open() && !peer.down)
+		while (unsigned n = read_ring(peer))
+			all += n;
+	return all;
+}
+
+unsigned ShmTransport::progress()
+{
+	SegmentHeader *h = header();
+	unsigned n = 0;
+	if (__builtin_expect(h->doorbell_summary.load(std::memory_order_relaxed) != 0, 0))
+		n += answer_doorbells();
+	for (size_t i = 0; i < hot_.size(); ++i)
+		n += read_ring(*hot_[i]);
+	if (!transfers_.empty())
+		n += advance_transfers();
+	if (!helping_.empty())
+		n += help_some();
+	if (++idle_turns_ >= sweep_turns) {
+		idle_turns_ = 0;
+		if (hot_.size() > hot_enough)
+			sweep();
+	}
+	return n;
+}
+
+// ---- polling less, and sleeping ---------------------------------------------------------------------------------------
+
+void ShmTransport::everyone_fences()
+{
+	full_fence();
+	if (membarrier_)
+		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+void ShmTransport::sweep()
+{
+	const auto idle = std::stable_partition(hot_.begin(), hot_.end(), [](Peer *p) {
+		const bool busy = p->in.position() != p->in.seen_at_sweep;
+		p->in.seen_at_sweep = p->in.position();
+		return busy;
+	});
+	for (auto i = idle; i != hot_.end(); ++i)
+		(*i)->in.head().attention.store(1, std::memory_order_relaxed);
+	if (idle != hot_.end())
+		everyone_fences();
+	const auto dozing = std::stable_partition(idle, hot_.end(), [](Peer *p) { return p->in.ready(); });
+	for (auto i = idle; i != dozing; ++i)
+		(*i)->in.head().attention.store(0, std::memory_order_relaxed);
+	for (auto i = dozing; i != hot_.end(); ++i) {
+		(*i)->in.settle();
+		(*i)->hot = false;
+	}
+	hot_.erase(dozing, hot_.end());
+}
+
+bool ShmTransport::arm()
+{
+	// What this rank moves itself, and a full ring that nobody announces to be free again, has to be polled.
+	if (starved_ || !transfers_.empty() || !helping_.empty())
+		return false;
+	SegmentHeader *h = header();
+	h->sleeping.store(1);
+	for (Peer *p : hot_)
+		p->in.head().attention.store(1);
+	everyone_fences();
+	bool ready = h->doorbell_summary.load() != 0;
+	for (Peer *p : hot_)
+		ready |= p->in.ready();
+	if (ready) {
+		h->sleeping.store(0, std::memory_order_relaxed);
+		for (Peer *p : hot_)
+			p->in.head().attention.store(0, std::memory_order_relaxed);
+		return false;
+	}
+	for (Peer *p : hot_) {
+		p->in.settle();
+		p->hot = false;
+	}
+	hot_.clear();
+	return true;
+}
+
+uint32_t *ShmTransport::wake_word() { return reinterpret_cast<uint32_t *>(&header()->wake_word); }
+
+// ---- signs of life ----------------------------------------------------------------------------------------------------
+
+void ShmTransport::watch(Peer &peer, const Address &address)
+{
+	peer.start_time = address.start_time;
+	peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+	// The pid could have been reused before it was opened.
+	if (process_start_time(address.pid) != address.start_time)
+		throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", address.pid));
+	if (!peer.process)
+		return;
+	epoll_event e{};
+	e.events = EPOLLIN;
+	e.data.u32 = peer.index;
+	if (epoll_ctl(watcher_.get(), EPOLL_CTL_ADD, peer.process.get(), &e) != 0)
+		peer.process = FileDescriptor();
+}
+
+// Starts to watch a few ranks of this node that this rank has not met: a receive may wait for any of them.
+void ShmTransport::watch_some()
+{
+	unsigned left = watches_at_once;
+	for (; next_watch_ < peers_.size() && left; ++next_watch_, --left) {
+		const int rank = env_.job.local_ranks()[next_watch_];
+		if (rank == env_.job.rank() || (peers_[next_watch_] && peers_[next_watch_]->attached))
+			continue;
+		std::string blob;
+		if (!env_.job.try_lookup(rank, blob))
+			break; // not started yet: try again from here
+		blob = address_part(blob, shm_table.name);
+		Address address;
+		if (!Address::unpack(blob, address) || address.node_id != env_.topology.node_id)
+			continue;
+		Peer &peer = peer_at(next_watch_);
+		try {
+			attach(peer, address);
+		} catch (const Error &e) {
+			// Gone before this rank met it. Whether it finalized cannot be known; a launcher that sees a crash tells.
+			if (e.status() == PT2P_ERR_PEER_LOST)
+				take_down(peer, PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
+			else
+				env_.reporter.log(LogLevel::info, "rank %d cannot be watched: %s", rank, e.what());
+		}
+	}
+}
+
+void ShmTransport::check()
+{
+	watch_some();
+	for (size_t i = 0; i < peers_.size(); ++i) {
+		Peer *p = peers_[i].get();
+		if (!p || !p->attached || p->down)
+			continue;
+		if (p->said_bye || p->segment->header()->state.load(std::memory_order_acquire) == state_left)
+			take_down(*p, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
+		else if (!p->same_process && !p->process && process_start_time(static_cast<uint32_t>(p->pid)) != p->start_time)
+			take_down(*p, PT2P_ERR_PEER_LOST, format("its process %d is gone", p->pid));
+	}
+	epoll_event events[16];
+	const int n = epoll_wait(watcher_.get(), events, 16, 0);
+	for (int i = 0; i < n; ++i) {
+		Peer &p = *peers_[events[i].data.u32];
+		epoll_ctl(watcher_.get(), EPOLL_CTL_DEL, p.process.get(), nullptr);
+		if (p.down)
+			continue;
+		if (p.segment->header()->state.load(std::memory_order_acquire) == state_left)
+			take_down(p, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
+		else
+			take_down(p, PT2P_ERR_PEER_LOST, format("its process %d ended without pt2p_finalize", p.pid));
+	}
+}
+
+void ShmTransport::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
+{
+	if (peer.down)
+		return;
+	// What it had sent before still counts.
+	if (status != PT2P_ERR_PROTOCOL)
+		drain(peer);
+	if (peer.down)
+		return;
+	peer.down = true;
+	if (peer.starved)
+		relieved(peer);
+	std::erase(hot_, &peer);
+	peer.hot = false;
+	std::erase_if(helping_, [&](const Helping &h) { return h.peer == &peer; });
+	for (size_t i = 0; i < transfers_.size();) {
+		if (transfers_[i].peer != &peer) {
+			++i;
+			continue;
+		}
+		void *operation = transfers_[i].operation;
+		transfers_.erase(transfers_.begin() + static_cast<ptrdiff_t>(i));
+		env_.events.on_complete(operation, status);
+	}
+	env_.events.on_peer_down(peer.peer, status, reason);
+}
+
+void ShmTransport::leave()
+{
+	for (auto &p : peers_)
+		if (p && p->out.is_open() && !p->down)
+			send(*p, id_bye, 0, nullptr, 0);
+	header()->state.store(state_left, std::memory_order_release);
+}
+
+// ---- large transfers --------------------------------------------------------------------------------------------------
+
+Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write)
+{
+	if (peer.same_process) {
+		auto *there = reinterpret_cast<void *>(remote);
+		std::memcpy(write ? there : local, write ? local : there, length);
+		env_.reporter.add(Counter::shm_single_copy_bytes, length);
+		return Outcome::done;
+	}
+	Transfer t{};
+	t.peer = &peer;
+	t.local = static_cast<unsigned char *>(local);
+	t.remote = remote;
+	t.length = length;
+	t.piece = piece_size(length);
+	t.write = write;
+	t.operation = operation;
+	if (length < env_.config.shm_cooperate_min) {
+		// Short enough to finish on the spot.
+		t.piece = static_cast<uint32_t>(std::min<size_t>(length, 256 * 1024));
+		int error = 0;
+		for (uint32_t i = 0; i < piece_count(length, t.piece) && !error; ++i)
+			error = copy_piece(t, i);
+		if (!error)
+			return Outcome::done;
+		env_.events.on_complete(operation, error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM);
+		return Outcome::in_progress;
+	}
+	const uint32_t free_claims = ~peer.claims_busy & ((1u << claims_per_ring) - 1);
+	if (!write && peer.in.is_open() && free_claims) {
+		t.claim_index = static_cast<uint32_t>(__builtin_ctz(free_claims));
+		t.claim = &peer.in.head().claims[t.claim_index];
+		t.generation = ++peer.generation;
+		open_claim(*t.claim, t.generation);
+		const Help help{reinterpret_cast<uint64_t>(local), remote, length, t.piece, t.claim_index, t.generation, 0};
+		if (send(peer, id_help, 0, &help, sizeof help) == Outcome::done)
+			peer.claims_busy |= 1u << t.claim_index;
+		else
+			t.claim = nullptr;
+	}
+	transfers_.push_back(t);
+	return Outcome::in_progress;
+}
+
+int ShmTransport::copy_piece(Transfer &t, uint32_t piece)
+{
+	const uint64_t at = static_cast<uint64_t>(piece) * t.piece;
+	const auto n = static_cast<size_t>(std::min<uint64_t>(t.piece, t.length - at));
+	env_.reporter.add(Counter::shm_single_copy_bytes, n);
+	return t.write ? write_to(t.peer->pid, t.remote + at, t.local + at, n)
+	               : read_from(t.peer->pid, t.local + at, t.remote + at, n);
+}
+
+// Copies one piece. Returns true when the transfer is over; it is then gone and reported.
+bool ShmTransport::advance(Transfer &t, unsigned &moved)
+{
+	const uint32_t pieces = piece_count(t.length, t.piece);
+	uint32_t piece = t.next;
+	const bool taken = t.claim ? take_piece(*t.claim, t.generation, pieces, piece) : t.next < pieces;
+	int error = 0;
+	if (taken) {
+		error = copy_piece(t, piece);
+		++moved;
+		if (t.claim)
+			t.claim->finished.fetch_add(1, std::memory_order_acq_rel);
+		else
+			++t.next;
+	}
+	if (!error) {
+		const uint32_t finished = t.claim ? t.claim->finished.load(std::memory_order_acquire) : t.next;
+		if (finished < pieces)
+			return false;
+		if (t.claim && t.claim->failed.load(std::memory_order_relaxed)) {
+			// The helper could not write; read everything from here.
+			t.peer->claims_busy &= ~(1u << t.claim_index);
+			t.claim = nullptr;
+			t.next = 0;
+			return false;
+		}
+	}
+	// After an error the claim stays taken for ever: a helper may still be writing under it.
+	if (t.claim && !error)
+		t.peer->claims_busy &= ~(1u << t.claim_index);
+	void *operation = t.operation;
+	transfers_.erase(transfers_.begin() + (&t - transfers_.data()));
+	env_.events.on_complete(operation, error == 0       ? PT2P_OK
+	                                   : error == ESRCH ? PT2P_ERR_PEER_LOST
+	                                                    : PT2P_ERR_SYSTEM);
+	return true;
+}
+
+unsigned ShmTransport::advance_transfers()
+{
+	unsigned moved = 0;
+	for (size_t i = 0; i < transfers_.size();)
+		if (advance(transfers_[i], moved))
+			++moved;
+		else
+			++i;
+	return moved;
+}
+
+unsigned ShmTransport::help_some()
+{
+	const Helping h = helping_.front();
+	Claim &claim = h.peer->out.head().claims[h.help.claim];
+	uint32_t piece;
+	if (!take_piece(claim, h.help.generation, piece_count(h.help.length, h.help.piece), piece)) {
+		helping_.erase(helping_.begin());
+		return 0;
+	}
+	const uint64_t at = static_cast<uint64_t>(piece) * h.help.piece;
+	const auto n = static_cast<size_t>(std::min<uint64_t>(h.help.piece, h.help.length - at));
+	// The kernel checks both addresses: a wrong one costs an error, no memory.
+	if (const int error = write_to(h.peer->pid, h.help.to + at, reinterpret_cast<void *>(h.help.from + at), n))
+		claim.failed.store(static_cast<uint32_t>(error), std::memory_order_relaxed);
+	env_.reporter.add(Counter::shm_helped_bytes, n);
+	claim.finished.fetch_add(1, std::memory_order_acq_rel);
+	return 1;
+}
+
+// ---- the table --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::unique_ptr<Transport> open_shm(const TransportEnvironment &environment, std::string &why_not)
+{
+	if (environment.job.local_size() < 2) {
+		why_not = "no other rank on this node";
+		return nullptr;
+	}
+	return std::make_unique<ShmTransport>(environment);
+}
+
+Outcome send_shm(Endpoint &e, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	Peer &peer = peer_of_endpoint(e);
+	return peer.transport->send(peer, id, header, data, length);
+}
+
+Outcome get_shm(Endpoint &e, void *local, uint64_t remote, size_t length, void *operation)
+{
+	Peer &peer = peer_of_endpoint(e);
+	return peer.transport->transfer(peer, local, remote, length, operation, false);
+}
+
+Outcome put_shm(Endpoint &e, const void *local, uint64_t remote, size_t length, void *operation)
+{
+	Peer &peer = peer_of_endpoint(e);
+	return peer.transport->transfer(peer, const_cast<void *>(local), remote, length, operation, true);
+}
+
+unsigned progress_shm(Transport &transport) { return static_cast<ShmTransport &>(transport).progress(); }
+
+} // namespace
+
+const TransportTable shm_table = {
+    "shm", cap_send | cap_get | cap_put | cap_wake, open_shm, send_shm, get_shm, put_shm, progress_shm,
+};
+
+} // namespace pt2p::shm

@@ -1,0 +1,74 @@
+#include "transports/shm/single_copy.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/uio.h>
+
+namespace pt2p::shm {
+
+uint32_t piece_size(uint64_t length)
+{
+	// Pieces of at least 16 KiB and at most 256 KiB, eight to a message between, and never more than the counter holds.
+	uint64_t piece = std::clamp<uint64_t>(round_up(length / 8, page), 16 * 1024, 256 * 1024);
+	while (length / piece > UINT32_MAX / 2)
+		piece *= 2;
+	return static_cast<uint32_t>(piece);
+}
+
+void open_claim(Claim &claim, uint32_t generation)
+{
+	claim.finished.store(0, std::memory_order_relaxed);
+	claim.failed.store(0, std::memory_order_relaxed);
+	claim.next.store(static_cast<uint64_t>(generation) << 32, std::memory_order_release);
+}
+
+bool take_piece(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t &piece)
+{
+	uint64_t next = claim.next.load(std::memory_order_acquire);
+	do {
+		if (next >> 32 != generation || static_cast<uint32_t>(next) >= pieces)
+			return false;
+	} while (!claim.next.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel));
+	piece = static_cast<uint32_t>(next);
+	return true;
+}
+
+namespace {
+
+using Copy = ssize_t (*)(pid_t, const iovec *, unsigned long, const iovec *, unsigned long, unsigned long);
+
+int copy_all(Copy copy, pid_t process, unsigned char *local, uint64_t remote, size_t bytes)
+{
+	while (bytes) {
+		// The kernel moves less than 2 GiB at once.
+		const size_t n = std::min<size_t>(bytes, size_t{1} << 30);
+		const iovec here{local, n}, there{reinterpret_cast<void *>(remote), n};
+		const ssize_t moved = copy(process, &here, 1, &there, 1, 0);
+		if (moved < 0) {
+			if (errno == EINTR)
+				continue;
+			return errno;
+		}
+		if (moved == 0)
+			return EFAULT;
+		local += moved;
+		remote += static_cast<uint64_t>(moved);
+		bytes -= static_cast<size_t>(moved);
+	}
+	return 0;
+}
+
+} // namespace
+
+int read_from(pid_t process, void *local, uint64_t remote, size_t bytes)
+{
+	return copy_all(process_vm_readv, process, static_cast<unsigned char *>(local), remote, bytes);
+}
+
+int write_to(pid_t process, uint64_t remote, const void *local, size_t bytes)
+{
+	return copy_all(process_vm_writev, process,
+	                static_cast<unsigned char *>(const_cast<void *>(local)), remote, bytes);
+}
+
+} // namespace pt2p::shm

@@ -1,0 +1,46 @@
+// Single-copy transfers between processes: process_vm_readv by the receiver, helped by process_vm_writev of the sender.
+//
+//   receiver                                   sender
+//   claim in the ring that it reads  --HELP--> (message through the opposite ring)
+//   takes pieces 0, 2, ... reads them          takes pieces 1, 3, ... writes them
+//   done when all pieces are finished          forgets it when no piece is left
+//
+// The pieces are taken from one shared counter, so a sender that is busy elsewhere costs nothing: the receiver takes them
+// all. The counter carries a generation, so a late helper finds nothing to take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <sys/types.h>
+
+#include "transports/shm/layout.hpp"
+
+namespace pt2p::shm {
+
+struct Help {
+	uint64_t to;     // in the receiver
+	uint64_t from;   // in the sender, who is asked to help
+	uint64_t length;
+	uint32_t piece;  // bytes
+	uint32_t claim;  // index in the ring that the sender writes
+	uint32_t generation;
+	uint32_t unused;
+};
+static_assert(sizeof(Help) <= first_line_max);
+
+inline uint32_t piece_count(uint64_t length, uint32_t piece)
+{
+	return static_cast<uint32_t>((length + piece - 1) / piece);
+}
+// Piece size for a transfer: small enough that both sides finish together, large enough for the system call to vanish.
+uint32_t piece_size(uint64_t length);
+
+void open_claim(Claim &claim, uint32_t generation);
+// Takes a piece; false when none is left or the claim is of another generation.
+bool take_piece(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t &piece);
+
+// Copy all bytes; return 0 or an errno.
+int read_from(pid_t process, void *local, uint64_t remote, size_t bytes);
+int write_to(pid_t process, uint64_t remote, const void *local, size_t bytes);
+
+} // namespace pt2p::shm
