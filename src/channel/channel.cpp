@@ -1,0 +1,98 @@
+#include "channel/channel.hpp"
+
+#include <algorithm>
+
+namespace pt2p {
+
+PendingSend *Channel::make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
+{
+	PendingSend *item = pool_.take();
+	item->next = nullptr;
+	item->id = id;
+	item->header = header;
+	item->data = static_cast<const unsigned char *>(data);
+	item->length = length;
+	item->owner = owner;
+	++waiting_;
+	return item;
+}
+
+void Channel::append(PendingSend *&first, PendingSend *&last, PendingSend *item)
+{
+	(first ? last->next : first) = item;
+	last = item;
+}
+
+void Channel::queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
+{
+	append(first_, last_, make(id, header, data, length, owner));
+}
+
+bool Channel::send_control(uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (try_send(id, header, data, length) == Outcome::done)
+		return false;
+	PendingSend *item = make(id, header, nullptr, length, nullptr);
+	if (length)
+		std::memcpy(item->copy, data, std::min(length, sizeof item->copy));
+	item->data = item->copy;
+	append(first_, last_, item);
+	return true;
+}
+
+void Channel::stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
+{
+	append(first_stream_, last_stream_, make(id, header, data, length, owner));
+}
+
+unsigned Channel::drive()
+{
+	unsigned sent = 0;
+	while (first_) {
+		PendingSend *item = first_;
+		if (endpoint.table->send(endpoint, item->id, item->header, item->data, item->length) != Outcome::done)
+			return sent;
+		++sent;
+		first_ = item->next;
+		--waiting_;
+		void *owner = item->owner;
+		pool_.give(item);
+		if (owner)
+			client_.on_sent(owner);
+	}
+	return sent + drive_streams();
+}
+
+unsigned Channel::drive_streams()
+{
+	unsigned sent = 0;
+	while (PendingSend *item = first_stream_) {
+		const size_t piece = std::min(item->length, endpoint.max_send);
+		if (endpoint.table->send(endpoint, item->id, item->header, item->data, piece) != Outcome::done)
+			break;
+		++sent;
+		item->data += piece;
+		item->length -= piece;
+		if (item->length)
+			continue;
+		first_stream_ = item->next;
+		--waiting_;
+		void *owner = item->owner;
+		pool_.give(item);
+		if (owner)
+			client_.on_sent(owner);
+	}
+	return sent;
+}
+
+void Channel::drop()
+{
+	for (PendingSend **first : {&first_, &first_stream_})
+		while (PendingSend *item = *first) {
+			*first = item->next;
+			pool_.give(item);
+		}
+	waiting_ = 0;
+}
+
+} // namespace pt2p

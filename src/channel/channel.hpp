@@ -1,0 +1,86 @@
+// A channel: the send side towards one peer. What a transport has no room for waits here, in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "memory/pool.hpp"
+#include "transports/transport.hpp"
+
+namespace pt2p {
+
+// Something that waits to be sent: a message, or the rest of a stream.
+struct PendingSend {
+	PendingSend *next;
+	uint8_t id;
+	uint64_t header;
+	const unsigned char *data; // the caller's, or `copy`
+	size_t length;
+	void *owner;               // told when it has been sent; null: nobody
+	unsigned char copy[48];    // control messages are short and belong to nobody
+};
+
+class ChannelClient {
+public:
+	// All bytes have been handed to the transport; the buffer is free.
+	virtual void on_sent(void *owner) = 0;
+
+protected:
+	~ChannelClient() = default;
+};
+
+// Messages keep their order among themselves. Streams (large data in pieces) go beside them, so that a short message does
+// not wait behind a long stream.
+class Channel {
+public:
+	Channel(Endpoint &endpoint, size_t eager_max, Pool<PendingSend> &pool, ChannelClient &client)
+	    : endpoint(endpoint), peer(endpoint.peer), eager_max(eager_max < endpoint.max_send ? eager_max : endpoint.max_send),
+	      pool_(pool), client_(client)
+	{
+	}
+
+	Endpoint &endpoint;
+	const int peer;
+	size_t eager_max;              // longest payload to send unasked, bytes
+	bool eager_stopped = false;    // the peer asked for announcements only
+	bool eager_refused = false;    // this rank asked the peer for announcements only
+	bool listed = false;           // among the channels with work
+
+	size_t eager_limit() const { return eager_stopped ? 0 : eager_max; }
+
+	// Sends, or says no_resource when the transport has no room or others wait before it.
+	Outcome try_send(uint8_t id, uint64_t header, const void *data, size_t length)
+	{
+		if (__builtin_expect(first_ != nullptr, 0))
+			return Outcome::no_resource;
+		return endpoint.table->send(endpoint, id, header, data, length);
+	}
+	// Queues a message whose buffer stays valid until `owner` is told.
+	void queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
+	// Sends or queues a control message of at most 48 bytes; true when it was queued.
+	bool send_control(uint8_t id, uint64_t header, const void *data, size_t length);
+	// Starts a stream of pieces with this id and header.
+	void stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
+
+	bool has_work() const { return first_ || first_stream_; }
+	// Sends what there is room for; returns how many messages went.
+	unsigned drive();
+	// Forgets everything that waits.
+	void drop();
+	size_t waiting() const { return waiting_; }
+
+private:
+	PendingSend *make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
+	void append(PendingSend *&first, PendingSend *&last, PendingSend *item);
+	unsigned drive_streams();
+
+	PendingSend *first_ = nullptr, *last_ = nullptr;
+	PendingSend *first_stream_ = nullptr, *last_stream_ = nullptr;
+	size_t waiting_ = 0;
+	Pool<PendingSend> &pool_;
+	ChannelClient &client_;
+};
+
+} // namespace pt2p

@@ -1,0 +1,188 @@
+#include "progress/progress.hpp"
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <ctime>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "report/report.hpp"
+
+namespace pt2p {
+
+namespace {
+
+constexpr int64_t nap = 20000000;         // longest sleep, ns: bounds the time until a lost peer is noticed
+constexpr int64_t check_period = 10000000; // ns
+
+// The only state outside contexts: a signal handler has no other place to leave its news.
+std::atomic<uint32_t> dump_requests{0};
+
+void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); }
+
+} // namespace
+
+Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
+    : config_(config), reporter_(reporter), job_(job), client_(client), oversubscribed_(settings.oversubscribed),
+      locking_(settings.locking), spin_(!settings.oversubscribed && !job.step()),
+      word_(reinterpret_cast<uint32_t *>(&own_word_))
+{
+	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
+	if (config.dump_signal) {
+		struct sigaction action {};
+		action.sa_handler = request_dump;
+		action.sa_flags = SA_RESTART;
+		if (sigaction(static_cast<int>(config.dump_signal), &action, nullptr) != 0)
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_DUMP_SIGNAL: signal %d cannot be caught: %s",
+			                                     static_cast<int>(config.dump_signal), errno_text(errno).c_str()));
+	}
+}
+
+Progress::~Progress() { stop_thread(); }
+
+void Progress::add(Transport &transport)
+{
+	transports_.push_back(&transport);
+	if (transport.table().progress)
+		polled_.push_back({transport.table().progress, &transport});
+	if (uint32_t *word = transport.wake_word())
+		word_ = word;
+}
+
+void Progress::start_thread()
+{
+	if (!config_.progress_thread || job_.step())
+		return;
+	thread_ = std::thread([this] {
+		Guard guard(*this);
+		while (!stopping_) {
+			// A thread that waits does the work itself.
+			if (waiters_) {
+				unlock();
+				timespec pause{0, 500000};
+				nanosleep(&pause, nullptr);
+				lock();
+				continue;
+			}
+			Backoff backoff;
+			backoff.spinning = false;
+			while (!stopping_ && !waiters_) {
+				if (step())
+					backoff.idle_since = 0;
+				idle_slowly(backoff);
+				backoff.next_dump = 0; // nobody waits here
+				backoff.start = 0;
+			}
+		}
+	});
+}
+
+void Progress::stop_thread()
+{
+	if (!thread_.joinable())
+		return;
+	{
+		Guard guard(*this);
+		stopping_ = true;
+		wake_sleepers();
+	}
+	thread_.join();
+}
+
+void Progress::wake_sleepers()
+{
+	__atomic_fetch_add(word_, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, word_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Progress::yield()
+{
+	unlock();
+	sched_yield();
+	lock();
+}
+
+void Progress::sleep()
+{
+	const uint32_t seen = __atomic_load_n(word_, __ATOMIC_SEQ_CST);
+	for (Transport *t : transports_)
+		if (t->table().progress && !t->arm()) {
+			yield();
+			return;
+		}
+	reporter_.add(Counter::sleeps);
+	++sleepers_;
+	unlock();
+	const timespec limit{0, nap};
+	syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0);
+	lock();
+	if (--sleepers_ == 0)
+		for (Transport *t : transports_)
+			t->disarm();
+}
+
+void Progress::watch(Backoff &b, int64_t now)
+{
+	b.last_check = now;
+	client_.check();
+	const uint32_t requests = dump_requests.load(std::memory_order_relaxed);
+	if (requests != dumps_seen_) {
+		dumps_seen_ = requests;
+		client_.dump("on a signal");
+	}
+	if (!config_.stall_time)
+		return;
+	if (!b.next_dump)
+		b.next_dump = b.start + config_.stall_time;
+	if (now >= b.next_dump) {
+		client_.dump(format("a call has waited for %.1f s", static_cast<double>(now - b.start) * 1e-9).c_str());
+		b.next_dump = now + (now - b.start);
+	}
+}
+
+void Progress::check_now_and_then()
+{
+	const int64_t now = now_ns();
+	if (now - last_check_ < check_period)
+		return;
+	last_check_ = now;
+	client_.check();
+	const uint32_t requests = dump_requests.load(std::memory_order_relaxed);
+	if (requests != dumps_seen_) {
+		dumps_seen_ = requests;
+		client_.dump("on a signal");
+	}
+}
+
+void Progress::idle_slowly(Backoff &b)
+{
+	const int64_t now = now_ns();
+	if (!b.start)
+		b.start = b.last_check = now;
+	if (!b.idle_since)
+		b.idle_since = now;
+	if (now - b.last_check >= check_period) {
+		watch(b, now);
+		return; // news may have completed what is waited for
+	}
+	if (job_.step()) {
+		// Cooperative: the others run in this thread.
+		job_.step()();
+		return;
+	}
+	const int64_t idle = now - b.idle_since;
+	b.spinning = spin_ && idle < config_.spin_time;
+	if (b.spinning)
+		cpu_relax();
+	else if (!config_.sleep || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
+		yield();
+	else
+		sleep();
+}
+
+} // namespace pt2p

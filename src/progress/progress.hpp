@@ -1,0 +1,175 @@
+// Progress: polling the transports, and what a waiting call does with its core.
+//
+//   poll + pause            for PT2P_SPIN_TIME   (not when the host is oversubscribed)
+//   poll + sched_yield      for PT2P_YIELD_TIME
+//   arm + sleep on a futex  until something arrives, at most `nap` at a time
+//
+// Whatever arrives starts it anew. One lock for each context, taken only at thread level multiple or with a progress
+// thread, is held while anything of the context is touched and given up between two polls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "progress/clock.hpp"
+#include "transports/transport.hpp"
+
+namespace pt2p {
+
+// The layer above, as progress sees it.
+class ProgressClient {
+public:
+	// Sends what had to wait; called when has_work.
+	virtual unsigned drive() = 0;
+	// Slow checks, every few milliseconds of waiting: lost ranks, launcher events.
+	virtual void check() = 0;
+	// Prints what is being waited for.
+	virtual void dump(const char *reason) = 0;
+	bool has_work = false;
+
+protected:
+	~ProgressClient() = default;
+};
+
+class Progress {
+public:
+	struct Settings {
+		bool oversubscribed = false;
+		bool locking = false;
+	};
+	Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings);
+	~Progress();
+	void add(Transport &transport);
+	// Once everything is connected; `config.progress_thread` decides whether it does anything.
+	void start_thread();
+	void stop_thread();
+
+	// Held by every call into the context.
+	class Guard {
+	public:
+		explicit Guard(Progress &progress) : progress_(progress) { progress.lock(); }
+		~Guard() { progress_.unlock(); }
+		Guard(const Guard &) = delete;
+		Guard &operator=(const Guard &) = delete;
+
+	private:
+		Progress &progress_;
+	};
+
+	// One turn over everything; returns how many events were handled.
+	unsigned step()
+	{
+		unsigned n = 0;
+		for (const Polled &p : polled_)
+			n += p.progress(*p.transport);
+		if (client_.has_work)
+			n += client_.drive();
+		if (__builtin_expect(sleepers_ != 0, 0) && n)
+			wake_sleepers();
+		return n;
+	}
+	// A turn on behalf of a call that does not wait.
+	unsigned poll()
+	{
+		if (__builtin_expect(++polls_ % 4096 == 0, 0))
+			check_now_and_then();
+		return step();
+	}
+
+	// Makes progress until done() is true. The guard is held when done() is called and given up in between.
+	template <class Done>
+	void wait(Done &&done)
+	{
+		Backoff backoff;
+		++waiters_;
+		for (;;) {
+			const unsigned n = step();
+			if (done())
+				break;
+			if (n)
+				backoff.turns = 0, backoff.idle_since = 0;
+			idle(backoff);
+		}
+		--waiters_;
+	}
+	// As wait, for at most `limit` nanoseconds; false when the time was up.
+	template <class Done>
+	bool wait_for(int64_t limit, Done &&done)
+	{
+		const int64_t end = now_ns() + limit;
+		bool finished = false;
+		wait([&] {
+			finished = done();
+			return finished || now_ns() >= end;
+		});
+		return finished;
+	}
+
+private:
+	struct Backoff {
+		uint32_t turns = 0;
+		int64_t start = 0;      // of the wait
+		int64_t idle_since = 0; // 0: not looked at the clock yet
+		int64_t last_check = 0;
+		int64_t next_dump = 0;
+		bool spinning = true;
+	};
+	struct Polled {
+		unsigned (*progress)(Transport &);
+		Transport *transport;
+	};
+
+	void lock()
+	{
+		if (locking_)
+			mutex_.lock();
+	}
+	void unlock()
+	{
+		if (locking_)
+			mutex_.unlock();
+	}
+	void idle(Backoff &backoff)
+	{
+		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
+			if (__builtin_expect(locking_, 0)) {
+				mutex_.unlock();
+				cpu_relax();
+				mutex_.lock();
+			} else {
+				cpu_relax();
+			}
+			return;
+		}
+		idle_slowly(backoff);
+	}
+	void idle_slowly(Backoff &backoff);
+	void sleep();
+	void yield();
+	void wake_sleepers();
+	void check_now_and_then();
+	void watch(Backoff &backoff, int64_t now);
+
+	const Config &config_;
+	Reporter &reporter_;
+	Job &job_;
+	ProgressClient &client_;
+	std::vector<Polled> polled_;
+	std::vector<Transport *> transports_;
+	bool oversubscribed_, locking_, spin_;
+	std::mutex mutex_;
+	uint32_t polls_ = 0;
+	int64_t last_check_ = 0;
+	int waiters_ = 0, sleepers_ = 0;
+	std::atomic<uint32_t> own_word_{0};
+	uint32_t *word_;
+	uint32_t dumps_seen_ = 0;
+	std::thread thread_;
+	bool stopping_ = false;
+};
+
+} // namespace pt2p

@@ -1,0 +1,94 @@
+#include "route/route.hpp"
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "report/report.hpp"
+
+namespace pt2p {
+
+namespace {
+
+// Whether `name` is in the comma-separated list, or the list is "all".
+bool listed(const std::string &list, const std::string &name)
+{
+	return list == "all" || ("," + list + ",").find("," + name + ",") != std::string::npos;
+}
+
+void check_list(const std::string &list)
+{
+	std::string known;
+	for (size_t i = 0; transport_tables[i]; ++i)
+		known += std::string(i ? ", " : "") + transport_tables[i]->name;
+	for (size_t start = 0; list != "all" && start <= list.size();) {
+		const size_t end = std::min(list.find(',', start), list.size());
+		const std::string name = list.substr(start, end - start);
+		bool found = false;
+		for (size_t i = 0; transport_tables[i]; ++i)
+			found |= name == transport_tables[i]->name;
+		if (!found)
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_TRANSPORTS: there is no transport \"%s\"; there are all, %s",
+			                                     name.c_str(), known.c_str()));
+		start = end + 1;
+	}
+}
+
+} // namespace
+
+Router::Router(const TransportEnvironment &environment, ChannelClient &client)
+    : environment_(environment), client_(client), channels_(static_cast<size_t>(environment.job.size()))
+{
+	const Config &config = environment_.config;
+	check_list(config.transports);
+	std::string blob;
+	for (size_t i = 0; transport_tables[i]; ++i) {
+		const TransportTable &table = *transport_tables[i];
+		check_table(table);
+		std::string why_not = "not in PT2P_TRANSPORTS";
+		std::unique_ptr<Transport> transport;
+		if (listed(config.transports, table.name))
+			transport = table.open(environment_, why_not);
+		if (!transport) {
+			not_open_.push_back(std::string(table.name) + ": " + why_not);
+			continue;
+		}
+		add_address_part(blob, table.name, transport->address());
+		transports_.push_back(std::move(transport));
+	}
+	environment_.job.publish(blob);
+}
+
+Router::~Router() = default;
+
+Channel &Router::connect(int rank)
+{
+	auto &channel = channels_[static_cast<size_t>(rank)];
+	if (channel)
+		return *channel;
+	const std::string blob = environment_.job.lookup(rank);
+	std::string reasons;
+	for (auto &transport : transports_) {
+		const char *name = transport->table().name;
+		const std::string address = address_part(blob, name);
+		std::string why_not = "that rank does not have it";
+		if (!address.empty() && transport->reaches(rank, address, why_not)) {
+			Endpoint &endpoint = transport->connect(rank, address);
+			channel = std::make_unique<Channel>(endpoint, environment_.config.eager_max, pending_, client_);
+			environment_.reporter.add(Counter::peers_connected);
+			return *channel;
+		}
+		reasons += format("%s%s: %s", reasons.empty() ? "" : "; ", name, why_not.c_str());
+	}
+	for (const std::string &reason : not_open_)
+		reasons += (reasons.empty() ? "" : "; ") + reason;
+	throw Error(PT2P_ERR_UNREACHABLE, format("rank %d (%s)", rank, reasons.c_str()));
+}
+
+Transport *Router::transport_of(const Channel &channel) const
+{
+	for (auto &t : transports_)
+		if (&t->table() == channel.endpoint.table)
+			return t.get();
+	return nullptr;
+}
+
+} // namespace pt2p

@@ -1,0 +1,40 @@
+// Routes: which transport carries messages to a peer, connected when it is first needed.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "channel/channel.hpp"
+#include "transports/transport.hpp"
+
+namespace pt2p {
+
+class Router {
+public:
+	// Opens the transports that the configuration allows and publishes this rank's addresses. Throws Error.
+	Router(const TransportEnvironment &environment, ChannelClient &client);
+	~Router();
+
+	// The channel to `rank` if there is one.
+	Channel *find(int rank) const { return channels_[static_cast<size_t>(rank)].get(); }
+	// The channel to `rank`, connected now if need be. Throws Error: unreachable, lost, no memory.
+	Channel &connect(int rank);
+
+	const std::vector<std::unique_ptr<Transport>> &transports() const { return transports_; }
+	Transport *transport_of(const Channel &channel) const;
+	// Why a transport of this build is not open: one entry each.
+	const std::vector<std::string> &not_open() const { return not_open_; }
+	// Private memory for a peer that nothing was ever exchanged with, bytes.
+	static constexpr size_t bytes_per_silent_peer = sizeof(std::unique_ptr<Channel>);
+
+private:
+	TransportEnvironment environment_;
+	ChannelClient &client_;
+	std::vector<std::unique_ptr<Transport>> transports_;
+	std::vector<std::string> not_open_;
+	Pool<PendingSend> pending_;
+	std::vector<std::unique_ptr<Channel>> channels_; // by rank
+};
+
+} // namespace pt2p
