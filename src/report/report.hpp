@@ -90,8 +90,8 @@ private:
 };
 
 // Latest failure of the calling thread on `context` (null: without a context), see pt2p_last_error. The context is only
-// a key: the address of its Reporter. A thread remembers the 8 contexts that failed last. `explanation` must not be what
-// last_error has returned for the same context.
+// a key: the address of its Reporter. A thread remembers the 8 contexts that failed last. `explanation` must not be a
+// text that last_error has returned for the same context.
 void set_last_error(const void *context, pt2p_status_t status, std::string_view explanation);
 const char *last_error(const void *context);
 void forget_last_error(const void *context);
