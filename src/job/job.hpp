@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -40,9 +41,11 @@ public:
 
 	// Publishes this rank's address blob: once, no fence.
 	virtual void publish(const std::string &blob) = 0;
-	// The blob of another rank; waits until that rank has published. Throws Error(PT2P_ERR_EXCHANGE).
+	// The blob of another rank; waits until that rank has published. Throws Error(PT2P_ERR_EXCHANGE), also when that
+	// rank is known to be lost or to have left without publishing.
 	virtual std::string lookup(int rank) = 0;
-	// As lookup, but returns false at once when the blob is not there yet.
+	// As lookup, but returns false at once when the blob is not there yet; the request stays under way, so asking again
+	// costs nothing.
 	virtual bool try_lookup(int rank, std::string &blob) = 0;
 
 	// True when next_event has something: one relaxed load.
@@ -76,9 +79,21 @@ protected:
 // Error(PT2P_ERR_LAUNCHER) when launcher variables are set but no server answers.
 std::unique_ptr<Job> join_job(const Config &config, const Topology &topology, Reporter &reporter);
 
+// As join_job, for the launcher that the PMIX_ variables name.
+std::unique_ptr<Job> join_pmix_job(const Config &config, Reporter &reporter);
+
 // n jobs that are one another's peers inside this process. Rank i is at index i. `step`, when set, is called by a waiting
 // rank in place of yielding (cooperative driving); it may throw nothing.
 std::vector<std::unique_ptr<Job>> make_inprocess_jobs(int size, const Config &config,
                                                       std::function<void(int rank)> step);
+
+// Declares `rank` lost to all others of the in-process job that `member` belongs to, as a launcher would; for tests of
+// what survives. Does nothing for jobs of another kind.
+void declare_lost(Job &member, int rank, const std::string &reason);
+
+// For abort(): shows the message on standard error and flushes standard output if nobody holds it.
+void announce_abort(int rank, const char *message);
+// For abort(): ends this process without destructors. Codes outside 1 ... 255 become 1.
+[[noreturn]] void end_process(int code);
 
 } // namespace pt2p

@@ -1,0 +1,195 @@
+// n contexts of one process as one another's peers: a board that all of them share.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <unistd.h>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "report/report.hpp"
+
+namespace pt2p {
+
+namespace {
+
+class InprocessJob;
+
+struct Board {
+	std::mutex mutex;
+	std::condition_variable changed;
+	std::vector<std::optional<std::string>> blobs; // by rank
+	std::vector<std::string> lost;                 // by rank; empty: not lost
+	std::vector<InprocessJob *> members;           // by rank; null: has left
+	std::vector<std::shared_ptr<void>> kept;
+	int present = 0;
+};
+
+class InprocessJob final : public Job {
+public:
+	InprocessJob(std::shared_ptr<Board> board, int rank, const std::string &id, const Config &config,
+	             const std::function<void(int)> &step)
+		: board_(std::move(board))
+	{
+		rank_ = rank;
+		size_ = static_cast<int>(board_->blobs.size());
+		id_ = id;
+		std::vector<int> all;
+		for (int r = 0; r < size_; r++)
+			all.push_back(r);
+		set_local_ranks(std::move(all), config.ranks_per_node);
+		if (step)
+			step_ = [step, rank] { step(rank); };
+		board_->members[static_cast<size_t>(rank)] = this;
+		board_->present++;
+	}
+	~InprocessJob() override { leave(); }
+
+	const char *kind() const override { return "in-process"; }
+
+	void publish(const std::string &blob) override
+	{
+		{
+			std::lock_guard lock(board_->mutex);
+			board_->blobs[static_cast<size_t>(rank_)] = blob;
+		}
+		board_->changed.notify_all();
+	}
+
+	std::string lookup(int rank) override
+	{
+		std::string blob;
+		if (step_) {
+			// The peers run on this very thread: only stepping them makes them publish.
+			while (!try_lookup(rank, blob))
+				step_();
+			return blob;
+		}
+		check(rank);
+		std::unique_lock lock(board_->mutex);
+		board_->changed.wait(lock, [&] { return ready(rank, blob); });
+		return blob;
+	}
+
+	bool try_lookup(int rank, std::string &blob) override
+	{
+		check(rank);
+		std::lock_guard lock(board_->mutex);
+		return ready(rank, blob);
+	}
+
+	bool next_event(RankEvent &event) override
+	{
+		std::lock_guard lock(board_->mutex);
+		if (events_.empty())
+			return false;
+		event = std::move(events_.front());
+		events_.pop_front();
+		if (events_.empty())
+			events_pending_.store(false, std::memory_order_relaxed);
+		return true;
+	}
+
+	void keep(std::shared_ptr<void> thing) override
+	{
+		std::lock_guard lock(board_->mutex);
+		board_->kept.push_back(std::move(thing));
+	}
+
+	void leave() override
+	{
+		// Destroyed after the lock is gone: what is kept may call back.
+		std::vector<std::shared_ptr<void>> last;
+		{
+			std::lock_guard lock(board_->mutex);
+			auto &self = board_->members[static_cast<size_t>(rank_)];
+			if (!self)
+				return;
+			self = nullptr;
+			if (--board_->present == 0)
+				last.swap(board_->kept);
+		}
+		board_->changed.notify_all();
+	}
+
+	[[noreturn]] void abort(int code, const char *message) override
+	{
+		announce_abort(rank_, message);
+		end_process(code);
+	}
+
+	void declare(int rank, const std::string &reason)
+	{
+		check(rank);
+		{
+			std::lock_guard lock(board_->mutex);
+			auto &lost = board_->lost[static_cast<size_t>(rank)];
+			if (!lost.empty())
+				return;
+			lost = reason.empty() ? "declared lost" : reason;
+			for (InprocessJob *member : board_->members)
+				if (member && member->rank_ != rank) {
+					member->events_.push_back({rank, lost});
+					member->events_pending_.store(true, std::memory_order_relaxed);
+				}
+		}
+		board_->changed.notify_all();
+	}
+
+private:
+	void check(int rank) const
+	{
+		if (rank < 0 || rank >= size_)
+			throw Error(PT2P_ERR_EXCHANGE, format("rank %d is not in this job of %d ranks", rank, size_));
+	}
+
+	// With the board's lock held.
+	bool ready(int rank, std::string &blob)
+	{
+		const auto r = static_cast<size_t>(rank);
+		if (board_->blobs[r]) {
+			blob = *board_->blobs[r];
+			return true;
+		}
+		if (!board_->lost[r].empty())
+			throw Error(PT2P_ERR_EXCHANGE, format("rank %d was lost before it published its address: %s", rank,
+			                                      board_->lost[r].c_str()));
+		if (!board_->members[r])
+			throw Error(PT2P_ERR_EXCHANGE, format("rank %d has left without publishing its address", rank));
+		return false;
+	}
+
+	std::shared_ptr<Board> board_;
+	std::deque<RankEvent> events_; // under the board's lock
+};
+
+} // namespace
+
+std::vector<std::unique_ptr<Job>> make_inprocess_jobs(int size, const Config &config,
+                                                      std::function<void(int rank)> step)
+{
+	if (size < 1)
+		throw Error(PT2P_ERR_ARGUMENT, format("an in-process job of %d ranks", size));
+	auto board = std::make_shared<Board>();
+	const auto n = static_cast<size_t>(size);
+	board->blobs.resize(n);
+	board->lost.resize(n);
+	board->members.resize(n);
+	static std::atomic<unsigned> count{0}; // tells the jobs of one process apart
+	const std::string id = format("inprocess-%ld-%u", static_cast<long>(getpid()), count.fetch_add(1) + 1);
+	std::vector<std::unique_ptr<Job>> jobs;
+	for (int rank = 0; rank < size; rank++)
+		jobs.push_back(std::make_unique<InprocessJob>(board, rank, id, config, step));
+	return jobs;
+}
+
+void declare_lost(Job &member, int rank, const std::string &reason)
+{
+	if (auto *job = dynamic_cast<InprocessJob *>(&member))
+		job->declare(rank, reason);
+}
+
+} // namespace pt2p
