@@ -370,8 +370,9 @@ void print_help(const TunableInfo &t)
 	}
 	puts(line.c_str());
 	std::string unit = unit_text(t);
-	printf("    value    %s (from %s)\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), origin_text(t).c_str(),
-	       t.standard.c_str(), t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
+	std::string from = t.origin == Origin::built_in ? "" : " (from " + origin_text(t) + ")";
+	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), from.c_str(), t.standard.c_str(),
+	       t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
 }
 
 void print_transports(const std::vector<TransportFact> &transports)

@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Checks pt2p_info: every section, JSON, exit statuses, and what it says about a wrong configuration. Run from the build
+# tree, or with the program to test as the argument.
+info=${1:-./pt2p_info}
+case $info in /*) ;; *) info=$PWD/${info#./} ;; esac
+for name in $(env | sed -n 's/^\(PT2P_[A-Za-z0-9_]*\)=.*/\1/p'); do
+	unset "$name"
+done
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+cd "$work" || exit 99
+HOME=$work
+PT2P_CONF=/dev/null
+export HOME PT2P_CONF
+failures=0
+checks=0
+
+# expect STATUS STREAM PATTERN ARGUMENT... : runs pt2p_info and looks for the pattern in what it wrote there.
+expect() {
+	wanted=$1 stream=$2 pattern=$3
+	shift 3
+	"$info" "$@" >out 2>err
+	got=$?
+	checks=$((checks + 1))
+	if [ $got -ne "$wanted" ] || ! grep -q -e "$pattern" "$stream"; then
+		echo "FAIL: pt2p_info $*: exit $got, wanted $wanted and \"$pattern\" in $stream:"
+		cat out err
+		failures=$((failures + 1))
+	fi
+}
+
+expect 0 out '^libpt2p [0-9]*\.[0-9]*\.[0-9]*$'
+for title in build topology transports 'what they depend on' 'tunables that differ'; do
+	expect 0 out "^$title"
+done
+expect 0 out '^  none; pt2p_info --config lists all$'
+expect 0 out '^  self  *usable'
+expect 0 out '^  single copy (process_vm)  *\(allowed\|refused\)' --transports
+expect 0 out '^  compiler  *[a-z]' --build
+expect 0 out '^  logical CPUs  *[1-9]' --topology
+expect 0 out '^  messages_sent  *two-sided' --counters
+expect 0 out '^libpt2p [0-9]' --version
+expect 0 out '^usage: pt2p_info' --help
+expect 0 out '^PT2P_EAGER_MAX  *8k  *8k  *default  *0 to 1m  *bytes  *longest' --config
+expect 0 out '^    allowed  0 to 1m, bytes$' --config PT2P_EAGER_MAX
+expect 0 out '^PT2P_SLEEP: ' --config EAGER_MAX SLEEP
+expect 2 err 'did you mean PT2P_EAGER_MAX' --config PT2P_EGER_MAX
+expect 2 err 'unknown option --colour' --colour
+expect 2 err 'unknown option EAGER_MAX' EAGER_MAX
+expect 2 err 'usage: pt2p_info' --
+
+PT2P_EAGER_MAX=16k
+export PT2P_EAGER_MAX
+expect 0 out '^  PT2P_EAGER_MAX  = 16k  (default 8k, from environment)$'
+expect 0 out '^PT2P_EAGER_MAX  *16k  *8k  *environment ' --config
+PT2P_EAGER_MAX=lots
+expect 1 err 'PT2P_EAGER_MAX = "lots" in the environment: not a number of bytes; allowed: 0 to 1m bytes'
+expect 1 out '^PT2P_EAGER_MAX  *8k' --config
+expect 0 out '^libpt2p\|^usage' --help
+unset PT2P_EAGER_MAX
+PT2P_EGER_MAX=1
+export PT2P_EGER_MAX
+expect 1 err 'did you mean PT2P_EAGER_MAX'
+unset PT2P_EGER_MAX
+unset PT2P_CONF
+echo 'PT2P_TRANSPORTS = self' >pt2p.conf
+expect 0 out '^PT2P_TRANSPORTS  *self  *all  *./pt2p.conf:1 ' --config
+expect 0 out '^  shm .*left out by PT2P_TRANSPORTS' --transports
+rm pt2p.conf
+
+# Every section as JSON, read by whatever is there that reads JSON.
+for sections in '' --config '--config SLEEP' '--build --topology' --transports --counters --version; do
+	# shellcheck disable=SC2086 # several words
+	expect 0 out '^  "version": "[0-9]' --json $sections
+	if command -v python3 >/dev/null 2>&1; then
+		checks=$((checks + 1))
+		python3 -m json.tool out >/dev/null || {
+			echo "FAIL: pt2p_info --json $sections is not JSON"
+			failures=$((failures + 1))
+		}
+	fi
+done
+
+# A full disk is not silence.
+if [ -w /dev/full ]; then
+	checks=$((checks + 1))
+	if "$info" >/dev/full 2>err; then
+		echo "FAIL: pt2p_info did not notice that its output was lost"
+		failures=$((failures + 1))
+	fi
+fi
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]
