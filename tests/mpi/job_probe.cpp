@@ -1,0 +1,245 @@
+// The job layer by itself below a real launcher. Each mode checks one promise and exits with 0 when it holds:
+//   exchange   every rank reads every other rank's blob, without a fence, three times over (leave and join again)
+//   nodes N    as exchange, with N ranks on each pretended node
+//   twice      two jobs at once in one process
+//   news       a loss that the launcher tells of arrives as an event, once
+//   dead       rank 1 is killed before it publishes (mpirun --enable-recovery): the others do not hang
+//   abort      rank 1 ends the job with code 7
+//   refuse     joining fails with PT2P_ERR_LAUNCHER within 5 seconds; prints the explanation
+//   alone      joining gives a job of one rank
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <pmix.h>
+#include <unistd.h>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "job/topology.hpp"
+#include "report/report.hpp"
+
+using namespace pt2p;
+
+namespace {
+
+int failures = 0;
+
+void check(bool holds, const char *what, int line)
+{
+	if (holds)
+		return;
+	failures++;
+	std::fprintf(stderr, "job_probe: line %d: %s\n", line, what);
+}
+#define CHECK(...) check((__VA_ARGS__), #__VA_ARGS__, __LINE__)
+
+double seconds()
+{
+	using namespace std::chrono;
+	return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+void pause_ms(int ms)
+{
+	std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+std::string blob_of(const Job &job, int rank, int round)
+{
+	// Lengths differ, and bytes include zeros: blobs are not strings.
+	std::string blob(static_cast<size_t>(40 + 17 * rank + round), '\0');
+	for (size_t i = 0; i < blob.size(); i++)
+		blob[i] = static_cast<char>(i * 7 + static_cast<size_t>(rank) * 31 + static_cast<size_t>(round));
+	return job.id() + blob;
+}
+
+void check_places(const Job &job, int64_t ranks_per_node)
+{
+	CHECK(job.rank() >= 0 && job.rank() < job.size());
+	CHECK(job.local_ranks()[static_cast<size_t>(job.local_rank())] == job.rank());
+	int local = 0;
+	for (int r = 0; r < job.size(); r++) {
+		const bool here = ranks_per_node == 0 || r / ranks_per_node == job.rank() / ranks_per_node;
+		CHECK((job.local_index(r) >= 0) == here);
+		if (job.local_index(r) < 0)
+			continue;
+		CHECK(job.local_index(r) == local++);
+		CHECK(job.local_ranks()[static_cast<size_t>(job.local_index(r))] == r);
+	}
+	CHECK(local == job.local_size());
+	CHECK(job.host_size() == job.size());
+}
+
+void exchange(const Config &config, const Topology &topology, Reporter &reporter)
+{
+	for (int round = 0; round < 3; round++) {
+		auto job = join_job(config, topology, reporter);
+		CHECK(std::string(job->kind()) == "launched");
+		check_places(*job, config.ranks_per_node);
+		const int last = job->size() - 1;
+		std::string blob;
+		// The last rank is late, and the first asks before it can have published.
+		if (job->rank() == last)
+			pause_ms(100);
+		else if (job->rank() == 0)
+			CHECK(!job->try_lookup(last, blob));
+		job->publish(blob_of(*job, job->rank(), round));
+		for (int i = 0; i < job->size(); i++) {
+			const int r = (job->rank() + i) % job->size();
+			if (r % 2) {
+				while (!job->try_lookup(r, blob))
+					pause_ms(1);
+				CHECK(blob == blob_of(*job, r, round));
+			}
+			CHECK(job->lookup(r) == blob_of(*job, r, round));
+		}
+		bool refused = false;
+		try {
+			job->lookup(job->size());
+		} catch (const Error &error) {
+			refused = error.status() == PT2P_ERR_EXCHANGE;
+		}
+		CHECK(refused);
+		CHECK(!job->has_events());
+		job->leave();
+		job->leave();
+	}
+}
+
+void twice(const Config &config, const Topology &topology, Reporter &reporter)
+{
+	auto first = join_job(config, topology, reporter), second = join_job(config, topology, reporter);
+	first->publish("first of " + std::to_string(first->rank()));
+	second->publish("second of " + std::to_string(second->rank()));
+	for (int r = 0; r < first->size(); r++) {
+		CHECK(second->lookup(r) == "second of " + std::to_string(r));
+		if (r == 0)
+			continue;
+		CHECK(first->lookup(r) == "first of " + std::to_string(r));
+	}
+	first->leave();
+	CHECK(second->lookup(0) == "second of 0");
+}
+
+void news(const Config &config, const Topology &topology, Reporter &reporter)
+{
+	auto job = join_job(config, topology, reporter);
+	if (job->size() < 2)
+		return;
+	const int other = job->rank() == 0 ? 1 : 0;
+	pmix_proc_t me, lost;
+	PMIX_PROC_LOAD(&me, job->id().c_str(), static_cast<pmix_rank_t>(job->rank()));
+	PMIX_PROC_LOAD(&lost, job->id().c_str(), static_cast<pmix_rank_t>(other));
+	for (int times = 0; times < 2; times++) {
+		pmix_info_t info[2];
+		PMIX_INFO_LOAD(&info[0], PMIX_EVENT_AFFECTED_PROC, &lost, PMIX_PROC);
+		bool custom = true;
+		PMIX_INFO_LOAD(&info[1], PMIX_EVENT_NON_DEFAULT, &custom, PMIX_BOOL);
+		PMIx_Notify_event(PMIX_ERR_PROC_ABORTED_BY_SIG, &me, PMIX_RANGE_PROC_LOCAL, info, 2, nullptr, nullptr);
+		const double start = seconds();
+		while (!job->has_events() && seconds() - start < (times ? 0.2 : 5))
+			pause_ms(1);
+		RankEvent event{-1, ""};
+		CHECK(job->next_event(event) == (times == 0));
+		if (times == 0) {
+			CHECK(event.rank == other);
+			CHECK(event.reason == "killed by a signal");
+		}
+		CHECK(!job->has_events());
+		CHECK(!job->next_event(event));
+	}
+	bool refused = false;
+	try {
+		job->lookup(other);
+	} catch (const Error &error) {
+		refused = error.status() == PT2P_ERR_EXCHANGE && std::strstr(error.what(), "killed by a signal");
+	}
+	CHECK(refused);
+}
+
+void dead(const Config &config, const Topology &topology, Reporter &reporter)
+{
+	auto job = join_job(config, topology, reporter);
+	if (job->rank() == 1)
+		raise(SIGKILL);
+	job->publish("here");
+	std::string blob, told;
+	const double start = seconds();
+	try {
+		while (seconds() - start < 5 && !job->try_lookup(1, blob))
+			pause_ms(10);
+	} catch (const Error &error) {
+		told = error.what();
+	}
+	CHECK(blob.empty());
+	std::fprintf(stderr, "job_probe: rank %d after %.2f s: %s\n", job->rank(), seconds() - start,
+	             told.empty() ? "nothing told of rank 1" : told.c_str());
+	job->leave();
+	CHECK(seconds() - start < 10);
+}
+
+void refuse(const Config &config, const Topology &topology, Reporter &reporter)
+{
+	for (int times = 0; times < 2; times++) {
+		const double start = seconds();
+		bool refused = false;
+		try {
+			join_job(config, topology, reporter);
+		} catch (const Error &error) {
+			refused = error.status() == PT2P_ERR_LAUNCHER;
+			if (times == 0)
+				std::printf("%s\n", error.what());
+		}
+		CHECK(refused);
+		CHECK(seconds() - start < 5);
+	}
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const std::string mode = argc > 1 ? argv[1] : "exchange";
+	Reporter reporter;
+	Config config = load_config(nullptr).config;
+	const Topology topology = read_topology();
+	if (mode == "nodes")
+		config.ranks_per_node = argc > 2 ? std::atol(argv[2]) : 1;
+	try {
+		if (mode == "exchange" || mode == "nodes") {
+			exchange(config, topology, reporter);
+		} else if (mode == "twice") {
+			twice(config, topology, reporter);
+		} else if (mode == "news") {
+			news(config, topology, reporter);
+		} else if (mode == "dead") {
+			dead(config, topology, reporter);
+		} else if (mode == "abort") {
+			auto job = join_job(config, topology, reporter);
+			if (job->rank() == 1)
+				job->abort(7, "as the test wants it");
+			pause_ms(20000);
+			CHECK(!"still here after rank 1 has aborted the job");
+		} else if (mode == "refuse") {
+			refuse(config, topology, reporter);
+		} else if (mode == "alone") {
+			auto job = join_job(config, topology, reporter);
+			CHECK(std::string(job->kind()) == "alone");
+			check_places(*job, 0);
+			CHECK(job->size() == 1);
+		} else {
+			std::fprintf(stderr, "job_probe: unknown mode %s\n", mode.c_str());
+			return 2;
+		}
+	} catch (const std::exception &error) {
+		std::fprintf(stderr, "job_probe %s: %s\n", mode.c_str(), error.what());
+		return 1;
+	}
+	return failures ? 1 : 0;
+}
