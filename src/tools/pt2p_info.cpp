@@ -8,17 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <dirent.h>
 #include <exception>
-#include <fcntl.h>
 #include <string>
 #include <string_view>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
-#include <sys/uio.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <pt2p.h>
@@ -28,6 +22,7 @@
 #include "job/topology.hpp"
 #include "report/report.hpp"
 #include "tools/json.hpp"
+#include "tools/system_facts.hpp"
 #include "transports/transport.hpp"
 
 #ifndef PT2P_BUILD_FLAGS
@@ -61,119 +56,6 @@ struct Request {
 	std::vector<std::string> names; // of --config
 	bool everything() const { return !config && !topology && !transports && !build && !counters && !version; }
 };
-
-// One line of a list of facts.
-struct Fact {
-	std::string key, label, value;
-};
-
-std::string first_line(const std::string &path)
-{
-	std::string out;
-	if (FILE *file = fopen(path.c_str(), "re")) {
-		char line[256];
-		if (fgets(line, sizeof line, file) != nullptr)
-			out.assign(line, strcspn(line, "\n"));
-		fclose(file);
-	}
-	return out;
-}
-
-std::string bytes_text(uint64_t bytes)
-{
-	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-	double value = static_cast<double>(bytes);
-	size_t unit = 0;
-	while (value >= 1024 && unit + 1 < std::size(units)) {
-		value /= 1024;
-		++unit;
-	}
-	return unit == 0 ? format("%.0f bytes", value) : format("%.1f %s", value, units[unit]);
-}
-
-// What a child finds when it reads and writes this process's memory, as one rank would another's: 0 or the errno.
-int try_process_vm()
-{
-	static volatile uint64_t word;
-	word = 0x70743270;
-	pid_t parent = getpid();
-	pid_t child = fork();
-	if (child < 0)
-		return errno;
-	if (child == 0) {
-		uint64_t copy = 0;
-		iovec local{&copy, sizeof copy};
-		iovec remote{const_cast<uint64_t *>(&word), sizeof copy};
-		errno = EIO;
-		if (process_vm_readv(parent, &local, 1, &remote, 1, 0) != sizeof copy || copy != 0x70743270)
-			_exit(errno);
-		errno = EIO;
-		if (process_vm_writev(parent, &local, 1, &remote, 1, 0) != sizeof copy)
-			_exit(errno);
-		_exit(0);
-	}
-	int status = 0;
-	while (waitpid(child, &status, 0) < 0)
-		if (errno != EINTR)
-			return errno;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
-}
-
-std::string process_vm_text()
-{
-	int error = try_process_vm();
-	std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
-	std::string yama = scope.empty() ? "no yama restrictions" : "yama ptrace_scope is " + scope;
-	if (error == 0)
-		return "allowed (" + yama + ")";
-	std::string why = "refused: " + errno_text(error) + ", " + yama;
-	if (error == ENOSYS)
-		why += "; the kernel or a seccomp filter lacks process_vm_readv";
-	else if (error == EPERM && (scope.empty() || scope == "0"))
-		why += "; most likely a seccomp filter of the container, which needs CAP_SYS_PTRACE";
-	else if (error == EPERM)
-		why += "; 0 would allow it";
-	return why + ". Large messages are pipelined through shared memory";
-}
-
-std::string dev_shm_text()
-{
-	struct statvfs fs;
-	if (statvfs("/dev/shm", &fs) != 0)
-		return "not there: " + errno_text(errno);
-	uint64_t size = static_cast<uint64_t>(fs.f_blocks) * fs.f_frsize;
-	uint64_t left = static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize;
-	return bytes_text(left) + " free of " + bytes_text(size);
-}
-
-std::string memlock_text()
-{
-	rlimit limit{};
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
-		return "unknown: " + errno_text(errno);
-	return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : bytes_text(limit.rlim_cur);
-}
-
-std::string rdma_text()
-{
-	static const char folder[] = "/sys/class/infiniband";
-	std::vector<std::string> devices;
-	if (DIR *directory = opendir(folder)) {
-		while (dirent *entry = readdir(directory)) {
-			std::string name = entry->d_name;
-			if (name.front() == '.')
-				continue;
-			std::string state = first_line(std::string(folder) + "/" + name + "/ports/1/state");
-			devices.push_back(state.empty() ? name : name + " (port 1: " + state + ")");
-		}
-		closedir(directory);
-	}
-	std::sort(devices.begin(), devices.end());
-	std::string out;
-	for (const std::string &device : devices)
-		out += (out.empty() ? "" : ", ") + device;
-	return out.empty() ? "none" : out;
-}
 
 std::vector<Fact> build_facts()
 {
@@ -219,14 +101,6 @@ std::vector<Fact> topology_facts(const Topology &t)
 	        {"l1d", "L1 data cache", cache(t.l1d)},
 	        {"l2", "L2 cache", cache(t.l2)},
 	        {"l3", "L3 cache", cache(t.l3)}};
-}
-
-std::vector<Fact> system_facts()
-{
-	return {{"process_vm", "single copy (process_vm)", process_vm_text()},
-	        {"dev_shm", "/dev/shm", dev_shm_text()},
-	        {"memlock", "locked memory limit", memlock_text()},
-	        {"rdma", "RDMA devices", rdma_text()}};
 }
 
 struct NoEvents : TransportEvents {
@@ -371,8 +245,8 @@ void print_help(const TunableInfo &t)
 	puts(line.c_str());
 	std::string unit = unit_text(t);
 	std::string from = t.origin == Origin::built_in ? "" : " (from " + origin_text(t) + ")";
-	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), from.c_str(), t.standard.c_str(),
-	       t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
+	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), from.c_str(),
+	       t.standard.c_str(), t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
 }
 
 void print_transports(const std::vector<TransportFact> &transports)
