@@ -112,6 +112,8 @@ public:
 	virtual void disarm() {}
 	// Futex word that peers bump and wake once armed; null without cap_wake.
 	virtual uint32_t *wake_word() { return nullptr; }
+	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
+	virtual void abandon(int, pt2p_status_t, const std::string &) {}
 	// No further sends follow: tell the peers that this rank has left.
 	virtual void leave() {}
 	// One line for the summary on how `peer` is reached, and the way that large messages take to it.

@@ -47,6 +47,7 @@ public:
 	bool eager_stopped = false;    // the peer asked for announcements only
 	bool eager_refused = false;    // this rank asked the peer for announcements only
 	bool listed = false;           // among the channels with work
+	bool down = false;             // the peer is lost or has finalized
 
 	size_t eager_limit() const { return eager_stopped ? 0 : eager_max; }
 

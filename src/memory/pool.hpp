@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 namespace pt2p {
@@ -38,6 +39,50 @@ private:
 
 	std::vector<std::unique_ptr<T[]>> chunks_;
 	std::vector<T *> free_;
+};
+
+// Buffers of any size: powers of two from 64 bytes to 64 KiB are kept for reuse, larger ones come from the heap.
+class BufferPool {
+public:
+	~BufferPool()
+	{
+		for (auto &list : free_)
+			for (void *buffer : list)
+				::operator delete(buffer);
+	}
+	void *take(size_t bytes)
+	{
+		const unsigned c = size_class(bytes);
+		if (c >= classes)
+			return ::operator new(bytes);
+		if (free_[c].empty())
+			return ::operator new(smallest << c);
+		void *buffer = free_[c].back();
+		free_[c].pop_back();
+		return buffer;
+	}
+	// `bytes` as given to take().
+	void give(void *buffer, size_t bytes)
+	{
+		const unsigned c = size_class(bytes);
+		if (c >= classes)
+			::operator delete(buffer);
+		else
+			free_[c].push_back(buffer);
+	}
+
+private:
+	static constexpr unsigned classes = 11;
+	static constexpr size_t smallest = 64;
+
+	static unsigned size_class(size_t bytes)
+	{
+		unsigned c = 0;
+		while (c < classes && (smallest << c) < bytes)
+			++c;
+		return c;
+	}
+	std::vector<void *> free_[classes];
 };
 
 // Objects with handles that go stale. A handle is (generation, index + 1); releasing an object changes its generation, so

@@ -466,6 +466,12 @@ void ShmTransport::take_down(Peer &peer, pt2p_status_t status, const std::string
 	env_.events.on_peer_down(peer.peer, status, reason);
 }
 
+void ShmTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
+{
+	if (Peer *peer = peer_of(rank))
+		take_down(*peer, status, reason);
+}
+
 void ShmTransport::leave()
 {
 	for (auto &p : peers_)

@@ -75,6 +75,7 @@ public:
 	bool arm() override;
 	void disarm() override { header()->sleeping.store(0, std::memory_order_relaxed); }
 	uint32_t *wake_word() override;
+	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override;
 	std::string describe(int peer) override;
 

@@ -1,0 +1,153 @@
+// What the engine tells people: why a request failed, what is being waited for, and the summary.
+#include <unistd.h>
+
+#include "job/job.hpp"
+#include "message/engine.hpp"
+
+namespace pt2p {
+
+namespace {
+
+constexpr size_t most_lines = 16; // of a dump, for each kind of thing
+
+std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any source" : format("rank %d", source); }
+
+std::string request_text(const Request &r)
+{
+	const bool posted = r.state == Request::State::posted;
+	if (r.is_send)
+		return format("send of %zu bytes to rank %d, tag %#llx%s", r.length, r.peer,
+		              static_cast<unsigned long long>(r.message_tag), r.done() ? ", done but not waited for" : "");
+	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s", r.capacity,
+	              source_text(posted ? r.source : r.peer).c_str(), static_cast<unsigned long long>(r.tag),
+	              static_cast<unsigned long long>(r.mask),
+	              r.done()   ? ", done but not waited for"
+	              : posted   ? ", no message has matched it"
+	                         : format(", %zu of %zu bytes are here", r.received, r.expected).c_str());
+}
+
+} // namespace
+
+void Engine::explain(const Request &r)
+{
+	const auto tag = static_cast<unsigned long long>(r.message_tag);
+	const auto loss = losses_.find(r.peer);
+	switch (r.status) {
+	case PT2P_ERR_TRUNCATED:
+		reporter_.fail(r.status, "the message from rank %d with tag %#llx has %zu bytes, the buffer %zu", r.peer, tag,
+		               r.length, r.capacity);
+		break;
+	case PT2P_ERR_CANCELLED:
+		reporter_.fail(r.status, "receive from %s, tag %#llx", source_text(r.source).c_str(), tag);
+		break;
+	case PT2P_ERR_SYSTEM:
+		reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: the kernel refused to copy between the processes (is "
+		               "the whole buffer readable and writable?)", r.is_send ? "sending" : "receiving", r.length,
+		               r.is_send ? "to" : "from", r.peer, tag);
+		break;
+	default:
+		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
+		               r.is_send ? r.length : r.capacity, r.is_send ? "to" : "from",
+		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer,
+		               loss != losses_.end() ? loss->second.reason.c_str() : "gone");
+	}
+}
+
+bool Engine::sends_pending() const
+{
+	if (!busy_.empty())
+		return true;
+	bool pending = false;
+	requests_.for_each([&](const Request &r) { pending |= r.is_send && r.state == Request::State::moving; });
+	return pending;
+}
+
+std::string Engine::unfinished() const
+{
+	size_t sends = 0, receives = 0, collected = 0;
+	std::string first;
+	requests_.for_each([&](const Request &r) {
+		if (!r.active())
+			return;
+		++(r.done() ? collected : r.is_send ? sends : receives);
+		if (first.empty())
+			first = request_text(r);
+	});
+	if (first.empty())
+		return {};
+	return format("%zu sends and %zu receives have not completed, %zu completed requests were not waited for; first: %s",
+	              sends, receives, collected, first.c_str());
+}
+
+pt2p_peer_state_t Engine::peer_state(int rank) const
+{
+	const auto loss = losses_.find(rank);
+	if (loss != losses_.end())
+		return loss->second.status == PT2P_ERR_PEER_FINALIZED ? PT2P_PEER_FINALIZED : PT2P_PEER_LOST;
+	return router_->find(rank) ? PT2P_PEER_ALIVE : PT2P_PEER_UNKNOWN;
+}
+
+void Engine::dump(const char *reason)
+{
+	std::string text = format("libpt2p: rank %d of %d on %s: %s\n", rank_, job_.size(), reporter_.host().c_str(), reason);
+	size_t lines = 0, more = 0;
+	const auto add = [&](const std::string &line) {
+		if (++lines <= most_lines)
+			text += "  " + line + "\n";
+		else
+			++more;
+	};
+	requests_.for_each([&](const Request &r) {
+		if (r.active() && !r.done())
+			add(request_text(r));
+	});
+	const size_t requests = lines;
+	lines = 0;
+	matcher_.for_each_unexpected([&](const UnexpectedMessage &m) {
+		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
+		           static_cast<unsigned long long>(m.tag)));
+	});
+	for (int rank = 0; rank < job_.size(); ++rank)
+		if (const Channel *c = router_->find(rank); c && c->waiting())
+			add(format("%zu messages to rank %d wait for room in %s", c->waiting(), rank, c->endpoint.table->name));
+	for (const auto &[rank, loss] : losses_)
+		add(format("rank %d is gone: %s", rank, loss.reason.c_str()));
+	if (more)
+		text += format("  ... and %zu more\n", more);
+	if (!requests)
+		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(barrier_epoch_));
+	// One write: the lines of different ranks stay apart.
+	const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+	(void)written;
+}
+
+std::string Engine::summary() const
+{
+	std::string text = format("libpt2p %s: rank %d of %d on %s, %d ranks on this node, job %s\n", pt2p_version(), rank_,
+	                          job_.size(), reporter_.host().c_str(), job_.local_size(), job_.kind());
+	for (const auto &t : router_->transports()) {
+		std::string peers;
+		size_t count = 0;
+		for (int rank = 0; rank < job_.size(); ++rank) {
+			const Channel *c = router_->find(rank);
+			if (!c || router_->transport_of(*c) != t.get())
+				continue;
+			if (++count <= most_lines)
+				peers += format("%s%d (%s)", peers.empty() ? "" : ", ", rank, t->describe(rank).c_str());
+		}
+		if (count > most_lines)
+			peers += format(" and %zu more", count - most_lines);
+		text += format("  %s: %s\n", t->table().name, count ? ("ranks " + peers).c_str() : "usable, not used");
+	}
+	for (const std::string &reason : router_->not_open())
+		text += format("  %s\n", (reason.substr(0, reason.find(':')) + ": not used" + reason.substr(reason.find(':'))).c_str());
+	for (size_t i = 0; i < static_cast<size_t>(Counter::count); ++i) {
+		const auto counter = static_cast<Counter>(i);
+		if (reporter_.read(counter))
+			text += format("  %-24s %llu\n", counter_info(counter).name,
+			               static_cast<unsigned long long>(reporter_.read(counter)));
+	}
+	return text;
+}
+
+} // namespace pt2p

@@ -1,0 +1,402 @@
+#include "message/engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+
+namespace pt2p {
+
+Engine::Engine(const Config &config, Reporter &reporter, Job &job)
+    : config_(config), reporter_(reporter), job_(job), rank_(job.rank()), requests_(std::random_device{}())
+{
+}
+
+Engine::~Engine()
+{
+	matcher_.for_each_unexpected([this](UnexpectedMessage &m) { drop_unexpected(m); });
+}
+
+// ---- channels ---------------------------------------------------------------------------------------------------------
+
+Channel *Engine::channel(int rank, pt2p_status_t &status)
+{
+	Channel *c = router_->find(rank);
+	if (__builtin_expect(c && !c->down, 1))
+		return c;
+	const auto loss = losses_.find(rank);
+	if (loss != losses_.end()) {
+		status = reporter_.fail(loss->second.status, "rank %d: %s", rank, loss->second.reason.c_str());
+		return nullptr;
+	}
+	try {
+		c = &router_->connect(rank);
+		return c;
+	} catch (const Error &e) {
+		status = e.status();
+		// A process that is gone when this rank first looks for it may have finalized or not; either way nothing comes.
+		if (status == PT2P_ERR_PEER_LOST) {
+			status = PT2P_ERR_PEER_FINALIZED;
+			on_peer_down(rank, status, "it exited before this rank had met it");
+		}
+		reporter_.fail(status, "rank %d: %s", rank, e.what());
+	}
+	return nullptr;
+}
+
+void Engine::list(Channel &c)
+{
+	if (!c.listed) {
+		c.listed = true;
+		busy_.push_back(&c);
+	}
+	has_work = true;
+}
+
+void Engine::control(Channel &c, Id id, uint64_t header, const void *data, size_t length)
+{
+	if (c.send_control(id, header, data, length))
+		list(c);
+}
+
+unsigned Engine::drive()
+{
+	unsigned n = 0;
+	for (size_t i = 0; i < busy_.size();) {
+		Channel &c = *busy_[i];
+		n += c.drive();
+		if (c.has_work()) {
+			++i;
+			continue;
+		}
+		c.listed = false;
+		busy_[i] = busy_.back();
+		busy_.pop_back();
+	}
+	has_work = !busy_.empty();
+	return n;
+}
+
+void Engine::on_sent(void *owner) { complete(*static_cast<Request *>(owner), PT2P_OK); }
+
+// ---- starting operations ----------------------------------------------------------------------------------------------
+
+Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
+{
+	Channel *c = channel(dest, status);
+	if (!c)
+		return nullptr;
+	Request *r = requests_.take();
+	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
+	r->is_send = true;
+	r->state = Request::State::moving;
+	r->status = PT2P_OK;
+	r->peer = dest;
+	r->message_tag = tag;
+	r->length = length;
+	r->buffer = const_cast<void *>(buffer);
+	if (length > c->eager_limit() && length) {
+		announce(*r, *c);
+		return r;
+	}
+	count_eager(length);
+	if (__builtin_expect(c->try_send(id_eager, tag, buffer, length) == Outcome::done, 1)) {
+		r->state = Request::State::done;
+		return r;
+	}
+	reporter_.add(Counter::queued_sends);
+	c->queue(id_eager, tag, buffer, length, r);
+	list(*c);
+	return r;
+}
+
+Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)
+{
+	UnexpectedMessage *m = matcher_.find(source, tag, mask);
+	if (__builtin_expect(!m && !losses_.empty(), 0)) {
+		status = source_status(source);
+		if (status != PT2P_OK)
+			return nullptr;
+	}
+	Request *r = requests_.take();
+	r->is_send = false;
+	r->state = Request::State::posted;
+	r->status = PT2P_OK;
+	r->source = source;
+	r->tag = tag;
+	r->mask = mask;
+	r->peer = source;
+	r->message_tag = tag;
+	r->length = 0;
+	r->buffer = buffer;
+	r->capacity = capacity;
+	if (m)
+		take_unexpected(*r, *m);
+	else
+		matcher_.post(*r);
+	return r;
+}
+
+bool Engine::find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result) const
+{
+	const UnexpectedMessage *m = matcher_.find(source, tag, mask);
+	if (m)
+		result = {PT2P_OK, m->source, m->tag, m->length};
+	return m != nullptr;
+}
+
+pt2p_status_t Engine::source_status(int source)
+{
+	if (losses_.empty())
+		return PT2P_OK;
+	if (source != PT2P_ANY_SOURCE) {
+		const auto loss = losses_.find(source);
+		if (loss == losses_.end())
+			return PT2P_OK;
+		return reporter_.fail(loss->second.status, "receive from rank %d: %s", source, loss->second.reason.c_str());
+	}
+	int peer = -1;
+	if (const Loss *loss = unreported_loss(peer))
+		return reporter_.fail(PT2P_ERR_PEER_LOST, "receive from any source: rank %d was lost: %s", peer,
+		                      loss->reason.c_str());
+	if (static_cast<int>(losses_.size()) == job_.size() - 1)
+		return reporter_.fail(PT2P_ERR_PEER_FINALIZED, "receive from any source: every other rank has left the job");
+	return PT2P_OK;
+}
+
+// A loss that no receive from any source has been told of; it counts as told from now on.
+const Engine::Loss *Engine::unreported_loss(int &peer)
+{
+	for (auto &[rank, loss] : losses_)
+		if (loss.status != PT2P_ERR_PEER_FINALIZED && !loss.reported) {
+			loss.reported = true;
+			peer = rank;
+			return &loss;
+		}
+	return nullptr;
+}
+
+void Engine::cancel(Request &r)
+{
+	if (r.state != Request::State::posted)
+		return;
+	matcher_.withdraw(r);
+	complete(r, PT2P_ERR_CANCELLED);
+}
+
+// ---- arrivals ---------------------------------------------------------------------------------------------------------
+
+void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (__builtin_expect(id == id_eager, 1)) {
+		if (PostedReceive *posted = matcher_.match(peer, header))
+			deliver(static_cast<Request &>(*posted), peer, header, data, length);
+		else
+			keep_eager(peer, header, data, length);
+		return;
+	}
+	if (is_down(peer))
+		return;
+	// Copied: the payload may be unaligned, and a peer may go on writing to it.
+	const auto body = [&](auto &value) {
+		if (length != sizeof value)
+			return false;
+		std::memcpy(&value, data, sizeof value);
+		return true;
+	};
+	Announcement announcement;
+	Acceptance acceptance;
+	uint32_t status;
+	switch (id) {
+	case id_announce:
+		if (body(announcement) && announcement.length <= PTRDIFF_MAX)
+			return on_announce(peer, header, announcement);
+		break;
+	case id_accept:
+		if (body(acceptance))
+			return on_accept(peer, header, acceptance);
+		break;
+	case id_piece:
+		return on_piece(peer, header, data, length);
+	case id_finished:
+		if (body(status))
+			return on_finished(peer, header, status);
+		break;
+	case id_stop_eager:
+	case id_resume_eager:
+		if (length == 0) {
+			if (Channel *c = router_->find(peer))
+				c->eager_stopped = id == id_stop_eager;
+			return;
+		}
+		break;
+	case id_barrier:
+		if (length == 0)
+			return on_barrier(peer, header);
+		break;
+	default:
+		break;
+	}
+	malformed(peer, "a control message that does not exist or has the wrong length");
+}
+
+void Engine::deliver(Request &r, int peer, uint64_t tag, const void *data, size_t length)
+{
+	const size_t n = std::min(length, r.capacity);
+	if (n == 8)
+		std::memcpy(r.buffer, data, 8);
+	else if (n)
+		std::memcpy(r.buffer, data, n);
+	r.peer = peer;
+	r.message_tag = tag;
+	r.length = length;
+	reporter_.add(Counter::messages_received);
+	reporter_.add(Counter::bytes_received, n);
+	if (__builtin_expect(length > r.capacity, 0)) {
+		reporter_.add(Counter::truncated);
+		complete(r, PT2P_ERR_TRUNCATED);
+		return;
+	}
+	complete(r, PT2P_OK);
+}
+
+void Engine::keep_eager(int peer, uint64_t tag, const void *data, size_t length)
+{
+	UnexpectedMessage *m = messages_.take();
+	*m = {};
+	m->source = peer;
+	m->tag = tag;
+	m->length = length;
+	if (length) {
+		m->payload = buffers_.take(length);
+		std::memcpy(m->payload, data, length);
+	}
+	matcher_.add(*m);
+	reporter_.add(Counter::unexpected);
+	unexpected_bytes_ += length;
+	reporter_.peak(Counter::unexpected_bytes_peak, unexpected_bytes_);
+	if (__builtin_expect(unexpected_bytes_ > config_.unexpected_max, 0))
+		stop_eager(peer);
+}
+
+void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
+{
+	matcher_.remove(m);
+	if (m.announced) {
+		const Announcement a{m.length, m.address, m.token};
+		const int source = m.source;
+		const uint64_t tag = m.tag;
+		messages_.give(&m);
+		start_receive(r, source, tag, a);
+		return;
+	}
+	deliver(r, m.source, m.tag, m.payload, m.length);
+	if (m.payload)
+		buffers_.give(m.payload, m.length);
+	unexpected_bytes_ -= m.length;
+	messages_.give(&m);
+	if (__builtin_expect(!eager_refused_.empty(), 0) && unexpected_bytes_ <= config_.unexpected_max / 2)
+		resume_eager();
+}
+
+void Engine::drop_unexpected(UnexpectedMessage &m)
+{
+	matcher_.remove(m);
+	if (m.payload) {
+		buffers_.give(m.payload, m.length);
+		unexpected_bytes_ -= m.length;
+	}
+	messages_.give(&m);
+}
+
+void Engine::stop_eager(int peer)
+{
+	pt2p_status_t status = PT2P_OK;
+	Channel *c = channel(peer, status);
+	if (!c || c->eager_refused || peer == rank_)
+		return;
+	c->eager_refused = true;
+	eager_refused_.push_back(peer);
+	reporter_.add(Counter::eager_stopped);
+	control(*c, id_stop_eager, 0, nullptr, 0);
+}
+
+void Engine::resume_eager()
+{
+	for (int peer : eager_refused_) {
+		Channel *c = router_->find(peer);
+		c->eager_refused = false;
+		if (!c->down)
+			control(*c, id_resume_eager, 0, nullptr, 0);
+	}
+	eager_refused_.clear();
+}
+
+// ---- what breaks ------------------------------------------------------------------------------------------------------
+
+Request *Engine::named(uint64_t token, int peer, bool is_send)
+{
+	Request *r = requests_.find(token);
+	return r && r->state == Request::State::moving && r->is_send == is_send && r->peer == peer ? r : nullptr;
+}
+
+void Engine::malformed(int peer, const char *what)
+{
+	declare_down(peer, PT2P_ERR_PROTOCOL, format("it sent %s", what));
+}
+
+void Engine::declare_down(int peer, pt2p_status_t status, const std::string &reason)
+{
+	// The transports first: what they still move for this peer ends before its buffers go back to the caller.
+	for (auto &t : router_->transports())
+		t->abandon(peer, status, reason);
+	on_peer_down(peer, status, reason);
+}
+
+void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reason)
+{
+	if (is_down(peer))
+		return;
+	Loss &loss = losses_[peer] = {status, std::string(reason), false};
+	reporter_.log(LogLevel::info, "rank %d is gone: %s", peer, loss.reason.c_str());
+	if (status != PT2P_ERR_PEER_FINALIZED)
+		reporter_.add(Counter::peers_lost);
+	if (Channel *c = router_->find(peer)) {
+		c->drop();
+		c->down = true;
+	}
+	// Announced messages of that rank can no longer be fetched; eager ones are whole.
+	matcher_.for_each_unexpected([&](UnexpectedMessage &m) {
+		if (m.source == peer && m.announced)
+			drop_unexpected(m);
+	});
+	const bool alone = static_cast<int>(losses_.size()) == job_.size() - 1;
+	requests_.for_each([&](Request &r) {
+		if (r.state == Request::State::moving && r.peer == peer) {
+			complete(r, status);
+		} else if (r.state == Request::State::posted) {
+			const bool any = r.source == PT2P_ANY_SOURCE;
+			if (r.source != peer && !(any && (status != PT2P_ERR_PEER_FINALIZED || alone)))
+				return;
+			matcher_.withdraw(r);
+			r.peer = peer;
+			complete(r, status == PT2P_ERR_PROTOCOL && any ? PT2P_ERR_PEER_LOST : status);
+			if (any)
+				loss.reported = true;
+		}
+	});
+}
+
+void Engine::check()
+{
+	for (auto &t : router_->transports())
+		t->check();
+	RankEvent event;
+	while (job_.has_events() && job_.next_event(event))
+		if (event.rank >= 0 && event.rank < job_.size() && event.rank != rank_)
+			declare_down(event.rank, PT2P_ERR_PEER_LOST, event.reason);
+}
+
+} // namespace pt2p

@@ -1,0 +1,187 @@
+// The message engine: MPI-style two-sided messages over channels. It knows tags, ranks, order, eager and rendezvous; it
+// knows nothing of how a transport moves bytes.
+//
+//   eager        EAGER(tag, payload)                                 the payload is copied when sent
+//   rendezvous   ANNOUNCE(tag, length, address) -->                  the receiver reads from `address`:
+//                                  <-- FINISHED                      get by the transport, one copy
+//                or                <-- ACCEPT(length)                where the transport cannot read:
+//                PIECE, PIECE, ... -->                               the sender streams pieces
+//
+// Order: EAGER and ANNOUNCE of one pair travel in order on one channel and are matched in the order of arrival.
+// Unexpected messages beyond the byte budget: STOP_EAGER tells the sender to announce only, RESUME_EAGER undoes it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "memory/pool.hpp"
+#include "message/matching.hpp"
+#include "message/request.hpp"
+#include "progress/progress.hpp"
+#include "report/report.hpp"
+#include "route/route.hpp"
+
+namespace pt2p {
+
+class Engine final : public TransportEvents, public ChannelClient, public ProgressClient {
+public:
+	Engine(const Config &config, Reporter &reporter, Job &job);
+	~Engine();
+	void use(Router &router, Progress &progress)
+	{
+		router_ = &router;
+		progress_ = &progress;
+	}
+
+	// Start an operation. Arguments have been checked. Null when it could not be started: `status` says why and the
+	// explanation has been recorded.
+	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status);
+	// Sends a short message without a request; false when it takes one.
+	bool send_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
+	{
+		Channel *c = router_->find(dest);
+		if (__builtin_expect(!c || c->down || (length > c->eager_limit() && length), 0) ||
+		    c->try_send(id_eager, tag, buffer, length) != Outcome::done)
+			return false;
+		count_eager(length);
+		return true;
+	}
+	bool find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result) const;
+	// A probe that waits for a rank that cannot send any more fails with this status.
+	pt2p_status_t source_status(int source);
+	void cancel(Request &request);
+	pt2p_status_t barrier();
+
+	Request *find(uint64_t handle) const
+	{
+		Request *r = requests_.find(handle);
+		return r && r->active() ? r : nullptr;
+	}
+	static uint64_t handle(const Request *request) { return HandlePool<Request>::handle(request); }
+	// Hands the outcome of a finished request over and frees it; records an explanation when it failed.
+	pt2p_status_t collect(Request *request, pt2p_result_t *result)
+	{
+		if (result)
+			*result = {request->status, request->is_send ? rank_ : request->peer, request->message_tag, request->length};
+		const pt2p_status_t status = request->status;
+		if (__builtin_expect(status != PT2P_OK, 0))
+			explain(*request);
+		release(request);
+		return status;
+	}
+	void release(Request *request)
+	{
+		request->state = Request::State::free;
+		requests_.give(request);
+	}
+
+	// For pt2p_finalize.
+	bool sends_pending() const;
+	std::string unfinished() const;
+
+	// For queries and reports.
+	pt2p_peer_state_t peer_state(int rank) const;
+	std::string summary() const;
+	void dump(const char *reason) override;
+
+	// From the transports.
+	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
+	void on_complete(void *operation, pt2p_status_t status) override;
+	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
+	// From channels and progress.
+	void on_sent(void *owner) override;
+	unsigned drive() override;
+	void check() override;
+
+	enum Id : uint8_t {
+		id_eager = 1,
+		id_announce,
+		id_accept,
+		id_piece,
+		id_finished,
+		id_stop_eager,
+		id_resume_eager,
+		id_barrier,
+	};
+	struct Announcement {
+		uint64_t length, address, token;
+	};
+	struct Acceptance {
+		uint64_t token, length;
+	};
+
+private:
+	struct Loss {
+		pt2p_status_t status;
+		std::string reason;
+		bool reported; // to a receive from any source
+	};
+
+	Channel *channel(int rank, pt2p_status_t &status);
+	void list(Channel &channel);
+	void control(Channel &channel, Id id, uint64_t header, const void *data, size_t length);
+	void count_eager(size_t length)
+	{
+		reporter_.add(Counter::messages_sent);
+		reporter_.add(Counter::eager_sent);
+		reporter_.add(Counter::bytes_sent, length);
+	}
+	void complete(Request &request, pt2p_status_t status)
+	{
+		request.state = Request::State::done;
+		request.status = status;
+	}
+	void explain(const Request &request);
+	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
+
+	// Unexpected messages.
+	void keep_eager(int peer, uint64_t tag, const void *data, size_t length);
+	void take_unexpected(Request &request, UnexpectedMessage &message);
+	void drop_unexpected(UnexpectedMessage &message);
+	void stop_eager(int peer);
+	void resume_eager();
+
+	// rendezvous.cpp
+	void announce(Request &request, Channel &channel);
+	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
+	void start_receive(Request &request, int peer, uint64_t tag, const Announcement &announcement);
+	void finish_receive(Request &request, pt2p_status_t status);
+	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
+	void on_piece(int peer, uint64_t token, const void *data, size_t length);
+	void on_finished(int peer, uint64_t token, uint32_t status);
+
+	// barrier.cpp
+	void on_barrier(int peer, uint64_t header);
+
+	// A request that a peer's message names, if it is what the message takes it for.
+	Request *named(uint64_t token, int peer, bool is_send);
+	void malformed(int peer, const char *what);
+	void declare_down(int peer, pt2p_status_t status, const std::string &reason);
+	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
+	const Loss *unreported_loss(int &peer);
+
+	const Config &config_;
+	Reporter &reporter_;
+	Job &job_;
+	Router *router_ = nullptr;
+	Progress *progress_ = nullptr;
+	const int rank_;
+
+	HandlePool<Request> requests_;
+	Matcher matcher_;
+	Pool<UnexpectedMessage> messages_;
+	BufferPool buffers_;
+	size_t unexpected_bytes_ = 0;
+	std::vector<int> eager_refused_; // peers that were told to announce only
+	std::vector<Channel *> busy_;    // channels with something waiting
+	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
+
+	uint64_t barrier_epoch_ = 0;
+	uint64_t barrier_tokens_[32] = {};
+	uint64_t barrier_failure_ = 0; // header of a token that reported a failure
+};
+
+} // namespace pt2p

@@ -1,0 +1,142 @@
+// Messages that announce themselves; the protocol is drawn in engine.hpp.
+#include <algorithm>
+#include <cstring>
+
+#include "message/engine.hpp"
+
+namespace pt2p {
+
+namespace {
+
+// Transports name an operation by a pointer; a handle in its place goes stale with its request.
+void *as_operation(uint64_t handle) { return reinterpret_cast<void *>(handle); }
+uint64_t as_handle(void *operation) { return reinterpret_cast<uint64_t>(operation); }
+
+} // namespace
+
+void Engine::announce(Request &r, Channel &c)
+{
+	reporter_.add(Counter::messages_sent);
+	reporter_.add(Counter::rendezvous_sent);
+	reporter_.add(Counter::bytes_sent, r.length);
+	const Announcement a{r.length, reinterpret_cast<uint64_t>(r.buffer), handle(&r)};
+	control(c, id_announce, r.message_tag, &a, sizeof a);
+}
+
+void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
+{
+	if (PostedReceive *posted = matcher_.match(peer, tag)) {
+		start_receive(static_cast<Request &>(*posted), peer, tag, a);
+		return;
+	}
+	UnexpectedMessage *m = messages_.take();
+	*m = {};
+	m->source = peer;
+	m->tag = tag;
+	m->length = a.length;
+	m->address = a.address;
+	m->token = a.token;
+	m->announced = true;
+	matcher_.add(*m);
+	reporter_.add(Counter::unexpected);
+}
+
+void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcement &a)
+{
+	r.state = Request::State::moving;
+	r.peer = peer;
+	r.message_tag = tag;
+	r.length = a.length;
+	r.sender_token = a.token;
+	r.expected = std::min<size_t>(a.length, r.capacity);
+	r.received = 0;
+	pt2p_status_t status = PT2P_OK;
+	Channel *c = channel(peer, status);
+	if (!c) {
+		complete(r, status);
+		return;
+	}
+	if (!r.expected) {
+		finish_receive(r, PT2P_OK);
+		return;
+	}
+	if (c->endpoint.capabilities & cap_get) {
+		const Outcome outcome =
+		    c->endpoint.table->get(c->endpoint, r.buffer, a.address, r.expected, as_operation(handle(&r)));
+		if (outcome == Outcome::done)
+			finish_receive(r, PT2P_OK);
+		if (outcome != Outcome::no_resource)
+			return;
+	}
+	const Acceptance acceptance{handle(&r), r.expected};
+	control(*c, id_accept, a.token, &acceptance, sizeof acceptance);
+}
+
+void Engine::on_complete(void *operation, pt2p_status_t status)
+{
+	Request *r = requests_.find(as_handle(operation));
+	if (r && r->state == Request::State::moving)
+		finish_receive(*r, status);
+}
+
+// The payload is here, or will never be: the sender may have its buffer back.
+void Engine::finish_receive(Request &r, pt2p_status_t status)
+{
+	Channel *c = router_->find(r.peer);
+	if (c && !c->down && status != PT2P_ERR_PEER_LOST) {
+		const auto word = static_cast<uint32_t>(status);
+		control(*c, id_finished, r.sender_token, &word, sizeof word);
+	}
+	if (status == PT2P_OK) {
+		reporter_.add(Counter::messages_received);
+		reporter_.add(Counter::bytes_received, r.expected);
+		if (r.length > r.capacity) {
+			reporter_.add(Counter::truncated);
+			status = PT2P_ERR_TRUNCATED;
+		}
+	}
+	complete(r, status);
+}
+
+void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
+{
+	Request *r = named(token, peer, true);
+	Channel *c = router_->find(peer);
+	if (!r || !c || a.length > r->length || !a.length) {
+		malformed(peer, "an acceptance of a message that was not announced to it");
+		return;
+	}
+	c->stream(id_piece, a.token, r->buffer, a.length, r);
+	list(*c);
+}
+
+void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
+{
+	Request *r = named(token, peer, false);
+	if (!r || !length || length > r->expected - r->received) {
+		malformed(peer, "a piece of a message that was not accepted");
+		return;
+	}
+	std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
+	r->received += length;
+	reporter_.add(Counter::shm_pipelined_bytes, length);
+	if (r->received < r->expected)
+		return;
+	reporter_.add(Counter::messages_received);
+	reporter_.add(Counter::bytes_received, r->expected);
+	if (r->length > r->capacity)
+		reporter_.add(Counter::truncated);
+	complete(*r, r->length > r->capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);
+}
+
+void Engine::on_finished(int peer, uint64_t token, uint32_t status)
+{
+	Request *r = named(token, peer, true);
+	if (!r || (status != PT2P_OK && status != PT2P_ERR_SYSTEM)) {
+		malformed(peer, "the end of a message that was not announced to it");
+		return;
+	}
+	complete(*r, static_cast<pt2p_status_t>(status));
+}
+
+} // namespace pt2p

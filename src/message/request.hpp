@@ -1,0 +1,37 @@
+// A request: one send or receive in flight.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "message/matching.hpp"
+
+namespace pt2p {
+
+//   free --> posted --> moving --> done --> free        receive: posted until a message matches, moving while a large
+//                                                       message comes in
+//   free -------------> moving --> done --> free        send: moving while queued, or until the receiver has the data
+struct Request : PostedReceive {
+	enum class State : uint8_t { free, posted, moving, done };
+
+	uint32_t index = 0, generation = 0; // see HandlePool
+	Request *next_free = nullptr;
+
+	State state = State::free;
+	bool is_send = false;
+	pt2p_status_t status = PT2P_OK;
+	int peer = 0;              // destination, or source once known; for a lost peer, that peer
+	uint64_t message_tag = 0;
+	size_t length = 0;         // bytes of the message
+	void *buffer = nullptr;
+	size_t capacity = 0;       // receive: bytes of the buffer
+
+	// Receive of an announced message.
+	uint64_t sender_token = 0;
+	size_t expected = 0, received = 0;
+
+	bool active() const { return state != State::free; }
+	bool done() const { return state == State::done; }
+};
+
+} // namespace pt2p
