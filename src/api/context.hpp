@@ -1,0 +1,60 @@
+// A context: everything that one participant of a job holds. There is no other state.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "job/topology.hpp"
+#include "message/engine.hpp"
+#include "progress/progress.hpp"
+#include "report/report.hpp"
+#include "route/route.hpp"
+
+namespace pt2p {
+struct Siblings;
+}
+
+struct pt2p_context {
+	static constexpr uint64_t alive = UINT64_C(0x7074327063747831); // "pt2pctx1"
+
+	// Order matters: destroyed from the last to the first.
+	uint64_t magic = alive;
+	pt2p_thread_level_t thread_level = PT2P_THREAD_SINGLE;
+	pt2p::Reporter reporter;
+	pt2p::Config config;
+	pt2p::Topology topology;
+	std::unique_ptr<pt2p::Job> job;
+	std::unique_ptr<pt2p::Engine> engine;
+	std::unique_ptr<pt2p::Router> router;
+	std::unique_ptr<pt2p::Progress> progress;
+	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
+	uint32_t sends_since_poll = 0;
+
+	~pt2p_context() { magic = 0; }
+};
+
+namespace pt2p {
+
+// The contexts of a cooperative in-process job, so that one that waits can step the others. Entries become null as contexts
+// are finalized.
+struct Siblings {
+	std::vector<pt2p_context *> contexts;
+	bool stepping = false;
+};
+
+inline bool valid(const pt2p_context_t *ctx) { return ctx && ctx->magic == pt2p_context::alive; }
+
+// The status for a pointer that is no context; recorded without one.
+pt2p_status_t not_a_context(const char *function);
+
+} // namespace pt2p
+
+// Each public function starts with this: a context that is none is the one thing that cannot be reported through it.
+#define PT2P_CHECK_CONTEXT(ctx)                   \
+	do {                                          \
+		if (__builtin_expect(!pt2p::valid(ctx), 0)) \
+			return pt2p::not_a_context(__func__);   \
+	} while (0)

@@ -1,0 +1,191 @@
+// Making and ending contexts.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "api/context.hpp"
+
+namespace pt2p {
+
+pt2p_status_t not_a_context(const char *function)
+{
+	set_last_error(nullptr, PT2P_ERR_CONTEXT, format("%s: the context is NULL or has been finalized", function));
+	return PT2P_ERR_CONTEXT;
+}
+
+namespace {
+
+// The contexts' common settings.
+struct Settings {
+	pt2p_thread_level_t thread_level = PT2P_THREAD_SINGLE;
+	ParsedConfig parsed;
+};
+
+Settings read_options(const pt2p_options_t *options)
+{
+	Settings s;
+	if (options) {
+		if (options->struct_size != sizeof *options)
+			throw Error(PT2P_ERR_ARGUMENT, format("options->struct_size is %zu, this library's options have %zu bytes: "
+			                                      "initialise them with PT2P_OPTIONS_INIT and rebuild against this pt2p.h",
+			                                      options->struct_size, sizeof *options));
+		// Through an integer: a caller may have stored anything.
+		const auto level = static_cast<unsigned>(options->thread_level);
+		if (level > PT2P_THREAD_MULTIPLE)
+			throw Error(PT2P_ERR_ARGUMENT, format("options->thread_level is %u, the levels are 0 to 2", level));
+		s.thread_level = options->thread_level;
+	}
+	s.parsed = load_config(options ? options->tunables : nullptr);
+	return s;
+}
+
+// Everything but the job, which the caller has put in.
+void build(pt2p_context &ctx, const Settings &settings)
+{
+	ctx.thread_level = settings.thread_level;
+	const Config &config = ctx.config;
+	ctx.reporter.identify(static_cast<LogLevel>(config.log_level), ctx.job->rank(), ctx.topology.host);
+	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
+	ctx.router = std::make_unique<Router>(
+	    TransportEnvironment{config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine}, *ctx.engine);
+	Progress::Settings progress;
+	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
+	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || config.progress_thread;
+	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
+	for (auto &transport : ctx.router->transports())
+		ctx.progress->add(*transport);
+	ctx.engine->use(*ctx.router, *ctx.progress);
+	ctx.progress->start_thread();
+}
+
+// Runs set-up code and turns what it throws into a status.
+template <class F>
+pt2p_status_t guarded(F &&function)
+{
+	try {
+		function();
+		return PT2P_OK;
+	} catch (const Error &e) {
+		set_last_error(nullptr, e.status(), e.what());
+		return e.status();
+	} catch (const std::bad_alloc &) {
+		set_last_error(nullptr, PT2P_ERR_NO_MEMORY, "while setting up the context");
+		return PT2P_ERR_NO_MEMORY;
+	} catch (const std::exception &e) {
+		set_last_error(nullptr, PT2P_ERR_INTERNAL, e.what());
+		return PT2P_ERR_INTERNAL;
+	}
+}
+
+pt2p_status_t bad_argument(const char *explanation)
+{
+	set_last_error(nullptr, PT2P_ERR_ARGUMENT, explanation);
+	return PT2P_ERR_ARGUMENT;
+}
+
+} // namespace
+
+} // namespace pt2p
+
+using namespace pt2p;
+
+pt2p_status_t pt2p_init(const pt2p_options_t *options, pt2p_context_t **ctx)
+{
+	if (!ctx)
+		return bad_argument("pt2p_init: ctx is NULL");
+	*ctx = nullptr;
+	return guarded([&] {
+		const Settings settings = read_options(options);
+		auto context = std::make_unique<pt2p_context>();
+		context->config = settings.parsed.config;
+		context->topology = read_topology();
+		context->job = join_job(context->config, context->topology, context->reporter);
+		build(*context, settings);
+		*ctx = context.release();
+	});
+}
+
+pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt2p_options_t *options,
+                                  pt2p_context_t **ctx)
+{
+	if (!ctx)
+		return bad_argument("pt2p_init_inprocess: ctx is NULL");
+	if (size < 1 || size > 4096)
+		return bad_argument("pt2p_init_inprocess: size is not between 1 and 4096");
+	std::fill(ctx, ctx + size, nullptr);
+	const auto mode_value = static_cast<unsigned>(mode);
+	if (mode_value > PT2P_INPROCESS_COOPERATIVE)
+		return bad_argument("pt2p_init_inprocess: mode is neither threads nor cooperative");
+	return guarded([&] {
+		const Settings settings = read_options(options);
+		auto siblings = std::make_shared<Siblings>();
+		std::function<void(int)> step;
+		if (mode == PT2P_INPROCESS_COOPERATIVE)
+			step = [siblings](int rank) {
+				if (siblings->stepping)
+					return;
+				siblings->stepping = true;
+				for (size_t i = 0; i < siblings->contexts.size(); ++i)
+					if (pt2p_context *other = siblings->contexts[i]; other && static_cast<int>(i) != rank)
+						other->progress->poll();
+				siblings->stepping = false;
+			};
+		auto jobs = make_inprocess_jobs(size, settings.parsed.config, step);
+		std::vector<std::unique_ptr<pt2p_context>> contexts;
+		const Topology topology = read_topology();
+		for (auto &job : jobs) {
+			contexts.push_back(std::make_unique<pt2p_context>());
+			pt2p_context &c = *contexts.back();
+			c.config = settings.parsed.config;
+			c.topology = topology;
+			c.job = std::move(job);
+			build(c, settings);
+		}
+		if (mode == PT2P_INPROCESS_COOPERATIVE) {
+			for (auto &c : contexts) {
+				siblings->contexts.push_back(c.get());
+				c->siblings = siblings;
+			}
+		}
+		for (size_t i = 0; i < contexts.size(); ++i)
+			ctx[i] = contexts[i].release();
+	});
+}
+
+pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	std::unique_ptr<pt2p_context> context(ctx);
+	ctx->progress->stop_thread();
+	std::string unfinished;
+	{
+		Progress::Guard guard(*ctx->progress);
+		Engine &engine = *ctx->engine;
+		if (engine.sends_pending())
+			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.sends_pending(); });
+		unfinished = engine.unfinished();
+		for (auto &transport : ctx->router->transports())
+			transport->leave();
+		if (ctx->config.summary)
+			fputs(engine.summary().c_str(), stderr);
+	}
+	if (ctx->siblings)
+		ctx->siblings->contexts[static_cast<size_t>(ctx->job->rank())] = nullptr;
+	ctx->job->leave();
+	if (unfinished.empty())
+		return PT2P_OK;
+	set_last_error(nullptr, PT2P_ERR_UNFINISHED, unfinished);
+	return PT2P_ERR_UNFINISHED;
+}
+
+void pt2p_abort(pt2p_context_t *ctx, int code, const char *message)
+{
+	if (code < 1 || code > 255)
+		code = 1;
+	if (!valid(ctx)) {
+		not_a_context(__func__);
+		exit(code);
+	}
+	ctx->reporter.log(LogLevel::error, "aborting: %s", message ? message : "(no message)");
+	ctx->job->abort(code, message);
+}

@@ -1,0 +1,415 @@
+// Two-sided messages at the C boundary: arguments are checked, the lock is taken, the engine does the rest.
+#include "api/context.hpp"
+
+using namespace pt2p;
+
+namespace {
+
+// Below this many eager sends in a row the sender hears from nobody; see Engine::stop_eager.
+constexpr uint32_t sends_between_polls = 32;
+
+pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(Engine::handle(r)); }
+
+Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
+{
+	return ctx->engine->find(reinterpret_cast<uint64_t>(req));
+}
+
+[[gnu::cold]] pt2p_status_t bad_request(pt2p_context_t *ctx, const char *function, const pt2p_request_t *req)
+{
+	return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: %s", function,
+	                          req ? "the request has finished already or is not one of this context's"
+	                              : "the request is NULL");
+}
+
+[[gnu::cold]] pt2p_status_t null_argument(pt2p_context_t *ctx, const char *function, const char *name)
+{
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s is NULL", function, name);
+}
+
+[[gnu::cold]] pt2p_status_t bad_transfer(pt2p_context_t *ctx, const char *function, const void *buffer, size_t length,
+                                         int rank, bool any)
+{
+	if (!(any && rank == PT2P_ANY_SOURCE) && (rank < 0 || rank >= ctx->job->size()))
+		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: %s is %d, the ranks are 0 to %d", function,
+		                          any ? "source" : "dest", rank, ctx->job->size() - 1);
+	if (length > PTRDIFF_MAX)
+		return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: the length is %zu, as a signed number %td", function, length,
+		                          static_cast<ptrdiff_t>(length));
+	(void)buffer;
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the buffer is NULL, the length %zu", function, length);
+}
+
+inline bool bad_send(const pt2p_context_t *ctx, const void *buffer, size_t length, int dest)
+{
+	return static_cast<unsigned>(dest) >= static_cast<unsigned>(ctx->job->size()) || length > PTRDIFF_MAX ||
+	       (!buffer && length);
+}
+
+inline bool bad_recv(const pt2p_context_t *ctx, const void *buffer, size_t capacity, int source)
+{
+	return bad_send(ctx, buffer, capacity, source == PT2P_ANY_SOURCE ? 0 : source);
+}
+
+inline void wait_for(pt2p_context_t *ctx, const Request *r)
+{
+	if (!r->done())
+		ctx->progress->wait([r] { return r->done(); });
+}
+
+// Lets news in from time to time while the program only sends.
+inline void poll_now_and_then(pt2p_context_t *ctx)
+{
+	if (__builtin_expect(++ctx->sends_since_poll >= sends_between_polls, 0)) {
+		ctx->sends_since_poll = 0;
+		ctx->progress->poll();
+	}
+}
+
+// Null requests of a list are skipped; a dead one is an error before anything is done.
+pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs)
+{
+	if (count && !reqs)
+		return null_argument(ctx, function, "reqs");
+	for (size_t i = 0; i < count; ++i)
+		if (reqs[i] && !from_handle(ctx, reqs[i]))
+			return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: request %zu of the list has finished already or is not one of "
+			                          "this context's", function, i);
+	return PT2P_OK;
+}
+
+// Frees all requests of a list that have completed; the first status that is not OK.
+pt2p_status_t collect_all(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
+{
+	pt2p_status_t first = PT2P_OK;
+	for (size_t i = 0; i < count; ++i) {
+		if (!reqs[i]) {
+			if (results)
+				results[i] = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+			continue;
+		}
+		Request *r = from_handle(ctx, reqs[i]);
+		const pt2p_status_t status = r ? ctx->engine->collect(r, results ? &results[i] : nullptr)
+		                               : bad_request(ctx, __func__, reqs[i]); // twice in the list
+		reqs[i] = nullptr;
+		if (first == PT2P_OK)
+			first = status;
+	}
+	return first;
+}
+
+// The first request of a list that has completed; count when there is none, PT2P_NO_INDEX when all are NULL.
+size_t find_done(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs)
+{
+	bool any = false;
+	for (size_t i = 0; i < count; ++i) {
+		if (!reqs[i])
+			continue;
+		any = true;
+		const Request *r = from_handle(ctx, reqs[i]);
+		if (!r || r->done())
+			return i;
+	}
+	return any ? count : PT2P_NO_INDEX;
+}
+
+bool all_done(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs)
+{
+	for (size_t i = 0; i < count; ++i)
+		if (reqs[i]) {
+			const Request *r = from_handle(ctx, reqs[i]);
+			if (r && !r->done())
+				return false;
+		}
+	return true;
+}
+
+pt2p_status_t take_one(pt2p_context_t *ctx, pt2p_request_t **reqs, size_t i, size_t *index, pt2p_result_t *result)
+{
+	*index = i;
+	Request *r = from_handle(ctx, reqs[i]);
+	reqs[i] = nullptr;
+	return ctx->engine->collect(r, result);
+}
+
+} // namespace
+
+pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (__builtin_expect(bad_send(ctx, buffer, length, dest), 0))
+		return bad_transfer(ctx, __func__, buffer, length, dest, false);
+	if (__builtin_expect(ctx->engine->send_at_once(buffer, length, dest, tag), 1)) {
+		poll_now_and_then(ctx);
+		return PT2P_OK;
+	}
+	pt2p_status_t status = PT2P_OK;
+	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	if (!r)
+		return status;
+	wait_for(ctx, r);
+	return ctx->engine->collect(r, nullptr);
+}
+
+pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                        pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
+		return bad_transfer(ctx, __func__, buffer, capacity, source, true);
+	pt2p_status_t status = PT2P_OK;
+	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
+		return status;
+	wait_for(ctx, r);
+	return ctx->engine->collect(r, result);
+}
+
+pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                         pt2p_request_t **req)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!req)
+		return null_argument(ctx, __func__, "req");
+	*req = nullptr;
+	if (__builtin_expect(bad_send(ctx, buffer, length, dest), 0))
+		return bad_transfer(ctx, __func__, buffer, length, dest, false);
+	pt2p_status_t status = PT2P_OK;
+	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	if (!r)
+		return status;
+	*req = to_handle(r);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+
+pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                         pt2p_request_t **req)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!req)
+		return null_argument(ctx, __func__, "req");
+	*req = nullptr;
+	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
+		return bad_transfer(ctx, __func__, buffer, capacity, source, true);
+	pt2p_status_t status = PT2P_OK;
+	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
+		return status;
+	*req = to_handle(r);
+	return PT2P_OK;
+}
+
+pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t send_length, int dest,
+                            uint64_t send_tag, void *recv_buffer, size_t recv_capacity, int source, uint64_t recv_tag,
+                            uint64_t recv_mask, pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (bad_send(ctx, send_buffer, send_length, dest))
+		return bad_transfer(ctx, __func__, send_buffer, send_length, dest, false);
+	if (bad_recv(ctx, recv_buffer, recv_capacity, source))
+		return bad_transfer(ctx, __func__, recv_buffer, recv_capacity, source, true);
+	pt2p_status_t status = PT2P_OK;
+	Request *in = ctx->engine->irecv(recv_buffer, recv_capacity, source, recv_tag, recv_mask, status);
+	if (!in)
+		return status;
+	Request *out = ctx->engine->isend(send_buffer, send_length, dest, send_tag, status);
+	if (!out) {
+		// Nothing was sent: the receive must not stay behind with the caller's buffer.
+		ctx->engine->cancel(*in);
+		wait_for(ctx, in);
+		ctx->engine->release(in);
+		return status;
+	}
+	wait_for(ctx, out);
+	status = ctx->engine->collect(out, nullptr);
+	if (status != PT2P_OK)
+		ctx->engine->cancel(*in);
+	wait_for(ctx, in);
+	if (status != PT2P_OK) {
+		ctx->engine->release(in);
+		return status;
+	}
+	return ctx->engine->collect(in, result);
+}
+
+pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (bad_recv(ctx, nullptr, 0, source))
+		return bad_transfer(ctx, __func__, nullptr, 0, source, true);
+	pt2p_result_t found{};
+	pt2p_status_t status = PT2P_OK;
+	const auto finished = [&] {
+		if (ctx->engine->find_unexpected(source, tag, mask, found))
+			return true;
+		status = ctx->engine->source_status(source);
+		return status != PT2P_OK;
+	};
+	if (!finished())
+		ctx->progress->wait(finished);
+	if (result)
+		*result = found;
+	return status;
+}
+
+pt2p_status_t pt2p_iprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, int *found,
+                          pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!found)
+		return null_argument(ctx, __func__, "found");
+	*found = 0;
+	if (bad_recv(ctx, nullptr, 0, source))
+		return bad_transfer(ctx, __func__, nullptr, 0, source, true);
+	pt2p_result_t r{};
+	if (!ctx->engine->find_unexpected(source, tag, mask, r)) {
+		ctx->progress->poll();
+		if (!ctx->engine->find_unexpected(source, tag, mask, r))
+			return ctx->engine->source_status(source);
+	}
+	*found = 1;
+	if (result)
+		*result = r;
+	return PT2P_OK;
+}
+
+pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Request *r = from_handle(ctx, req);
+	if (__builtin_expect(!r, 0))
+		return bad_request(ctx, __func__, req);
+	wait_for(ctx, r);
+	return ctx->engine->collect(r, result);
+}
+
+pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!done)
+		return null_argument(ctx, __func__, "done");
+	*done = 0;
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	if (!r->done())
+		ctx->progress->poll();
+	if (!r->done())
+		return PT2P_OK;
+	*done = 1;
+	return ctx->engine->collect(r, result);
+}
+
+pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
+	if (status != PT2P_OK)
+		return status;
+	for (size_t i = 0; i < count; ++i)
+		if (const Request *r = reqs[i] ? from_handle(ctx, reqs[i]) : nullptr)
+			wait_for(ctx, r);
+	return collect_all(ctx, count, reqs, results);
+}
+
+pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
+                           pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!index)
+		return null_argument(ctx, __func__, "index");
+	*index = PT2P_NO_INDEX;
+	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
+	if (status != PT2P_OK)
+		return status;
+	size_t i = find_done(ctx, count, reqs);
+	if (i == PT2P_NO_INDEX) {
+		if (result)
+			*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+		return PT2P_OK;
+	}
+	if (i == count)
+		ctx->progress->wait([&] { return (i = find_done(ctx, count, reqs)) != count; });
+	return take_one(ctx, reqs, i, index, result);
+}
+
+pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
+                           pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!index)
+		return null_argument(ctx, __func__, "index");
+	*index = PT2P_NO_INDEX;
+	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
+	if (status != PT2P_OK)
+		return status;
+	size_t i = find_done(ctx, count, reqs);
+	if (i == count) {
+		ctx->progress->poll();
+		i = find_done(ctx, count, reqs);
+	}
+	if (i == count || i == PT2P_NO_INDEX)
+		return PT2P_OK;
+	return take_one(ctx, reqs, i, index, result);
+}
+
+pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
+                           pt2p_result_t *results)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!done)
+		return null_argument(ctx, __func__, "done");
+	*done = 0;
+	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
+	if (status != PT2P_OK)
+		return status;
+	if (!all_done(ctx, count, reqs)) {
+		ctx->progress->poll();
+		if (!all_done(ctx, count, reqs))
+			return PT2P_OK;
+	}
+	*done = 1;
+	return collect_all(ctx, count, reqs, results);
+}
+
+pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	if (r->is_send)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a send; only receives can be cancelled", __func__);
+	ctx->engine->cancel(*r);
+	return PT2P_OK;
+}
+
+pt2p_status_t pt2p_barrier(pt2p_context_t *ctx)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	return ctx->engine->barrier();
+}
+
+pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
+{
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	ctx->progress->poll();
+	return PT2P_OK;
+}
