@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -27,6 +28,8 @@ namespace {
 constexpr std::chrono::seconds start_limit{30};
 constexpr std::chrono::milliseconds first_retry{1}, last_retry{200};
 constexpr unsigned abort_limit = 10; // seconds
+// A get that waits this long asks the launcher whether the rank is alive at all, and again ever more rarely.
+constexpr std::chrono::seconds first_census{1}, last_census{16};
 
 std::string status_text(pmix_status_t status)
 {
@@ -121,6 +124,70 @@ void on_answer(pmix_status_t status, pmix_value_t *value, void *data)
 	answer.status = status;
 	answer.done = true;
 	answer.changed.notify_all();
+}
+
+// The launcher's table of processes: which ranks have ended, and how. Asked for only when a get goes unanswered, since
+// not every launcher sends an event for a rank that dies (Open MPI 4.1 with --enable-recovery does not).
+struct Census {
+	Census() { PMIX_QUERY_CONSTRUCT(&query); }
+	~Census() { PMIX_QUERY_DESTRUCT(&query); }
+	Census(const Census &) = delete;
+	Census &operator=(const Census &) = delete;
+
+	void see(const pmix_proc_info_t &process)
+	{
+		if (process.state == PMIX_PROC_STATE_TERMINATED || process.state >= PMIX_PROC_STATE_ERROR)
+			ends.emplace_back(process.proc, process.state);
+	}
+	void see(const pmix_value_t &value)
+	{
+		if (value.type == PMIX_PROC_INFO && value.data.pinfo)
+			see(*value.data.pinfo);
+		if (value.type != PMIX_DATA_ARRAY || !value.data.darray)
+			return;
+		const pmix_data_array_t &array = *value.data.darray;
+		for (size_t i = 0; i < array.size; i++)
+			if (array.type == PMIX_INFO)
+				see(static_cast<pmix_info_t *>(array.array)[i].value);
+			else if (array.type == PMIX_PROC_INFO)
+				see(static_cast<pmix_proc_info_t *>(array.array)[i]);
+	}
+
+	std::mutex mutex;
+	bool done = false;
+	pmix_query_t query;
+	std::vector<std::pair<pmix_proc_t, pmix_proc_state_t>> ends;
+};
+
+void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *data, pmix_release_cbfunc_t release,
+               void *release_data)
+{
+	std::unique_ptr<std::shared_ptr<Census>> holder(static_cast<std::shared_ptr<Census> *>(data));
+	{
+		std::lock_guard lock((*holder)->mutex);
+		for (size_t i = 0; status == PMIX_SUCCESS && i < ninfo; i++)
+			(*holder)->see(info[i].value);
+		(*holder)->done = true;
+	}
+	if (release)
+		release(release_data);
+}
+
+const char *end_reason(pmix_proc_state_t state)
+{
+	switch (state) {
+	case PMIX_PROC_STATE_TERMINATED: return "ended";
+	case PMIX_PROC_STATE_KILLED_BY_CMD: return "killed by the launcher";
+	case PMIX_PROC_STATE_ABORTED: return "aborted";
+	case PMIX_PROC_STATE_FAILED_TO_START:
+	case PMIX_PROC_STATE_FAILED_TO_LAUNCH: return "failed to start";
+	case PMIX_PROC_STATE_ABORTED_BY_SIG: return "killed by a signal";
+	case PMIX_PROC_STATE_TERM_WO_SYNC: return "ended without finalizing";
+	case PMIX_PROC_STATE_SENSOR_BOUND_EXCEEDED: return "killed for exceeding a limit";
+	case PMIX_PROC_STATE_CALLED_ABORT: return "aborted on its own request";
+	case PMIX_PROC_STATE_TERM_NON_ZERO: return "ended with a non-zero exit code";
+	default: return "failed, says the launcher";
+	}
 }
 
 // The server does not know the value yet: ask again later.
@@ -237,12 +304,17 @@ public:
 			blob = known_[rank];
 			return true;
 		}
+		const auto now = std::chrono::steady_clock::now();
+		if (request.since == std::chrono::steady_clock::time_point{})
+			request.since = now;
+		else if (now - request.since >= first_census)
+			take_census(now);
 		if (const auto lost = lost_.find(rank); lost != lost_.end())
 			throw Error(PT2P_ERR_EXCHANGE,
-			            format("rank %d was lost before it published its address: %s", rank, lost->second.c_str()));
+			            format("rank %d was lost before its address arrived: %s", rank, lost->second.c_str()));
 		if (server_lost_)
 			throw Error(PT2P_ERR_EXCHANGE, format("the launcher is gone; the address of rank %d cannot be had", rank));
-		if (!request.answer && std::chrono::steady_clock::now() >= request.not_before)
+		if (!request.answer && now >= request.not_before)
 			ask(rank, request);
 		return false;
 	}
@@ -297,7 +369,7 @@ public:
 private:
 	struct Request {
 		std::shared_ptr<Answer> answer; // null: not under way
-		std::chrono::steady_clock::time_point not_before{};
+		std::chrono::steady_clock::time_point since{}, not_before{};
 		std::chrono::milliseconds pause = first_retry;
 	};
 
@@ -393,6 +465,57 @@ private:
 		request.pause = std::min(request.pause * 2, last_retry);
 	}
 
+	// Reads a census that has come in and asks for the next when it is due; with mutex_ held.
+	void take_census(std::chrono::steady_clock::time_point now)
+	{
+		if (const auto census = census_) {
+			std::lock_guard lock(census->mutex);
+			if (!census->done)
+				return;
+			census_ = nullptr;
+			for (const auto &[proc, state] : census->ends) {
+				if (!is_peer(proc))
+					continue;
+				const int rank = static_cast<int>(proc.rank);
+				// One that ended in order may have published before, and the answer be on its way: believe the next one.
+				if (state != PMIX_PROC_STATE_TERMINATED)
+					note_lost(rank, end_reason(state));
+				else if (!ended_.insert(rank).second)
+					lost_.emplace(rank, end_reason(state));
+			}
+		}
+		if (now < next_census_)
+			return;
+		census_ = std::make_shared<Census>();
+		next_census_ = now + census_pause_;
+		census_pause_ = std::min(census_pause_ * 2, last_census);
+		pmix_status_t status;
+		PMIX_ARGV_APPEND(status, census_->query.keys, PMIX_QUERY_PROC_TABLE);
+		PMIX_QUERY_QUALIFIERS_CREATE(&census_->query, 1);
+		PMIX_INFO_LOAD(&census_->query.qualifiers[0], PMIX_NSPACE, me_.nspace, PMIX_STRING);
+		auto holder = std::make_unique<std::shared_ptr<Census>>(census_);
+		status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
+		if (status == PMIX_SUCCESS)
+			(void)holder.release(); // on_census's now
+		else
+			census_ = nullptr;
+	}
+
+	bool is_peer(const pmix_proc_t &proc) const
+	{
+		return PMIX_CHECK_NSPACE(proc.nspace, me_.nspace) && proc.rank < static_cast<pmix_rank_t>(size_) &&
+		       proc.rank != me_.rank;
+	}
+
+	// With mutex_ held.
+	void note_lost(int rank, const std::string &reason)
+	{
+		if (!lost_.emplace(rank, reason).second)
+			return;
+		events_.push_back({rank, reason});
+		events_pending_.store(true, std::memory_order_relaxed);
+	}
+
 	void watch()
 	{
 		std::array<pmix_status_t, std::size(loss_codes) + 1> codes;
@@ -449,18 +572,13 @@ private:
 
 	void lose(const pmix_proc_t &proc, pmix_status_t status)
 	{
-		if (!PMIX_CHECK_NSPACE(proc.nspace, me_.nspace) || proc.rank >= static_cast<pmix_rank_t>(size_) ||
-		    proc.rank == me_.rank)
+		if (!is_peer(proc))
 			return;
 		const auto *code = std::find_if(std::begin(loss_codes), std::end(loss_codes),
 		                                [=](const LossCode &c) { return c.code == status; });
 		const std::string reason = code != std::end(loss_codes) ? code->reason : status_text(status);
-		const int rank = static_cast<int>(proc.rank);
 		std::lock_guard lock(mutex_);
-		if (!lost_.emplace(rank, reason).second)
-			return;
-		events_.push_back({rank, reason});
-		events_pending_.store(true, std::memory_order_relaxed);
+		note_lost(static_cast<int>(proc.rank), reason);
 	}
 
 	void lose_server()
@@ -483,6 +601,10 @@ private:
 	std::map<int, std::string> known_;
 	std::map<int, Request> asked_;
 	std::map<int, std::string> lost_;
+	std::set<int> ended_;
+	std::shared_ptr<Census> census_; // under way or not yet read
+	std::chrono::steady_clock::time_point next_census_{};
+	std::chrono::seconds census_pause_{first_census};
 	std::deque<RankEvent> events_;
 	bool server_lost_ = false, server_lost_news_ = false;
 };

@@ -3,7 +3,7 @@
 //   nodes N    as exchange, with N ranks on each pretended node
 //   twice      two jobs at once in one process
 //   news       a loss that the launcher tells of arrives as an event, once
-//   dead       rank 1 is killed before it publishes (mpirun --enable-recovery): the others do not hang
+//   dead       rank 1 is killed before it publishes (mpirun --enable-recovery): the others learn of it
 //   abort      rank 1 ends the job with code 7
 //   refuse     joining fails with PT2P_ERR_LAUNCHER within 5 seconds; prints the explanation
 //   alone      joining gives a job of one rank
@@ -178,8 +178,19 @@ void dead(const Config &config, const Topology &topology, Reporter &reporter)
 		told = error.what();
 	}
 	CHECK(blob.empty());
-	std::fprintf(stderr, "job_probe: rank %d after %.2f s: %s\n", job->rank(), seconds() - start,
-	             told.empty() ? "nothing told of rank 1" : told.c_str());
+	std::printf("job_probe: rank %d after %.2f s: %s\n", job->rank(), seconds() - start, told.c_str());
+	CHECK(told.find("killed by a signal") != std::string::npos);
+	RankEvent event{-1, ""};
+	CHECK(job->has_events());
+	CHECK(job->next_event(event));
+	CHECK(event.rank == 1);
+	told.clear();
+	try {
+		job->lookup(1);
+	} catch (const Error &error) {
+		told = error.what();
+	}
+	CHECK(told.find("killed by a signal") != std::string::npos);
 	job->leave();
 	CHECK(seconds() - start < 10);
 }
