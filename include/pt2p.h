@@ -29,6 +29,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 /** The version of this header; pt2p_version() tells that of the library. */
 #define PT2P_VERSION_MAJOR 0
@@ -296,6 +299,9 @@ pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, siz
  *  stall watchdog prints, on demand. Errors: PT2P_ERR_CONTEXT. */
 pt2p_status_t pt2p_dump(pt2p_context_t *ctx);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif
