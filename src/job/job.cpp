@@ -21,8 +21,8 @@ void Job::set_local_ranks(std::vector<int> host_ranks, int64_t ranks_per_node)
 	host_ranks.push_back(rank_);
 	std::sort(host_ranks.begin(), host_ranks.end());
 	host_ranks.erase(std::unique(host_ranks.begin(), host_ranks.end()), host_ranks.end());
-	host_ranks.erase(std::remove_if(host_ranks.begin(), host_ranks.end(), [this](int r) { return r < 0 || r >= size_; }),
-	                 host_ranks.end());
+	const auto outside = [this](int r) { return r < 0 || r >= size_; };
+	host_ranks.erase(std::remove_if(host_ranks.begin(), host_ranks.end(), outside), host_ranks.end());
 	host_size_ = static_cast<int>(host_ranks.size());
 
 	if (ranks_per_node > 0) {
@@ -44,7 +44,8 @@ void announce_abort(int rank, const char *message)
 		const std::string line = format("libpt2p: rank %d aborts the job: %s\n", rank, message);
 		(void)!write(STDERR_FILENO, line.data(), line.size());
 	}
-	// The program's output so far helps whoever looks for the reason; a lock held by another thread must not stop the end.
+	// The program's output so far helps whoever looks for the reason; a lock that another thread holds must not stop
+	// the end.
 	if (ftrylockfile(stdout) == 0) {
 		fflush_unlocked(stdout);
 		funlockfile(stdout);
@@ -115,12 +116,14 @@ struct ForeignLauncher {
 
 const ForeignLauncher foreign_launchers[] = {
 	{"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-	 "start the program directly with mpirun, with its PMIX_ variables passed on, or unset the OMPI_COMM_WORLD_ variables",
+	 "start the program directly with mpirun, with its PMIX_ variables passed on, or unset the OMPI_COMM_WORLD_ "
+	 "variables",
 	 true},
 	{"a PMI launcher (MPICH's mpirun)", "PMI_RANK", "PMI_SIZE",
 	 "start the program with Open MPI's mpirun, with prterun, or with srun --mpi=pmix", false},
 	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS",
-	 "start the program with srun --mpi=pmix or with Open MPI's mpirun; to run it as a job of one rank, unset SLURM_PROCID",
+	 "start the program with srun --mpi=pmix or with Open MPI's mpirun; to run it as a job of one rank, unset "
+	 "SLURM_PROCID",
 	 false},
 	{"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE",
 	 "start the program with flux run -o pmi=pmix or with Open MPI's mpirun", false},

@@ -51,12 +51,15 @@ public:
 	// True when next_event has something: one relaxed load.
 	bool has_events() const { return events_pending_.load(std::memory_order_relaxed); }
 	virtual bool next_event(RankEvent &event) = 0;
+	// Asks the launcher, without waiting, for ranks that it has sent no event of; what it tells comes as events. Keeps
+	// its own pace (1 s, then ever rarer), so a waiting call may call it as often as Transport::check.
+	virtual void check() {}
 
 	// Called in each turn of a waiting loop in place of yielding when the job is driven cooperatively; null otherwise.
 	const std::function<void()> &step() const { return step_; }
 
-	// Keeps something alive until the last context of this process has left the job (in-process peers hold pointers into
-	// each other's segments).
+	// Keeps something alive until the last context of this process has left the job (in-process peers hold pointers
+	// into each other's segments).
 	virtual void keep(std::shared_ptr<void> thing) = 0;
 
 	// Leaves the job in order; the destructor does it too.
@@ -82,8 +85,8 @@ std::unique_ptr<Job> join_job(const Config &config, const Topology &topology, Re
 // As join_job, for the launcher that the PMIX_ variables name.
 std::unique_ptr<Job> join_pmix_job(const Config &config, Reporter &reporter);
 
-// n jobs that are one another's peers inside this process. Rank i is at index i. `step`, when set, is called by a waiting
-// rank in place of yielding (cooperative driving); it may throw nothing.
+// n jobs that are one another's peers inside this process. Rank i is at index i. `step`, when set, is called by a
+// waiting rank in place of yielding (cooperative driving); it may throw nothing.
 std::vector<std::unique_ptr<Job>> make_inprocess_jobs(int size, const Config &config,
                                                       std::function<void(int rank)> step);
 

@@ -28,8 +28,8 @@ namespace {
 constexpr std::chrono::seconds start_limit{30};
 constexpr std::chrono::milliseconds first_retry{1}, last_retry{200};
 constexpr unsigned abort_limit = 10; // seconds
-// A get that waits this long asks the launcher whether the rank is alive at all, and again ever more rarely.
-constexpr std::chrono::seconds first_census{1}, last_census{16};
+// Whoever waits this long asks the launcher which ranks are alive at all, and again ever more rarely.
+constexpr std::chrono::seconds first_census{1}, last_census{8};
 
 std::string status_text(pmix_status_t status)
 {
@@ -97,8 +97,8 @@ pmix_proc_t start_pmix()
 	lock.unlock();
 	thread.join();
 	if (start->status != PMIX_SUCCESS)
-		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but PMIx_Init cannot reach its server: %s; if the "
-		                                      "variables are left over from another job, unset them",
+		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but PMIx_Init cannot reach its server: %s; if "
+		                                      "the variables are left over from another job, unset them",
 		                                      launcher_facts().c_str(), status_text(start->status).c_str()));
 	return start->me;
 }
@@ -126,8 +126,8 @@ void on_answer(pmix_status_t status, pmix_value_t *value, void *data)
 	answer.changed.notify_all();
 }
 
-// The launcher's table of processes: which ranks have ended, and how. Asked for only when a get goes unanswered, since
-// not every launcher sends an event for a rank that dies (Open MPI 4.1 with --enable-recovery does not).
+// The launcher's table of processes: which ranks have ended, and how. Asked for only when something waits, since not
+// every launcher sends an event for a rank that dies (Open MPI 4.1 with --enable-recovery does not).
 struct Census {
 	Census() { PMIX_QUERY_CONSTRUCT(&query); }
 	~Census() { PMIX_QUERY_DESTRUCT(&query); }
@@ -178,7 +178,7 @@ const char *end_reason(pmix_proc_state_t state)
 	switch (state) {
 	case PMIX_PROC_STATE_TERMINATED: return "ended";
 	case PMIX_PROC_STATE_KILLED_BY_CMD: return "killed by the launcher";
-	case PMIX_PROC_STATE_ABORTED: return "aborted";
+	case PMIX_PROC_STATE_ABORTED: return "aborted or killed";
 	case PMIX_PROC_STATE_FAILED_TO_START:
 	case PMIX_PROC_STATE_FAILED_TO_LAUNCH: return "failed to start";
 	case PMIX_PROC_STATE_ABORTED_BY_SIG: return "killed by a signal";
@@ -202,7 +202,7 @@ struct LossCode {
 };
 
 const LossCode loss_codes[] = {
-	{PMIX_ERR_PROC_ABORTED, "aborted"},
+	{PMIX_ERR_PROC_ABORTED, "aborted or killed"},
 	{PMIX_ERR_PROC_REQUESTED_ABORT, "aborted on its own request"},
 	{PMIX_ERR_PROC_ABORTED_BY_SIG, "killed by a signal"},
 	{PMIX_ERR_PROC_KILLED_BY_CMD, "killed by the launcher"},
@@ -223,8 +223,8 @@ public:
 	void join(const Config &config)
 	{
 		if (!environment("PMIX_NAMESPACE") || !environment("PMIX_RANK"))
-			throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but %s is not; pass all PMIX_ variables on to the "
-			                                      "program, or unset them",
+			throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but %s is not; pass all PMIX_ variables on "
+			                                      "to the program, or unset them",
 			                                      launcher_facts().c_str(),
 			                                      environment("PMIX_NAMESPACE") ? "PMIX_RANK" : "PMIX_NAMESPACE"));
 		me_ = start_pmix();
@@ -333,8 +333,17 @@ public:
 			events_pending_.store(!events_.empty(), std::memory_order_relaxed);
 		}
 		if (server_lost)
-			reporter_.log(LogLevel::warning, "the connection to the launcher is lost: no news of other ranks from now on");
+			reporter_.log(LogLevel::warning, "the connection to the launcher is lost: no more news of other ranks");
 		return any;
+	}
+
+	void check() override
+	{
+		std::lock_guard lock(mutex_);
+		const auto now = std::chrono::steady_clock::now();
+		if (next_census_ == std::chrono::steady_clock::time_point{})
+			next_census_ = now + first_census;
+		take_census(now);
 	}
 
 	void keep(std::shared_ptr<void> thing) override { kept_.push_back(std::move(thing)); }
@@ -403,7 +412,8 @@ private:
 		pmix_status_t status;
 		pmix_value_t *value = read_job_value(PMIX_LOCAL_PEERS, status);
 		if (!value || value->type != PMIX_STRING || !value->data.string) {
-			reporter_.log(LogLevel::warning, "the launcher does not tell which ranks share this host (%s): assuming none",
+			reporter_.log(LogLevel::warning,
+			              "the launcher does not tell which ranks share this host (%s): assuming none",
 			              status_text(status).c_str());
 		} else {
 			for (const char *p = value->data.string; *p;) {
@@ -477,7 +487,7 @@ private:
 				if (!is_peer(proc))
 					continue;
 				const int rank = static_cast<int>(proc.rank);
-				// One that ended in order may have published before, and the answer be on its way: believe the next one.
+				// One that ended in order may have published before, and the answer be on its way: not at first sight.
 				if (state != PMIX_PROC_STATE_TERMINATED)
 					note_lost(rank, end_reason(state));
 				else if (!ended_.insert(rank).second)

@@ -195,7 +195,8 @@ private:
 			hwloc_obj_t node = hwloc_get_obj_by_type(t_, HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
 			if (!hwloc_bitmap_intersects(node->cpuset, object->cpuset))
 				continue;
-			line(depth, format("NUMA node %d: %s", number_of(node), size_text(node->attr->numanode.local_memory).c_str()));
+			const std::string memory = size_text(node->attr->numanode.local_memory);
+			line(depth, format("NUMA node %d: %s", number_of(node), memory.c_str()));
 			Bitmap here(hwloc_bitmap_alloc());
 			hwloc_bitmap_and(here.get(), node->cpuset, object->cpuset);
 			caches(depth + 1, here.get());
@@ -391,9 +392,10 @@ void place_on_numa_node(void *memory, size_t bytes, int node)
 	constexpr size_t word_bits = 8 * sizeof(unsigned long);
 	std::vector<unsigned long> mask(static_cast<size_t>(node) / word_bits + 1);
 	mask[static_cast<size_t>(node) / word_bits] = 1ul << (static_cast<size_t>(node) % word_bits);
-	// Preferred, not bound: a full node must not mean a killed rank. mbind itself and not libnuma's wrapper, which prints
-	// when the kernel refuses. The kernel takes one bit less than it is told.
-	(void)mbind(reinterpret_cast<void *>(begin), end - begin, MPOL_PREFERRED, mask.data(), mask.size() * word_bits + 1, 0);
+	// Preferred, not bound: a full node must not mean a killed rank. mbind itself and not libnuma's wrapper, which
+	// prints when the kernel refuses. The kernel takes one bit less than it is told.
+	const size_t bits = mask.size() * word_bits + 1;
+	(void)mbind(reinterpret_cast<void *>(begin), end - begin, MPOL_PREFERRED, mask.data(), bits, 0);
 }
 
 } // namespace pt2p

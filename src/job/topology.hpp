@@ -9,7 +9,7 @@ namespace pt2p {
 
 struct Topology {
 	std::string host;      // host name
-	std::string node_id;   // equal for processes that can share memory: boot id, PID and user name spaces, user, host name
+	std::string node_id;   // equal for processes that can share memory: boot, PID and user name spaces, user, host name
 	int sockets = 1;
 	int numa_nodes = 1;
 	int cores = 1;         // physical cores of the machine

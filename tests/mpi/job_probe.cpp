@@ -4,6 +4,7 @@
 //   twice      two jobs at once in one process
 //   news       a loss that the launcher tells of arrives as an event, once
 //   dead       rank 1 is killed before it publishes (mpirun --enable-recovery): the others learn of it
+//   killed     rank 1 is killed after the exchange (mpirun --enable-recovery): the launcher tells it when asked
 //   abort      rank 1 ends the job with code 7
 //   refuse     joining fails with PT2P_ERR_LAUNCHER within 5 seconds; prints the explanation
 //   alone      joining gives a job of one rank
@@ -179,7 +180,7 @@ void dead(const Config &config, const Topology &topology, Reporter &reporter)
 	}
 	CHECK(blob.empty());
 	std::printf("job_probe: rank %d after %.2f s: %s\n", job->rank(), seconds() - start, told.c_str());
-	CHECK(told.find("killed by a signal") != std::string::npos);
+	CHECK(told.find("killed") != std::string::npos); // by a signal, or "aborted or killed": it depends on the timing
 	RankEvent event{-1, ""};
 	CHECK(job->has_events());
 	CHECK(job->next_event(event));
@@ -190,9 +191,32 @@ void dead(const Config &config, const Topology &topology, Reporter &reporter)
 	} catch (const Error &error) {
 		told = error.what();
 	}
-	CHECK(told.find("killed by a signal") != std::string::npos);
+	CHECK(told.find("killed") != std::string::npos);
 	job->leave();
 	CHECK(seconds() - start < 10);
+}
+
+void killed(const Config &config, const Topology &topology, Reporter &reporter)
+{
+	auto job = join_job(config, topology, reporter);
+	job->publish("here");
+	for (int r = 0; r < job->size(); r++)
+		CHECK(job->lookup(r) == "here");
+	if (job->rank() == 1) {
+		pause_ms(300);
+		raise(SIGKILL);
+	}
+	const double start = seconds();
+	while (!job->has_events() && seconds() - start < 5) {
+		job->check();
+		pause_ms(1);
+	}
+	RankEvent event{-1, ""};
+	if (job->next_event(event))
+		std::printf("job_probe: rank %d after %.3f s: rank %d %s\n", job->rank(), seconds() - start, event.rank,
+		            event.reason.c_str());
+	CHECK(event.rank == 1);
+	CHECK(job->lookup(1) == "here");
 }
 
 void refuse(const Config &config, const Topology &topology, Reporter &reporter)
@@ -231,6 +255,8 @@ int main(int argc, char **argv)
 			news(config, topology, reporter);
 		} else if (mode == "dead") {
 			dead(config, topology, reporter);
+		} else if (mode == "killed") {
+			killed(config, topology, reporter);
 		} else if (mode == "abort") {
 			auto job = join_job(config, topology, reporter);
 			if (job->rank() == 1)
