@@ -26,6 +26,7 @@ constexpr unsigned burst = 32;         // messages taken from one ring in a turn
 constexpr size_t hot_enough = 8;       // fewer hot rings than this are not worth a sweep
 constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 constexpr unsigned watches_at_once = 16;
+constexpr uint32_t turn_bytes = 512 * 1024; // copied in one turn
 
 Peer &peer_of_endpoint(Endpoint &endpoint) { return static_cast<Peer &>(endpoint); }
 
@@ -500,10 +501,7 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 	t.operation = operation;
 	if (length < env_.config.shm_cooperate_min) {
 		// Short enough to finish on the spot.
-		t.piece = static_cast<uint32_t>(std::min<size_t>(length, 256 * 1024));
-		int error = 0;
-		for (uint32_t i = 0; i < piece_count(length, t.piece) && !error; ++i)
-			error = copy_piece(t, i);
+		const int error = copy_pieces(t, 0, piece_count(length, t.piece));
 		if (!error)
 			return Outcome::done;
 		env_.events.on_complete(operation, error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM);
@@ -525,29 +523,40 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 	return Outcome::in_progress;
 }
 
-int ShmTransport::copy_piece(Transfer &t, uint32_t piece)
+int ShmTransport::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
 {
-	const uint64_t at = static_cast<uint64_t>(piece) * t.piece;
-	const auto n = static_cast<size_t>(std::min<uint64_t>(t.piece, t.length - at));
+	const uint64_t at = static_cast<uint64_t>(first) * t.piece;
+	const auto n = static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(count) * t.piece, t.length - at));
 	env_.reporter.add(Counter::shm_single_copy_bytes, n);
 	return t.write ? write_to(t.peer->pid, t.remote + at, t.local + at, n)
 	               : read_from(t.peer->pid, t.local + at, t.remote + at, n);
 }
 
-// Copies one piece. Returns true when the transfer is over; it is then gone and reported.
+namespace {
+
+// What to take of a message at once, when `waiting` messages are there to be copied; bounded, so that a turn stays short.
+uint32_t pieces_at_once(size_t waiting, uint32_t piece)
+{
+	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;
+}
+
+} // namespace
+
+// Copies some of a transfer. Returns true when the transfer is over; it is then gone and reported.
 bool ShmTransport::advance(Transfer &t, unsigned &moved)
 {
-	const uint32_t pieces = piece_count(t.length, t.piece);
-	uint32_t piece = t.next;
-	const bool taken = t.claim ? take_piece(*t.claim, t.generation, pieces, piece) : t.next < pieces;
+	const uint32_t pieces = piece_count(t.length, t.piece), want = pieces_at_once(transfers_.size(), t.piece);
+	uint32_t first = t.next;
+	const uint32_t taken =
+	    t.claim ? take_pieces(*t.claim, t.generation, pieces, want, first) : std::min(want, pieces - t.next);
 	int error = 0;
 	if (taken) {
-		error = copy_piece(t, piece);
+		error = copy_pieces(t, first, taken);
 		++moved;
 		if (t.claim)
-			t.claim->finished.fetch_add(1, std::memory_order_acq_rel);
+			t.claim->finished.fetch_add(taken, std::memory_order_acq_rel);
 		else
-			++t.next;
+			t.next += taken;
 	}
 	if (!error) {
 		const uint32_t finished = t.claim ? t.claim->finished.load(std::memory_order_acquire) : t.next;
@@ -585,20 +594,22 @@ unsigned ShmTransport::advance_transfers()
 
 unsigned ShmTransport::help_some()
 {
-	const Helping h = helping_.front();
-	Claim &claim = h.peer->out.head().claims[h.help.claim];
-	uint32_t piece;
-	if (!take_piece(claim, h.help.generation, piece_count(h.help.length, h.help.piece), piece)) {
-		helping_.erase(helping_.begin());
+	const auto [peer, help] = helping_.back();
+	Claim &claim = peer->out.head().claims[help.claim];
+	uint32_t first;
+	const uint32_t taken = take_pieces(claim, help.generation, piece_count(help.length, help.piece),
+	                                   pieces_at_once(helping_.size(), help.piece), first);
+	if (!taken) {
+		helping_.pop_back();
 		return 0;
 	}
-	const uint64_t at = static_cast<uint64_t>(piece) * h.help.piece;
-	const auto n = static_cast<size_t>(std::min<uint64_t>(h.help.piece, h.help.length - at));
+	const uint64_t at = static_cast<uint64_t>(first) * help.piece;
+	const auto n = static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(taken) * help.piece, help.length - at));
 	// The kernel checks both addresses: a wrong one costs an error, no memory.
-	if (const int error = write_to(h.peer->pid, h.help.to + at, reinterpret_cast<void *>(h.help.from + at), n))
+	if (const int error = write_to(peer->pid, help.to + at, reinterpret_cast<void *>(help.from + at), n))
 		claim.failed.store(static_cast<uint32_t>(error), std::memory_order_relaxed);
 	env_.reporter.add(Counter::shm_helped_bytes, n);
-	claim.finished.fetch_add(1, std::memory_order_acq_rel);
+	claim.finished.fetch_add(taken, std::memory_order_acq_rel);
 	return 1;
 }
 

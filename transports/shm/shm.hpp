@@ -125,7 +125,7 @@ private:
 	bool advance(Transfer &transfer, unsigned &moved);
 	unsigned advance_transfers();
 	unsigned help_some();
-	int copy_piece(Transfer &transfer, uint32_t piece);
+	int copy_pieces(Transfer &transfer, uint32_t first, uint32_t count);
 
 	struct Helping {
 		Peer *peer;

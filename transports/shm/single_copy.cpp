@@ -22,15 +22,17 @@ void open_claim(Claim &claim, uint32_t generation)
 	claim.next.store(static_cast<uint64_t>(generation) << 32, std::memory_order_release);
 }
 
-bool take_piece(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t &piece)
+uint32_t take_pieces(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t want, uint32_t &first)
 {
 	uint64_t next = claim.next.load(std::memory_order_acquire);
+	uint32_t n;
 	do {
 		if (next >> 32 != generation || static_cast<uint32_t>(next) >= pieces)
-			return false;
-	} while (!claim.next.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel));
-	piece = static_cast<uint32_t>(next);
-	return true;
+			return 0;
+		n = std::min(want, pieces - static_cast<uint32_t>(next));
+	} while (!claim.next.compare_exchange_weak(next, next + n, std::memory_order_acq_rel));
+	first = static_cast<uint32_t>(next);
+	return n;
 }
 
 namespace {

@@ -5,6 +5,9 @@
 //   takes pieces 0, 2, ... reads them          takes pieces 1, 3, ... writes them
 //   done when all pieces are finished          forgets it when no piece is left
 //
+// One message alone is cut so that both sides finish together. While several wait, each side takes what is left of one as a
+// whole, the receiver from the oldest and the sender from the newest: fewer system calls, and the sides seldom meet.
+//
 // The pieces are taken from one shared counter, so a sender that is busy elsewhere costs nothing: the receiver takes them
 // all. The counter carries a generation, so a late helper finds nothing to take.
 #pragma once
@@ -36,8 +39,9 @@ inline uint32_t piece_count(uint64_t length, uint32_t piece)
 uint32_t piece_size(uint64_t length);
 
 void open_claim(Claim &claim, uint32_t generation);
-// Takes a piece; false when none is left or the claim is of another generation.
-bool take_piece(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t &piece);
+// Takes up to `want` consecutive pieces from `first` on; returns how many, 0 when none is left or the claim is of another
+// generation.
+uint32_t take_pieces(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t want, uint32_t &first);
 
 // Copy all bytes; return 0 or an errno.
 int read_from(pid_t process, void *local, uint64_t remote, size_t bytes);
