@@ -252,11 +252,11 @@ private:
 			line(depth, before + "CPUs " + ranges(set));
 		for (const auto &[kind, members] : kinds) {
 			std::string text = before + counted(members.first, "core", "cores");
+			if (kind.threads > 1)
+				text += format(" of %u threads", kind.threads);
 			if (kind.l2 || kind.l1d)
 				text += format(" with L2 %s, L1d %s", size_text(kind.l2).c_str(), size_text(kind.l1d).c_str());
 			text += "; CPUs " + ranges(members.second.get());
-			if (kind.threads > 1)
-				text += format(", %u for each core", kind.threads);
 			line(depth, text);
 		}
 	}
