@@ -100,7 +100,7 @@ public:
 
 	T *take()
 	{
-		if (!free_)
+		if (__builtin_expect(!free_, 0))
 			grow();
 		T *object = free_;
 		free_ = object->next_free;
@@ -123,7 +123,7 @@ public:
 	T *find(uint64_t handle) const
 	{
 		const uint32_t index = static_cast<uint32_t>(handle) - 1;
-		if (index >= chunks_.size() * chunk_size)
+		if (__builtin_expect(index >= capacity_, 0))
 			return nullptr;
 		T *object = &chunks_[index / chunk_size][index % chunk_size];
 		return object->generation == static_cast<uint32_t>(handle >> 32) ? object : nullptr;
@@ -136,14 +136,15 @@ public:
 				function(chunk[i]);
 	}
 	size_t in_use() const { return in_use_; }
-	size_t capacity() const { return chunks_.size() * chunk_size; }
+	size_t capacity() const { return capacity_; }
 
 private:
 	static constexpr size_t chunk_size = 256;
 
-	void grow()
+	[[gnu::noinline, gnu::cold]] void grow()
 	{
-		const size_t base = capacity();
+		const size_t base = capacity_;
+		capacity_ += chunk_size;
 		chunks_.push_back(std::make_unique<T[]>(chunk_size));
 		for (size_t i = chunk_size; i > 0; --i) {
 			T &object = chunks_.back()[i - 1];
@@ -156,7 +157,7 @@ private:
 
 	std::vector<std::unique_ptr<T[]>> chunks_;
 	T *free_ = nullptr;
-	size_t in_use_ = 0;
+	size_t in_use_ = 0, capacity_ = 0;
 	uint32_t salt_;
 };
 

@@ -21,19 +21,15 @@ Engine::~Engine()
 
 // ---- channels ---------------------------------------------------------------------------------------------------------
 
-Channel *Engine::channel(int rank, pt2p_status_t &status)
+Channel *Engine::connect(int rank, pt2p_status_t &status)
 {
-	Channel *c = router_->find(rank);
-	if (__builtin_expect(c && !c->down, 1))
-		return c;
 	const auto loss = losses_.find(rank);
 	if (loss != losses_.end()) {
 		status = reporter_.fail(loss->second.status, "rank %d: %s", rank, loss->second.reason.c_str());
 		return nullptr;
 	}
 	try {
-		c = &router_->connect(rank);
-		return c;
+		return &router_->connect(rank);
 	} catch (const Error &e) {
 		status = e.status();
 		// A process that is gone when this rank first looks for it may have finalized or not; either way nothing comes.
@@ -106,10 +102,15 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 		r->state = Request::State::done;
 		return r;
 	}
-	reporter_.add(Counter::queued_sends);
-	c->queue(id_eager, tag, buffer, length, r);
-	list(*c);
+	send_later(*r, *c);
 	return r;
+}
+
+void Engine::send_later(Request &r, Channel &c)
+{
+	reporter_.add(Counter::queued_sends);
+	c.queue(id_eager, r.message_tag, r.buffer, r.length, &r);
+	list(c);
 }
 
 Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)
@@ -188,6 +189,26 @@ void Engine::cancel(Request &r)
 
 // ---- arrivals ---------------------------------------------------------------------------------------------------------
 
+inline void Engine::deliver(Request &r, int peer, uint64_t tag, const void *data, size_t length)
+{
+	const size_t n = std::min(length, r.capacity);
+	if (n == 8)
+		std::memcpy(r.buffer, data, 8);
+	else if (n)
+		std::memcpy(r.buffer, data, n);
+	r.peer = peer;
+	r.message_tag = tag;
+	r.length = length;
+	reporter_.add(Counter::messages_received);
+	reporter_.add(Counter::bytes_received, n);
+	if (__builtin_expect(length > r.capacity, 0)) {
+		reporter_.add(Counter::truncated);
+		complete(r, PT2P_ERR_TRUNCATED);
+		return;
+	}
+	complete(r, PT2P_OK);
+}
+
 void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	if (__builtin_expect(id == id_eager, 1)) {
@@ -197,6 +218,11 @@ void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data,
 			keep_eager(peer, header, data, length);
 		return;
 	}
+	on_control(peer, id, header, data, length);
+}
+
+void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
 	if (is_down(peer))
 		return;
 	// Copied: the payload may be unaligned, and a peer may go on writing to it.
@@ -240,26 +266,6 @@ void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data,
 		break;
 	}
 	malformed(peer, "a control message that does not exist or has the wrong length");
-}
-
-void Engine::deliver(Request &r, int peer, uint64_t tag, const void *data, size_t length)
-{
-	const size_t n = std::min(length, r.capacity);
-	if (n == 8)
-		std::memcpy(r.buffer, data, 8);
-	else if (n)
-		std::memcpy(r.buffer, data, n);
-	r.peer = peer;
-	r.message_tag = tag;
-	r.length = length;
-	reporter_.add(Counter::messages_received);
-	reporter_.add(Counter::bytes_received, n);
-	if (__builtin_expect(length > r.capacity, 0)) {
-		reporter_.add(Counter::truncated);
-		complete(r, PT2P_ERR_TRUNCATED);
-		return;
-	}
-	complete(r, PT2P_OK);
 }
 
 void Engine::keep_eager(int peer, uint64_t tag, const void *data, size_t length)

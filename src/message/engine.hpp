@@ -120,7 +120,14 @@ private:
 		bool reported; // to a receive from any source
 	};
 
-	Channel *channel(int rank, pt2p_status_t &status);
+	Channel *channel(int rank, pt2p_status_t &status)
+	{
+		Channel *c = router_->find(rank);
+		return __builtin_expect(c && !c->down, 1) ? c : connect(rank, status);
+	}
+	[[gnu::noinline, gnu::cold]] Channel *connect(int rank, pt2p_status_t &status);
+	[[gnu::noinline]] void send_later(Request &request, Channel &channel);
+	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void list(Channel &channel);
 	void control(Channel &channel, Id id, uint64_t header, const void *data, size_t length);
 	void count_eager(size_t length)
@@ -134,18 +141,18 @@ private:
 		request.state = Request::State::done;
 		request.status = status;
 	}
-	void explain(const Request &request);
+	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
 	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
 
 	// Unexpected messages.
-	void keep_eager(int peer, uint64_t tag, const void *data, size_t length);
-	void take_unexpected(Request &request, UnexpectedMessage &message);
+	[[gnu::noinline]] void keep_eager(int peer, uint64_t tag, const void *data, size_t length);
+	[[gnu::noinline]] void take_unexpected(Request &request, UnexpectedMessage &message);
 	void drop_unexpected(UnexpectedMessage &message);
 	void stop_eager(int peer);
 	void resume_eager();
 
 	// rendezvous.cpp
-	void announce(Request &request, Channel &channel);
+	[[gnu::noinline]] void announce(Request &request, Channel &channel);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
 	void start_receive(Request &request, int peer, uint64_t tag, const Announcement &announcement);
 	void finish_receive(Request &request, pt2p_status_t status);

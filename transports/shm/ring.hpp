@@ -13,9 +13,7 @@ inline void copy_short(void *to, const void *from, size_t n)
 {
 	auto *t = static_cast<unsigned char *>(to);
 	const auto *f = static_cast<const unsigned char *>(from);
-	if (n == 8) {
-		std::memcpy(t, f, 8);
-	} else if (n >= 16 && n <= 32) {
+	if (n >= 16 && n <= 32) {
 		// Two overlapping halves.
 		unsigned char a[16], b[16];
 		std::memcpy(a, f, 16);
@@ -44,12 +42,14 @@ public:
 	size_t memory() const { return (mask_ + 1) * sizeof(uint64_t); }
 
 	// Writes one message; false when there is no room now. `credit` goes along, see layout.hpp.
-	bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
+	[[gnu::always_inline]] bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
 	{
 		if (__builtin_expect(sent_ - acknowledged_ > mask_, 0) && !refresh())
 			return false;
 		Slot &slot = ring_.slots[sent_ & mask_];
-		if (length <= inline_max) {
+		if (__builtin_expect(length == 8, 1)) {
+			std::memcpy(slot.payload, payload, 8);
+		} else if (length <= inline_max) {
 			copy_short(slot.payload, payload, length);
 		} else if (!write_data(slot, payload, length)) {
 			return false;
@@ -83,7 +83,7 @@ private:
 		data_tail_ = data_end_[(position - 1) & mask_];
 	}
 	// Looks at the reader's credit line; true when a slot is free now.
-	bool refresh()
+	[[gnu::noinline]] bool refresh()
 	{
 		const uint64_t consumed = ring_.head->consumed.load(std::memory_order_acquire);
 		if (consumed - acknowledged_ <= sent_ - acknowledged_ && consumed != acknowledged_)
@@ -91,7 +91,7 @@ private:
 		return sent_ - acknowledged_ <= mask_;
 	}
 	// Puts a payload into the data area, in one piece.
-	bool write_data(Slot &slot, const void *payload, size_t length)
+	[[gnu::noinline]] bool write_data(Slot &slot, const void *payload, size_t length)
 	{
 		const uint64_t size = round_up(length, 64);
 		uint64_t at = data_head_;
@@ -142,9 +142,9 @@ public:
 	};
 	enum class Peek { nothing, message, malformed };
 	// The next message, which stays in the ring until pop().
-	Peek peek(Message &m) const
+	[[gnu::always_inline]] Peek peek(Message &m) const
 	{
-		Slot &slot = ring_.slots[read_ & mask_];
+		const Slot &slot = ring_.slots[read_ & mask_];
 		m.word = slot.word.load(std::memory_order_acquire);
 		if (Word::lap(m.word) != lap(read_))
 			return Peek::nothing;
@@ -154,12 +154,7 @@ public:
 			m.payload = slot.payload;
 			return Peek::message;
 		}
-		uint32_t offset; // read once: the writer could change it
-		std::memcpy(&offset, slot.payload, sizeof offset);
-		if (m.length > data_bytes_ / 4 || offset > data_bytes_ - m.length)
-			return Peek::malformed;
-		m.payload = ring_.data + offset;
-		return Peek::message;
+		return peek_data(slot, m);
 	}
 	void pop(uint32_t length)
 	{
@@ -198,6 +193,16 @@ public:
 
 private:
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
+
+	[[gnu::noinline]] Peek peek_data(const Slot &slot, Message &m) const
+	{
+		uint32_t offset; // read once: the writer could change it
+		std::memcpy(&offset, slot.payload, sizeof offset);
+		if (m.length > data_bytes_ / 4 || offset > data_bytes_ - m.length)
+			return Peek::malformed;
+		m.payload = ring_.data + offset;
+		return Peek::message;
+	}
 
 	Ring ring_;
 	uint64_t read_ = 0, mask_ = 0;

@@ -240,13 +240,12 @@ unsigned ShmTransport::read_ring(Peer &peer)
 		const Reader::Peek found = peer.in.peek(m);
 		if (found == Reader::Peek::nothing)
 			break;
-		if (found == Reader::Peek::malformed ||
-		    (Word::id(m.word) >= id_help && !deliver_control(peer, m))) {
+		if (__builtin_expect(found == Reader::Peek::message && Word::id(m.word) < id_help, 1)) {
+			env_.events.on_message(peer.peer, Word::id(m.word), m.header, m.payload, m.length);
+		} else if (found == Reader::Peek::malformed || !deliver_control(peer, m)) {
 			take_down(peer, PT2P_ERR_PROTOCOL, "it sent a message with an impossible header");
 			return n + 1;
 		}
-		if (Word::id(m.word) < id_help)
-			env_.events.on_message(peer.peer, Word::id(m.word), m.header, m.payload, m.length);
 		peer.in.pop(m.length);
 		if (peer.out.is_open())
 			peer.out.acknowledge(Word::credit(m.word));

@@ -79,7 +79,7 @@ public:
 	void leave() override;
 	std::string describe(int peer) override;
 
-	Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		const auto credit = static_cast<uint32_t>(peer.in.position());
 		if (__builtin_expect(!peer.out.write(id, header, data, length, credit), 0))
@@ -105,7 +105,7 @@ public:
 
 private:
 	Peer &peer_at(uint32_t index);
-	Outcome no_room(Peer &peer);
+	[[gnu::noinline]] Outcome no_room(Peer &peer);
 	void ring_doorbell(Peer &peer);
 	void relieved(Peer &peer);
 	unsigned answer_doorbells();
