@@ -26,7 +26,7 @@ mkdir "$work/man1" "$work/man3" "$work/man7"
 for n in 1 3 7; do
 	cp "$top/man/man$n"/*."$n" "$work/man$n/" || exit 99
 	for page in "$build/man/man$n"/*."$n"; do
-		[ -f "$page" ] && cp "$page" "$work/man$n/"
+		[ -f "$page" ] && cp -f "$page" "$work/man$n/"
 	done
 done
 cd "$work" || exit 99
