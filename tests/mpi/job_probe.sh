@@ -1,0 +1,67 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The job layer below real launchers: runs tests/mpi/job_probe in all its modes. Exits with 77 without Open MPI's mpirun.
+probe=${JOB_PROBE:-./tests/mpi/job_probe}
+mpirun=$(command -v mpirun.openmpi || command -v mpirun) || { echo "no mpirun: skipped"; exit 77; }
+"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || { echo "$mpirun is not Open MPI's: skipped"; exit 77; }
+if [ "$(id -u)" = 0 ]; then
+	OMPI_ALLOW_RUN_AS_ROOT=1
+	OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+	export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+fi
+
+failed=0
+
+# expect CODE NAME COMMAND...
+expect()
+{
+	code=$1 name=$2
+	shift 2
+	timeout -k 5 60 "$@"
+	got=$?
+	if [ $got -eq "$code" ]; then
+		echo "ok: $name"
+	else
+		echo "FAILED: $name: exit code $got instead of $code"
+		failed=1
+	fi
+}
+
+launch()
+{
+	code=$1 ranks=$2
+	shift 2
+	expect "$code" "$* with $ranks ranks" "$mpirun" --oversubscribe -n "$ranks" "$probe" "$@"
+}
+
+launch_surviving()
+{
+	ranks=$1
+	shift
+	expect 0 "$* with $ranks ranks" "$mpirun" --oversubscribe --enable-recovery -n "$ranks" "$probe" "$@"
+}
+
+for ranks in 1 2 4; do
+	launch 0 $ranks exchange
+done
+launch 0 4 nodes 2
+launch 0 3 nodes 1
+launch 0 2 twice
+launch 0 2 news
+launch 7 2 abort
+launch_surviving 3 dead
+launch_surviving 2 killed
+
+# What the environment claims, without a launcher behind it.
+expect 0 "alone" "$probe" alone
+expect 0 "server that refuses" env PMIX_NAMESPACE=none PMIX_RANK=0 \
+	PMIX_SERVER_URI41='none.0;tcp4://127.0.0.1:1' "$probe" refuse
+expect 0 "no server named" env PMIX_NAMESPACE=none PMIX_RANK=0 "$probe" refuse
+expect 0 "variables of mpirun without PMIx" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$probe" refuse
+expect 0 "variables of PMI" env PMI_SIZE=2 PMI_RANK=0 "$probe" refuse
+expect 0 "variables of Slurm" env SLURM_NTASKS=2 SLURM_PROCID=0 "$probe" refuse
+if command -v mpiexec.hydra >/dev/null; then
+	expect 0 "MPICH's launcher, two ranks" mpiexec.hydra -n 2 "$probe" refuse
+	expect 0 "MPICH's launcher, one rank" mpiexec.hydra -n 1 "$probe" alone
+fi
+exit $failed
