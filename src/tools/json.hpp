@@ -37,6 +37,13 @@ public:
 		begin(key);
 		text_ += value ? "true" : "false";
 	}
+	void number(const char *key, double value)
+	{
+		begin(key);
+		char digits[32];
+		snprintf(digits, sizeof digits, "%.9g", value);
+		text_ += digits;
+	}
 	const std::string &text() const { return text_; }
 
 private:
