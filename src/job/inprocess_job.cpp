@@ -68,7 +68,7 @@ public:
 				step_();
 			return blob;
 		}
-		check(rank);
+		check_rank(rank);
 		std::unique_lock lock(board_->mutex);
 		board_->changed.wait(lock, [&] { return ready(rank, blob); });
 		return blob;
@@ -76,7 +76,7 @@ public:
 
 	bool try_lookup(int rank, std::string &blob) override
 	{
-		check(rank);
+		check_rank(rank);
 		std::lock_guard lock(board_->mutex);
 		return ready(rank, blob);
 	}
@@ -123,7 +123,7 @@ public:
 
 	void declare(int rank, const std::string &reason)
 	{
-		check(rank);
+		check_rank(rank);
 		{
 			std::lock_guard lock(board_->mutex);
 			auto &lost = board_->lost[static_cast<size_t>(rank)];
@@ -140,7 +140,7 @@ public:
 	}
 
 private:
-	void check(int rank) const
+	void check_rank(int rank) const
 	{
 		if (rank < 0 || rank >= size_)
 			throw Error(PT2P_ERR_EXCHANGE, format("rank %d is not in this job of %d ranks", rank, size_));

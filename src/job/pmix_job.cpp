@@ -2,14 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <set>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -18,202 +16,21 @@
 
 #include "config/config.hpp"
 #include "job/job.hpp"
+#include "job/pmix_calls.hpp"
 #include "report/report.hpp"
 
 namespace pt2p {
 
 namespace {
 
-// A server that accepts a connection and never answers, or an address that swallows packets, must not hang the program.
-constexpr std::chrono::seconds start_limit{30};
 constexpr std::chrono::milliseconds first_retry{1}, last_retry{200};
+// A rank of this host is looked for in the launcher's shared memory before its server is asked: that spares the server,
+// and the 40 ms that two messages in a row to it can take. For so long; longer when the process has joined before,
+// since Open MPI 4.1 answers for a rank that has been there before only after 2 s.
+constexpr std::chrono::milliseconds peek_first{40}, peek_again{1000}, last_peek{8};
 constexpr unsigned abort_limit = 10; // seconds
 // Whoever waits this long asks the launcher which ranks are alive at all, and again ever more rarely.
 constexpr std::chrono::seconds first_census{1}, last_census{8};
-
-std::string status_text(pmix_status_t status)
-{
-	const char *text = PMIx_Error_string(status);
-	return format("PMIx status %s (%d)", text ? text : "unknown", status);
-}
-
-// What the environment says of the launcher, for explanations.
-std::string launcher_facts()
-{
-	std::string facts;
-	for (const char *name : {"PMIX_NAMESPACE", "PMIX_RANK"})
-		if (const char *value = environment(name))
-			facts += format("%s%s=%s", facts.empty() ? "" : ", ", name, value);
-	for (const char *name :
-	     {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"})
-		if (const char *value = environment(name))
-			return facts + format("%s%s=%s", facts.empty() ? "" : ", ", name, value);
-	return facts + "; no PMIX_SERVER_URI variable is set";
-}
-
-// PMIx_Init of a helper thread, so that it can be given up. The thread blocks all signals, and PMIx's own thread
-// inherits that: the program's signals stay with the program's threads.
-struct Start {
-	std::mutex mutex;
-	std::condition_variable changed;
-	bool done = false, abandoned = false;
-	pmix_status_t status = PMIX_ERROR;
-	pmix_proc_t me{};
-};
-
-pmix_proc_t start_pmix()
-{
-	auto start = std::make_shared<Start>();
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	std::thread thread;
-	try {
-		thread = std::thread([start] {
-			pmix_proc_t me;
-			const pmix_status_t status = PMIx_Init(&me, nullptr, 0);
-			std::lock_guard lock(start->mutex);
-			if (start->abandoned && status == PMIX_SUCCESS)
-				PMIx_Finalize(nullptr, 0);
-			start->status = status;
-			start->me = me;
-			start->done = true;
-			start->changed.notify_all();
-		});
-	} catch (const std::system_error &error) {
-		pthread_sigmask(SIG_SETMASK, &before, nullptr);
-		throw Error(PT2P_ERR_SYSTEM, format("no thread to start PMIx with: %s", error.what()));
-	}
-	pthread_sigmask(SIG_SETMASK, &before, nullptr);
-
-	std::unique_lock lock(start->mutex);
-	if (!start->changed.wait_for(lock, start_limit, [&] { return start->done; })) {
-		start->abandoned = true;
-		thread.detach();
-		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but its server has not answered PMIx_Init within "
-		                                      "%lld s; if the variables are left over from another job, unset them",
-		                                      launcher_facts().c_str(), static_cast<long long>(start_limit.count())));
-	}
-	lock.unlock();
-	thread.join();
-	if (start->status != PMIX_SUCCESS)
-		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but PMIx_Init cannot reach its server: %s; if "
-		                                      "the variables are left over from another job, unset them",
-		                                      launcher_facts().c_str(), status_text(start->status).c_str()));
-	return start->me;
-}
-
-// A get under way. Shared with PMIx's thread, which may answer after the job has been left.
-struct Answer {
-	std::mutex mutex;
-	std::condition_variable changed;
-	bool done = false;
-	pmix_status_t status = PMIX_ERROR;
-	std::string blob;
-};
-
-void on_answer(pmix_status_t status, pmix_value_t *value, void *data)
-{
-	std::unique_ptr<std::shared_ptr<Answer>> holder(static_cast<std::shared_ptr<Answer> *>(data));
-	Answer &answer = **holder;
-	std::lock_guard lock(answer.mutex);
-	if (status == PMIX_SUCCESS && value && value->type == PMIX_BYTE_OBJECT)
-		answer.blob.assign(value->data.bo.bytes, value->data.bo.size);
-	else if (status == PMIX_SUCCESS)
-		status = PMIX_ERR_TYPE_MISMATCH;
-	answer.status = status;
-	answer.done = true;
-	answer.changed.notify_all();
-}
-
-// The launcher's table of processes: which ranks have ended, and how. Asked for only when something waits, since not
-// every launcher sends an event for a rank that dies (Open MPI 4.1 with --enable-recovery does not).
-struct Census {
-	Census() { PMIX_QUERY_CONSTRUCT(&query); }
-	~Census() { PMIX_QUERY_DESTRUCT(&query); }
-	Census(const Census &) = delete;
-	Census &operator=(const Census &) = delete;
-
-	void see(const pmix_proc_info_t &process)
-	{
-		if (process.state == PMIX_PROC_STATE_TERMINATED || process.state >= PMIX_PROC_STATE_ERROR)
-			ends.emplace_back(process.proc, process.state);
-	}
-	void see(const pmix_value_t &value)
-	{
-		if (value.type == PMIX_PROC_INFO && value.data.pinfo)
-			see(*value.data.pinfo);
-		if (value.type != PMIX_DATA_ARRAY || !value.data.darray)
-			return;
-		const pmix_data_array_t &array = *value.data.darray;
-		for (size_t i = 0; i < array.size; i++)
-			if (array.type == PMIX_INFO)
-				see(static_cast<pmix_info_t *>(array.array)[i].value);
-			else if (array.type == PMIX_PROC_INFO)
-				see(static_cast<pmix_proc_info_t *>(array.array)[i]);
-	}
-
-	std::mutex mutex;
-	bool done = false;
-	pmix_query_t query;
-	std::vector<std::pair<pmix_proc_t, pmix_proc_state_t>> ends;
-};
-
-void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *data, pmix_release_cbfunc_t release,
-               void *release_data)
-{
-	std::unique_ptr<std::shared_ptr<Census>> holder(static_cast<std::shared_ptr<Census> *>(data));
-	{
-		std::lock_guard lock((*holder)->mutex);
-		for (size_t i = 0; status == PMIX_SUCCESS && i < ninfo; i++)
-			(*holder)->see(info[i].value);
-		(*holder)->done = true;
-	}
-	if (release)
-		release(release_data);
-}
-
-const char *end_reason(pmix_proc_state_t state)
-{
-	switch (state) {
-	case PMIX_PROC_STATE_TERMINATED: return "ended";
-	case PMIX_PROC_STATE_KILLED_BY_CMD: return "killed by the launcher";
-	case PMIX_PROC_STATE_ABORTED: return "aborted or killed";
-	case PMIX_PROC_STATE_FAILED_TO_START:
-	case PMIX_PROC_STATE_FAILED_TO_LAUNCH: return "failed to start";
-	case PMIX_PROC_STATE_ABORTED_BY_SIG: return "killed by a signal";
-	case PMIX_PROC_STATE_TERM_WO_SYNC: return "ended without finalizing";
-	case PMIX_PROC_STATE_SENSOR_BOUND_EXCEEDED: return "killed for exceeding a limit";
-	case PMIX_PROC_STATE_CALLED_ABORT: return "aborted on its own request";
-	case PMIX_PROC_STATE_TERM_NON_ZERO: return "ended with a non-zero exit code";
-	default: return "failed, says the launcher";
-	}
-}
-
-// The server does not know the value yet: ask again later.
-bool not_yet(pmix_status_t status)
-{
-	return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_EXISTS_OUTSIDE_SCOPE;
-}
-
-struct LossCode {
-	pmix_status_t code;
-	const char *reason;
-};
-
-const LossCode loss_codes[] = {
-	{PMIX_ERR_PROC_ABORTED, "aborted or killed"},
-	{PMIX_ERR_PROC_REQUESTED_ABORT, "aborted on its own request"},
-	{PMIX_ERR_PROC_ABORTED_BY_SIG, "killed by a signal"},
-	{PMIX_ERR_PROC_KILLED_BY_CMD, "killed by the launcher"},
-	{PMIX_ERR_PROC_TERM_WO_SYNC, "ended without finalizing"},
-	{PMIX_ERR_EXIT_NONZERO_TERM, "ended with a non-zero exit code"},
-	{PMIX_ERR_PROC_FAILED_TO_START, "failed to start"},
-	{PMIX_ERR_PROC_SENSOR_BOUND_EXCEEDED, "killed for exceeding a limit"},
-	{PMIX_EVENT_PROC_TERMINATED, "ended"},
-	{PMIX_PROC_TERMINATED, "ended"},
-	{PMIX_EVENT_NODE_DOWN, "its node went down"},
-};
 
 class PmixJob final : public Job {
 public:
@@ -240,7 +57,9 @@ public:
 		// The n-th job of this process meets the n-th of every other: a value that was read once is cached by PMIx for
 		// good, so each time needs a key of its own.
 		static std::atomic<unsigned> count{0};
-		key_ = format("pt2p.address.%u", count.fetch_add(1));
+		const unsigned number = count.fetch_add(1);
+		key_ = format("pt2p.address.%u", number);
+		peek_time_ = number ? peek_again : peek_first;
 		watch();
 	}
 
@@ -269,21 +88,22 @@ public:
 	std::string lookup(int rank) override
 	{
 		std::string blob;
-		auto pause = first_retry;
 		while (!try_lookup(rank, blob)) {
 			std::shared_ptr<Answer> answer;
+			auto retry = std::chrono::steady_clock::now();
 			{
 				std::lock_guard lock(mutex_);
-				if (const auto found = asked_.find(rank); found != asked_.end())
+				if (const auto found = asked_.find(rank); found != asked_.end()) {
 					answer = found->second.answer;
+					retry = found->second.not_before;
+				}
 			}
 			// Woken by the answer, or after a while to look for news of the rank's end.
 			if (answer) {
 				std::unique_lock lock(answer->mutex);
 				answer->changed.wait_for(lock, last_retry, [&] { return answer->done; });
 			} else {
-				std::this_thread::sleep_for(pause);
-				pause = std::min(pause * 2, last_retry);
+				std::this_thread::sleep_until(retry);
 			}
 		}
 		return blob;
@@ -315,7 +135,7 @@ public:
 		if (server_lost_)
 			throw Error(PT2P_ERR_EXCHANGE, format("the launcher is gone; the address of rank %d cannot be had", rank));
 		if (!request.answer && now >= request.not_before)
-			ask(rank, request);
+			ask(rank, request, now);
 		return false;
 	}
 
@@ -352,9 +172,7 @@ public:
 	{
 		if (!std::exchange(joined_, false))
 			return;
-		if (watching_)
-			PMIx_Deregister_event_handler(watcher_, nullptr, nullptr);
-		watching_ = false;
+		watched().remove(token_);
 		const pmix_status_t status = PMIx_Finalize(nullptr, 0);
 		if (status != PMIX_SUCCESS)
 			reporter_.log(LogLevel::info, "PMIx_Finalize: %s", status_text(status).c_str());
@@ -380,6 +198,7 @@ private:
 		std::shared_ptr<Answer> answer; // null: not under way
 		std::chrono::steady_clock::time_point since{}, not_before{};
 		std::chrono::milliseconds pause = first_retry;
+		bool peeks = false; // only looks into shared memory
 	};
 
 	pmix_value_t *read_job_value(const char *key, pmix_status_t &status)
@@ -434,14 +253,18 @@ private:
 		return ranks;
 	}
 
-	// Starts a get; with mutex_ held. The server answers when the rank has committed.
-	void ask(int rank, Request &request)
+	// Starts a get; with mutex_ held. The server answers when the rank has committed; a peek answers at once.
+	void ask(int rank, Request &request, std::chrono::steady_clock::time_point now)
 	{
 		auto answer = std::make_shared<Answer>();
 		auto holder = std::make_unique<std::shared_ptr<Answer>>(answer);
+		request.peeks = local_index(rank) >= 0 && now - request.since < peek_time_;
+		const bool yes = true;
+		PMIX_INFO_LOAD(&answer->peek[0], PMIX_OPTIONAL, &yes, PMIX_BOOL);
 		pmix_proc_t peer;
 		PMIX_PROC_LOAD(&peer, me_.nspace, static_cast<pmix_rank_t>(rank));
-		const pmix_status_t status = PMIx_Get_nb(&peer, key_.c_str(), nullptr, 0, on_answer, holder.get());
+		const pmix_status_t status = PMIx_Get_nb(&peer, key_.c_str(), request.peeks ? answer->peek : nullptr,
+		                                         request.peeks ? 1 : 0, on_answer, holder.get());
 		if (status == PMIX_SUCCESS) {
 			(void)holder.release(); // on_answer's now
 			request.answer = std::move(answer);
@@ -472,7 +295,7 @@ private:
 			throw Error(PT2P_ERR_EXCHANGE, format("PMIx_Get of the address of rank %d: %s", rank,
 			                                      status_text(status).c_str()));
 		request.not_before = std::chrono::steady_clock::now() + request.pause;
-		request.pause = std::min(request.pause * 2, last_retry);
+		request.pause = std::min(request.pause * 2, request.peeks ? last_peek : last_retry);
 	}
 
 	// Reads a census that has come in and asks for the next when it is due; with mutex_ held.
@@ -532,31 +355,64 @@ private:
 		for (size_t i = 0; i < std::size(loss_codes); i++)
 			codes[i] = loss_codes[i].code;
 		codes.back() = PMIX_ERR_LOST_CONNECTION;
+		token_ = watched().add(this);
 		pmix_info_t info[1];
-		void *self = this;
-		PMIX_INFO_LOAD(&info[0], PMIX_EVENT_RETURN_OBJECT, self, PMIX_POINTER);
+		void *token = reinterpret_cast<void *>(token_);
+		PMIX_INFO_LOAD(&info[0], PMIX_EVENT_RETURN_OBJECT, token, PMIX_POINTER);
 		// Without a callback the call waits and returns the number of the handler.
 		const pmix_status_t status =
 			PMIx_Register_event_handler(codes.data(), codes.size(), info, 1, on_event, nullptr, nullptr);
 		PMIX_INFO_DESTRUCT(&info[0]);
-		watching_ = status >= 0;
-		watcher_ = static_cast<size_t>(std::max(status, 0));
-		if (!watching_)
+		if (status < 0)
 			reporter_.log(LogLevel::info, "the launcher gives no news of lost ranks: %s", status_text(status).c_str());
 	}
 
-	// Runs on PMIx's thread; leave() deregisters it, on that same thread, before this job goes.
+	// The jobs that events may go to. The handler stays registered until PMIx_Finalize, since to deregister it is one
+	// more message to the server, slow as said above; so PMIx holds a number, looked up here, and not a pointer.
+	class Watched {
+	public:
+		uintptr_t add(PmixJob *job)
+		{
+			std::lock_guard lock(mutex_);
+			jobs_[++last_] = job;
+			return last_;
+		}
+		void remove(uintptr_t token)
+		{
+			std::lock_guard lock(mutex_);
+			jobs_.erase(token);
+		}
+		template <typename Action> void with(uintptr_t token, Action action)
+		{
+			std::lock_guard lock(mutex_);
+			if (const auto found = jobs_.find(token); found != jobs_.end())
+				action(*found->second);
+		}
+
+	private:
+		std::mutex mutex_;
+		uintptr_t last_ = 0;
+		std::map<uintptr_t, PmixJob *> jobs_;
+	};
+	static Watched &watched()
+	{
+		// Never destroyed: PMIx's thread may outlive the destructors of static objects.
+		static auto *jobs = new Watched;
+		return *jobs;
+	}
+
+	// Runs on PMIx's thread.
 	static void on_event(size_t, pmix_status_t status, const pmix_proc_t *source, pmix_info_t info[], size_t ninfo,
 	                     pmix_info_t *, size_t, pmix_event_notification_cbfunc_fn_t done, void *data)
 	{
-		PmixJob *job = nullptr;
+		uintptr_t token = 0;
 		const pmix_proc_t *affected = source;
 		std::vector<pmix_proc_t> many;
 		bool failed = true;
 		for (size_t i = 0; i < ninfo; i++) {
 			const pmix_value_t &value = info[i].value;
 			if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_RETURN_OBJECT))
-				job = static_cast<PmixJob *>(value.data.ptr);
+				token = reinterpret_cast<uintptr_t>(value.data.ptr);
 			else if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC) && value.type == PMIX_PROC)
 				affected = value.data.proc;
 			else if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROCS) && value.type == PMIX_DATA_ARRAY &&
@@ -570,11 +426,13 @@ private:
 			many.push_back(*affected);
 		// A rank that ends in order says so itself; the launcher's word counts only when it tells of a failure.
 		const bool in_order = (status == PMIX_EVENT_PROC_TERMINATED || status == PMIX_PROC_TERMINATED) && !failed;
-		if (job && status == PMIX_ERR_LOST_CONNECTION)
-			job->lose_server();
-		else if (job && !in_order)
-			for (const auto &proc : many)
-				job->lose(proc, status);
+		watched().with(token, [&](PmixJob &job) {
+			if (status == PMIX_ERR_LOST_CONNECTION)
+				job.lose_server();
+			else if (!in_order)
+				for (const auto &proc : many)
+					job.lose(proc, status);
+		});
 		// Handlers of others in this process come next.
 		if (done)
 			done(PMIX_SUCCESS, nullptr, 0, nullptr, nullptr, data);
@@ -602,8 +460,9 @@ private:
 
 	Reporter &reporter_;
 	pmix_proc_t me_{};
-	bool joined_ = false, watching_ = false;
-	size_t watcher_ = 0;
+	bool joined_ = false;
+	uintptr_t token_ = 0;
+	std::chrono::milliseconds peek_time_{};
 	std::string key_;
 	std::vector<std::shared_ptr<void>> kept_;
 

@@ -1,0 +1,211 @@
+// What the launched job asks of PMIx, call by call: a bounded start, gets and censuses that answer on PMIx's thread,
+// and what its codes mean. Included by pmix_job.cpp alone.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pmix.h>
+
+#include "config/config.hpp"
+#include "report/report.hpp"
+
+namespace pt2p {
+
+// A server that accepts a connection and never answers, or an address that swallows packets, must not hang the program.
+constexpr std::chrono::seconds start_limit{30};
+
+inline std::string status_text(pmix_status_t status)
+{
+	const char *text = PMIx_Error_string(status);
+	return format("PMIx status %s (%d)", text ? text : "unknown", status);
+}
+
+// What the environment says of the launcher, for explanations.
+inline std::string launcher_facts()
+{
+	std::string facts;
+	for (const char *name : {"PMIX_NAMESPACE", "PMIX_RANK"})
+		if (const char *value = environment(name))
+			facts += format("%s%s=%s", facts.empty() ? "" : ", ", name, value);
+	for (const char *name :
+	     {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"})
+		if (const char *value = environment(name))
+			return facts + format("%s%s=%s", facts.empty() ? "" : ", ", name, value);
+	return facts + "; no PMIX_SERVER_URI variable is set";
+}
+
+// PMIx_Init of a helper thread, so that it can be given up. The thread blocks all signals, and PMIx's own thread
+// inherits that: the program's signals stay with the program's threads.
+struct Start {
+	std::mutex mutex;
+	std::condition_variable changed;
+	bool done = false, abandoned = false;
+	pmix_status_t status = PMIX_ERROR;
+	pmix_proc_t me{};
+};
+
+inline pmix_proc_t start_pmix()
+{
+	auto start = std::make_shared<Start>();
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	std::thread thread;
+	try {
+		thread = std::thread([start] {
+			pmix_proc_t me;
+			const pmix_status_t status = PMIx_Init(&me, nullptr, 0);
+			std::lock_guard lock(start->mutex);
+			if (start->abandoned && status == PMIX_SUCCESS)
+				PMIx_Finalize(nullptr, 0);
+			start->status = status;
+			start->me = me;
+			start->done = true;
+			start->changed.notify_all();
+		});
+	} catch (const std::system_error &error) {
+		pthread_sigmask(SIG_SETMASK, &before, nullptr);
+		throw Error(PT2P_ERR_SYSTEM, format("no thread to start PMIx with: %s", error.what()));
+	}
+	pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+	std::unique_lock lock(start->mutex);
+	if (!start->changed.wait_for(lock, start_limit, [&] { return start->done; })) {
+		start->abandoned = true;
+		thread.detach();
+		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but its server has not answered PMIx_Init within "
+		                                      "%lld s; if the variables are left over from another job, unset them",
+		                                      launcher_facts().c_str(), static_cast<long long>(start_limit.count())));
+	}
+	lock.unlock();
+	thread.join();
+	if (start->status != PMIX_SUCCESS)
+		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but PMIx_Init cannot reach its server: %s; if "
+		                                      "the variables are left over from another job, unset them",
+		                                      launcher_facts().c_str(), status_text(start->status).c_str()));
+	return start->me;
+}
+
+// A get under way. Shared with PMIx's thread, which may answer after the job has been left.
+struct Answer {
+	std::mutex mutex;
+	std::condition_variable changed;
+	bool done = false;
+	pmix_status_t status = PMIX_ERROR;
+	std::string blob;
+	pmix_info_t peek[1]; // PMIx reads it until it answers
+};
+
+inline void on_answer(pmix_status_t status, pmix_value_t *value, void *data)
+{
+	std::unique_ptr<std::shared_ptr<Answer>> holder(static_cast<std::shared_ptr<Answer> *>(data));
+	Answer &answer = **holder;
+	std::lock_guard lock(answer.mutex);
+	if (status == PMIX_SUCCESS && value && value->type == PMIX_BYTE_OBJECT)
+		answer.blob.assign(value->data.bo.bytes, value->data.bo.size);
+	else if (status == PMIX_SUCCESS)
+		status = PMIX_ERR_TYPE_MISMATCH;
+	answer.status = status;
+	answer.done = true;
+	answer.changed.notify_all();
+}
+
+// The launcher's table of processes: which ranks have ended, and how. Asked for only when something waits, since not
+// every launcher sends an event for a rank that dies (Open MPI 4.1 with --enable-recovery does not).
+struct Census {
+	Census() { PMIX_QUERY_CONSTRUCT(&query); }
+	~Census() { PMIX_QUERY_DESTRUCT(&query); }
+	Census(const Census &) = delete;
+	Census &operator=(const Census &) = delete;
+
+	void see(const pmix_proc_info_t &process)
+	{
+		if (process.state == PMIX_PROC_STATE_TERMINATED || process.state >= PMIX_PROC_STATE_ERROR)
+			ends.emplace_back(process.proc, process.state);
+	}
+	void see(const pmix_value_t &value)
+	{
+		if (value.type == PMIX_PROC_INFO && value.data.pinfo)
+			see(*value.data.pinfo);
+		if (value.type != PMIX_DATA_ARRAY || !value.data.darray)
+			return;
+		const pmix_data_array_t &array = *value.data.darray;
+		for (size_t i = 0; i < array.size; i++)
+			if (array.type == PMIX_INFO)
+				see(static_cast<pmix_info_t *>(array.array)[i].value);
+			else if (array.type == PMIX_PROC_INFO)
+				see(static_cast<pmix_proc_info_t *>(array.array)[i]);
+	}
+
+	std::mutex mutex;
+	bool done = false;
+	pmix_query_t query;
+	std::vector<std::pair<pmix_proc_t, pmix_proc_state_t>> ends;
+};
+
+inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *data,
+                      pmix_release_cbfunc_t release, void *release_data)
+{
+	std::unique_ptr<std::shared_ptr<Census>> holder(static_cast<std::shared_ptr<Census> *>(data));
+	{
+		std::lock_guard lock((*holder)->mutex);
+		for (size_t i = 0; status == PMIX_SUCCESS && i < ninfo; i++)
+			(*holder)->see(info[i].value);
+		(*holder)->done = true;
+	}
+	if (release)
+		release(release_data);
+}
+
+inline const char *end_reason(pmix_proc_state_t state)
+{
+	switch (state) {
+	case PMIX_PROC_STATE_TERMINATED: return "ended";
+	case PMIX_PROC_STATE_KILLED_BY_CMD: return "killed by the launcher";
+	case PMIX_PROC_STATE_ABORTED: return "aborted or killed";
+	case PMIX_PROC_STATE_FAILED_TO_START:
+	case PMIX_PROC_STATE_FAILED_TO_LAUNCH: return "failed to start";
+	case PMIX_PROC_STATE_ABORTED_BY_SIG: return "killed by a signal";
+	case PMIX_PROC_STATE_TERM_WO_SYNC: return "ended without finalizing";
+	case PMIX_PROC_STATE_SENSOR_BOUND_EXCEEDED: return "killed for exceeding a limit";
+	case PMIX_PROC_STATE_CALLED_ABORT: return "aborted on its own request";
+	case PMIX_PROC_STATE_TERM_NON_ZERO: return "ended with a non-zero exit code";
+	default: return "failed, says the launcher";
+	}
+}
+
+// The server does not know the value yet: ask again later.
+inline bool not_yet(pmix_status_t status)
+{
+	return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_EXISTS_OUTSIDE_SCOPE;
+}
+
+struct LossCode {
+	pmix_status_t code;
+	const char *reason;
+};
+
+inline constexpr LossCode loss_codes[] = {
+	{PMIX_ERR_PROC_ABORTED, "aborted or killed"},
+	{PMIX_ERR_PROC_REQUESTED_ABORT, "aborted on its own request"},
+	{PMIX_ERR_PROC_ABORTED_BY_SIG, "killed by a signal"},
+	{PMIX_ERR_PROC_KILLED_BY_CMD, "killed by the launcher"},
+	{PMIX_ERR_PROC_TERM_WO_SYNC, "ended without finalizing"},
+	{PMIX_ERR_EXIT_NONZERO_TERM, "ended with a non-zero exit code"},
+	{PMIX_ERR_PROC_FAILED_TO_START, "failed to start"},
+	{PMIX_ERR_PROC_SENSOR_BOUND_EXCEEDED, "killed for exceeding a limit"},
+	{PMIX_EVENT_PROC_TERMINATED, "ended"},
+	{PMIX_PROC_TERMINATED, "ended"},
+	{PMIX_EVENT_NODE_DOWN, "its node went down"},
+};
+
+} // namespace pt2p
