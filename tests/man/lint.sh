@@ -119,8 +119,8 @@ done
 for tool in pt2p_info pt2p_perf; do
 	[ -x "$build/$tool" ] && "$build/$tool" --help >help 2>&1 </dev/null || continue
 	checks=$((checks + 1))
-	sed 's/\\-/-/g' "man1/$tool.1" | grep -o 'Fl Fl [a-z-]*' | sed 's/Fl Fl /--/' | sort -u >page-options
-	grep -o -e '--[a-z][a-z-]*' help | sort -u >help-options
+	sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "man1/$tool.1" | sort -u >page-options
+	sed -n 's/^ *\(--[a-z-]*\).*/\1/p' help | sort -u >help-options
 	diff help-options page-options >out || { cat out; fail "$tool: options of --help (<) and of the page (>) differ"; }
 done
 
