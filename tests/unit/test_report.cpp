@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Statuses, explanations, the log and the counters.
+// The program replaces operator new with malloc, to make it fail.
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wunknown-warning-option"
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 #include <catch2/catch.hpp>
 
 #include <cerrno>

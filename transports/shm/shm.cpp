@@ -270,7 +270,7 @@ bool ShmTransport::deliver_control(Peer &peer, const Reader::Message &m)
 	if (m.length != sizeof help)
 		return false;
 	std::memcpy(&help, m.payload, sizeof help);
-	if (help.claim >= claims_per_ring || help.piece < page || help.length / help.piece > UINT32_MAX / 2)
+	if (help.claim >= claims_per_ring || help.piece < page || help.length / help.piece >= UINT32_MAX)
 		return false;
 	// A peer cannot have more claims than this.
 	if (helping_.size() < claims_per_ring * peers_.size() && peer.out.is_open() && !peer.same_process)

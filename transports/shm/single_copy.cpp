@@ -10,7 +10,7 @@ uint32_t piece_size(uint64_t length)
 {
 	// Pieces of at least 16 KiB and at most 256 KiB, eight to a message between, and never more than the counter holds.
 	uint64_t piece = std::clamp<uint64_t>(round_up(length / 8, page), 16 * 1024, 256 * 1024);
-	while (length / piece > UINT32_MAX / 2)
+	while (length / piece >= UINT32_MAX)
 		piece *= 2;
 	return static_cast<uint32_t>(piece);
 }

@@ -1,0 +1,154 @@
+// Both ends of a ring in one thread: whatever goes in comes out, in order, and full is full.
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "transports/shm/ring.hpp"
+#include "transports/shm/single_copy.hpp"
+
+using namespace pt2p::shm;
+
+namespace {
+
+struct Free {
+	void operator()(void *p) const { std::free(p); }
+};
+
+struct Pair {
+	Pair(uint32_t slots, uint32_t data) : memory(std::aligned_alloc(page, ring_bytes(slots, data)))
+	{
+		std::memset(memory.get(), 0, ring_bytes(slots, data));
+		const Ring ring = Ring::at(memory.get(), slots);
+		writer.open(ring, slots, data);
+		reader.open(ring, slots, data);
+	}
+	std::unique_ptr<void, Free> memory;
+	Writer writer;
+	Reader reader;
+};
+
+} // namespace
+
+TEST_CASE("random traffic through a ring arrives whole and in order")
+{
+	for (unsigned seed = 0; seed < 20; ++seed) {
+		std::mt19937 random(seed);
+		const uint32_t slots = 8u << random() % 4, data = 4096u << random() % 3;
+		Pair ring(slots, data);
+		std::deque<std::vector<unsigned char>> in_flight;
+		uint64_t sent = 0, received = 0, full = 0;
+		while (received < 20000) {
+			if (random() % 2) {
+				const size_t n = random() % 3 ? random() % 130 : random() % (ring.writer.max_payload() + 1);
+				std::vector<unsigned char> message(n);
+				for (auto &byte : message)
+					byte = static_cast<unsigned char>(random());
+				if (!ring.writer.write(static_cast<uint8_t>(sent % 7), sent, message.data(), n, 0)) {
+					// Full for a reason, and never when all has been read.
+					REQUIRE_FALSE(in_flight.empty());
+					ring.writer.head().starved = 1;
+					++full;
+					continue;
+				}
+				ring.writer.head().starved = 0;
+				in_flight.push_back(std::move(message));
+				++sent;
+			} else {
+				Reader::Message m;
+				const auto found = ring.reader.peek(m);
+				REQUIRE(found != Reader::Peek::malformed);
+				REQUIRE((found == Reader::Peek::message) == !in_flight.empty());
+				REQUIRE(ring.reader.ready() == !in_flight.empty());
+				if (in_flight.empty()) {
+					ring.reader.relieve();
+					continue;
+				}
+				REQUIRE(m.header == received);
+				REQUIRE(Word::id(m.word) == received % 7);
+				REQUIRE(m.length == in_flight.front().size());
+				REQUIRE((m.length == 0 || std::memcmp(m.payload, in_flight.front().data(), m.length) == 0));
+				ring.reader.pop(m.length);
+				in_flight.pop_front();
+				++received;
+				if (random() % 4 == 0) { // an answer carries the credit
+					ring.writer.acknowledge(static_cast<uint32_t>(received));
+					ring.reader.piggybacked();
+				}
+			}
+		}
+		CHECK(full > 0);
+	}
+}
+
+TEST_CASE("a full ring refuses, and every read slot comes back to a starved writer")
+{
+	Pair ring(8, 4096);
+	for (int i = 0; i < 8; ++i)
+		REQUIRE(ring.writer.write(1, 0, &i, sizeof i, 0));
+	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0));
+	Reader::Message m;
+	REQUIRE(ring.reader.peek(m) == Reader::Peek::message);
+	ring.reader.pop(m.length);
+	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0)); // not worth a credit line yet
+	ring.writer.head().starved = 1;
+	ring.reader.relieve();
+	CHECK(ring.writer.write(1, 0, nullptr, 0, 0));
+}
+
+TEST_CASE("acknowledgements that cannot be are ignored")
+{
+	Pair ring(8, 4096);
+	for (int i = 0; i < 8; ++i)
+		REQUIRE(ring.writer.write(1, 0, &i, sizeof i, 0));
+	for (uint32_t credit : {9u, 100u, 0xffffffu, 0x800000u})
+		ring.writer.acknowledge(credit);
+	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0));
+	ring.writer.head().consumed = 1000; // a broken reader
+	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0));
+	ring.writer.acknowledge(3);
+	CHECK(ring.writer.write(1, 0, nullptr, 0, 0));
+}
+
+TEST_CASE("offsets and lengths outside the data area are malformed")
+{
+	Pair ring(8, 4096);
+	const Ring raw = Ring::at(ring.memory.get(), 8);
+	Reader::Message m;
+	const auto forge = [&](uint32_t length, uint32_t offset) {
+		std::memcpy(raw.slots[0].payload, &offset, sizeof offset);
+		raw.slots[0].word = Word::pack(1, 1, length, 0);
+		return ring.reader.peek(m);
+	};
+	CHECK(forge(113, 0) == Reader::Peek::message);
+	CHECK(forge(1024, 3072) == Reader::Peek::message);
+	CHECK(forge(1024, 3073) == Reader::Peek::malformed);
+	CHECK(forge(1025, 0) == Reader::Peek::malformed);
+	CHECK(forge(0xffffff, 0) == Reader::Peek::malformed);
+	CHECK(forge(113, 0xffffffff) == Reader::Peek::malformed);
+}
+
+TEST_CASE("pieces of a shared transfer are taken once, and not under an old generation")
+{
+	Claim claim{};
+	open_claim(claim, 5);
+	uint32_t first = 0;
+	CHECK(take_pieces(claim, 4, 10, 1, first) == 0);
+	CHECK(take_pieces(claim, 5, 10, 4, first) == 4);
+	CHECK(first == 0);
+	CHECK(take_pieces(claim, 5, 10, 1, first) == 1);
+	CHECK(first == 4);
+	CHECK(take_pieces(claim, 5, 10, 100, first) == 5);
+	CHECK(first == 5);
+	CHECK(take_pieces(claim, 5, 10, 1, first) == 0);
+	open_claim(claim, 6);
+	CHECK(take_pieces(claim, 5, 10, 1, first) == 0);
+	for (uint64_t length : {uint64_t{32768}, uint64_t{65536}, uint64_t{1} << 20, uint64_t{5} << 32, uint64_t{1} << 62}) {
+		const uint64_t piece = piece_size(length);
+		CHECK(piece * piece_count(length, static_cast<uint32_t>(piece)) >= length);
+	}
+}
