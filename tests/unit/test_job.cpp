@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -340,6 +341,7 @@ TEST_CASE("abort ends the process with the code and shows the message", "[job]")
 	for (const auto &[given, seen] : codes) {
 		int output[2];
 		REQUIRE(pipe(output) == 0);
+		std::fflush(stdout); // or the child shows it again
 		const pid_t child = fork();
 		REQUIRE(child >= 0);
 		if (child == 0) {
