@@ -132,7 +132,6 @@ private:
 	void control(Channel &channel, Id id, uint64_t header, const void *data, size_t length);
 	void count_eager(size_t length)
 	{
-		reporter_.add(Counter::messages_sent);
 		reporter_.add(Counter::eager_sent);
 		reporter_.add(Counter::bytes_sent, length);
 	}

@@ -2,8 +2,25 @@
 
 namespace pt2p {
 
+void Matcher::file(PostedReceive &receive)
+{
+	receive.order = next_order_++;
+	if (receive.exact()) {
+		exact_.push(receive);
+		return;
+	}
+	receive.previous = wild_tail_;
+	receive.next = nullptr;
+	(wild_tail_ ? wild_tail_->next : wild_head_) = &receive;
+	wild_tail_ = &receive;
+}
+
 void Matcher::withdraw(PostedReceive &receive)
 {
+	if (lone_ == &receive) {
+		lone_ = nullptr;
+		return;
+	}
 	if (receive.exact()) {
 		exact_.remove(receive);
 		return;

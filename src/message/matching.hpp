@@ -5,6 +5,9 @@
 //   exact: hash of (source, tag) -> FIFO          hash of (source, tag) -> FIFO   found by exact receives
 //   wild:  one list in posting order              one list in arrival order       walked by wild receives and probes
 //
+// A receive that is posted alone, as in a blocking exchange, is in neither: it is compared directly, and filed when a second
+// one comes.
+//
 // An arrival takes the older of the first exact and the first fitting wild receive; a receive takes the oldest fitting
 // message. With that, messages of one source and tag are received in the order in which they were sent. Cost for exact
 // receives does not grow with their number.
@@ -13,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "pt2p.h"
 
@@ -131,19 +135,19 @@ public:
 	// Posts a receive that no unexpected message fits.
 	void post(PostedReceive &receive)
 	{
-		receive.order = next_order_++;
-		if (receive.exact()) {
-			exact_.push(receive);
+		if (!any_posted()) {
+			lone_ = &receive;
 			return;
 		}
-		receive.previous = wild_tail_;
-		receive.next = nullptr;
-		(wild_tail_ ? wild_tail_->next : wild_head_) = &receive;
-		wild_tail_ = &receive;
+		if (lone_)
+			file(*std::exchange(lone_, nullptr));
+		file(receive);
 	}
 	// The receive that a message from `source` with `tag` belongs to, unposted; null: the message is unexpected.
 	PostedReceive *match(int source, uint64_t tag)
 	{
+		if (lone_)
+			return lone_->takes(source, tag) ? std::exchange(lone_, nullptr) : nullptr;
 		PostedReceive *exact = exact_.count() ? exact_.find(source, tag) : nullptr;
 		PostedReceive *wild = wild_head_;
 		while (wild && !wild->takes(source, tag))
@@ -167,14 +171,16 @@ public:
 	}
 	void remove(UnexpectedMessage &message);
 
-	size_t posted_exact() const { return exact_.count(); }
+	size_t posted_exact() const { return exact_.count() + (lone_ && lone_->exact()); }
 	size_t unexpected() const { return unexpected_.count(); }
-	bool any_posted() const { return exact_.count() || wild_head_; }
+	bool any_posted() const { return lone_ || exact_.count() || wild_head_; }
 
 	// In no particular order; the callback may withdraw or remove what it gets.
 	template <class F>
 	void for_each_posted(F &&function) const
 	{
+		if (lone_)
+			function(*lone_);
 		exact_.for_each(function);
 		for (PostedReceive *r = wild_head_, *after; r; r = after) {
 			after = r->next;
@@ -192,7 +198,9 @@ public:
 
 private:
 	UnexpectedMessage *find_wild(int source, uint64_t tag, uint64_t mask) const;
+	void file(PostedReceive &receive);
 
+	PostedReceive *lone_ = nullptr; // the only posted receive, in no table
 	BucketTable<PostedReceive> exact_;
 	PostedReceive *wild_head_ = nullptr, *wild_tail_ = nullptr;
 	uint64_t next_order_ = 0;

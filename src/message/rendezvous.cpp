@@ -16,7 +16,6 @@ uint64_t as_handle(void *operation) { return reinterpret_cast<uint64_t>(operatio
 
 void Engine::announce(Request &r, Channel &c)
 {
-	reporter_.add(Counter::messages_sent);
 	reporter_.add(Counter::rendezvous_sent);
 	reporter_.add(Counter::bytes_sent, r.length);
 	const Announcement a{r.length, reinterpret_cast<uint64_t>(r.buffer), handle(&r)};

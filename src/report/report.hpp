@@ -77,7 +77,13 @@ public:
 		if (value > c)
 			c = value;
 	}
-	uint64_t read(Counter counter) const { return counters_[static_cast<size_t>(counter)]; }
+	uint64_t read(Counter counter) const
+	{
+		// One count less for every message.
+		if (counter == Counter::messages_sent)
+			return read(Counter::eager_sent) + read(Counter::rendezvous_sent);
+		return counters_[static_cast<size_t>(counter)];
+	}
 
 	int rank() const { return rank_; }
 	const std::string &host() const { return host_; }
