@@ -290,16 +290,17 @@ void print_table(Pair &pair, const Options &options, const std::vector<Point> &p
 	printf("\n");
 	for (const Point &p : points) {
 		const auto [low, high] = std::minmax_element(p.values.begin(), p.values.end());
-		printf("%-5s %8s %6zu %12.3f %12.3f %12.3f %-5s", test_name(p.test), short_size(p.size).c_str(), p.window,
-		       median(p.values), *low, *high, unit(p.test));
+		const int digits = median(p.values) < 0.1 ? 6 : 3;
+		printf("%-5s %8s %6zu %12.*f %12.*f %12.*f %-5s", test_name(p.test), short_size(p.size).c_str(), p.window,
+		       digits, median(p.values), digits, *low, digits, *high, unit(p.test));
 		if (!p.tight.empty())
 			printf(" %10.3f %6.2f %10.3f %6.2f", median(p.tight), median(p.ratio_tight), median(p.pausing),
 			       median(p.ratio_pausing));
 		printf("\n");
 	}
 	if (bench.baseline())
-		printf("# bare: hand-off of 8 bytes in a cache line between the same two ranks, polled in a tight loop, and with a\n"
-		       "# pause instruction between polls; ratio: median over the repetitions of latency / bare\n");
+		printf("# bare: hand-off of 8 bytes in a cache line between the same two ranks, polled in a tight loop, and with\n"
+		       "# pauses between polls; ratio: median over the repetitions of latency / bare\n");
 }
 
 void print_json(Pair &pair, const Options &options, const std::vector<Point> &points, const Bench &bench)

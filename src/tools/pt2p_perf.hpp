@@ -137,7 +137,8 @@ private:
 	void wait_window(size_t count);
 	void verify_window(size_t size, size_t window, size_t first_request, uint64_t iteration);
 	void fill(unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot);
-	void verify(const unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot, const pt2p_result_t &result);
+	void verify(const unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot,
+	            const pt2p_result_t &result);
 	void signal(int to, uint64_t tag);
 	void await(int from, uint64_t tag);
 
