@@ -47,7 +47,6 @@ static int run(pt2p::context &ctx, int n, int steps, const std::string &picture)
 		const double *v = &u[at(x, y, z)];
 		next[at(x, y, z)] = *v + ratio * (v[-sx] + v[sx] + v[-sy] + v[sy] + v[-1] + v[1] - 6 * *v);
 	};
-
 	Figures mine;
 	ctx.barrier();
 	const double start = seconds();
@@ -107,7 +106,8 @@ static int run(pt2p::context &ctx, int n, int steps, const std::string &picture)
 		for (size_t k = 0; k < part.size(); ++k)
 			slice[(block.first[0] + k / block.count[1]) * n + block.first[1] + k % block.count[1]] = part[k];
 	}
-	const double allowed = h * h * (1 + 3 * pi * pi * time) * std::exp(-3 * pi * pi * time) + 1e-14; // the scheme's order
+	// Of the order of the scheme's own error; a wrong halo is far above.
+	const double rate = 3 * pi * pi * time, allowed = h * h * (1 + rate) * std::exp(-rate) + 1e-14;
 	const bool good = all.error < allowed;
 	printf("heat3d: %d^3 points on %d x %d x %d ranks, %d steps, %.3f s, %.1f %% of it in communication\n", n,
 	       grid.ranks[0], grid.ranks[1], grid.ranks[2], steps, all.total / ctx.size(), 100 * all.talking / all.total);
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
 		pt2p::context ctx;
 		if (n < 2 || n > 2048 || steps < 1 || n < Grid(ctx.size()).ranks[0]) {
 			if (ctx.rank() == 0)
-				fprintf(stderr, "usage: heat3d [-n points] [-s steps] [-o slice.pgm], with a point for each rank at least\n");
+				fprintf(stderr, "usage: heat3d [-n points, one for each rank at least] [-s steps] [-o slice.pgm]\n");
 			return 2;
 		}
 		try {

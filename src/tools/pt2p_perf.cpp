@@ -299,7 +299,7 @@ void print_table(Pair &pair, const Options &options, const std::vector<Point> &p
 		printf("\n");
 	}
 	if (bench.baseline())
-		printf("# bare: hand-off of 8 bytes in a cache line between the same two ranks, polled in a tight loop, and with\n"
+		printf("# bare: hand-off of 8 bytes in a cache line between the two ranks, polled in a tight loop, and with\n"
 		       "# pauses between polls; ratio: median over the repetitions of latency / bare\n");
 }
 
