@@ -12,6 +12,7 @@ PendingSend *Channel::make(uint8_t id, uint64_t header, const void *data, size_t
 	item->header = header;
 	item->data = static_cast<const unsigned char *>(data);
 	item->length = length;
+	item->urgent = false;
 	item->owner = owner;
 	++waiting_;
 	return item;
@@ -37,6 +38,22 @@ bool Channel::send_control(uint8_t id, uint64_t header, const void *data, size_t
 		std::memcpy(item->copy, data, std::min(length, sizeof item->copy));
 	item->data = item->copy;
 	append(first_, last_, item);
+	return true;
+}
+
+bool Channel::send_urgent(uint8_t id, uint64_t header)
+{
+	if (try_send(id, header, nullptr, 0) == Outcome::done)
+		return false;
+	PendingSend *item = make(id, header, nullptr, 0, nullptr);
+	item->urgent = true;
+	PendingSend **place = &first_;
+	while (*place && (*place)->urgent)
+		place = &(*place)->next;
+	item->next = *place;
+	*place = item;
+	if (!item->next)
+		last_ = item;
 	return true;
 }
 

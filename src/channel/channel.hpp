@@ -18,6 +18,7 @@ struct PendingSend {
 	uint64_t header;
 	const unsigned char *data; // the caller's, or `copy`
 	size_t length;
+	bool urgent;               // overtakes those that are not
 	void *owner;               // told when it has been sent; null: nobody
 	unsigned char copy[48];    // control messages are short and belong to nobody
 };
@@ -60,8 +61,18 @@ public:
 	}
 	// Queues a message whose buffer stays valid until `owner` is told.
 	void queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
+	// Every message that waits, in order; the callback may rewrite it.
+	template <class F>
+	void for_each_queued(F &&function)
+	{
+		for (PendingSend *item = first_; item; item = item->next)
+			function(*item);
+	}
 	// Sends or queues a control message of at most 48 bytes; true when it was queued.
 	bool send_control(uint8_t id, uint64_t header, const void *data, size_t length);
+	// Sends or queues a control message without payload ahead of all that waits, but after others like it; true when it
+	// was queued.
+	bool send_urgent(uint8_t id, uint64_t header);
 	// Starts a stream of pieces with this id and header.
 	void stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
 

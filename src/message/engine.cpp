@@ -253,8 +253,11 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 	case id_stop_eager:
 	case id_resume_eager:
 		if (length == 0) {
-			if (Channel *c = router_->find(peer))
+			if (Channel *c = router_->find(peer)) {
 				c->eager_stopped = id == id_stop_eager;
+				if (c->eager_stopped)
+					announce_queued(*c);
+			}
 			return;
 		}
 		break;
@@ -326,7 +329,9 @@ void Engine::stop_eager(int peer)
 	c->eager_refused = true;
 	eager_refused_.push_back(peer);
 	reporter_.add(Counter::eager_stopped);
-	control(*c, id_stop_eager, 0, nullptr, 0);
+	// Ahead of what waits here: two ranks that flood each other must both be heard.
+	if (c->send_urgent(id_stop_eager, 0))
+		list(*c);
 }
 
 void Engine::resume_eager()
@@ -334,8 +339,8 @@ void Engine::resume_eager()
 	for (int peer : eager_refused_) {
 		Channel *c = router_->find(peer);
 		c->eager_refused = false;
-		if (!c->down)
-			control(*c, id_resume_eager, 0, nullptr, 0);
+		if (!c->down && c->send_urgent(id_resume_eager, 0))
+			list(*c);
 	}
 	eager_refused_.clear();
 }

@@ -152,6 +152,7 @@ private:
 
 	// rendezvous.cpp
 	[[gnu::noinline]] void announce(Request &request, Channel &channel);
+	void announce_queued(Channel &channel);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
 	void start_receive(Request &request, int peer, uint64_t tag, const Announcement &announcement);
 	void finish_receive(Request &request, pt2p_status_t status);

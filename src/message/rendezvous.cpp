@@ -22,6 +22,21 @@ void Engine::announce(Request &r, Channel &c)
 	control(c, id_announce, r.message_tag, &a, sizeof a);
 }
 
+// The peer takes no more eager messages: what still waits here for room is announced instead, in its place in the row.
+void Engine::announce_queued(Channel &c)
+{
+	c.for_each_queued([this](PendingSend &item) {
+		if (item.id != id_eager || !item.length || !item.owner)
+			return;
+		const Announcement a{item.length, reinterpret_cast<uint64_t>(item.data), handle(static_cast<Request *>(item.owner))};
+		std::memcpy(item.copy, &a, sizeof a);
+		item.id = id_announce;
+		item.data = item.copy;
+		item.length = sizeof a;
+		item.owner = nullptr;
+	});
+}
+
 void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 {
 	if (PostedReceive *posted = matcher_.match(peer, tag)) {

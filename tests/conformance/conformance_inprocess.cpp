@@ -58,13 +58,15 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 		ranks[i].me = pt2p_rank(contexts[i]);
 		ranks[i].size = pt2p_size(contexts[i]);
 		ranks[i].cooperative = cooperative;
+		if (cooperative)
+			ranks[i].driven_along = contexts;
 		learn_tunables(ranks[i], tunables);
 	}
 
 	for (const Case &c : all_cases()) {
 		if (!chosen(c, names) || (cooperative && !c.cooperative))
 			continue;
-		watch(c.name, ranks, 120);
+		watch(c.name, ranks, 60);
 		++cases_run;
 		if (cooperative) {
 			std::vector<Finish> finishes;
@@ -75,6 +77,8 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 				for (rank = 0; rank < ranks.size(); ++rank)
 					if (finishes[rank])
 						finishes[rank]();
+				for (rank = 0; rank < ranks.size(); ++rank)
+					ranks[rank].run_last();
 			} catch (const std::exception &e) {
 				give_up(setting, c, static_cast<int>(rank), e.what());
 			}
@@ -86,6 +90,7 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 				try {
 					if (Finish finish = c.run(r))
 						finish();
+					r.run_last();
 					EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
 				} catch (const std::exception &e) {
 					give_up(setting, c, r.me, e.what());

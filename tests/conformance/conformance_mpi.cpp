@@ -30,10 +30,11 @@ int main(int argc, char **argv)
 			wanted |= !strcmp(argv[i], c.name);
 		if (!wanted)
 			continue;
-		watch(c.name, {r}, 120);
+		watch(c.name, {r}, 60);
 		try {
 			if (Finish finish = c.run(r))
 				finish();
+			r.run_last();
 			EXPECT_OK(ctx, pt2p_barrier(ctx));
 		} catch (const std::exception &e) {
 			fprintf(stderr, "FAIL rank %d of %d, case %s: %s\n", r.me, r.size, c.name, e.what());

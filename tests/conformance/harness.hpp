@@ -19,7 +19,22 @@ struct Rank {
 	uint64_t ring_bytes = 128u << 10;
 	uint64_t ring_slots = 64;
 	bool cooperative = false;
+	std::function<void()> last; // what a case leaves to be done when all ranks are through its second half
 
+	std::vector<pt2p_context_t *> driven_along; // cooperative: the other contexts, which nobody else progresses
+
+	// For loops over calls that do not wait.
+	void poll() const
+	{
+		for (pt2p_context_t *other : driven_along)
+			pt2p_progress(other);
+	}
+	void run_last()
+	{
+		if (last)
+			last();
+		last = {};
+	}
 	int right() const { return (me + 1) % size; }
 	int left() const { return (me + size - 1) % size; }
 	// The other one of a pair; the last rank of an odd job is paired with itself.
@@ -32,7 +47,7 @@ using Finish = std::function<void()>;
 
 struct Case {
 	const char *name;
-	bool cooperative; // the first half never blocks, and the second needs no further call of another rank
+	bool cooperative; // the first half never blocks, and the second needs no more of the others than their first
 	Finish (*run)(Rank &);
 };
 
@@ -67,8 +82,8 @@ struct Failure : std::runtime_error {
 
 #define EXPECT_EQ(a, b) \
 	do { \
-		const auto left_ = (a); \
-		const auto right_ = (b); \
+		auto left_ = (a); \
+		auto right_ = (b); \
 		if (!(left_ == static_cast<decltype(left_)>(right_))) \
 			conformance::fail(__FILE__, __LINE__, std::string(#a " == " #b ": ") + std::to_string(left_) + " and " + \
 			                                          std::to_string(right_)); \

@@ -38,7 +38,9 @@ Finish order_unexpected(Rank &r)
 			EXPECT_EQ(result.length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(in.data(), result.length, seed_of(10, r.left(), r.me, i));
 		}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		r.last = [&r, x] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		};
 	};
 }
 
@@ -61,7 +63,9 @@ Finish order_posted(Rank &r)
 			EXPECT_EQ(results[i].length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(x->in[i].data(), x->in[i].size(), seed_of(11, r.left(), r.me, i));
 		}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		r.last = [&r, x] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		};
 	};
 }
 
@@ -135,7 +139,9 @@ Finish tag_masks(Rank &r)
 			EXPECT_EQ(result.length, 64 + w.message);
 			EXPECT_PAYLOAD(in, result.length, seed_of(13, r.left(), r.me, w.message));
 		}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, 16, x->sends.data(), nullptr));
+		r.last = [&r, x] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, 16, x->sends.data(), nullptr));
+		};
 	};
 }
 
@@ -189,7 +195,9 @@ Finish any_source(Rank &r)
 			EXPECT_EQ(in & 0xffffffff, seen[static_cast<size_t>(result.source)]);
 			++seen[static_cast<size_t>(result.source)];
 		}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		r.last = [&r, x] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		};
 	};
 }
 
@@ -212,7 +220,9 @@ Finish unexpected_reversed(Rank &r)
 			EXPECT_EQ(result.length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(in.data(), result.length, seed_of(14, r.left(), r.me, i));
 		}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr));
+		r.last = [&r, x, count] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr));
+		};
 	};
 }
 

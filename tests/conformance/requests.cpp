@@ -29,7 +29,7 @@ Finish probe(Rank &r)
 			if (k % 2)
 				EXPECT_OK(r.ctx, pt2p_probe(r.ctx, k % 3 ? r.left() : PT2P_ANY_SOURCE, 200 + length, PT2P_TAG_EXACT, &seen));
 			else
-				for (int found = 0; !found;)
+				for (int found = 0; !found; r.poll())
 					EXPECT_OK(r.ctx, pt2p_iprobe(r.ctx, r.left(), 200 + length, PT2P_TAG_EXACT, &found, &seen));
 			EXPECT_EQ(int{seen.status}, int{PT2P_OK});
 			EXPECT_EQ(seen.length, length);
@@ -45,7 +45,9 @@ Finish probe(Rank &r)
 			EXPECT_OK(r.ctx, pt2p_iprobe(r.ctx, r.left(), 200 + length, PT2P_TAG_EXACT, &found, nullptr));
 			EXPECT_EQ(found, 0);
 		}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		r.last = [&r, x] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		};
 	};
 }
 
@@ -125,7 +127,7 @@ Finish test_any(Rank &r)
 {
 	auto x = start_ints(r, 20);
 	return [&r, x] {
-		for (size_t k = 0; k < 40;) {
+		for (size_t k = 0; k < 40; r.poll()) {
 			size_t index = 3;
 			pt2p_result_t result{};
 			EXPECT_OK(r.ctx, pt2p_testany(r.ctx, x->requests.size(), x->requests.data(), &index, &result));
@@ -148,7 +150,7 @@ Finish test_all(Rank &r)
 	return [&r, x] {
 		std::vector<pt2p_result_t> results(x->requests.size());
 		const std::vector<pt2p_request_t *> before = x->requests;
-		for (int done = 0; !done;) {
+		for (int done = 0; !done; r.poll()) {
 			EXPECT(x->requests == before);
 			EXPECT_OK(r.ctx, pt2p_testall(r.ctx, x->requests.size(), x->requests.data(), &done, results.data()));
 		}
@@ -169,7 +171,7 @@ Finish test_one(Rank &r)
 			if (!q)
 				continue;
 			pt2p_result_t result{};
-			for (int done = 0; !done;)
+			for (int done = 0; !done; r.poll())
 				EXPECT_OK(r.ctx, pt2p_test(r.ctx, q, &done, &result));
 			EXPECT_EQ(result.length, sizeof(int));
 			int done = 0;
@@ -279,7 +281,9 @@ Finish truncation(Rank &r)
 				EXPECT_OK(r.ctx, pt2p_iprobe(r.ctx, r.left(), 500 + i, PT2P_TAG_EXACT, &found, nullptr));
 				EXPECT(twice ? !found : true);
 			}
-		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		r.last = [&r, x] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
+		};
 	};
 }
 
