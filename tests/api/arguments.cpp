@@ -1,0 +1,417 @@
+// Bad arguments of every public function: a status and an explanation, never a crash, and the context goes on working.
+#include <catch2/catch.hpp>
+
+#include <climits>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <pt2p.h>
+
+namespace {
+
+struct Job {
+	explicit Job(int size = 2, pt2p_thread_level_t level = PT2P_THREAD_SINGLE) : contexts(static_cast<size_t>(size))
+	{
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.thread_level = level;
+		REQUIRE(pt2p_init_inprocess(size, PT2P_INPROCESS_COOPERATIVE, &options, contexts.data()) == PT2P_OK);
+	}
+	~Job()
+	{
+		for (pt2p_context_t *c : contexts)
+			if (c)
+				CHECK(pt2p_finalize(c) == PT2P_OK);
+	}
+	pt2p_context_t *operator[](size_t i) const { return contexts[i]; }
+	std::vector<pt2p_context_t *> contexts;
+};
+
+const size_t negative = static_cast<size_t>(-5);
+pt2p_request_t *const garbage[] = {
+    reinterpret_cast<pt2p_request_t *>(uintptr_t{1}),
+    reinterpret_cast<pt2p_request_t *>(uintptr_t{0xdeadbeef}),
+    reinterpret_cast<pt2p_request_t *>(UINTPTR_MAX),
+    reinterpret_cast<pt2p_request_t *>(uintptr_t{1} << 32),
+    reinterpret_cast<pt2p_request_t *>((uintptr_t{7} << 32) | 3),
+};
+
+// The status is as wanted and there is an explanation that names `word`.
+void refused(const pt2p_context_t *ctx, pt2p_status_t got, pt2p_status_t wanted, const char *word = "")
+{
+	INFO(pt2p_last_error(ctx));
+	CHECK(got == wanted);
+	CHECK(strlen(pt2p_last_error(ctx)) > 10);
+	CHECK(std::string(pt2p_last_error(ctx)).find(word) != std::string::npos);
+}
+
+} // namespace
+
+TEST_CASE("a null context is refused by every function")
+{
+	int flag = 0;
+	char byte = 0;
+	size_t index = 0;
+	uint64_t value = 0;
+	pt2p_request_t *req = nullptr;
+	pt2p_info_t info;
+	pt2p_peer_info_t peer;
+	const pt2p_status_t got[] = {
+	    pt2p_finalize(nullptr),
+	    pt2p_query(nullptr, &info),
+	    pt2p_peer_query(nullptr, 0, &peer),
+	    pt2p_send(nullptr, &byte, 1, 0, 0),
+	    pt2p_recv(nullptr, &byte, 1, 0, 0, 0, nullptr),
+	    pt2p_isend(nullptr, &byte, 1, 0, 0, &req),
+	    pt2p_irecv(nullptr, &byte, 1, 0, 0, 0, &req),
+	    pt2p_sendrecv(nullptr, &byte, 1, 0, 0, &byte, 1, 0, 0, 0, nullptr),
+	    pt2p_probe(nullptr, 0, 0, 0, nullptr),
+	    pt2p_iprobe(nullptr, 0, 0, 0, &flag, nullptr),
+	    pt2p_wait(nullptr, nullptr, nullptr),
+	    pt2p_test(nullptr, nullptr, &flag, nullptr),
+	    pt2p_waitall(nullptr, 0, nullptr, nullptr),
+	    pt2p_waitany(nullptr, 0, nullptr, &index, nullptr),
+	    pt2p_testany(nullptr, 0, nullptr, &index, nullptr),
+	    pt2p_testall(nullptr, 0, nullptr, &flag, nullptr),
+	    pt2p_cancel(nullptr, nullptr),
+	    pt2p_barrier(nullptr),
+	    pt2p_progress(nullptr),
+	    pt2p_counter_read(nullptr, 0, &value),
+	    pt2p_summary(nullptr, &byte, 1, nullptr),
+	    pt2p_dump(nullptr),
+	};
+	for (pt2p_status_t status : got)
+		CHECK(status == PT2P_ERR_CONTEXT);
+	refused(nullptr, pt2p_barrier(nullptr), PT2P_ERR_CONTEXT, "pt2p_barrier");
+	CHECK(pt2p_rank(nullptr) == -1);
+	CHECK(pt2p_size(nullptr) == -1);
+}
+
+TEST_CASE("memory that is not a context is refused")
+{
+	alignas(64) unsigned char memory[4096] = {};
+	auto *ctx = reinterpret_cast<pt2p_context_t *>(memory);
+	CHECK(pt2p_rank(ctx) == -1);
+	refused(nullptr, pt2p_progress(ctx), PT2P_ERR_CONTEXT);
+	refused(nullptr, pt2p_finalize(ctx), PT2P_ERR_CONTEXT);
+}
+
+TEST_CASE("null pointers are refused and named")
+{
+	Job job;
+	pt2p_context_t *c = job[0];
+	char byte = 0;
+	int flag = 0;
+	size_t index = 0;
+	pt2p_request_t *req = nullptr;
+	refused(c, pt2p_query(c, nullptr), PT2P_ERR_ARGUMENT, "info");
+	refused(c, pt2p_peer_query(c, 0, nullptr), PT2P_ERR_ARGUMENT, "info");
+	refused(c, pt2p_send(c, nullptr, 1, 1, 0), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_recv(c, nullptr, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_isend(c, &byte, 1, 1, 0, nullptr), PT2P_ERR_ARGUMENT, "req");
+	refused(c, pt2p_isend(c, nullptr, 9, 1, 0, &req), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_irecv(c, &byte, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "req");
+	refused(c, pt2p_irecv(c, nullptr, 9, 1, 0, 0, &req), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_sendrecv(c, nullptr, 1, 1, 0, &byte, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_sendrecv(c, &byte, 1, 1, 0, nullptr, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_iprobe(c, 1, 0, 0, nullptr, nullptr), PT2P_ERR_ARGUMENT, "found");
+	refused(c, pt2p_wait(c, nullptr, nullptr), PT2P_ERR_REQUEST);
+	refused(c, pt2p_test(c, nullptr, &flag, nullptr), PT2P_ERR_REQUEST);
+	refused(c, pt2p_cancel(c, nullptr), PT2P_ERR_REQUEST);
+	refused(c, pt2p_waitall(c, 1, nullptr, nullptr), PT2P_ERR_ARGUMENT, "reqs");
+	refused(c, pt2p_waitany(c, 1, nullptr, &index, nullptr), PT2P_ERR_ARGUMENT, "reqs");
+	refused(c, pt2p_testany(c, 1, nullptr, &index, nullptr), PT2P_ERR_ARGUMENT, "reqs");
+	refused(c, pt2p_testall(c, 1, nullptr, &flag, nullptr), PT2P_ERR_ARGUMENT, "reqs");
+	refused(c, pt2p_waitany(c, 1, &req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "index");
+	refused(c, pt2p_testany(c, 1, &req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "index");
+	refused(c, pt2p_testall(c, 1, &req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
+	refused(c, pt2p_counter_read(c, 0, nullptr), PT2P_ERR_ARGUMENT, "value");
+	refused(c, pt2p_summary(c, nullptr, 10, nullptr), PT2P_ERR_ARGUMENT, "text");
+
+	REQUIRE(pt2p_irecv(c, &byte, 1, 1, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
+	refused(c, pt2p_test(c, req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
+	CHECK(pt2p_cancel(c, req) == PT2P_OK);
+	CHECK(pt2p_wait(c, req, nullptr) == PT2P_ERR_CANCELLED);
+}
+
+TEST_CASE("negative lengths are refused, and a failed start leaves no request")
+{
+	Job job;
+	pt2p_context_t *c = job[0];
+	char byte = 0;
+	auto *req = reinterpret_cast<pt2p_request_t *>(uintptr_t{5});
+	for (size_t length : {negative, SIZE_MAX, static_cast<size_t>(PTRDIFF_MAX) + 1}) {
+		refused(c, pt2p_send(c, &byte, length, 1, 0), PT2P_ERR_LENGTH);
+		refused(c, pt2p_recv(c, &byte, length, 1, 0, 0, nullptr), PT2P_ERR_LENGTH);
+		refused(c, pt2p_isend(c, &byte, length, 1, 0, &req), PT2P_ERR_LENGTH);
+		CHECK(req == nullptr);
+		req = reinterpret_cast<pt2p_request_t *>(uintptr_t{5});
+		refused(c, pt2p_irecv(c, &byte, length, 1, 0, 0, &req), PT2P_ERR_LENGTH);
+		CHECK(req == nullptr);
+		refused(c, pt2p_sendrecv(c, &byte, length, 1, 0, &byte, 1, 1, 0, 0, nullptr), PT2P_ERR_LENGTH);
+		refused(c, pt2p_sendrecv(c, &byte, 1, 1, 0, &byte, length, 1, 0, 0, nullptr), PT2P_ERR_LENGTH);
+	}
+	pt2p_send(c, &byte, negative, 1, 0);
+	CHECK(std::string(pt2p_last_error(c)).find("-5") != std::string::npos);
+}
+
+TEST_CASE("ranks out of range are refused and named")
+{
+	Job job;
+	pt2p_context_t *c = job[0];
+	char byte = 0;
+	int flag = 0;
+	pt2p_request_t *req = nullptr;
+	pt2p_peer_info_t peer;
+	for (int rank : {2, 77, -2, INT_MAX, INT_MIN}) {
+		const std::string name = std::to_string(rank);
+		refused(c, pt2p_send(c, &byte, 1, rank, 0), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_recv(c, &byte, 1, rank, 0, 0, nullptr), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_isend(c, &byte, 1, rank, 0, &req), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_irecv(c, &byte, 1, rank, 0, 0, &req), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_sendrecv(c, &byte, 1, rank, 0, &byte, 1, 1, 0, 0, nullptr), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_sendrecv(c, &byte, 1, 1, 0, &byte, 1, rank, 0, 0, nullptr), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_probe(c, rank, 0, 0, nullptr), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_iprobe(c, rank, 0, 0, &flag, nullptr), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_peer_query(c, rank, &peer), PT2P_ERR_RANK, name.c_str());
+	}
+	// Any source is for receives only.
+	refused(c, pt2p_send(c, &byte, 1, PT2P_ANY_SOURCE, 0), PT2P_ERR_RANK);
+	refused(c, pt2p_isend(c, &byte, 1, PT2P_ANY_SOURCE, 0, &req), PT2P_ERR_RANK);
+	refused(c, pt2p_peer_query(c, PT2P_ANY_SOURCE, &peer), PT2P_ERR_RANK);
+}
+
+TEST_CASE("dead, foreign and invented requests are refused")
+{
+	Job job;
+	pt2p_context_t *c = job[0];
+	char byte = 0;
+	int flag = 0;
+	size_t index = 0;
+	pt2p_request_t *mine = nullptr, *finished = nullptr;
+	REQUIRE(pt2p_irecv(c, &byte, 1, 1, 5, PT2P_TAG_EXACT, &mine) == PT2P_OK);
+	REQUIRE(pt2p_irecv(c, &byte, 1, 1, 6, PT2P_TAG_EXACT, &finished) == PT2P_OK);
+	REQUIRE(pt2p_cancel(c, finished) == PT2P_OK);
+	REQUIRE(pt2p_wait(c, finished, nullptr) == PT2P_ERR_CANCELLED);
+	std::vector<pt2p_request_t *> bad(std::begin(garbage), std::end(garbage));
+	bad.push_back(finished);
+	for (pt2p_request_t *req : bad) {
+		INFO(req);
+		pt2p_request_t *list[] = {nullptr, mine, req};
+		refused(c, pt2p_wait(c, req, nullptr), PT2P_ERR_REQUEST, "pt2p_wait");
+		refused(c, pt2p_test(c, req, &flag, nullptr), PT2P_ERR_REQUEST, "pt2p_test");
+		refused(c, pt2p_cancel(c, req), PT2P_ERR_REQUEST, "pt2p_cancel");
+		refused(c, pt2p_waitall(c, 3, list, nullptr), PT2P_ERR_REQUEST, "pt2p_waitall");
+		refused(c, pt2p_waitany(c, 3, list, &index, nullptr), PT2P_ERR_REQUEST, "pt2p_waitany");
+		refused(c, pt2p_testany(c, 3, list, &index, nullptr), PT2P_ERR_REQUEST, "pt2p_testany");
+		refused(c, pt2p_testall(c, 3, list, &flag, nullptr), PT2P_ERR_REQUEST, "pt2p_testall");
+		CHECK(list[1] == mine);
+	}
+	// The other rank's request.
+	refused(job[1], pt2p_wait(job[1], mine, nullptr), PT2P_ERR_REQUEST);
+	refused(job[1], pt2p_cancel(job[1], mine), PT2P_ERR_REQUEST);
+	CHECK(pt2p_cancel(c, mine) == PT2P_OK);
+	// The same request twice in a list.
+	pt2p_request_t *twice[] = {mine, mine};
+	const pt2p_status_t status = pt2p_waitall(c, 2, twice, nullptr);
+	CHECK((status == PT2P_ERR_CANCELLED || status == PT2P_ERR_REQUEST));
+}
+
+TEST_CASE("a context goes on after failures")
+{
+	Job job;
+	int out = 3, in = 0;
+	for (int i = 0; i < 100; ++i) {
+		pt2p_send(job[0], nullptr, 1, 9, 0);
+		pt2p_wait(job[0], garbage[0], nullptr);
+	}
+	CHECK(pt2p_send(job[0], &out, sizeof out, 1, 4) == PT2P_OK);
+	CHECK(pt2p_recv(job[1], &in, sizeof in, 0, 4, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK(in == 3);
+}
+
+TEST_CASE("pt2p_init and pt2p_init_inprocess refuse bad options")
+{
+	pt2p_context_t *ctx[2];
+	const auto reset = [&] { ctx[0] = ctx[1] = reinterpret_cast<pt2p_context_t *>(uintptr_t{8}); };
+	refused(nullptr, pt2p_init(nullptr, nullptr), PT2P_ERR_ARGUMENT, "ctx");
+	refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_THREADS, nullptr, nullptr), PT2P_ERR_ARGUMENT, "ctx");
+	for (int size : {0, -1, 4097, INT_MAX, INT_MIN})
+		refused(nullptr, pt2p_init_inprocess(size, PT2P_INPROCESS_THREADS, nullptr, ctx), PT2P_ERR_ARGUMENT, "size");
+	reset();
+	refused(nullptr, pt2p_init_inprocess(2, static_cast<pt2p_inprocess_mode_t>(3), nullptr, ctx), PT2P_ERR_ARGUMENT, "mode");
+	CHECK(ctx[0] == nullptr);
+	CHECK(ctx[1] == nullptr);
+
+	for (size_t size : {size_t{0}, size_t{1}, sizeof(pt2p_options_t) + 8, SIZE_MAX}) {
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.struct_size = size;
+		reset();
+		refused(nullptr, pt2p_init(&options, ctx), PT2P_ERR_ARGUMENT, "struct_size");
+		CHECK(ctx[0] == nullptr);
+		refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_THREADS, &options, ctx), PT2P_ERR_ARGUMENT, "struct_size");
+		CHECK(ctx[1] == nullptr);
+	}
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.thread_level = static_cast<pt2p_thread_level_t>(3);
+	refused(nullptr, pt2p_init(&options, ctx), PT2P_ERR_ARGUMENT, "thread_level");
+
+	const struct {
+		const char *text, *word;
+	} tunables[] = {
+	    {"PT2P_EAGER_MXA=1", "PT2P_EAGER_MAX"}, {"PT2P_EAGER_MAX=abc", "PT2P_EAGER_MAX"},
+	    {"PT2P_EAGER_MAX=-1", "PT2P_EAGER_MAX"}, {"PT2P_SHM_RING_SLOTS=1", "8"},
+	    {"PT2P_SHM_BACKING=floppy", "memfd"},   {"PT2P_SLEEP=maybe", "PT2P_SLEEP"},
+	    {"PT2P_EAGER_MAX", "PT2P_EAGER_MAX"},   {"=1", ""},
+	    {"", ""},                               {"EAGER_MAX=1", ""},
+	};
+	for (const auto &t : tunables) {
+		INFO(t.text);
+		const char *list[] = {t.text, nullptr};
+		options = PT2P_OPTIONS_INIT;
+		options.tunables = list;
+		reset();
+		refused(nullptr, pt2p_init(&options, ctx), PT2P_ERR_TUNABLE, t.word);
+		CHECK(ctx[0] == nullptr);
+		refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx), PT2P_ERR_TUNABLE, t.word);
+		CHECK(ctx[1] == nullptr);
+	}
+}
+
+TEST_CASE("a transport list that reaches nobody")
+{
+	const char *list[] = {"PT2P_TRANSPORTS=self", nullptr};
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.tunables = list;
+	pt2p_context_t *ctx[2];
+	const pt2p_status_t started = pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx);
+	REQUIRE(started == PT2P_OK);
+	char byte = 1;
+	refused(ctx[0], pt2p_send(ctx[0], &byte, 1, 1, 0), PT2P_ERR_UNREACHABLE, "rank 1");
+	pt2p_request_t *req = nullptr;
+	refused(ctx[0], pt2p_isend(ctx[0], &byte, 1, 1, 0, &req), PT2P_ERR_UNREACHABLE, "rank 1");
+	CHECK(req == nullptr);
+	CHECK(pt2p_send(ctx[0], &byte, 1, 0, 0) == PT2P_OK);
+	CHECK(pt2p_recv(ctx[0], &byte, 1, 0, 0, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK(pt2p_finalize(ctx[0]) == PT2P_OK);
+	CHECK(pt2p_finalize(ctx[1]) == PT2P_OK);
+
+	const char *unknown[] = {"PT2P_TRANSPORTS=self,carrier_pigeon", nullptr};
+	options.tunables = unknown;
+	refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx), PT2P_ERR_TUNABLE, "carrier_pigeon");
+}
+
+TEST_CASE("pretended nodes are not reached by shm")
+{
+	const char *list[] = {"PT2P_RANKS_PER_NODE=1", nullptr};
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.tunables = list;
+	pt2p_context_t *ctx[2];
+	REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx) == PT2P_OK);
+	pt2p_peer_info_t peer;
+	CHECK(pt2p_peer_query(ctx[0], 1, &peer) == PT2P_OK);
+	CHECK(peer.same_node == 0);
+	char byte = 1;
+	refused(ctx[0], pt2p_send(ctx[0], &byte, 1, 1, 0), PT2P_ERR_UNREACHABLE, "rank 1");
+	CHECK(pt2p_finalize(ctx[0]) == PT2P_OK);
+	CHECK(pt2p_finalize(ctx[1]) == PT2P_OK);
+}
+
+TEST_CASE("finalize with unfinished requests tells of them")
+{
+	Job job;
+	char in[10], out[100000] = {};
+	pt2p_request_t *req = nullptr;
+	REQUIRE(pt2p_irecv(job[0], in, sizeof in, 1, 0x1234, PT2P_TAG_EXACT, &req) == PT2P_OK);
+	refused(nullptr, pt2p_finalize(job[0]), PT2P_ERR_UNFINISHED, "0x1234");
+	CHECK(std::string(pt2p_last_error(nullptr)).find("rank 1") != std::string::npos);
+	job.contexts[0] = nullptr;
+
+	// A rendezvous that nobody receives, with a short patience.
+	const char *list[] = {"PT2P_FINALIZE_TIME=20ms", nullptr};
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.tunables = list;
+	pt2p_context_t *ctx[2];
+	REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx) == PT2P_OK);
+	REQUIRE(pt2p_isend(ctx[0], out, sizeof out, 1, 0x77, &req) == PT2P_OK);
+	refused(nullptr, pt2p_finalize(ctx[0]), PT2P_ERR_UNFINISHED, "100000 bytes");
+	CHECK(pt2p_finalize(ctx[1]) == PT2P_OK);
+}
+
+TEST_CASE("messages to and from a rank that has finalized")
+{
+	Job job(3);
+	char byte = 9;
+	pt2p_request_t *req = nullptr;
+	// What it sent before it left still arrives.
+	REQUIRE(pt2p_send(job[1], &byte, 1, 0, 3) == PT2P_OK);
+	REQUIRE(pt2p_irecv(job[0], &byte, 1, 1, 4, PT2P_TAG_EXACT, &req) == PT2P_OK);
+	REQUIRE(pt2p_finalize(job[1]) == PT2P_OK);
+	job.contexts[1] = nullptr;
+	refused(job[0], pt2p_wait(job[0], req, nullptr), PT2P_ERR_PEER_FINALIZED, "rank 1");
+	byte = 0;
+	CHECK(pt2p_recv(job[0], &byte, 1, 1, 3, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK(byte == 9);
+	refused(job[0], pt2p_send(job[0], &byte, 1, 1, 3), PT2P_ERR_PEER_FINALIZED, "rank 1");
+	refused(job[0], pt2p_recv(job[0], &byte, 1, 1, 3, PT2P_TAG_EXACT, nullptr), PT2P_ERR_PEER_FINALIZED, "rank 1");
+	refused(job[0], pt2p_probe(job[0], 1, 3, PT2P_TAG_EXACT, nullptr), PT2P_ERR_PEER_FINALIZED, "rank 1");
+	refused(job[0], pt2p_barrier(job[0]), PT2P_ERR_PEER_FINALIZED, "rank 1");
+	pt2p_peer_info_t peer;
+	CHECK(pt2p_peer_query(job[0], 1, &peer) == PT2P_OK);
+	CHECK(peer.state == PT2P_PEER_FINALIZED);
+	// The others go on.
+	CHECK(pt2p_send(job[0], &byte, 1, 2, 3) == PT2P_OK);
+	CHECK(pt2p_recv(job[2], &byte, 1, 0, 3, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+}
+
+TEST_CASE("texts, counters, queries")
+{
+	CHECK(std::string(pt2p_version()) == std::to_string(PT2P_VERSION_MAJOR) + "." + std::to_string(PT2P_VERSION_MINOR) +
+	                                         "." + std::to_string(PT2P_VERSION_PATCH));
+	CHECK(std::string(pt2p_strerror(PT2P_OK)) == "success");
+	for (int code = -3; code < 40; ++code) {
+		REQUIRE(pt2p_strerror(static_cast<pt2p_status_t>(code)) != nullptr);
+		CHECK(strlen(pt2p_strerror(static_cast<pt2p_status_t>(code))) > 0);
+	}
+	REQUIRE(pt2p_counter_count() > 5);
+	for (int i = 0; i < pt2p_counter_count(); ++i) {
+		CHECK(strlen(pt2p_counter_name(i)) > 0);
+		CHECK(strlen(pt2p_counter_help(i)) > 0);
+	}
+	for (int i : {-1, pt2p_counter_count(), INT_MAX, INT_MIN}) {
+		CHECK(pt2p_counter_name(i) == nullptr);
+		CHECK(pt2p_counter_help(i) == nullptr);
+	}
+	Job job(2, PT2P_THREAD_SERIALIZED);
+	uint64_t value = 1;
+	for (int i : {-1, pt2p_counter_count(), INT_MAX, INT_MIN})
+		refused(job[0], pt2p_counter_read(job[0], i, &value), PT2P_ERR_ARGUMENT);
+	pt2p_info_t info;
+	CHECK(pt2p_query(job[1], &info) == PT2P_OK);
+	CHECK(info.rank == 1);
+	CHECK(info.size == 2);
+	CHECK(info.local_rank == 1);
+	CHECK(info.local_size == 2);
+	CHECK(info.cpus > 0);
+	CHECK(strlen(info.host) > 0);
+	CHECK(info.thread_level == PT2P_THREAD_SERIALIZED);
+	pt2p_peer_info_t peer;
+	CHECK(pt2p_peer_query(job[0], 1, &peer) == PT2P_OK);
+	CHECK(peer.state == PT2P_PEER_UNKNOWN);
+	CHECK(peer.transport[0] == 0);
+	CHECK(peer.same_node == 1);
+	CHECK(pt2p_dump(job[0]) == PT2P_OK);
+
+	size_t needed = 0;
+	CHECK(pt2p_summary(job[0], nullptr, 0, &needed) == PT2P_OK);
+	REQUIRE(needed > 20);
+	std::string text(needed, 'x');
+	CHECK(pt2p_summary(job[0], text.data(), needed, nullptr) == PT2P_OK);
+	CHECK(strlen(text.c_str()) == needed - 1);
+	char small[6];
+	memset(small, 'x', sizeof small);
+	CHECK(pt2p_summary(job[0], small, 5, &needed) == PT2P_OK);
+	CHECK(small[4] == 0);
+	CHECK(small[5] == 'x');
+	CHECK(text.compare(0, 4, small) == 0);
+}

@@ -1,0 +1,53 @@
+/* The first program of the README in strict C11, and the address of every function. Run without a launcher. */
+#include <pt2p.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static int first_program(void)
+{
+	pt2p_context_t *ctx;
+	if (pt2p_init(NULL, &ctx) != PT2P_OK) {
+		fprintf(stderr, "%s\n", pt2p_last_error(NULL));
+		return 1;
+	}
+	int me = pt2p_rank(ctx), n = pt2p_size(ctx);
+	double mine = me, left = -1;
+	pt2p_request_t *req;
+	pt2p_irecv(ctx, &left, sizeof left, (me + n - 1) % n, 7, PT2P_TAG_EXACT, &req);
+	pt2p_send(ctx, &mine, sizeof mine, (me + 1) % n, 7);
+	pt2p_result_t result;
+	pt2p_wait(ctx, req, &result);
+	if (result.status != PT2P_OK || result.source != (me + n - 1) % n || result.tag != 7 ||
+	    result.length != sizeof left || left != (me + n - 1) % n)
+		return 1;
+	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
+}
+
+typedef void (*function)(void);
+
+int main(void)
+{
+	const function functions[] = {
+		(function)pt2p_version, (function)pt2p_init, (function)pt2p_init_inprocess, (function)pt2p_finalize,
+		(function)pt2p_abort, (function)pt2p_rank, (function)pt2p_size, (function)pt2p_query,
+		(function)pt2p_peer_query, (function)pt2p_send, (function)pt2p_recv, (function)pt2p_isend,
+		(function)pt2p_irecv, (function)pt2p_sendrecv, (function)pt2p_probe, (function)pt2p_iprobe,
+		(function)pt2p_wait, (function)pt2p_test, (function)pt2p_waitall, (function)pt2p_waitany,
+		(function)pt2p_testany, (function)pt2p_testall, (function)pt2p_cancel, (function)pt2p_barrier,
+		(function)pt2p_progress, (function)pt2p_strerror, (function)pt2p_last_error, (function)pt2p_counter_count,
+		(function)pt2p_counter_name, (function)pt2p_counter_help, (function)pt2p_counter_read,
+		(function)pt2p_summary, (function)pt2p_dump,
+	};
+	for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i)
+		if (!functions[i])
+			return 1;
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	if (options.struct_size != sizeof options || options.thread_level != PT2P_THREAD_SINGLE || options.tunables)
+		return 1;
+	if (strcmp(pt2p_version(), "0.1.0") != 0) {
+		fprintf(stderr, "version %s\n", pt2p_version());
+		return 1;
+	}
+	return first_program();
+}

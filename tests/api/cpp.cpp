@@ -1,0 +1,84 @@
+// The C++ header: owner types, spans, exceptions.
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pt2p.hpp>
+
+static_assert(!std::is_copy_constructible_v<pt2p::context> && std::is_move_constructible_v<pt2p::context>);
+static_assert(!std::is_copy_constructible_v<pt2p::request> && std::is_move_constructible_v<pt2p::request>);
+
+namespace {
+
+std::pair<pt2p::context, pt2p::context> two()
+{
+	pt2p_context_t *ctx[2];
+	pt2p::check(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx));
+	return {pt2p::context(ctx[0]), pt2p::context(ctx[1])};
+}
+
+} // namespace
+
+TEST_CASE("values and spans travel")
+{
+	auto [a, b] = two();
+	CHECK(a.rank() == 0);
+	CHECK(b.size() == 2);
+	a.send(3.25, 1, 7);
+	double got = 0;
+	const pt2p_result_t result = b.recv(got, 0, 7);
+	CHECK(got == 3.25);
+	CHECK(result.length == sizeof(double));
+
+	const std::vector<int> out(100000, 5);
+	std::vector<int> in(out.size());
+	pt2p::request receive = b.irecv(std::span(in), 0, 8);
+	pt2p::request send = a.isend(std::span(out), 1, 8);
+	CHECK(receive);
+	CHECK(receive.wait().length == out.size() * sizeof(int));
+	CHECK(!receive);
+	send.wait();
+	CHECK(in == out);
+}
+
+TEST_CASE("failures are thrown with status and explanation")
+{
+	auto [a, b] = two();
+	try {
+		a.send(1, 5, 0);
+		FAIL("not thrown");
+	} catch (const pt2p::error &e) {
+		CHECK(e.status() == PT2P_ERR_RANK);
+		CHECK(std::string(e.what()).find('5') != std::string::npos);
+	}
+	a.send(std::span<const int>(std::array<int, 4>{}), 1, 9);
+	int one = 0;
+	CHECK(b.probe(0, 9).length == 16);
+	CHECK_THROWS_AS(b.recv(one, 0, 9), pt2p::error);
+	const char *bad[] = {"PT2P_EAGER_MAXX=1", nullptr};
+	CHECK_THROWS_AS(pt2p::context(PT2P_THREAD_SINGLE, bad), pt2p::error);
+}
+
+TEST_CASE("a request that is dropped is withdrawn")
+{
+	auto [a, b] = two();
+	int value = 1;
+	{
+		pt2p::request r = a.irecv(std::span(&value, 1), 1, 3);
+		pt2p::request moved = std::move(r);
+		CHECK(!r);
+		CHECK(moved);
+		CHECK(!moved.test());
+	}
+	{
+		pt2p::request r = a.irecv(std::span(&value, 1), 1, 3);
+		r.cancel();
+		CHECK_THROWS_AS(r.wait(), pt2p::error);
+	}
+	CHECK_NOTHROW(a.finalize());
+	CHECK(a.get() == nullptr);
+	b.finalize();
+}
