@@ -118,8 +118,8 @@ const char *pt2p_version(void);
  * options: NULL for the defaults with tunables from the environment and pt2p.conf, see pt2p_tunables(7).
  * ctx:     receives the context, owned by the caller until pt2p_finalize. NULL after a failure.
  *
- * A process may hold several contexts only as an in-process job (pt2p_init_inprocess); a launched process joins its
- * job once.
+ * A launched process may leave its job and join it again, and may hold several contexts of it; all ranks must then join in
+ * the same order. pt2p_init_inprocess makes several ranks in one process.
  *
  * Errors: PT2P_ERR_ARGUMENT; PT2P_ERR_TUNABLE for an unknown or ill-valued tunable; PT2P_ERR_LAUNCHER when the
  * environment speaks of a launcher that does not answer; PT2P_ERR_SHARED_MEMORY or PT2P_ERR_NO_MEMORY when memory
@@ -152,7 +152,7 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
  *
  * Sends that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME. Receives that were
  * never matched, and requests that nobody waited for, are reported: the status is PT2P_ERR_UNFINISHED and
- * pt2p_last_error(NULL) lists them. The call is local: it waits for no other rank beyond those sends.
+ * pt2p_last_error(NULL) counts them and names the first. The call is local: it waits for no other rank beyond those sends.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED.
  */

@@ -41,9 +41,17 @@ inline void check(pt2p_status_t status, const pt2p_context_t *ctx = nullptr)
 		throw error(status, pt2p_last_error(ctx));
 }
 
-/** A type whose bytes can be sent as they are. */
+namespace detail {
 template <class T>
-concept sendable = std::is_trivially_copyable_v<T>;
+inline constexpr bool is_span = false;
+template <class T, std::size_t N>
+inline constexpr bool is_span<std::span<T, N>> = true;
+} // namespace detail
+
+/** A type whose bytes can be sent as they are: no pointer, and no span, which is one in disguise. */
+template <class T>
+concept sendable =
+    std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !detail::is_span<std::remove_cv_t<T>>;
 
 /** An operation in flight. Moves only; wait() or test() end it. A request that is destroyed before is cancelled if it is a
  *  receive, and waited for: the buffer is the caller's again. */
@@ -141,6 +149,12 @@ public:
 	{
 		check(pt2p_send(ctx_, data.data(), data.size_bytes(), dest, tag), ctx_);
 	}
+	template <sendable T>
+		requires(!std::is_const_v<T>)
+	void send(std::span<T> data, int dest, uint64_t tag)
+	{
+		send(std::span<const T>(data), dest, tag);
+	}
 	/** Sends one value. */
 	template <sendable T>
 	void send(const T &value, int dest, uint64_t tag)
@@ -168,6 +182,12 @@ public:
 		pt2p_request_t *handle = nullptr;
 		check(pt2p_isend(ctx_, data.data(), data.size_bytes(), dest, tag, &handle), ctx_);
 		return {ctx_, handle};
+	}
+	template <sendable T>
+		requires(!std::is_const_v<T>)
+	[[nodiscard]] request isend(std::span<T> data, int dest, uint64_t tag)
+	{
+		return isend(std::span<const T>(data), dest, tag);
 	}
 	/** Starts a receive; the span stays valid and untouched until the request has finished. */
 	template <sendable T>

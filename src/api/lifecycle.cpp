@@ -186,6 +186,5 @@ void pt2p_abort(pt2p_context_t *ctx, int code, const char *message)
 		not_a_context(__func__);
 		exit(code);
 	}
-	ctx->reporter.log(LogLevel::error, "aborting: %s", message ? message : "(no message)");
 	ctx->job->abort(code, message);
 }

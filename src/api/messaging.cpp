@@ -161,8 +161,11 @@ pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int 
 		return bad_transfer(ctx, __func__, buffer, capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
-	if (!r)
+	if (!r) {
+		if (result)
+			*result = {status, source, tag, 0};
 		return status;
+	}
 	wait_for(ctx, r);
 	return ctx->engine->collect(r, result);
 }
@@ -255,7 +258,7 @@ pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t
 	if (!finished())
 		ctx->progress->wait(finished);
 	if (result)
-		*result = found;
+		*result = status == PT2P_OK ? found : pt2p_result_t{status, source, tag, 0};
 	return status;
 }
 

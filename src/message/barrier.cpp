@@ -69,7 +69,8 @@ void Engine::on_barrier(int peer, uint64_t header)
 	const auto status = static_cast<pt2p_status_t>(header >> 40);
 	const bool failed = missing >= 0;
 	if (round >= 32 || distance >= job_.size() || (peer + distance) % job_.size() != rank_ || missing >= job_.size() ||
-	    (failed && status != PT2P_ERR_PEER_LOST && status != PT2P_ERR_PEER_FINALIZED && status != PT2P_ERR_PROTOCOL)) {
+	    (failed && status != PT2P_ERR_PEER_LOST && status != PT2P_ERR_PEER_FINALIZED && status != PT2P_ERR_PROTOCOL &&
+	                status != PT2P_ERR_UNREACHABLE)) {
 		malformed(peer, "a barrier token that nobody can send");
 		return;
 	}

@@ -19,6 +19,13 @@ Engine::~Engine()
 	matcher_.for_each_unexpected([this](UnexpectedMessage &m) { drop_unexpected(m); });
 }
 
+namespace {
+
+// Whether messages may be missing: a rank that has finalized, or cannot be reached at all, sent what it had to send.
+bool is_loss(pt2p_status_t status) { return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PROTOCOL; }
+
+} // namespace
+
 // ---- channels ---------------------------------------------------------------------------------------------------------
 
 Channel *Engine::connect(int rank, pt2p_status_t &status)
@@ -171,7 +178,7 @@ pt2p_status_t Engine::source_status(int source)
 const Engine::Loss *Engine::unreported_loss(int &peer)
 {
 	for (auto &[rank, loss] : losses_)
-		if (loss.status != PT2P_ERR_PEER_FINALIZED && !loss.reported) {
+		if (is_loss(loss.status) && !loss.reported) {
 			loss.reported = true;
 			peer = rank;
 			return &loss;
@@ -372,7 +379,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		return;
 	Loss &loss = losses_[peer] = {status, std::string(reason), false};
 	reporter_.log(LogLevel::info, "rank %d is gone: %s", peer, loss.reason.c_str());
-	if (status != PT2P_ERR_PEER_FINALIZED)
+	if (is_loss(status))
 		reporter_.add(Counter::peers_lost);
 	if (Channel *c = router_->find(peer)) {
 		c->drop();
@@ -389,7 +396,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 			complete(r, status);
 		} else if (r.state == Request::State::posted) {
 			const bool any = r.source == PT2P_ANY_SOURCE;
-			if (r.source != peer && !(any && (status != PT2P_ERR_PEER_FINALIZED || alone)))
+			if (r.source != peer && !(any && (is_loss(status) || alone)))
 				return;
 			matcher_.withdraw(r);
 			r.peer = peer;
@@ -400,8 +407,25 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 	});
 }
 
+// A receive from a rank that no transport reaches would wait for ever; sends find out when they connect.
+void Engine::examine_sources()
+{
+	requests_.for_each([this](Request &r) {
+		if (r.state != Request::State::posted || r.source == PT2P_ANY_SOURCE || r.source == rank_ ||
+		    router_->find(r.source) || !examined_.insert(r.source).second)
+			return;
+		std::string blob, reasons;
+		if (!job_.try_lookup(r.source, blob))
+			examined_.erase(r.source); // not started yet: look again
+		else if (!router_->reachable(r.source, blob, reasons))
+			on_peer_down(r.source, PT2P_ERR_UNREACHABLE, reasons);
+	});
+}
+
 void Engine::check()
 {
+	job_.check();
+	examine_sources();
 	for (auto &t : router_->transports())
 		t->check();
 	RankEvent event;

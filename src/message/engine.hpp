@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,7 @@ private:
 	Request *named(uint64_t token, int peer, bool is_send);
 	void malformed(int peer, const char *what);
 	void declare_down(int peer, pt2p_status_t status, const std::string &reason);
+	void examine_sources();
 	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
 	const Loss *unreported_loss(int &peer);
 
@@ -185,6 +187,7 @@ private:
 	std::vector<int> eager_refused_; // peers that were told to announce only
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
+	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};

@@ -66,21 +66,28 @@ Channel &Router::connect(int rank)
 		return *channel;
 	const std::string blob = environment_.job.lookup(rank);
 	std::string reasons;
+	Transport *transport = choose(rank, blob, reasons);
+	if (!transport)
+		throw Error(PT2P_ERR_UNREACHABLE, reasons);
+	Endpoint &endpoint = transport->connect(rank, address_part(blob, transport->table().name));
+	channel = std::make_unique<Channel>(endpoint, environment_.config.eager_max, pending_, client_);
+	environment_.reporter.add(Counter::peers_connected);
+	return *channel;
+}
+
+Transport *Router::choose(int rank, const std::string &blob, std::string &reasons) const
+{
 	for (auto &transport : transports_) {
 		const char *name = transport->table().name;
 		const std::string address = address_part(blob, name);
 		std::string why_not = "that rank does not have it";
-		if (!address.empty() && transport->reaches(rank, address, why_not)) {
-			Endpoint &endpoint = transport->connect(rank, address);
-			channel = std::make_unique<Channel>(endpoint, environment_.config.eager_max, pending_, client_);
-			environment_.reporter.add(Counter::peers_connected);
-			return *channel;
-		}
+		if (!address.empty() && transport->reaches(rank, address, why_not))
+			return transport.get();
 		reasons += format("%s%s: %s", reasons.empty() ? "" : "; ", name, why_not.c_str());
 	}
 	for (const std::string &reason : not_open_)
 		reasons += (reasons.empty() ? "" : "; ") + reason;
-	throw Error(PT2P_ERR_UNREACHABLE, format("rank %d (%s)", rank, reasons.c_str()));
+	return nullptr;
 }
 
 Transport *Router::transport_of(const Channel &channel) const

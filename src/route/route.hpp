@@ -21,6 +21,9 @@ public:
 	// The channel to `rank`, connected now if need be. Throws Error: unreachable, lost, no memory.
 	Channel &connect(int rank);
 
+	// Whether a transport reaches the rank that published this blob; if not, why not.
+	bool reachable(int rank, const std::string &blob, std::string &reasons) const { return choose(rank, blob, reasons); }
+
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return transports_; }
 	Transport *transport_of(const Channel &channel) const;
 	// Why a transport of this build is not open: one entry each.
@@ -29,6 +32,8 @@ public:
 	static constexpr size_t bytes_per_silent_peer = sizeof(std::unique_ptr<Channel>);
 
 private:
+	Transport *choose(int rank, const std::string &blob, std::string &reasons) const;
+
 	TransportEnvironment environment_;
 	ChannelClient &client_;
 	std::vector<std::unique_ptr<Transport>> transports_;
