@@ -1,0 +1,142 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# run.sh [CASE ...]: ranks that are killed, memory that is short, kernels that refuse. Run in the build tree. Without
+# arguments all cases; exits with 77 when none could be run.
+. "${srcdir:-.}/tests/common.sh"
+fault=./tests/fault/fault
+deny=./tests/fault/deny_process_vm
+wanted=$*
+ran=0 failed=0
+
+is_wanted()
+{
+	[ -n "$wanted" ] || return 0
+	for w in $wanted; do
+		[ "$w" != "$1" ] || return 0
+	done
+	return 1
+}
+
+listing() { find /dev/shm -mindepth 1 2>/dev/null | sort; }
+
+complain()
+{
+	echo "FAILED: $name: $*"
+	tail -n 30 "$work/out" "$work/err"
+	failed=$((failed + 1))
+}
+
+# Whether a line of the output matches.
+says() { cat "$work/out" "$work/err" | grep -Eq -e "$1"; }
+
+# killed CASE RANKS [PT2P_NAME=value ...]: all ranks but the victim survive; nothing is left.
+killed()
+{
+	name=$* case=$1 ranks=$2
+	is_wanted "$case" || return 0
+	shift 2
+	listing >"$work/before"
+	launch 60 "$ranks" --enable-recovery env "$@" $fault "$case" >"$work/out" 2>"$work/err"
+	status=$?
+	ran=$((ran + 1))
+	before=$failed
+	[ $status -ne 124 ] && [ $status -ne 137 ] || complain "did not end in time"
+	survivors=$(grep -c '^survivor ' "$work/out")
+	[ "$survivors" -eq $((ranks - 1)) ] || complain "$survivors survivors of $ranks ranks, status $status"
+	! says '^FAIL|terminate called|Segmentation' || complain "a survivor is not content"
+	listing >"$work/after"
+	cmp -s "$work/before" "$work/after" || complain "left in /dev/shm: $(comm -13 "$work/before" "$work/after" | tr '\n' ' ')"
+	for pid in $(sed -n 's/^pid //p' "$work/out"); do
+		! kill -0 "$pid" 2>/dev/null || complain "process $pid is left"
+	done
+	[ $failed -ne $before ] || echo "ok: $name: $(grep -m 1 '^survivor ' "$work/out")"
+}
+
+# expect CASE NAME PATTERN COMMAND...: ends with 0 within a minute and says so.
+expect()
+{
+	case=$1 name=$2 pattern=$3
+	is_wanted "$case" || return 0
+	shift 3
+	timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
+	status=$?
+	if [ $status -eq 77 ]; then
+		echo "skipped: $name: $(tail -n 1 "$work/err")"
+		return
+	fi
+	ran=$((ran + 1))
+	if [ $status -ne 0 ]; then
+		complain "status $status"
+	elif ! says "$pattern"; then
+		complain "no line like \"$pattern\""
+	else
+		echo "ok: $name: $(cat "$work/out" "$work/err" | grep -Em 1 -e "$pattern")"
+	fi
+}
+
+openmpi=no
+if [ -n "$mpirun" ] && "$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI'; then
+	openmpi=yes
+else
+	echo "Open MPI's mpirun is not installed: nothing launched"
+fi
+
+if [ $openmpi = yes ]; then
+	killed eager 3
+	killed eager 3 PT2P_SHM_BACKING=devshm
+	killed eager 3 PT2P_PROGRESS_THREAD=1
+	killed large_sender 3
+	killed large_sender 3 PT2P_SHM_SINGLE_COPY=0
+	killed large_receiver 3
+	killed large_receiver 3 PT2P_SHM_SINGLE_COPY=0 PT2P_SHM_BACKING=devshm
+	killed announced 3
+	killed ignored 3
+	killed barrier 4
+	killed barrier_before 4
+	killed any_source 3
+	killed finalize_dead 3
+	killed finalized 3
+
+	export seconds mpirun
+	run_two="$mpirun --oversubscribe --bind-to none -n 2"
+	# shellcheck disable=SC2086 # several words
+	expect process_vm "the kernel refuses process_vm_readv" '^rank [01] to [01]: pipelined' $run_two $deny $fault exchange
+	! is_wanted process_vm || [ ! -s "$work/out" ] || ! says ': single-copy' || complain "single copy in spite of all"
+fi
+
+# What the file system or the memory limit has left.
+if is_wanted small_file_system; then
+	if unshare -m true 2>/dev/null; then
+		private='mount -t tmpfs -o size=$0 pt2p /dev/shm || exit 77; shift 0; exec "$@"'
+		small="PT2P_SHM_BACKING=devshm"
+		expect small_file_system "no room for a segment" \
+			'^pt2p_init_inprocess: 15 .*[0-9]+ bytes needed, [0-9]+ bytes available' \
+			unshare -m sh -c "$private" 4096 env $small $fault inprocess 4
+		expect small_file_system "no room for a ring" \
+			'^first send: 15 .*ring.*[0-9]+ bytes needed, [0-9]+ bytes available' \
+			unshare -m sh -c "$private" 65536 env $small $fault inprocess 2
+		if [ $openmpi = yes ]; then
+			# shellcheck disable=SC2086
+			expect small_file_system "no room for a ring, launched" \
+				'^first send: 15 .*ring.*[0-9]+ bytes needed, [0-9]+ bytes available' \
+				unshare -m sh -c "$private" 65536 env $small $run_two $fault first_send
+		fi
+	else
+		echo "skipped: small /dev/shm: unshare -m is not permitted"
+	fi
+fi
+expect memory_limit "limit on address space" '^pt2p_init_inprocess: 1[45] .*[0-9]+ bytes' \
+	sh -c 'ulimit -v 1000000 && exec "$@"' sh env PT2P_SHM_RING_BYTES=16m $fault inprocess 16
+
+expect unfinished "finalize with unfinished requests" '^unfinished: .*2 receives have not completed, 1 completed' \
+	$fault unfinished
+expect tunable "misspelt tunable" '^pt2p_init: 11 .*PT2P_EAGER_MX.*PT2P_EAGER_MAX' env PT2P_EAGER_MX=1 $fault init
+expect tunable "tunable out of range" '^pt2p_init: 11 .*PT2P_SHM_RING_SLOTS' env PT2P_SHM_RING_SLOTS=3 $fault init
+expect launcher "launcher variables but no server" '^pt2p_init: 12 ' \
+	env PMIX_NAMESPACE=none PMIX_RANK=0 'PMIX_SERVER_URI41=none.0;tcp4://127.0.0.1:1' $fault init
+expect launcher "mpirun's variables but no PMIx" '^pt2p_init: 12 ' \
+	env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 $fault init
+
+echo "$ran cases, $failed complaints"
+[ $ran -gt 0 ] || exit 77
+[ $failed -eq 0 ]
