@@ -39,11 +39,9 @@ Channel *Engine::connect(int rank, pt2p_status_t &status)
 		return &router_->connect(rank);
 	} catch (const Error &e) {
 		status = e.status();
-		// A process that is gone when this rank first looks for it may have finalized or not; either way nothing comes.
-		if (status == PT2P_ERR_PEER_LOST) {
-			status = PT2P_ERR_PEER_FINALIZED;
-			on_peer_down(rank, status, "it exited before this rank had met it");
-		}
+		// Gone when this rank first looked for it.
+		if (status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED)
+			on_peer_down(rank, status, e.what());
 		reporter_.fail(status, "rank %d: %s", rank, e.what());
 	}
 	return nullptr;

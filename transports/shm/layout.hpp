@@ -67,6 +67,7 @@ struct RingHeader {
 	alignas(line) std::atomic<uint64_t> consumed;  // by the reader: slots read, published lazily
 	alignas(line) std::atomic<uint32_t> attention; // by the reader: it does not poll this ring, ring the doorbell
 	alignas(line) std::atomic<uint32_t> starved;   // by the writer: it waits for `consumed`
+	std::atomic<uint32_t> left;                    // by the writer: it has finalized; outlives its own segment
 	Claim claims[claims_per_ring];
 };
 

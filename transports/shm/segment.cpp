@@ -45,6 +45,29 @@ FileDescriptor make_file(int backing)
 	return FileDescriptor(fd);
 }
 
+// A field of /proc/PID/stat, and what follows it; "" when there is no such process.
+std::string process_fact(uint32_t pid, int number)
+{
+	const FileDescriptor fd(open(format("/proc/%u/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+	char text[1024];
+	const ssize_t n = fd ? read(fd.get(), text, sizeof text - 1) : -1;
+	if (n <= 0)
+		return "";
+	text[n] = 0;
+	// The name in field 2 may hold anything, so count from the last parenthesis (proc_pid_stat(5)).
+	const char *p = std::strrchr(text, ')');
+	for (int field = 2; p && field < number; ++field)
+		p = std::strchr(p + 1, ' ');
+	return p ? p + 1 : "";
+}
+
+// Ended, though its parent has not asked yet how.
+bool is_zombie(uint32_t pid)
+{
+	const std::string state = process_fact(pid, 3);
+	return !state.empty() && (state[0] == 'Z' || state[0] == 'X');
+}
+
 } // namespace
 
 std::string Address::pack() const
@@ -73,17 +96,8 @@ bool Address::unpack(std::string_view blob, Address &address)
 
 uint64_t process_start_time(uint32_t pid)
 {
-	const FileDescriptor fd(open(format("/proc/%u/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-	char text[1024];
-	const ssize_t n = fd ? read(fd.get(), text, sizeof text - 1) : -1;
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	// Field 22; the name in field 2 may hold anything, so count from the last parenthesis (proc_pid_stat(5)).
-	const char *p = std::strrchr(text, ')');
-	for (int field = 2; p && field < 22; ++field)
-		p = std::strchr(p + 1, ' ');
-	return p ? std::strtoull(p, nullptr, 10) : 0;
+	const std::string text = process_fact(pid, 22);
+	return std::strtoull(text.c_str(), nullptr, 10);
 }
 
 Mapping::Mapping(int fd, size_t offset, size_t bytes) : bytes_(bytes)
@@ -169,7 +183,7 @@ PeerSegment::PeerSegment(const Address &address)
 	fd_ = FileDescriptor(open(format("/proc/%u/fd/%d", address.pid, address.fd).c_str(), O_RDWR | O_CLOEXEC));
 	const int error = errno;
 	// After opening: a process that took over the pid in between does not pass for the peer.
-	if (process_start_time(address.pid) != address.start_time)
+	if (process_start_time(address.pid) != address.start_time || (!fd_ && is_zombie(address.pid)))
 		throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", address.pid));
 	if (!fd_)
 		throw Error(PT2P_ERR_SHARED_MEMORY,

@@ -105,13 +105,34 @@ void ShmTransport::attach(Peer &peer, const Address &address)
 {
 	if (peer.attached)
 		return;
-	peer.segment = std::make_unique<PeerSegment>(address);
-	peer.pid = static_cast<pid_t>(address.pid);
-	peer.same_process = peer.pid == getpid();
-	peer.fence = !membarrier_ || peer.segment->header()->fences;
-	peer.attached = true;
-	if (!peer.same_process)
-		watch(peer, address);
+	try {
+		peer.segment = std::make_unique<PeerSegment>(address);
+		peer.pid = static_cast<pid_t>(address.pid);
+		peer.same_process = peer.pid == getpid();
+		peer.fence = !membarrier_ || peer.segment->header()->fences;
+		peer.attached = true;
+		if (!peer.same_process)
+			watch(peer, address);
+	} catch (const Error &e) {
+		if (e.status() == PT2P_ERR_PEER_LOST)
+			throw how_it_ended(peer, address);
+		throw;
+	}
+}
+
+// For a process that is gone when this rank first looks for it.
+Error ShmTransport::how_it_ended(Peer &peer, const Address &address)
+{
+	open_reader(peer);
+	bool left;
+	if (peer.segment)
+		left = peer.segment->header()->state.load(std::memory_order_acquire) == state_left;
+	else if (peer.in.is_open())
+		left = peer.in.head().left.load(std::memory_order_acquire) != 0;
+	else // Nothing of it is here to tell; a launcher that sees a crash does.
+		return Error(PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
+	return left ? Error(PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize")
+	            : Error(PT2P_ERR_PEER_LOST, format("its process %u ended without pt2p_finalize", address.pid));
 }
 
 Endpoint &ShmTransport::connect(int rank, std::string_view blob)
@@ -152,6 +173,15 @@ std::string ShmTransport::describe(int rank)
 	if (!peer || !peer->out.is_open())
 		return "";
 	return peer->capabilities & cap_get ? "single-copy" : "pipelined";
+}
+
+Transport::Memory ShmTransport::memory_per_peer()
+{
+	// A directory entry and, rounded up, a doorbell bit in the segment; two pointers here. A ring for each direction, of which
+	// this rank's segment holds one.
+	const size_t silent = sizeof(uint32_t) + 1 + sizeof(std::unique_ptr<Peer>) + sizeof(Peer *);
+	return {silent, silent + ring_bytes(segment_->slots(), segment_->data_bytes()) + sizeof(Peer) +
+	                    segment_->slots() * sizeof(uint64_t)};
 }
 
 // ---- sending ----------------------------------------------------------------------------------------------------------
@@ -404,9 +434,8 @@ void ShmTransport::watch_some()
 		try {
 			attach(peer, address);
 		} catch (const Error &e) {
-			// Gone before this rank met it. Whether it finalized cannot be known; a launcher that sees a crash tells.
-			if (e.status() == PT2P_ERR_PEER_LOST)
-				take_down(peer, PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
+			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED)
+				take_down(peer, e.status(), e.what());
 			else
 				env_.reporter.log(LogLevel::info, "rank %d cannot be watched: %s", rank, e.what());
 		}
@@ -475,8 +504,10 @@ void ShmTransport::abandon(int rank, pt2p_status_t status, const std::string &re
 void ShmTransport::leave()
 {
 	for (auto &p : peers_)
-		if (p && p->out.is_open() && !p->down)
+		if (p && p->out.is_open() && !p->down) {
 			send(*p, id_bye, 0, nullptr, 0);
+			p->out.head().left.store(1, std::memory_order_release);
+		}
 	header()->state.store(state_left, std::memory_order_release);
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "report/report.hpp"
 #include "transports/shm/ring.hpp"
 #include "transports/shm/segment.hpp"
 #include "transports/shm/single_copy.hpp"
@@ -78,6 +79,7 @@ public:
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override;
 	std::string describe(int peer) override;
+	Memory memory_per_peer() override;
 
 	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
@@ -116,6 +118,7 @@ private:
 	bool deliver_control(Peer &peer, const Reader::Message &message);
 	void sweep();
 	void attach(Peer &peer, const Address &address);
+	Error how_it_ended(Peer &peer, const Address &address);
 	bool probe_single_copy(Peer &peer, const Address &address);
 	void watch(Peer &peer, const Address &address);
 	void watch_some();
