@@ -58,6 +58,12 @@ std::string short_size(size_t size)
 	return std::to_string(size) + suffix;
 }
 
+// No cache line takes so long: the two sides cannot have run at the same time.
+bool took_turns(const Point &p)
+{
+	return median(p.tight) > 5;
+}
+
 std::vector<size_t> sizes_for(Test test, const Options &options)
 {
 	if (!options.sizes.empty())
@@ -298,6 +304,9 @@ void print_table(Pair &pair, const Options &options, const std::vector<Point> &p
 			       median(p.ratio_pausing));
 		printf("\n");
 	}
+	const bool by_turns = std::any_of(points.begin(), points.end(), [](const Point &p) { return took_turns(p); });
+	if (by_turns)
+		printf("# bare hand-offs this slow mean that the two ranks took turns on one CPU\n");
 	if (bench.baseline())
 		printf("# bare: hand-off of 8 bytes in a cache line between the two ranks, polled in a tight loop, and with\n"
 		       "# pauses between polls; ratio: median over the repetitions of latency / bare\n");

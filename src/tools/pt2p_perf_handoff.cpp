@@ -15,7 +15,7 @@ namespace pt2p::perf {
 
 namespace {
 
-constexpr uint32_t kPollsBeforeYield = 1u << 20; // far beyond a round trip: never reached while both sides run
+constexpr uint32_t kPollsBeforeYield = 1u << 13; // far beyond a round trip: never reached while both sides run
 constexpr double kPatience = 10;
 
 inline void pause_cpu()
