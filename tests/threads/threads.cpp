@@ -1,0 +1,156 @@
+// Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time.
+// In-process, so that ThreadSanitizer sees both sides. Arguments: seconds (default: 4).
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <pt2p.h>
+
+namespace {
+
+constexpr int ranks = 2, threads_each = 3;
+std::atomic<bool> stop{false};
+std::atomic<uint64_t> messages{0};
+
+[[noreturn]] void fail(const pt2p_context_t *ctx, int line, const char *what)
+{
+	fprintf(stderr, "FAIL: line %d: %s: %s\n", line, what, pt2p_last_error(ctx));
+	fflush(nullptr);
+	_Exit(1);
+}
+#define OK(call) \
+	do { \
+		if ((call) != PT2P_OK) \
+			fail(ctx, __LINE__, #call); \
+	} while (0)
+#define TRUE(condition) \
+	do { \
+		if (!(condition)) \
+			fail(ctx, __LINE__, #condition); \
+	} while (0)
+
+uint64_t word(uint64_t tag, uint64_t number, size_t i) { return (tag << 40 ^ number << 20) + i; }
+
+// Thread t of one rank and thread t of the other exchange messages with tag t; the sizes cover eager and rendezvous. The
+// end is told in the message, so that no thread is left waiting.
+void exchange(pt2p_context_t *ctx, int t)
+{
+	const int other = 1 - pt2p_rank(ctx);
+	const auto tag = static_cast<uint64_t>(t);
+	const size_t words[] = {1, 10, 500, 3000, 20000};
+	std::vector<uint64_t> out(20000), in(20000);
+	for (uint64_t number = 0;; ++number) {
+		const size_t n = words[number % 5];
+		for (size_t i = 0; i < n; ++i)
+			out[i] = word(tag, number, i);
+		// Rank 0 decides about the end.
+		const bool last = pt2p_rank(ctx) == 0 && stop.load();
+		out[0] = last;
+		pt2p_request_t *requests[2] = {};
+		OK(pt2p_irecv(ctx, in.data(), n * 8, other, tag, PT2P_TAG_EXACT, &requests[0]));
+		OK(pt2p_isend(ctx, out.data(), n * 8, other, tag, &requests[1]));
+		pt2p_result_t results[2];
+		switch (number % 4) {
+		case 0: OK(pt2p_waitall(ctx, 2, requests, results)); break;
+		case 1:
+			for (int k = 0; k < 2; ++k) {
+				size_t index = 0;
+				pt2p_result_t r;
+				OK(pt2p_waitany(ctx, 2, requests, &index, &r));
+				TRUE(index < 2);
+				results[index] = r;
+			}
+			break;
+		case 2:
+			OK(pt2p_wait(ctx, requests[0], &results[0]));
+			OK(pt2p_wait(ctx, requests[1], nullptr));
+			break;
+		default:
+			for (int done = 0; !done;)
+				OK(pt2p_testall(ctx, 2, requests, &done, results));
+		}
+		TRUE(results[0].length == n * 8);
+		TRUE(results[0].tag == tag);
+		for (size_t i = 1; i < n; ++i)
+			TRUE(in[i] == word(tag, number, i));
+		messages.fetch_add(1, std::memory_order_relaxed);
+		if (last || in[0])
+			return;
+	}
+}
+
+// Queries, cancels and messages to itself, until told to stop.
+void disturb(pt2p_context_t *ctx)
+{
+	const int me = pt2p_rank(ctx);
+	char small[8];
+	std::string text(4096, 0);
+	for (uint64_t n = 0; !stop.load(); ++n) {
+		pt2p_request_t *req = nullptr;
+		OK(pt2p_irecv(ctx, small, sizeof small, 1 - me, 1000, PT2P_TAG_EXACT, &req));
+		OK(pt2p_cancel(ctx, req));
+		TRUE(pt2p_wait(ctx, req, nullptr) == PT2P_ERR_CANCELLED);
+		TRUE(strlen(pt2p_last_error(ctx)) > 0);
+		int found = 1;
+		OK(pt2p_iprobe(ctx, 1 - me, 1001, PT2P_TAG_EXACT, &found, nullptr));
+		TRUE(!found);
+		uint64_t got = 0;
+		OK(pt2p_irecv(ctx, &got, sizeof got, me, 1002, PT2P_TAG_EXACT, &req));
+		OK(pt2p_send(ctx, &n, sizeof n, me, 1002));
+		OK(pt2p_wait(ctx, req, nullptr));
+		TRUE(got == n);
+		TRUE(pt2p_send(ctx, nullptr, 1, 99, 0) == PT2P_ERR_RANK);
+		uint64_t value;
+		OK(pt2p_counter_read(ctx, static_cast<int>(n % static_cast<uint64_t>(pt2p_counter_count())), &value));
+		pt2p_peer_info_t peer;
+		OK(pt2p_peer_query(ctx, 1 - me, &peer));
+		OK(pt2p_summary(ctx, text.data(), text.size(), nullptr));
+		OK(pt2p_progress(ctx));
+		if (n % 16 == 0)
+			std::this_thread::sleep_for(std::chrono::microseconds(200));
+	}
+}
+
+void run(const std::vector<const char *> &tunables, double seconds)
+{
+	printf("%s\n", tunables[0] ? tunables[0] : "defaults");
+	fflush(stdout);
+	stop = false;
+	messages = 0;
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.thread_level = PT2P_THREAD_MULTIPLE;
+	options.tunables = tunables.data();
+	pt2p_context_t *ctx = nullptr, *contexts[ranks];
+	OK(pt2p_init_inprocess(ranks, PT2P_INPROCESS_THREADS, &options, contexts));
+	std::vector<std::thread> threads;
+	for (pt2p_context_t *c : contexts) {
+		for (int t = 0; t < threads_each; ++t)
+			threads.emplace_back(exchange, c, t);
+		threads.emplace_back(disturb, c);
+	}
+	std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+	stop = true;
+	for (std::thread &t : threads)
+		t.join();
+	for (pt2p_context_t *c : contexts)
+		OK(pt2p_finalize(c));
+	printf("%llu messages\n", static_cast<unsigned long long>(messages.load()));
+	TRUE(messages > 20);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const double seconds = (argc > 1 ? atof(argv[1]) : 4) / 4;
+	run({nullptr}, seconds);
+	run({"PT2P_SHM_SINGLE_COPY=0", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096", nullptr}, seconds);
+	run({"PT2P_PROGRESS_THREAD=1", nullptr}, seconds);
+	run({"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0", "PT2P_EAGER_MAX=0", nullptr}, seconds);
+	return 0;
+}
