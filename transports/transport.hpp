@@ -118,6 +118,11 @@ public:
 	virtual void leave() {}
 	// One line for the summary on how `peer` is reached, and the way that large messages take to it.
 	virtual std::string describe(int peer) = 0;
+	// Bytes that a rank costs which nothing is exchanged with, and one that is talked with; for the summary and a test.
+	struct Memory {
+		size_t silent = 0, talking = 0;
+	};
+	virtual Memory memory_per_peer() { return {}; }
 };
 
 // Every transport of this build, in order of preference, ended by null.

@@ -139,6 +139,10 @@ std::string Engine::summary() const
 			peers += format(" and %zu more", count - most_lines);
 		text += format("  %s: %s\n", t->table().name, count ? ("ranks " + peers).c_str() : "usable, not used");
 	}
+	for (const auto &t : router_->transports())
+		if (const Transport::Memory m = t->memory_per_peer(); m.talking)
+			text += format("  memory for each rank of this node in %s: silent %zu bytes, talked with %zu bytes\n", t->table().name,
+			               m.silent + Router::bytes_per_silent_peer, m.talking + sizeof(Channel));
 	for (const std::string &reason : router_->not_open())
 		text += format("  %s\n", (reason.substr(0, reason.find(':')) + ": not used" + reason.substr(reason.find(':'))).c_str());
 	for (size_t i = 0; i < static_cast<size_t>(Counter::count); ++i) {

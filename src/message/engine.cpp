@@ -93,6 +93,7 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
 	r->is_send = true;
 	r->state = Request::State::moving;
+	r->phase = Request::Phase::none;
 	r->status = PT2P_OK;
 	r->peer = dest;
 	r->message_tag = tag;
@@ -114,6 +115,7 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 void Engine::send_later(Request &r, Channel &c)
 {
 	reporter_.add(Counter::queued_sends);
+	r.awaits_answer = false;
 	c.queue(id_eager, r.message_tag, r.buffer, r.length, &r);
 	list(c);
 }
@@ -129,6 +131,7 @@ Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, 
 	Request *r = requests_.take();
 	r->is_send = false;
 	r->state = Request::State::posted;
+	r->phase = Request::Phase::none;
 	r->status = PT2P_OK;
 	r->source = source;
 	r->tag = tag;

@@ -18,6 +18,7 @@ void Engine::announce(Request &r, Channel &c)
 {
 	reporter_.add(Counter::rendezvous_sent);
 	reporter_.add(Counter::bytes_sent, r.length);
+	r.awaits_answer = true;
 	const Announcement a{r.length, reinterpret_cast<uint64_t>(r.buffer), handle(&r)};
 	control(c, id_announce, r.message_tag, &a, sizeof a);
 }
@@ -30,6 +31,7 @@ void Engine::announce_queued(Channel &c)
 			return;
 		const Announcement a{item.length, reinterpret_cast<uint64_t>(item.data), handle(static_cast<Request *>(item.owner))};
 		std::memcpy(item.copy, &a, sizeof a);
+		static_cast<Request *>(item.owner)->awaits_answer = true;
 		item.id = id_announce;
 		item.data = item.copy;
 		item.length = sizeof a;
@@ -64,6 +66,7 @@ void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcemen
 	r.sender_token = a.token;
 	r.expected = std::min<size_t>(a.length, r.capacity);
 	r.received = 0;
+	r.in_pieces = false;
 	pt2p_status_t status = PT2P_OK;
 	Channel *c = channel(peer, status);
 	if (!c) {
@@ -82,6 +85,7 @@ void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcemen
 		if (outcome != Outcome::no_resource)
 			return;
 	}
+	r.in_pieces = true;
 	const Acceptance acceptance{handle(&r), r.expected};
 	control(*c, id_accept, a.token, &acceptance, sizeof acceptance);
 }
@@ -116,10 +120,11 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 {
 	Request *r = named(token, peer, true);
 	Channel *c = router_->find(peer);
-	if (!r || !c || a.length > r->length || !a.length) {
+	if (!r || !r->awaits_answer || !c || a.length > r->length || !a.length) {
 		malformed(peer, "an acceptance of a message that was not announced to it");
 		return;
 	}
+	r->awaits_answer = false;
 	c->stream(id_piece, a.token, r->buffer, a.length, r);
 	list(*c);
 }
@@ -127,7 +132,7 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 {
 	Request *r = named(token, peer, false);
-	if (!r || !length || length > r->expected - r->received) {
+	if (!r || !r->in_pieces || !length || length > r->expected - r->received) {
 		malformed(peer, "a piece of a message that was not accepted");
 		return;
 	}
@@ -146,7 +151,7 @@ void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 void Engine::on_finished(int peer, uint64_t token, uint32_t status)
 {
 	Request *r = named(token, peer, true);
-	if (!r || (status != PT2P_OK && status != PT2P_ERR_SYSTEM)) {
+	if (!r || !r->awaits_answer || (status != PT2P_OK && status != PT2P_ERR_SYSTEM)) {
 		malformed(peer, "the end of a message that was not announced to it");
 		return;
 	}

@@ -17,7 +17,16 @@ struct Request : PostedReceive {
 	uint32_t index = 0, generation = 0; // see HandlePool
 	Request *next_free = nullptr;
 
+	// How a large message moves: what its peer may still say about it. Anything else is malformed.
+	enum class Phase : uint8_t {
+		none,      // send: eager. receive: not matched
+		announced, // send: ACCEPT or FINISHED is awaited
+		fetching,  // receive: the transport reads it
+		streaming, // send: pieces go out. receive: pieces come in
+	};
+
 	State state = State::free;
+	Phase phase = Phase::none;
 	bool is_send = false;
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0;              // destination, or source once known; for a lost peer, that peer
@@ -29,6 +38,11 @@ struct Request : PostedReceive {
 	// Receive of an announced message.
 	uint64_t sender_token = 0;
 	size_t expected = 0, received = 0;
+
+	// What the peer may still say about it while it moves. Set only where it starts to move: a send that is done at once
+	// does not pay for it.
+	bool awaits_answer = false; // send: announced, neither accepted nor finished
+	bool in_pieces = false;     // receive: accepted, comes in pieces
 
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }

@@ -178,7 +178,7 @@ void Progress::idle_slowly(Backoff &b)
 	const int64_t idle = now - b.idle_since;
 	b.spinning = spin_ && idle < config_.spin_time;
 	if (b.spinning)
-		cpu_relax();
+		yield(); // a wait this long can afford it, and a peer may be bound to the same core
 	else if (!config_.sleep || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
 		yield();
 	else

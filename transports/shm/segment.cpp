@@ -1,5 +1,6 @@
 #include "transports/shm/segment.hpp"
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
