@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Garbage into the receive path. Two contexts of an in-process job exchange real messages while the input forges slots,
+// words, offsets, data and segment fields in what rank 1 reads from rank 0, and calls the engine of rank 1 with messages
+// that no peer would send. Whatever comes, nothing may crash; receives end with a status.
+//
+//   receive [--seconds N] [--seed N] [FILE ...]    without files: random and mutated inputs
+//
+// With -DPT2P_LIBFUZZER and clang's -fsanitize=fuzzer the same is a libFuzzer target.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "api/context.hpp"
+#include "transports/shm/shm.hpp"
+
+namespace {
+
+using namespace pt2p;
+
+constexpr size_t buffer_bytes = 4096, receives = 12, most_steps = 400;
+// Forged announcements point here: within one process a get reads the address that it is told without asking the kernel.
+constexpr size_t readable = 1u << 16;
+unsigned char readable_memory[readable];
+
+struct Input {
+	const uint8_t *data;
+	size_t size;
+	bool empty() const { return size == 0; }
+	uint64_t number(size_t bytes)
+	{
+		uint64_t n = 0;
+		bytes = std::min(bytes, size);
+		std::memcpy(&n, data, bytes);
+		data += bytes;
+		size -= bytes;
+		return n;
+	}
+	uint8_t byte() { return static_cast<uint8_t>(number(1)); }
+};
+
+class Pair {
+public:
+	Pair(bool single_copy, bool tight) : single_copy_(single_copy)
+	{
+		const char *tunables[] = {single_copy ? "PT2P_SHM_SINGLE_COPY=1" : "PT2P_SHM_SINGLE_COPY=0",
+		                          "PT2P_SHM_RING_SLOTS=8",
+		                          "PT2P_SHM_RING_BYTES=4096",
+		                          "PT2P_LOG_LEVEL=error",
+		                          "PT2P_FINALIZE_TIME=0",
+		                          tight ? "PT2P_UNEXPECTED_MAX=2k" : "PT2P_UNEXPECTED_MAX=64m",
+		                          nullptr};
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.tunables = tunables;
+		if (pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx_) != PT2P_OK) {
+			fprintf(stderr, "pt2p_init_inprocess: %s\n", pt2p_last_error(nullptr));
+			exit(1);
+		}
+		// Both rings are there and have carried something.
+		char byte = 0;
+		for (int i = 0; i < 2; ++i)
+			pt2p_send(ctx_[i], &byte, 1, 1 - i, 0);
+		for (int i = 0; i < 2; ++i)
+			pt2p_recv(ctx_[i], &byte, 1, 1 - i, 0, PT2P_TAG_EXACT, nullptr);
+		for (auto &t : ctx_[1]->router->transports())
+			if (auto *shm = dynamic_cast<shm::ShmTransport *>(t.get()))
+				shm_ = shm;
+		if (!shm_ || !shm_->peer_of(0) || !shm_->peer_of(0)->in.is_open()) {
+			fprintf(stderr, "rank 1 has no ring from rank 0\n");
+			exit(1);
+		}
+		slots_ = shm_->header()->slots;
+		data_bytes_ = shm_->header()->data_bytes;
+		ring_ = shm::Ring::at(&shm_->peer_of(0)->in.head(), slots_);
+	}
+	~Pair()
+	{
+		for (pt2p_context_t *c : ctx_)
+			if (c)
+				pt2p_finalize(c);
+	}
+
+	void run(Input in)
+	{
+		for (size_t i = 0; i < most_steps && !in.empty(); ++i)
+			step(in);
+		// Everything that can end ends, and what the library tells of it is readable.
+		for (int i = 0; i < 8; ++i)
+			for (pt2p_context_t *c : ctx_)
+				pt2p_progress(c);
+		char text[4096];
+		size_t needed;
+		pt2p_summary(ctx_[1], text, sizeof text, &needed);
+		for (int i = 0; i < 2; ++i)
+			for (Held &held : requests_[i]) {
+				int done = 0;
+				pt2p_result_t result;
+				pt2p_cancel(ctx_[i], held.request);
+				pt2p_test(ctx_[i], held.request, &done, &result);
+			}
+	}
+
+private:
+	void step(Input &in)
+	{
+		switch (in.byte() % 14) {
+		case 0:
+		case 1:
+		case 2:
+			forge_slot(in);
+			break;
+		case 3:
+		case 4:
+		case 5:
+			forge_message(in);
+			break;
+		case 6: // any bytes in the data area
+			for (size_t n = in.byte() % 16, at = in.number(2); n; --n, ++at)
+				ring_.data[at % data_bytes_] = in.byte();
+			break;
+		case 7: // the header of the ring and of the segment, as far as peers write there
+			forge_header(in);
+			break;
+		case 8:
+			receive(in, 1);
+			break;
+		case 9:
+			send(in, 0, 1);
+			break;
+		case 10:
+			send(in, 1, 0);
+			break;
+		case 11:
+			receive(in, 0);
+			break;
+		case 12:
+			collect(in);
+			break;
+		default:
+			for (int n = in.byte() % 4; n >= 0; --n)
+				pt2p_progress(ctx_[n % 2]);
+		}
+	}
+
+	void ring_doorbell()
+	{
+		shm::SegmentHeader *h = shm_->header();
+		shm::doorbells(h, 2)[0].fetch_or(1);
+		h->doorbell_summary.fetch_or(1);
+	}
+
+	// Payloads of the engine's own messages with the numbers that tell most: what was handed out, and its neighbours.
+	size_t control_payload(Input &in, uint8_t id, unsigned char *payload)
+	{
+		uint64_t words[6];
+		for (uint64_t &w : words)
+			w = any_number(in);
+		if (id == Engine::id_announce)
+			bound_announcement(words);
+		const size_t usual[] = {0, sizeof(Engine::Announcement), sizeof(Engine::Acceptance), sizeof(uint32_t), sizeof(shm::Help)};
+		size_t length = usual[in.byte() % 5];
+		if (in.byte() % 8 == 0)
+			length = in.byte() % (sizeof words + 1);
+		switch (id) {
+		case Engine::id_announce:
+			length = in.byte() % 8 ? sizeof(Engine::Announcement) : length;
+			break;
+		case Engine::id_accept:
+			length = in.byte() % 8 ? sizeof(Engine::Acceptance) : length;
+			break;
+		case Engine::id_finished:
+			length = in.byte() % 8 ? sizeof(uint32_t) : length;
+			words[0] %= 32;
+			break;
+		default:
+			break;
+		}
+		std::memcpy(payload, words, length);
+		return length;
+	}
+
+	// length, address, token: the address is not what is under test here, see above.
+	static void bound_announcement(uint64_t *words)
+	{
+		words[1] = reinterpret_cast<uint64_t>(readable_memory);
+		if (words[0] <= PTRDIFF_MAX && words[0] > readable)
+			words[0] %= readable + 1;
+	}
+
+	uint64_t any_number(Input &in)
+	{
+		const uint8_t kind = in.byte();
+		switch (kind % 6) {
+		case 0:
+			return in.number(8);
+		case 1:
+			return in.byte();
+		case 2:
+			return UINT64_C(1) << in.byte() % 64;
+		case 3:
+			return ~in.number(1);
+		case 4: // a handle that is, or was, somebody's
+			if (!tokens_.empty())
+				return tokens_[in.byte() % tokens_.size()];
+			return 0;
+		default:
+			return in.number(2);
+		}
+	}
+
+	// Where the reader looks next, or anywhere.
+	size_t a_slot(Input &in)
+	{
+		const uint8_t far = in.byte();
+		return (shm_->peer_of(0)->in.position() + (far < 200 ? 0 : far)) % slots_;
+	}
+
+	void forge_slot(Input &in)
+	{
+		const uint64_t position = shm_->peer_of(0)->in.position();
+		shm::Slot &slot = ring_.slots[a_slot(in)];
+		const uint8_t how = in.byte();
+		uint8_t id = in.byte();
+		if (how & 1)
+			id = id % 10; // those that exist
+		if (how & 2)
+			id = static_cast<uint8_t>(0xfe | (id & 1));
+		slot.header = any_number(in);
+		auto length = static_cast<uint32_t>(control_payload(in, id, slot.payload));
+		if (how & 4) {
+			length = static_cast<uint32_t>(in.number(3));
+			if (how & 8)
+				length %= 2048;
+			if (length > shm::inline_max) {
+				auto offset = static_cast<uint32_t>(any_number(in));
+				if (how & 16)
+					offset %= data_bytes_;
+				std::memcpy(slot.payload, &offset, sizeof offset);
+			}
+		}
+		// A long announcement does not exist, but a short one must not name foreign memory.
+		if (id == Engine::id_announce && length == sizeof(Engine::Announcement)) {
+			uint64_t words[3];
+			std::memcpy(words, slot.payload, sizeof words);
+			bound_announcement(words);
+			std::memcpy(slot.payload, words, sizeof words);
+		}
+		const auto lap = static_cast<uint8_t>(how & 32 ? in.byte() : position / slots_ + 1);
+		slot.word.store(shm::Word::pack(lap, id, length, static_cast<uint32_t>(any_number(in))), std::memory_order_release);
+		ring_doorbell();
+		pt2p_progress(ctx_[1]);
+	}
+
+	// Straight to the engine, as a transport would.
+	void forge_message(Input &in)
+	{
+		unsigned char payload[2048];
+		const uint8_t how = in.byte();
+		const auto id = static_cast<uint8_t>(how & 1 ? in.byte() : in.byte() % 10);
+		const uint64_t header = any_number(in);
+		size_t length = control_payload(in, id, payload);
+		if (how & 2 && id != Engine::id_announce) {
+			length = in.number(2) % sizeof payload;
+			std::memset(payload, in.byte(), length);
+		}
+		ctx_[1]->engine->on_message(0, id, header, payload, length);
+	}
+
+	void forge_header(Input &in)
+	{
+		shm::SegmentHeader *h = shm_->header();
+		shm::RingHeader &r = *ring_.head;
+		const uint64_t n = any_number(in);
+		const auto small = static_cast<uint32_t>(n);
+		switch (in.byte() % 9) {
+		case 0:
+			h->doorbell_summary.store(n);
+			break;
+		case 1:
+			shm::doorbells(h, 2)[0].store(n);
+			h->doorbell_summary.fetch_or(1);
+			break;
+		case 2:
+			shm::directory(h)[small % 2].store(static_cast<uint32_t>(in.number(4)));
+			break;
+		case 3:
+			r.starved.store(small);
+			break;
+		case 4:
+			r.claims[in.byte() % shm::claims_per_ring].next.store(n);
+			break;
+		case 5:
+			r.claims[in.byte() % shm::claims_per_ring].finished.store(small);
+			break;
+		case 6:
+			r.attention.store(small);
+			break;
+		case 7: // what the reader of the other ring told about its position
+			shm_->peer_of(0)->out.head().consumed.store(n);
+			break;
+		default:
+			h->wake_word.store(small);
+			h->sleeping.store(small % 2);
+		}
+		pt2p_progress(ctx_[1]);
+	}
+
+	struct Held {
+		pt2p_request_t *request;
+		std::unique_ptr<unsigned char[]> buffer;
+		bool is_send;
+	};
+
+	void keep(int rank, pt2p_request_t *r, std::unique_ptr<unsigned char[]> buffer, bool is_send)
+	{
+		if (!r)
+			return;
+		requests_[rank].push_back({r, std::move(buffer), is_send});
+		tokens_.push_back(reinterpret_cast<uint64_t>(r));
+		if (tokens_.size() > 64)
+			tokens_.erase(tokens_.begin());
+	}
+
+	void receive(Input &in, int rank)
+	{
+		if (requests_[rank].size() >= receives)
+			return collect_from(rank);
+		pt2p_request_t *r = nullptr;
+		const uint8_t how = in.byte();
+		const size_t capacity = how & 1 ? in.number(2) % (buffer_bytes + 1) : buffer_bytes;
+		auto buffer = fresh(capacity);
+		pt2p_irecv(ctx_[rank], buffer.get(), capacity, how & 2 ? PT2P_ANY_SOURCE : 1 - rank, in.byte() % 4,
+		           how & 4 ? PT2P_TAG_ANY : PT2P_TAG_EXACT, &r);
+		keep(rank, r, std::move(buffer), false);
+	}
+
+	void send(Input &in, int from, int to)
+	{
+		if (requests_[from].size() >= receives)
+			return collect_from(from);
+		pt2p_request_t *r = nullptr;
+		const size_t length = in.number(2) % (buffer_bytes + 1);
+		auto buffer = fresh(length);
+		pt2p_isend(ctx_[from], buffer.get(), length, to, in.byte() % 4, &r);
+		keep(from, r, std::move(buffer), true);
+	}
+
+	void collect(Input &in) { collect_from(in.byte() % 2); }
+
+	// Frees the buffers of what has ended: whoever still uses them is caught by AddressSanitizer. Not so those that the
+	// other context may get with single copy: it has the address from the announcement, and between processes the kernel
+	// would check it.
+	void collect_from(int rank)
+	{
+		auto &list = requests_[rank];
+		for (size_t i = 0; i < list.size();) {
+			int done = 0;
+			pt2p_result_t result;
+			pt2p_test(ctx_[rank], list[i].request, &done, &result);
+			if (!done) {
+				++i;
+				continue;
+			}
+			if (single_copy_ && list[i].is_send)
+				sent_.push_back(std::move(list[i].buffer));
+			list.erase(list.begin() + static_cast<ptrdiff_t>(i));
+		}
+	}
+
+	// Of exactly that size, so that a byte too much is seen.
+	static std::unique_ptr<unsigned char[]> fresh(size_t bytes)
+	{
+		return std::make_unique<unsigned char[]>(bytes ? bytes : 1);
+	}
+
+	std::vector<std::unique_ptr<unsigned char[]>> sent_;
+	pt2p_context_t *ctx_[2] = {};
+	shm::ShmTransport *shm_ = nullptr;
+	shm::Ring ring_;
+	uint32_t slots_ = 0, data_bytes_ = 0;
+	bool single_copy_;
+	std::vector<Held> requests_[2];
+	std::vector<uint64_t> tokens_;
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	Input in{data, size};
+	const uint8_t first = in.byte();
+	Pair(first & 1, first & 2).run(in);
+	return 0;
+}
+
+#ifndef PT2P_LIBFUZZER
+// When something breaks, the seed of the input is told: --seed S --seconds 0 repeats it.
+extern "C" void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));
+
+namespace {
+
+uint64_t current_seed;
+
+void tell_seed()
+{
+	fprintf(stderr, "the input was that of --seed %llu --seconds 0\n", static_cast<unsigned long long>(current_seed));
+}
+
+void on_signal(int number)
+{
+	tell_seed();
+	raise(number);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	double seconds = 5;
+	uint64_t seed = 1;
+	bool files = false;
+	for (int i = 1; i < argc; ++i) {
+		if (!std::strcmp(argv[i], "--seconds") && i + 1 < argc) {
+			seconds = std::strtod(argv[++i], nullptr);
+		} else if (!std::strcmp(argv[i], "--seed") && i + 1 < argc) {
+			seed = std::strtoull(argv[++i], nullptr, 0);
+		} else {
+			std::ifstream file(argv[i], std::ios::binary);
+			const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(file)), {});
+			LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+			files = true;
+		}
+	}
+	if (files)
+		return 0;
+	const auto start = std::chrono::steady_clock::now();
+	for (int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) {
+		struct sigaction action {};
+		action.sa_handler = on_signal;
+		action.sa_flags = static_cast<int>(SA_RESETHAND);
+		sigaction(signal, &action, nullptr);
+	}
+	if (__sanitizer_set_death_callback)
+		__sanitizer_set_death_callback(tell_seed);
+	uint64_t n = 0;
+	for (;; ++n) {
+		std::mt19937_64 random(seed + n);
+		std::vector<uint8_t> bytes(16 + random() % 2500);
+		for (uint8_t &b : bytes)
+			b = static_cast<uint8_t>(random());
+		current_seed = seed + n;
+		LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+		if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= seconds)
+			break;
+	}
+	printf("%llu inputs, last seed %llu\n", static_cast<unsigned long long>(n + 1),
+	       static_cast<unsigned long long>(seed + n));
+	return 0;
+}
+#endif
