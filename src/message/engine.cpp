@@ -93,7 +93,6 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
 	r->is_send = true;
 	r->state = Request::State::moving;
-	r->phase = Request::Phase::none;
 	r->status = PT2P_OK;
 	r->peer = dest;
 	r->message_tag = tag;
@@ -131,7 +130,6 @@ Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, 
 	Request *r = requests_.take();
 	r->is_send = false;
 	r->state = Request::State::posted;
-	r->phase = Request::Phase::none;
 	r->status = PT2P_OK;
 	r->source = source;
 	r->tag = tag;

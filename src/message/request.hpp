@@ -17,16 +17,7 @@ struct Request : PostedReceive {
 	uint32_t index = 0, generation = 0; // see HandlePool
 	Request *next_free = nullptr;
 
-	// How a large message moves: what its peer may still say about it. Anything else is malformed.
-	enum class Phase : uint8_t {
-		none,      // send: eager. receive: not matched
-		announced, // send: ACCEPT or FINISHED is awaited
-		fetching,  // receive: the transport reads it
-		streaming, // send: pieces go out. receive: pieces come in
-	};
-
 	State state = State::free;
-	Phase phase = Phase::none;
 	bool is_send = false;
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0;              // destination, or source once known; for a lost peer, that peer

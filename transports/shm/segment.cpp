@@ -179,6 +179,9 @@ PeerSegment::PeerSegment(const Address &address)
 		same_process_ = true;
 		shared_fd_ = address.fd;
 		header_ = reinterpret_cast<SegmentHeader *>(address.base);
+		ranks_ = header_->ranks;
+		slots_ = header_->slots;
+		data_bytes_ = header_->data_bytes;
 		return;
 	}
 	fd_ = FileDescriptor(open(format("/proc/%u/fd/%d", address.pid, address.fd).c_str(), O_RDWR | O_CLOEXEC));
@@ -193,31 +196,34 @@ PeerSegment::PeerSegment(const Address &address)
 	// The first page tells how large the header is.
 	Mapping first(fd_.get(), 0, page);
 	const auto *h = static_cast<const SegmentHeader *>(first.memory());
-	if (h->magic != segment_magic || h->version != layout_version || h->ranks > 1u << 20 ||
-	    h->rings_offset != header_bytes(h->ranks) || h->ring_stride != ring_bytes(h->slots, h->data_bytes) ||
-	    (h->slots & (h->slots - 1)) != 0 || (h->data_bytes & (h->data_bytes - 1)) != 0)
+	ranks_ = h->ranks;
+	slots_ = h->slots;
+	data_bytes_ = h->data_bytes;
+	if (h->magic != segment_magic || h->version != layout_version || ranks_ > 1u << 20 ||
+	    h->rings_offset != header_bytes(ranks_) || h->ring_stride != ring_bytes(slots_, data_bytes_) ||
+	    !std::has_single_bit(slots_) || !std::has_single_bit(data_bytes_))
 		throw Error(PT2P_ERR_PROTOCOL, format("the shared segment of process %u is not one of this version", address.pid));
-	header_map_ = Mapping(fd_.get(), 0, h->rings_offset);
+	header_map_ = Mapping(fd_.get(), 0, header_bytes(ranks_));
 	header_ = static_cast<SegmentHeader *>(header_map_.memory());
 }
 
 Ring PeerSegment::open_ring(uint32_t index)
 {
 	SegmentHeader *h = header_;
-	if (index >= h->ranks)
-		throw Error(PT2P_ERR_PROTOCOL, format("the peer's segment has room for %u ranks, this is number %u", h->ranks, index));
+	if (index >= ranks_)
+		throw Error(PT2P_ERR_PROTOCOL, format("the peer's segment has room for %u ranks, this is number %u", ranks_, index));
 	const uint32_t n = h->rings_taken.fetch_add(1, std::memory_order_relaxed);
-	if (n >= h->ranks)
+	if (n >= ranks_)
 		throw Error(PT2P_ERR_PROTOCOL, "the peer's segment has no ring left");
-	const size_t offset = h->rings_offset + n * h->ring_stride;
+	const size_t stride = ring_bytes(slots_, data_bytes_), offset = header_bytes(ranks_) + n * stride;
 	Ring ring;
 	if (same_process_) {
-		reserve(shared_fd_, offset, h->ring_stride, "a ring in a peer's segment");
-		ring = Ring::at(reinterpret_cast<unsigned char *>(h) + offset, h->slots);
+		reserve(shared_fd_, offset, stride, "a ring in a peer's segment");
+		ring = Ring::at(reinterpret_cast<unsigned char *>(h) + offset, slots_);
 	} else {
-		reserve(fd_.get(), offset, h->ring_stride, "a ring in a peer's segment");
-		ring_map_ = Mapping(fd_.get(), offset, h->ring_stride);
-		ring = Ring::at(ring_map_.memory(), h->slots);
+		reserve(fd_.get(), offset, stride, "a ring in a peer's segment");
+		ring_map_ = Mapping(fd_.get(), offset, stride);
+		ring = Ring::at(ring_map_.memory(), slots_);
 		fd_ = FileDescriptor();
 	}
 	// The reader polls it only once it has seen the doorbell.

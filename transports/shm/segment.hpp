@@ -100,10 +100,15 @@ public:
 	// Throws Error(PT2P_ERR_SHARED_MEMORY), or Error(PT2P_ERR_PEER_LOST) when that process is gone.
 	explicit PeerSegment(const Address &address);
 	SegmentHeader *header() const { return header_; }
+	// Its shape as it was when it was checked: what stands in the header can be overwritten later.
+	uint32_t ranks() const { return ranks_; }
+	uint32_t slots() const { return slots_; }
+	uint32_t data_bytes() const { return data_bytes_; }
 	// Allocates and reserves the ring of local rank `index`; throws Error(PT2P_ERR_SHARED_MEMORY).
 	Ring open_ring(uint32_t index);
 
 private:
+	uint32_t ranks_ = 0, slots_ = 0, data_bytes_ = 0;
 	FileDescriptor fd_; // closed once the ring is there
 	Mapping header_map_, ring_map_;
 	SegmentHeader *header_ = nullptr;

@@ -143,8 +143,8 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 	Peer &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
 	attach(peer, address);
 	if (!peer.out.is_open()) {
-		SegmentHeader *h = peer.segment->header();
-		peer.out.open(peer.segment->open_ring(static_cast<uint32_t>(env_.job.local_rank())), h->slots, h->data_bytes);
+		peer.out.open(peer.segment->open_ring(static_cast<uint32_t>(env_.job.local_rank())), peer.segment->slots(),
+		              peer.segment->data_bytes());
 		peer.max_send = peer.out.max_payload();
 		peer.capabilities = cap_send | cap_wake;
 		if (probe_single_copy(peer, address))
@@ -207,7 +207,7 @@ void ShmTransport::ring_doorbell(Peer &peer)
 {
 	SegmentHeader &h = *peer.segment->header();
 	const auto me = static_cast<uint32_t>(env_.job.local_rank());
-	doorbells(&h, h.ranks)[me / 64].fetch_or(UINT64_C(1) << (me % 64));
+	doorbells(&h, peer.segment->ranks())[me / 64].fetch_or(UINT64_C(1) << (me % 64));
 	h.doorbell_summary.fetch_or(UINT64_C(1) << (me / 64 % 64));
 	if (h.sleeping.load()) {
 		h.wake_word.fetch_add(1);
