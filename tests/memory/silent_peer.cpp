@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a rank of this node costs another one that never talks to it, in bytes of heap and of shared memory. The numbers are
+// fixed here: a change that raises them has to raise them here as well, and say why.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include <malloc.h>
+
+#include "api/context.hpp"
+#include "transports/shm/shm.hpp"
+
+namespace {
+
+// Heap, for each pair of ranks.
+constexpr double silent_limit = 40;   // never met
+constexpr double watched_limit = 400; // its process is watched: somebody has waited for longer than a few milliseconds
+constexpr double talked_limit = 1120; // a ring of 64 slots each way: the ring itself is shared memory
+
+size_t live = 0;
+
+} // namespace
+
+void *operator new(size_t bytes)
+{
+	void *p = malloc(bytes);
+	if (!p)
+		throw std::bad_alloc();
+	live += malloc_usable_size(p);
+	return p;
+}
+void *operator new(size_t bytes, std::align_val_t alignment)
+{
+	void *p = aligned_alloc(static_cast<size_t>(alignment), (bytes + static_cast<size_t>(alignment) - 1) &
+	                                                            ~(static_cast<size_t>(alignment) - 1));
+	if (!p)
+		throw std::bad_alloc();
+	live += malloc_usable_size(p);
+	return p;
+}
+void operator delete(void *p) noexcept
+{
+	if (p)
+		live -= malloc_usable_size(p);
+	free(p);
+}
+void operator delete(void *p, size_t) noexcept { operator delete(p); }
+void operator delete(void *p, std::align_val_t) noexcept { operator delete(p); }
+void operator delete(void *p, size_t, std::align_val_t) noexcept { operator delete(p); }
+void *operator new[](size_t bytes) { return operator new(bytes); }
+void *operator new[](size_t bytes, std::align_val_t alignment) { return operator new(bytes, alignment); }
+void operator delete[](void *p) noexcept { operator delete(p); }
+void operator delete[](void *p, size_t) noexcept { operator delete(p); }
+void operator delete[](void *p, std::align_val_t) noexcept { operator delete(p); }
+void operator delete[](void *p, size_t, std::align_val_t) noexcept { operator delete(p); }
+
+namespace {
+
+int failures = 0;
+
+void expect(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	printf("FAIL: %s\n", what);
+	++failures;
+}
+
+// Heap of a job of n ranks: silent, then after each rank has looked after its peers, then after all have talked to all.
+struct Heap {
+	double silent, watched, talked;
+};
+
+Heap heap_of(int n)
+{
+	const size_t before = live;
+	std::vector<pt2p_context_t *> ctx(static_cast<size_t>(n));
+	const size_t list = live - before;
+	if (pt2p_init_inprocess(n, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx.data()) != PT2P_OK) {
+		printf("FAIL: %s\n", pt2p_last_error(nullptr));
+		exit(1);
+	}
+	Heap heap{};
+	heap.silent = static_cast<double>(live - before - list);
+	for (pt2p_context_t *c : ctx)
+		for (int i = 0; i < n; ++i)
+			c->engine->check();
+	heap.watched = static_cast<double>(live - before - list);
+	for (pt2p_context_t *c : ctx)
+		for (int to = 0; to < n; ++to) {
+			char byte = 1;
+			if (to != pt2p_rank(c))
+				expect(pt2p_send(c, &byte, 1, to, 1) == PT2P_OK, "send");
+		}
+	for (pt2p_context_t *c : ctx)
+		for (int from = 0; from < n; ++from) {
+			char byte = 0;
+			if (from != pt2p_rank(c))
+				expect(pt2p_recv(c, &byte, 1, from, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK && byte == 1, "receive");
+		}
+	heap.talked = static_cast<double>(live - before - list);
+	for (pt2p_context_t *c : ctx)
+		expect(pt2p_finalize(c) == PT2P_OK, "finalize");
+	return heap;
+}
+
+} // namespace
+
+int main()
+{
+	// M(n) = a + b n + c n^2: the second difference leaves c, the bytes of one rank for one other.
+	const Heap h1 = heap_of(16), h2 = heap_of(32), h4 = heap_of(64);
+	const auto per_pair = [](double m1, double m2, double m4) {
+		return (m4 - 3 * m2 + 2 * m1) / (64 * 64 - 3 * 32 * 32 + 2 * 16 * 16);
+	};
+	const double silent = per_pair(h1.silent, h2.silent, h4.silent);
+	const double watched = per_pair(h1.watched, h2.watched, h4.watched);
+	const double talked = per_pair(h1.talked, h2.talked, h4.talked);
+	printf("heap for each peer: silent %.1f bytes, watched %.1f, talked with %.1f\n", silent, watched, talked);
+	expect(silent <= silent_limit, "a silent peer costs more heap than it may");
+	expect(watched <= watched_limit, "a watched peer costs more heap than it may");
+	expect(talked <= talked_limit, "a peer that was talked with costs more heap than it may");
+
+	// Shared memory: four bytes of the directory and one bit, to the page.
+	using namespace pt2p::shm;
+	for (uint32_t n : {2u, 64u, 1000u, 4096u}) {
+		const size_t exact = sizeof(SegmentHeader) + n * sizeof(uint32_t) + doorbell_words(n) * 8;
+		expect(header_bytes(n) < exact + page + 64, "the head of a segment is larger than its parts");
+		expect(header_bytes(n) >= exact, "the head of a segment is smaller than its parts");
+	}
+	const double shared = static_cast<double>(header_bytes(65536) - header_bytes(32768)) / 32768;
+	printf("shared memory for each silent peer: %.3f bytes\n", shared);
+	expect(shared <= 4.125, "a silent peer costs more shared memory than a directory entry and a bit");
+
+	// What the summary says.
+	pt2p_context_t *ctx[2];
+	expect(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx) == PT2P_OK, "init");
+	char text[8192];
+	expect(pt2p_summary(ctx[0], text, sizeof text, nullptr) == PT2P_OK, "summary");
+	const char *line = strstr(text, "memory for each rank");
+	expect(line != nullptr, "the summary tells nothing of memory");
+	if (line) {
+		unsigned told = 0;
+		const char *number = strstr(line, "silent ");
+		expect(number && sscanf(number, "silent %u bytes", &told) == 1, "the summary tells no number");
+		printf("the summary says %u bytes for a silent peer\n", told);
+		expect(told <= static_cast<unsigned>(silent_limit) + 5, "the summary tells of more than is allowed");
+	}
+	for (pt2p_context_t *c : ctx)
+		expect(pt2p_finalize(c) == PT2P_OK, "finalize");
+	return failures ? 1 : 0;
+}
