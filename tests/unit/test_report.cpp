@@ -317,10 +317,10 @@ TEST_CASE("counters")
 		CHECK(pt2p_counter_name(bad) == nullptr);
 		CHECK(pt2p_counter_help(bad) == nullptr);
 	}
-	CHECK(pt2p_counter_name(0) == std::string("messages_sent"));
-	reporter.add(Counter::messages_sent);
-	reporter.add(Counter::messages_sent, 4);
-	CHECK(reporter.read(Counter::messages_sent) == 5);
+	CHECK(pt2p_counter_name(0) == std::string("bytes_sent"));
+	reporter.add(Counter::bytes_sent);
+	reporter.add(Counter::bytes_sent, 4);
+	CHECK(reporter.read(Counter::bytes_sent) == 5);
 	reporter.peak(Counter::unexpected_bytes_peak, 7);
 	reporter.peak(Counter::unexpected_bytes_peak, 3);
 	CHECK(reporter.read(Counter::unexpected_bytes_peak) == 7);
