@@ -317,7 +317,7 @@ TEST_CASE("counters")
 		CHECK(pt2p_counter_name(bad) == nullptr);
 		CHECK(pt2p_counter_help(bad) == nullptr);
 	}
-	CHECK(pt2p_counter_name(0) == std::string("bytes_sent"));
+	CHECK(pt2p_counter_name(0) == std::string("messages_sent"));
 	reporter.add(Counter::bytes_sent);
 	reporter.add(Counter::bytes_sent, 4);
 	CHECK(reporter.read(Counter::bytes_sent) == 5);
