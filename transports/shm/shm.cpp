@@ -20,13 +20,10 @@ namespace pt2p::shm {
 
 namespace {
 
-// Message ids of the transport itself; those of the layers above are smaller.
-constexpr uint8_t id_help = 0xfe, id_bye = 0xff;
 constexpr unsigned burst = 32;         // messages taken from one ring in a turn
 constexpr size_t hot_enough = 8;       // fewer hot rings than this are not worth a sweep
 constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 constexpr unsigned watches_at_once = 16;
-constexpr uint32_t turn_bytes = 512 * 1024; // copied in one turn
 
 Peer &peer_of_endpoint(Endpoint &endpoint) { return static_cast<Peer &>(endpoint); }
 
@@ -509,138 +506,6 @@ void ShmTransport::leave()
 			p->out.head().left.store(1, std::memory_order_release);
 		}
 	header()->state.store(state_left, std::memory_order_release);
-}
-
-// ---- large transfers --------------------------------------------------------------------------------------------------
-
-Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write)
-{
-	if (peer.same_process) {
-		auto *there = reinterpret_cast<void *>(remote);
-		std::memcpy(write ? there : local, write ? local : there, length);
-		env_.reporter.add(Counter::shm_single_copy_bytes, length);
-		return Outcome::done;
-	}
-	Transfer t{};
-	t.peer = &peer;
-	t.local = static_cast<unsigned char *>(local);
-	t.remote = remote;
-	t.length = length;
-	t.piece = piece_size(length);
-	t.write = write;
-	t.operation = operation;
-	if (length < env_.config.shm_cooperate_min) {
-		// Short enough to finish on the spot.
-		const int error = copy_pieces(t, 0, piece_count(length, t.piece));
-		if (!error)
-			return Outcome::done;
-		env_.events.on_complete(operation, error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM);
-		return Outcome::in_progress;
-	}
-	const uint32_t free_claims = ~peer.claims_busy & ((1u << claims_per_ring) - 1);
-	if (!write && peer.in.is_open() && free_claims) {
-		t.claim_index = static_cast<uint32_t>(__builtin_ctz(free_claims));
-		t.claim = &peer.in.head().claims[t.claim_index];
-		t.generation = ++peer.generation;
-		open_claim(*t.claim, t.generation);
-		const Help help{reinterpret_cast<uint64_t>(local), remote, length, t.piece, t.claim_index, t.generation, 0};
-		if (send(peer, id_help, 0, &help, sizeof help) == Outcome::done)
-			peer.claims_busy |= 1u << t.claim_index;
-		else
-			t.claim = nullptr;
-	}
-	transfers_.push_back(t);
-	return Outcome::in_progress;
-}
-
-int ShmTransport::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
-{
-	const uint64_t at = static_cast<uint64_t>(first) * t.piece;
-	const auto n = static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(count) * t.piece, t.length - at));
-	env_.reporter.add(Counter::shm_single_copy_bytes, n);
-	return t.write ? write_to(t.peer->pid, t.remote + at, t.local + at, n)
-	               : read_from(t.peer->pid, t.local + at, t.remote + at, n);
-}
-
-namespace {
-
-// What to take of a message at once, when `waiting` messages are there to be copied; bounded, so that a turn stays short.
-uint32_t pieces_at_once(size_t waiting, uint32_t piece)
-{
-	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;
-}
-
-} // namespace
-
-// Copies some of a transfer. Returns true when the transfer is over; it is then gone and reported.
-bool ShmTransport::advance(Transfer &t, unsigned &moved)
-{
-	const uint32_t pieces = piece_count(t.length, t.piece), want = pieces_at_once(transfers_.size(), t.piece);
-	uint32_t first = t.next;
-	const uint32_t taken =
-	    t.claim ? take_pieces(*t.claim, t.generation, pieces, want, first) : std::min(want, pieces - t.next);
-	int error = 0;
-	if (taken) {
-		error = copy_pieces(t, first, taken);
-		++moved;
-		if (t.claim)
-			t.claim->finished.fetch_add(taken, std::memory_order_acq_rel);
-		else
-			t.next += taken;
-	}
-	if (!error) {
-		const uint32_t finished = t.claim ? t.claim->finished.load(std::memory_order_acquire) : t.next;
-		if (finished < pieces)
-			return false;
-		if (t.claim && t.claim->failed.load(std::memory_order_relaxed)) {
-			// The helper could not write; read everything from here.
-			t.peer->claims_busy &= ~(1u << t.claim_index);
-			t.claim = nullptr;
-			t.next = 0;
-			return false;
-		}
-	}
-	// After an error the claim stays taken for ever: a helper may still be writing under it.
-	if (t.claim && !error)
-		t.peer->claims_busy &= ~(1u << t.claim_index);
-	void *operation = t.operation;
-	transfers_.erase(transfers_.begin() + (&t - transfers_.data()));
-	env_.events.on_complete(operation, error == 0       ? PT2P_OK
-	                                   : error == ESRCH ? PT2P_ERR_PEER_LOST
-	                                                    : PT2P_ERR_SYSTEM);
-	return true;
-}
-
-unsigned ShmTransport::advance_transfers()
-{
-	unsigned moved = 0;
-	for (size_t i = 0; i < transfers_.size();)
-		if (advance(transfers_[i], moved))
-			++moved;
-		else
-			++i;
-	return moved;
-}
-
-unsigned ShmTransport::help_some()
-{
-	const auto [peer, help] = helping_.back();
-	Claim &claim = peer->out.head().claims[help.claim];
-	uint32_t first;
-	const uint32_t taken = take_pieces(claim, help.generation, piece_count(help.length, help.piece),
-	                                   pieces_at_once(helping_.size(), help.piece), first);
-	if (!taken) {
-		helping_.pop_back();
-		return 0;
-	}
-	const uint64_t at = static_cast<uint64_t>(first) * help.piece;
-	const auto n = static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(taken) * help.piece, help.length - at));
-	// The kernel checks both addresses: a wrong one costs an error, no memory.
-	if (const int error = write_to(peer->pid, help.to + at, reinterpret_cast<void *>(help.from + at), n))
-		claim.failed.store(static_cast<uint32_t>(error), std::memory_order_relaxed);
-	env_.reporter.add(Counter::shm_helped_bytes, n);
-	claim.finished.fetch_add(taken, std::memory_order_acq_rel);
-	return 1;
 }
 
 // ---- the table --------------------------------------------------------------------------------------------------------

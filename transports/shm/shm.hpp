@@ -25,6 +25,9 @@
 
 namespace pt2p::shm {
 
+// Message ids of the transport itself; those of the layers above are smaller.
+constexpr uint8_t id_help = 0xfe, id_bye = 0xff;
+
 class ShmTransport;
 
 // One peer: the ring to it, and the ring from it. Made when either direction is first used.
