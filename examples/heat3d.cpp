@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include <pt2p.hpp>
-
 #include "grid3d.hpp"
 
 enum : uint64_t { FIGURES = 6, SLICE = 7 }; // tags; 0 ... 5 are the directions in which faces travel
@@ -132,6 +131,7 @@ int main(int argc, char **argv)
 		if (n < 2 || n > 2048 || steps < 1 || n < Grid(ctx.size()).ranks[0]) {
 			if (ctx.rank() == 0)
 				fprintf(stderr, "usage: heat3d [-n points, one for each rank at least] [-s steps] [-o slice.pgm]\n");
+			ctx.barrier(); // the launcher ends the job when the first rank fails: not before rank 0 has spoken
 			return 2;
 		}
 		try {
