@@ -49,6 +49,8 @@ inline bool valid(const pt2p_context_t *ctx) { return ctx && ctx->magic == pt2p_
 
 // The status for a pointer that is no context; recorded without one.
 pt2p_status_t not_a_context(const char *function);
+// The status for an exception that reached the C boundary: memory ran out. Call it from a handler.
+pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept;
 
 } // namespace pt2p
 
@@ -58,3 +60,10 @@ pt2p_status_t not_a_context(const char *function);
 		if (__builtin_expect(!pt2p::valid(ctx), 0)) \
 			return pt2p::not_a_context(__func__);   \
 	} while (0)
+
+// Each ends with this: no exception crosses the C boundary.
+#define PT2P_CATCH                         \
+	catch (...)                            \
+	{                                      \
+		return pt2p::caught(ctx, __func__); \
+	}

@@ -13,6 +13,20 @@ pt2p_status_t not_a_context(const char *function)
 	return PT2P_ERR_CONTEXT;
 }
 
+pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept
+{
+	Reporter &reporter = const_cast<pt2p_context_t *>(ctx)->reporter;
+	try {
+		throw;
+	} catch (const Error &e) {
+		return reporter.fail(e.status(), "%s: %s", function, e.what());
+	} catch (const std::bad_alloc &) {
+		return reporter.fail(PT2P_ERR_NO_MEMORY, "%s", function);
+	} catch (...) {
+		return reporter.fail(PT2P_ERR_INTERNAL, "%s: an exception that libpt2p does not know", function);
+	}
+}
+
 namespace {
 
 // The contexts' common settings.

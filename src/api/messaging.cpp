@@ -135,7 +135,7 @@ pt2p_status_t take_one(pt2p_context_t *ctx, pt2p_request_t **reqs, size_t i, siz
 } // namespace
 
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (__builtin_expect(bad_send(ctx, buffer, length, dest), 0))
@@ -151,10 +151,11 @@ pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, 
 	wait_for(ctx, r);
 	return ctx->engine->collect(r, nullptr);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                         pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
@@ -169,10 +170,11 @@ pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int 
 	wait_for(ctx, r);
 	return ctx->engine->collect(r, result);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
                          pt2p_request_t **req)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!req)
@@ -188,10 +190,11 @@ pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length,
 	poll_now_and_then(ctx);
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                          pt2p_request_t **req)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!req)
@@ -206,11 +209,12 @@ pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int
 	*req = to_handle(r);
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t send_length, int dest,
                             uint64_t send_tag, void *recv_buffer, size_t recv_capacity, int source, uint64_t recv_tag,
                             uint64_t recv_mask, pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (bad_send(ctx, send_buffer, send_length, dest))
@@ -240,9 +244,10 @@ pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t
 	}
 	return ctx->engine->collect(in, result);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (bad_recv(ctx, nullptr, 0, source))
@@ -261,10 +266,11 @@ pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t
 		*result = status == PT2P_OK ? found : pt2p_result_t{status, source, tag, 0};
 	return status;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_iprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, int *found,
                           pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!found)
@@ -283,9 +289,10 @@ pt2p_status_t pt2p_iprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_
 		*result = r;
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	Request *r = from_handle(ctx, req);
@@ -294,9 +301,10 @@ pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t 
 	wait_for(ctx, r);
 	return ctx->engine->collect(r, result);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!done)
@@ -312,9 +320,10 @@ pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2
 	*done = 1;
 	return ctx->engine->collect(r, result);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
@@ -325,10 +334,11 @@ pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 			wait_for(ctx, r);
 	return collect_all(ctx, count, reqs, results);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
                            pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!index)
@@ -347,10 +357,11 @@ pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 		ctx->progress->wait([&] { return (i = find_done(ctx, count, reqs)) != count; });
 	return take_one(ctx, reqs, i, index, result);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
                            pt2p_result_t *result)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!index)
@@ -368,10 +379,11 @@ pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 		return PT2P_OK;
 	return take_one(ctx, reqs, i, index, result);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
                            pt2p_result_t *results)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!done)
@@ -388,9 +400,10 @@ pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 	*done = 1;
 	return collect_all(ctx, count, reqs, results);
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	Request *r = from_handle(ctx, req);
@@ -401,18 +414,21 @@ pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req)
 	ctx->engine->cancel(*r);
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_barrier(pt2p_context_t *ctx)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	return ctx->engine->barrier();
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	ctx->progress->poll();
 	return PT2P_OK;
 }
+PT2P_CATCH

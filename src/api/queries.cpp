@@ -30,7 +30,7 @@ int pt2p_rank(const pt2p_context_t *ctx) { return valid(ctx) ? ctx->job->rank() 
 int pt2p_size(const pt2p_context_t *ctx) { return valid(ctx) ? ctx->job->size() : -1; }
 
 pt2p_status_t pt2p_query(const pt2p_context_t *ctx, pt2p_info_t *info)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	if (!info)
 		return null_argument(ctx, __func__, "info");
@@ -47,9 +47,10 @@ pt2p_status_t pt2p_query(const pt2p_context_t *ctx, pt2p_info_t *info)
 	copy_text(info->host, sizeof info->host, ctx->topology.host);
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *info)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	if (!info)
 		return null_argument(ctx, __func__, "info");
@@ -68,6 +69,7 @@ pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *i
 	}
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 const char *pt2p_last_error(const pt2p_context_t *ctx)
 {
@@ -75,7 +77,7 @@ const char *pt2p_last_error(const pt2p_context_t *ctx)
 }
 
 pt2p_status_t pt2p_counter_read(const pt2p_context_t *ctx, int counter, uint64_t *value)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	if (!value)
 		return null_argument(ctx, __func__, "value");
@@ -86,9 +88,10 @@ pt2p_status_t pt2p_counter_read(const pt2p_context_t *ctx, int counter, uint64_t
 	*value = ctx->reporter.read(static_cast<Counter>(counter));
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	if (!text && capacity)
 		return null_argument(ctx, __func__, "text");
@@ -99,11 +102,13 @@ pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, siz
 		*needed = summary.size() + 1;
 	return PT2P_OK;
 }
+PT2P_CATCH
 
 pt2p_status_t pt2p_dump(pt2p_context_t *ctx)
-{
+try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	ctx->engine->dump("asked by the program");
 	return PT2P_OK;
 }
+PT2P_CATCH
