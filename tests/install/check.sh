@@ -34,8 +34,10 @@ printf '#include <pt2p.hpp>\nint main()\n{\n\tpt2p::context c;\n\treturn c.rank(
 		$($pkgconfig --cflags --libs pt2p) || fail "a program with pt2p.hpp does not compile"
 	programs="$work/first $work/first_cpp"
 	if [ -f "$libdir/libpt2p.a" ]; then
+		# What it needs itself stays shared: with --static, pkg-config asks for archives that hwloc's package lacks.
 		${CC:-cc} -std=c11 "$work/first.c" -o "$work/first_static" $($pkgconfig --cflags pt2p) "$libdir/libpt2p.a" \
-			$($pkgconfig --static --libs pt2p | sed 's/-lpt2p //') || fail "linking with libpt2p.a"
+			$($pkgconfig --libs $($pkgconfig --print-requires-private pt2p)) -lstdc++ -lpthread ||
+			fail "linking with libpt2p.a"
 		nm "$work/first_static" | grep -q ' T pt2p_init$' || fail "first_static does not hold the library"
 		programs="$programs $work/first_static"
 	fi
