@@ -29,6 +29,16 @@ pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept
 
 namespace {
 
+// The number of an enumerator: a C caller may have stored anything, and loading that as an enumerator is undefined.
+template <class E>
+unsigned raw(const E &value)
+{
+	unsigned number;
+	static_assert(sizeof number == sizeof value);
+	std::memcpy(&number, &value, sizeof number);
+	return number;
+}
+
 // The contexts' common settings.
 struct Settings {
 	pt2p_thread_level_t thread_level = PT2P_THREAD_SINGLE;
@@ -43,8 +53,7 @@ Settings read_options(const pt2p_options_t *options)
 			throw Error(PT2P_ERR_ARGUMENT, format("options->struct_size is %zu, this library's options have %zu bytes: "
 			                                      "initialise them with PT2P_OPTIONS_INIT and rebuild against this pt2p.h",
 			                                      options->struct_size, sizeof *options));
-		// Through an integer: a caller may have stored anything.
-		const auto level = static_cast<unsigned>(options->thread_level);
+		const unsigned level = raw(options->thread_level);
 		if (level > PT2P_THREAD_MULTIPLE)
 			throw Error(PT2P_ERR_ARGUMENT, format("options->thread_level is %u, the levels are 0 to 2", level));
 		s.thread_level = options->thread_level;
@@ -127,8 +136,7 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 	if (size < 1 || size > 4096)
 		return bad_argument("pt2p_init_inprocess: size is not between 1 and 4096");
 	std::fill(ctx, ctx + size, nullptr);
-	const auto mode_value = static_cast<unsigned>(mode);
-	if (mode_value > PT2P_INPROCESS_COOPERATIVE)
+	if (raw(mode) > PT2P_INPROCESS_COOPERATIVE)
 		return bad_argument("pt2p_init_inprocess: mode is neither threads nor cooperative");
 	return guarded([&] {
 		const Settings settings = read_options(options);
