@@ -6,7 +6,10 @@ using namespace pt2p;
 namespace {
 
 // Below this many eager sends in a row the sender hears from nobody; see Engine::stop_eager.
-constexpr uint32_t sends_between_polls = 32;
+constexpr uint32_t sends_between_polls = 16;
+// Turns at once while much is coming in: a word to stop may stand behind a ring full of messages.
+constexpr int polls_at_once = 8;
+constexpr unsigned much = 32;
 
 pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(Engine::handle(r)); }
 
@@ -62,7 +65,8 @@ inline void poll_now_and_then(pt2p_context_t *ctx)
 {
 	if (__builtin_expect(++ctx->sends_since_poll >= sends_between_polls, 0)) {
 		ctx->sends_since_poll = 0;
-		ctx->progress->poll();
+		for (int i = 0; i < polls_at_once && ctx->progress->poll() >= much; ++i)
+			;
 	}
 }
 

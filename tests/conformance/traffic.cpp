@@ -158,7 +158,7 @@ Finish unexpected_flood(Rank &r)
 		// A rank's messages to itself never pass a ring: only the others are stopped by the budget.
 		if (r.size > 1) {
 			const uint64_t a_ring = r.ring_bytes + r.ring_slots * 112;
-			const uint64_t bound = r.unexpected_max + static_cast<uint64_t>(r.size) * a_ring;
+			const uint64_t bound = r.unexpected_max + static_cast<uint64_t>(r.size) * 2 * a_ring;
 			const uint64_t peak = counter(r, "unexpected_bytes_peak");
 			if (peak > bound)
 				throw Failure("unexpected messages held " + std::to_string(peak) + " bytes, the bound is " +
