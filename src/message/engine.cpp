@@ -414,23 +414,28 @@ void Engine::examine_sources()
 		    router_->find(r.source) || !examined_.insert(r.source).second)
 			return;
 		std::string blob, reasons;
-		if (!job_.try_lookup(r.source, blob))
-			examined_.erase(r.source); // not started yet: look again
-		else if (!router_->reachable(r.source, blob, reasons))
-			on_peer_down(r.source, PT2P_ERR_UNREACHABLE, reasons);
+		try {
+			if (!job_.try_lookup(r.source, blob))
+				examined_.erase(r.source); // not started yet: look again
+			else if (!router_->reachable(r.source, blob, reasons))
+				on_peer_down(r.source, PT2P_ERR_UNREACHABLE, reasons);
+		} catch (const Error &e) {
+			on_peer_down(r.source, PT2P_ERR_PEER_FINALIZED, e.what());
+		}
 	});
 }
 
 void Engine::check()
 {
 	job_.check();
-	examine_sources();
-	for (auto &t : router_->transports())
-		t->check();
+	// Before the transports look: what the launcher knows of a rank's end is more than they can see.
 	RankEvent event;
 	while (job_.has_events() && job_.next_event(event))
 		if (event.rank >= 0 && event.rank < job_.size() && event.rank != rank_)
 			declare_down(event.rank, PT2P_ERR_PEER_LOST, event.reason);
+	examine_sources();
+	for (auto &t : router_->transports())
+		t->check();
 }
 
 } // namespace pt2p

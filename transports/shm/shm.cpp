@@ -412,27 +412,30 @@ void ShmTransport::watch(Peer &peer, const Address &address)
 		peer.process = FileDescriptor();
 }
 
-// Starts to watch a few ranks of this node that this rank has not met: a receive may wait for any of them.
+// Starts to watch a few ranks of this node that this rank has not met: a receive may wait for any of them. Goes round, so
+// that one that has not started yet holds up nobody.
 void ShmTransport::watch_some()
 {
-	unsigned left = watches_at_once;
-	for (; next_watch_ < peers_.size() && left; ++next_watch_, --left) {
-		const int rank = env_.job.local_ranks()[next_watch_];
-		if (rank == env_.job.rank() || (peers_[next_watch_] && peers_[next_watch_]->attached))
+	const auto ranks = static_cast<uint32_t>(peers_.size());
+	for (unsigned looked = 0; looked < watches_at_once && looked < ranks; ++looked) {
+		const uint32_t index = next_watch_;
+		next_watch_ = (next_watch_ + 1) % ranks;
+		const int rank = env_.job.local_ranks()[index];
+		if (rank == env_.job.rank() || (peers_[index] && (peers_[index]->attached || peers_[index]->down)))
 			continue;
-		std::string blob;
-		if (!env_.job.try_lookup(rank, blob))
-			break; // not started yet: try again from here
-		blob = address_part(blob, shm_table.name);
-		Address address;
-		if (!Address::unpack(blob, address) || address.node_id != env_.topology.node_id)
-			continue;
-		Peer &peer = peer_at(next_watch_);
 		try {
-			attach(peer, address);
+			std::string blob;
+			if (!env_.job.try_lookup(rank, blob))
+				continue; // not started yet
+			blob = address_part(blob, shm_table.name);
+			Address address;
+			if (Address::unpack(blob, address) && address.node_id == env_.topology.node_id)
+				attach(peer_at(index), address);
 		} catch (const Error &e) {
 			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED)
-				take_down(peer, e.status(), e.what());
+				take_down(peer_at(index), e.status(), e.what());
+			else if (e.status() == PT2P_ERR_EXCHANGE) // it has ended, and not by a crash: the launcher tells of those
+				take_down(peer_at(index), PT2P_ERR_PEER_FINALIZED, e.what());
 			else
 				env_.reporter.log(LogLevel::info, "rank %d cannot be watched: %s", rank, e.what());
 		}
