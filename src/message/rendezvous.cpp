@@ -26,7 +26,7 @@ void Engine::announce(Request &r, Channel &c)
 // The peer takes no more eager messages: what still waits here for room is announced instead, in its place in the row.
 void Engine::announce_queued(Channel &c)
 {
-	c.for_each_queued([this](PendingSend &item) {
+	c.for_each_queued([](PendingSend &item) {
 		if (item.id != id_eager || !item.length || !item.owner)
 			return;
 		const Announcement a{item.length, reinterpret_cast<uint64_t>(item.data), handle(static_cast<Request *>(item.owner))};
