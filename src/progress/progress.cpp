@@ -28,7 +28,7 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 } // namespace
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
-    : config_(config), reporter_(reporter), job_(job), client_(client), oversubscribed_(settings.oversubscribed),
+    : config_(config), reporter_(reporter), job_(job), client_(client),
       locking_(settings.locking), spin_(!settings.oversubscribed && !job.step()),
       word_(reinterpret_cast<uint32_t *>(&own_word_))
 {

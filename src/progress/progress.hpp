@@ -160,7 +160,7 @@ private:
 	ProgressClient &client_;
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
-	bool oversubscribed_, locking_, spin_;
+	bool locking_, spin_;
 	std::mutex mutex_;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
