@@ -220,7 +220,7 @@ Finish unexpected_reversed(Rank &r)
 			EXPECT_EQ(result.length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(in.data(), result.length, seed_of(14, r.left(), r.me, i));
 		}
-		r.last = [&r, x, count] {
+		r.last = [&r, x] {
 			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr));
 		};
 	};

@@ -256,7 +256,7 @@ Finish truncation(Rank &r)
 			x->sends.push_back(nullptr);
 			EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->out.back().data(), sizeof after, r.right(), 600 + i, &x->sends.back()));
 		}
-	return [&r, x, count, lengths = std::vector<size_t>(lengths, lengths + count)] {
+	return [&r, x, lengths = std::vector<size_t>(lengths, lengths + count)] {
 		for (int twice = 0; twice < 2; ++twice)
 			for (size_t i = 0; i < count; ++i) {
 				pt2p_result_t result{};

@@ -152,7 +152,7 @@ Finish unexpected_flood(Rank &r)
 			EXPECT_EQ(result.length, length);
 			EXPECT_PAYLOAD(in.data(), length, seed_of(32, r.left(), r.me, i));
 		}
-		r.last = [&r, x, count] {
+		r.last = [&r, x] {
 			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr));
 		};
 		// A rank's messages to itself never pass a ring: only the others are stopped by the budget.
