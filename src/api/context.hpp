@@ -54,16 +54,19 @@ pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept;
 
 } // namespace pt2p
 
-// Each public function starts with this: a context that is none is the one thing that cannot be reported through it.
-#define PT2P_CHECK_CONTEXT(ctx)                   \
+// Each public function starts with this: a context that is none is the one thing that cannot be reported through it. The
+// second form is for what is done on behalf of the public function of that name.
+#define PT2P_CHECK_CONTEXT(ctx) PT2P_CHECK_CONTEXT_IN(ctx, __func__)
+#define PT2P_CHECK_CONTEXT_IN(ctx, name)          \
 	do {                                          \
 		if (__builtin_expect(!pt2p::valid(ctx), 0)) \
-			return pt2p::not_a_context(__func__);   \
+			return pt2p::not_a_context(name);       \
 	} while (0)
 
 // Each ends with this: no exception crosses the C boundary.
-#define PT2P_CATCH                         \
-	catch (...)                            \
-	{                                      \
-		return pt2p::caught(ctx, __func__); \
+#define PT2P_CATCH PT2P_CATCH_IN(__func__)
+#define PT2P_CATCH_IN(name)              \
+	catch (...)                          \
+	{                                    \
+		return pt2p::caught(ctx, name);  \
 	}

@@ -11,7 +11,7 @@ constexpr uint32_t sends_between_polls = 16;
 constexpr int polls_at_once = 8;
 constexpr unsigned much = 32;
 
-pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(Engine::handle(r)); }
+pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(r->handle); }
 
 Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 {
@@ -70,33 +70,43 @@ inline void poll_now_and_then(pt2p_context_t *ctx)
 	}
 }
 
-// Null requests of a list are skipped; a dead one is an error before anything is done.
-pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs)
+// Null requests of a list are skipped; a dead one is an error before anything is done. `pending` is set when one has not
+// completed.
+pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, bool &pending)
 {
 	if (count && !reqs)
 		return null_argument(ctx, function, "reqs");
-	for (size_t i = 0; i < count; ++i)
-		if (reqs[i] && !from_handle(ctx, reqs[i]))
+	pending = false;
+	for (size_t i = 0; i < count; ++i) {
+		if (!reqs[i])
+			continue;
+		const Request *r = from_handle(ctx, reqs[i]);
+		if (__builtin_expect(!r, 0))
 			return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: request %zu of the list has finished already or is not one of "
 			                          "this context's", function, i);
+		pending |= !r->done();
+	}
 	return PT2P_OK;
 }
 
-// Frees all requests of a list that have completed; the first status that is not OK.
-pt2p_status_t collect_all(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
+// Frees all requests of a list, which have completed; the first status that is not OK.
+pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
+                          pt2p_result_t *results)
 {
 	pt2p_status_t first = PT2P_OK;
 	for (size_t i = 0; i < count; ++i) {
-		if (!reqs[i]) {
-			if (results)
-				results[i] = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
-			continue;
+		pt2p_result_t *result = results ? &results[i] : nullptr;
+		pt2p_status_t status = PT2P_OK;
+		if (__builtin_expect(!reqs[i], 0)) {
+			if (result)
+				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+		} else if (Request *r = from_handle(ctx, reqs[i]); __builtin_expect(r != nullptr, 1)) {
+			status = ctx->engine->collect(r, result);
+		} else {
+			status = bad_request(ctx, function, reqs[i]); // twice in the list
 		}
-		Request *r = from_handle(ctx, reqs[i]);
-		const pt2p_status_t status = r ? ctx->engine->collect(r, results ? &results[i] : nullptr)
-		                               : bad_request(ctx, __func__, reqs[i]); // twice in the list
 		reqs[i] = nullptr;
-		if (first == PT2P_OK)
+		if (__builtin_expect(first == PT2P_OK, 1))
 			first = status;
 	}
 	return first;
@@ -117,34 +127,51 @@ size_t find_done(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs)
 	return any ? count : PT2P_NO_INDEX;
 }
 
-bool all_done(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs)
+// The first request of a list that completes, collected; without `wait`, one that has completed by now.
+pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *index,
+                       pt2p_result_t *result, bool wait)
 {
-	for (size_t i = 0; i < count; ++i)
-		if (reqs[i]) {
-			const Request *r = from_handle(ctx, reqs[i]);
-			if (r && !r->done())
-				return false;
-		}
-	return true;
-}
-
-pt2p_status_t take_one(pt2p_context_t *ctx, pt2p_request_t **reqs, size_t i, size_t *index, pt2p_result_t *result)
-{
+	if (!index)
+		return null_argument(ctx, function, "index");
+	*index = PT2P_NO_INDEX;
+	bool pending;
+	const pt2p_status_t status = check_list(ctx, function, count, reqs, pending);
+	if (status != PT2P_OK)
+		return status;
+	size_t i = find_done(ctx, count, reqs);
+	if (i == count && wait) {
+		ctx->progress->wait([&] { return (i = find_done(ctx, count, reqs)) != count; });
+	} else if (i == count) {
+		ctx->progress->poll();
+		i = find_done(ctx, count, reqs);
+	}
+	if (i == PT2P_NO_INDEX && wait && result)
+		*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+	if (i == count || i == PT2P_NO_INDEX)
+		return PT2P_OK;
 	*index = i;
-	Request *r = from_handle(ctx, reqs[i]);
-	reqs[i] = nullptr;
-	return ctx->engine->collect(r, result);
+	pt2p_request_t *handle = std::exchange(reqs[i], nullptr);
+	Request *r = from_handle(ctx, handle);
+	return r ? ctx->engine->collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
 }
 
 } // namespace
 
-pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
+// Each of the calls that programs make for every short message has two ways. The short one is taken when nothing is out of
+// the ordinary; it takes no lock and gets no memory. The other one does everything.
+
+namespace {
+
+bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->progress->locks(); }
+
+[[gnu::noinline]] pt2p_status_t send_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
+                                           uint64_t tag)
 try {
-	PT2P_CHECK_CONTEXT(ctx);
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_send");
 	Progress::Guard guard(*ctx->progress);
-	if (__builtin_expect(bad_send(ctx, buffer, length, dest), 0))
-		return bad_transfer(ctx, __func__, buffer, length, dest, false);
-	if (__builtin_expect(ctx->engine->send_at_once(buffer, length, dest, tag), 1)) {
+	if (bad_send(ctx, buffer, length, dest))
+		return bad_transfer(ctx, "pt2p_send", buffer, length, dest, false);
+	if (ctx->engine->send_at_once(buffer, length, dest, tag)) {
 		poll_now_and_then(ctx);
 		return PT2P_OK;
 	}
@@ -155,7 +182,110 @@ try {
 	wait_for(ctx, r);
 	return ctx->engine->collect(r, nullptr);
 }
+PT2P_CATCH_IN("pt2p_send")
+
+[[gnu::noinline]] pt2p_status_t isend_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
+                                            uint64_t tag, pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_isend");
+	Progress::Guard guard(*ctx->progress);
+	if (!req)
+		return null_argument(ctx, "pt2p_isend", "req");
+	*req = nullptr;
+	if (bad_send(ctx, buffer, length, dest))
+		return bad_transfer(ctx, "pt2p_isend", buffer, length, dest, false);
+	pt2p_status_t status = PT2P_OK;
+	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	if (!r)
+		return status;
+	*req = to_handle(r);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+PT2P_CATCH_IN("pt2p_isend")
+
+[[gnu::noinline]] pt2p_status_t irecv_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
+                                            uint64_t tag, uint64_t mask, pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_irecv");
+	Progress::Guard guard(*ctx->progress);
+	if (!req)
+		return null_argument(ctx, "pt2p_irecv", "req");
+	*req = nullptr;
+	if (bad_recv(ctx, buffer, capacity, source))
+		return bad_transfer(ctx, "pt2p_irecv", buffer, capacity, source, true);
+	pt2p_status_t status = PT2P_OK;
+	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
+		return status;
+	*req = to_handle(r);
+	return PT2P_OK;
+}
+PT2P_CATCH_IN("pt2p_irecv")
+
+[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
+	Progress::Guard guard(*ctx->progress);
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, "pt2p_wait", req);
+	wait_for(ctx, r);
+	return ctx->engine->collect(r, result);
+}
+PT2P_CATCH_IN("pt2p_wait")
+
+} // namespace
+
+pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
+try {
+	if (__builtin_expect(ordinary(ctx) && !bad_send(ctx, buffer, length, dest) &&
+	                         ctx->sends_since_poll < sends_between_polls &&
+	                         ctx->engine->send_at_once(buffer, length, dest, tag), 1)) {
+		++ctx->sends_since_poll;
+		return PT2P_OK;
+	}
+	return send_fully(ctx, buffer, length, dest, tag);
+}
 PT2P_CATCH
+
+pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                         pt2p_request_t **req)
+try {
+	if (__builtin_expect(ordinary(ctx) && req && !bad_send(ctx, buffer, length, dest) &&
+	                         ctx->sends_since_poll < sends_between_polls, 1)) {
+		if (Request *r = ctx->engine->isend_at_once(buffer, length, dest, tag); __builtin_expect(r != nullptr, 1)) {
+			*req = to_handle(r);
+			++ctx->sends_since_poll;
+			return PT2P_OK;
+		}
+	}
+	return isend_fully(ctx, buffer, length, dest, tag, req);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                         pt2p_request_t **req)
+{
+	if (__builtin_expect(ordinary(ctx) && req && !bad_recv(ctx, buffer, capacity, source), 1)) {
+		if (Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
+		    __builtin_expect(r != nullptr, 1)) {
+			*req = to_handle(r);
+			return PT2P_OK;
+		}
+	}
+	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
+}
+
+pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+{
+	if (__builtin_expect(ordinary(ctx), 1)) {
+		Request *r = from_handle(ctx, req);
+		if (__builtin_expect(r && r->done() && r->status == PT2P_OK, 1))
+			return ctx->engine->collect(r, result);
+	}
+	return wait_fully(ctx, req, result);
+}
 
 pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                         pt2p_result_t *result)
@@ -165,7 +295,9 @@ try {
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
 		return bad_transfer(ctx, __func__, buffer, capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
+	if (__builtin_expect(!r, 0))
+		r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
 	if (!r) {
 		if (result)
 			*result = {status, source, tag, 0};
@@ -173,45 +305,6 @@ try {
 	}
 	wait_for(ctx, r);
 	return ctx->engine->collect(r, result);
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
-                         pt2p_request_t **req)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	if (!req)
-		return null_argument(ctx, __func__, "req");
-	*req = nullptr;
-	if (__builtin_expect(bad_send(ctx, buffer, length, dest), 0))
-		return bad_transfer(ctx, __func__, buffer, length, dest, false);
-	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
-	if (!r)
-		return status;
-	*req = to_handle(r);
-	poll_now_and_then(ctx);
-	return PT2P_OK;
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
-                         pt2p_request_t **req)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	if (!req)
-		return null_argument(ctx, __func__, "req");
-	*req = nullptr;
-	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
-		return bad_transfer(ctx, __func__, buffer, capacity, source, true);
-	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
-	if (!r)
-		return status;
-	*req = to_handle(r);
-	return PT2P_OK;
 }
 PT2P_CATCH
 
@@ -295,18 +388,6 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	Request *r = from_handle(ctx, req);
-	if (__builtin_expect(!r, 0))
-		return bad_request(ctx, __func__, req);
-	wait_for(ctx, r);
-	return ctx->engine->collect(r, result);
-}
-PT2P_CATCH
-
 pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
@@ -330,13 +411,14 @@ pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
-	if (status != PT2P_OK)
+	bool pending;
+	const pt2p_status_t status = check_list(ctx, __func__, count, reqs, pending);
+	if (__builtin_expect(status != PT2P_OK, 0))
 		return status;
-	for (size_t i = 0; i < count; ++i)
+	for (size_t i = 0; pending && i < count; ++i)
 		if (const Request *r = reqs[i] ? from_handle(ctx, reqs[i]) : nullptr)
 			wait_for(ctx, r);
-	return collect_all(ctx, count, reqs, results);
+	return collect_all(ctx, __func__, count, reqs, results);
 }
 PT2P_CATCH
 
@@ -345,21 +427,7 @@ pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	if (!index)
-		return null_argument(ctx, __func__, "index");
-	*index = PT2P_NO_INDEX;
-	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
-	if (status != PT2P_OK)
-		return status;
-	size_t i = find_done(ctx, count, reqs);
-	if (i == PT2P_NO_INDEX) {
-		if (result)
-			*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
-		return PT2P_OK;
-	}
-	if (i == count)
-		ctx->progress->wait([&] { return (i = find_done(ctx, count, reqs)) != count; });
-	return take_one(ctx, reqs, i, index, result);
+	return take_any(ctx, __func__, count, reqs, index, result, true);
 }
 PT2P_CATCH
 
@@ -368,20 +436,7 @@ pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	if (!index)
-		return null_argument(ctx, __func__, "index");
-	*index = PT2P_NO_INDEX;
-	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
-	if (status != PT2P_OK)
-		return status;
-	size_t i = find_done(ctx, count, reqs);
-	if (i == count) {
-		ctx->progress->poll();
-		i = find_done(ctx, count, reqs);
-	}
-	if (i == count || i == PT2P_NO_INDEX)
-		return PT2P_OK;
-	return take_one(ctx, reqs, i, index, result);
+	return take_any(ctx, __func__, count, reqs, index, result, false);
 }
 PT2P_CATCH
 
@@ -393,16 +448,18 @@ try {
 	if (!done)
 		return null_argument(ctx, __func__, "done");
 	*done = 0;
-	const pt2p_status_t status = check_list(ctx, __func__, count, reqs);
+	bool pending;
+	pt2p_status_t status = check_list(ctx, __func__, count, reqs, pending);
 	if (status != PT2P_OK)
 		return status;
-	if (!all_done(ctx, count, reqs)) {
+	if (pending) {
 		ctx->progress->poll();
-		if (!all_done(ctx, count, reqs))
-			return PT2P_OK;
+		status = check_list(ctx, __func__, count, reqs, pending);
+		if (status != PT2P_OK || pending)
+			return status;
 	}
 	*done = 1;
-	return collect_all(ctx, count, reqs, results);
+	return collect_all(ctx, __func__, count, reqs, results);
 }
 PT2P_CATCH
 

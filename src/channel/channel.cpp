@@ -27,6 +27,7 @@ void Channel::append(PendingSend *&first, PendingSend *&last, PendingSend *item)
 void Channel::queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
 {
 	append(first_, last_, make(id, header, data, length, owner));
+	refresh();
 }
 
 bool Channel::send_control(uint8_t id, uint64_t header, const void *data, size_t length)
@@ -38,6 +39,7 @@ bool Channel::send_control(uint8_t id, uint64_t header, const void *data, size_t
 		std::memcpy(item->copy, data, std::min(length, sizeof item->copy));
 	item->data = item->copy;
 	append(first_, last_, item);
+	refresh();
 	return true;
 }
 
@@ -54,6 +56,7 @@ bool Channel::send_urgent(uint8_t id, uint64_t header)
 	*place = item;
 	if (!item->next)
 		last_ = item;
+	refresh();
 	return true;
 }
 
@@ -67,7 +70,7 @@ unsigned Channel::drive()
 	unsigned sent = 0;
 	while (first_) {
 		PendingSend *item = first_;
-		if (endpoint.table->send(endpoint, item->id, item->header, item->data, item->length) != Outcome::done)
+		if (send(item->id, item->header, item->data, item->length) != Outcome::done)
 			return sent;
 		++sent;
 		first_ = item->next;
@@ -77,6 +80,7 @@ unsigned Channel::drive()
 		if (owner)
 			client_.on_sent(owner);
 	}
+	refresh();
 	return sent + drive_streams();
 }
 
@@ -85,7 +89,7 @@ unsigned Channel::drive_streams()
 	unsigned sent = 0;
 	while (PendingSend *item = first_stream_) {
 		const size_t piece = std::min(item->length, endpoint.max_send);
-		if (endpoint.table->send(endpoint, item->id, item->header, item->data, piece) != Outcome::done)
+		if (send(item->id, item->header, item->data, piece) != Outcome::done)
 			break;
 		++sent;
 		item->data += piece;
@@ -102,14 +106,16 @@ unsigned Channel::drive_streams()
 	return sent;
 }
 
-void Channel::drop()
+void Channel::take_down()
 {
+	down_ = true;
 	for (PendingSend **first : {&first_, &first_stream_})
 		while (PendingSend *item = *first) {
 			*first = item->next;
 			pool_.give(item);
 		}
 	waiting_ = 0;
+	refresh();
 }
 
 } // namespace pt2p

@@ -1,6 +1,7 @@
 // A channel: the send side towards one peer. What a transport has no room for waits here, in order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,28 +38,42 @@ protected:
 class Channel {
 public:
 	Channel(Endpoint &endpoint, size_t eager_max, Pool<PendingSend> &pool, ChannelClient &client)
-	    : endpoint(endpoint), peer(endpoint.peer), eager_max(eager_max < endpoint.max_send ? eager_max : endpoint.max_send),
-	      pool_(pool), client_(client)
+	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(std::min(eager_max, endpoint.max_send)), pool_(pool),
+	      client_(client)
 	{
+		refresh();
 	}
 
 	Endpoint &endpoint;
 	const int peer;
-	size_t eager_max;              // longest payload to send unasked, bytes
-	bool eager_stopped = false;    // the peer asked for announcements only
-	bool eager_refused = false;    // this rank asked the peer for announcements only
-	bool listed = false;           // among the channels with work
-	bool down = false;             // the peer is lost or has finalized
+	bool eager_refused = false; // this rank asked the peer for announcements only
+	bool listed = false;        // among the channels with work
 
-	size_t eager_limit() const { return eager_stopped ? 0 : eager_max; }
-
+	// Whether nothing is in the way of an eager message of this length: one comparison for all that can be.
+	bool free_for(size_t length) const { return static_cast<int64_t>(length) <= at_once_; }
+	// Hands a message to the transport without a look; after free_for().
+	Outcome send(uint8_t id, uint64_t header, const void *data, size_t length)
+	{
+		return endpoint.table->send(endpoint, id, header, data, length);
+	}
 	// Sends, or says no_resource when the transport has no room or others wait before it.
 	Outcome try_send(uint8_t id, uint64_t header, const void *data, size_t length)
 	{
-		if (__builtin_expect(first_ != nullptr, 0))
-			return Outcome::no_resource;
-		return endpoint.table->send(endpoint, id, header, data, length);
+		return first_ ? Outcome::no_resource : send(id, header, data, length);
 	}
+
+	// Longest payload to send unasked, bytes.
+	size_t eager_limit() const { return eager_stopped_ ? 0 : eager_max_; }
+	// The peer asked for announcements only, or no longer does.
+	void stop_eager(bool stopped)
+	{
+		eager_stopped_ = stopped;
+		refresh();
+	}
+	// The peer is lost or has finalized: forgets everything that waits.
+	void take_down();
+	bool down() const { return down_; }
+
 	// Queues a message whose buffer stays valid until `owner` is told.
 	void queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
 	// Every message that waits, in order; the callback may rewrite it.
@@ -79,15 +94,20 @@ public:
 	bool has_work() const { return first_ || first_stream_; }
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive();
-	// Forgets everything that waits.
-	void drop();
 	size_t waiting() const { return waiting_; }
 
 private:
 	PendingSend *make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
 	void append(PendingSend *&first, PendingSend *&last, PendingSend *item);
 	unsigned drive_streams();
+	void refresh()
+	{
+		at_once_ = down_ || first_ ? -1 : static_cast<int64_t>(eager_limit());
+	}
 
+	int64_t at_once_; // longest payload that may go now, bytes; negative: nothing may
+	const size_t eager_max_;
+	bool eager_stopped_ = false, down_ = false;
 	PendingSend *first_ = nullptr, *last_ = nullptr;
 	PendingSend *first_stream_ = nullptr, *last_stream_ = nullptr;
 	size_t waiting_ = 0;

@@ -91,7 +91,7 @@ private:
 //   handle   63        32 31         0
 //            [generation] [index + 1]
 //
-// T needs the members `uint32_t index, generation`.
+// T needs the members `uint64_t handle` and `T *next_free`.
 template <class T>
 class HandlePool {
 public:
@@ -103,20 +103,17 @@ public:
 		if (__builtin_expect(!free_, 0))
 			grow();
 		T *object = free_;
-		free_ = object->next_free;
-		++in_use_;
+		take(*object);
 		return object;
 	}
+	// What take() would give without allocating, or null; and takes it.
+	T *peek() const { return free_; }
+	void take(T &first) { free_ = first.next_free; }
 	void give(T *object)
 	{
-		++object->generation;
+		object->handle += UINT64_C(1) << 32;
 		object->next_free = free_;
 		free_ = object;
-		--in_use_;
-	}
-	static uint64_t handle(const T *object)
-	{
-		return static_cast<uint64_t>(object->generation) << 32 | (object->index + 1);
 	}
 	// The object of a handle; null when there is none. Free objects are found by nobody: their generation has moved on,
 	// and the owner tells fresh ones apart by their state.
@@ -126,7 +123,7 @@ public:
 		if (__builtin_expect(index >= capacity_, 0))
 			return nullptr;
 		T *object = &chunks_[index / chunk_size][index % chunk_size];
-		return object->generation == static_cast<uint32_t>(handle >> 32) ? object : nullptr;
+		return object->handle == handle ? object : nullptr;
 	}
 	template <class F>
 	void for_each(F &&function) const
@@ -135,21 +132,19 @@ public:
 			for (size_t i = 0; i < chunk_size; ++i)
 				function(chunk[i]);
 	}
-	size_t in_use() const { return in_use_; }
 	size_t capacity() const { return capacity_; }
 
 private:
-	static constexpr size_t chunk_size = 256;
+	static constexpr uint32_t chunk_size = 256;
 
 	[[gnu::noinline, gnu::cold]] void grow()
 	{
-		const size_t base = capacity_;
-		capacity_ += chunk_size;
 		chunks_.push_back(std::make_unique<T[]>(chunk_size));
-		for (size_t i = chunk_size; i > 0; --i) {
+		const uint32_t base = capacity_;
+		capacity_ += chunk_size;
+		for (uint32_t i = chunk_size; i > 0; --i) {
 			T &object = chunks_.back()[i - 1];
-			object.index = static_cast<uint32_t>(base + i - 1);
-			object.generation = salt_;
+			object.handle = static_cast<uint64_t>(salt_) << 32 | (base + i);
 			object.next_free = free_;
 			free_ = &object;
 		}
@@ -157,8 +152,7 @@ private:
 
 	std::vector<std::unique_ptr<T[]>> chunks_;
 	T *free_ = nullptr;
-	size_t in_use_ = 0, capacity_ = 0;
-	uint32_t salt_;
+	uint32_t capacity_ = 0, salt_;
 };
 
 } // namespace pt2p

@@ -23,7 +23,7 @@ std::string request_text(const Request &r)
 	              static_cast<unsigned long long>(r.mask),
 	              r.done()   ? ", done but not waited for"
 	              : posted   ? ", no message has matched it"
-	                         : format(", %zu of %zu bytes are here", r.received, r.expected).c_str());
+	                         : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
 }
 
 } // namespace

@@ -98,47 +98,32 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 	r->message_tag = tag;
 	r->length = length;
 	r->buffer = const_cast<void *>(buffer);
-	if (length > c->eager_limit() && length) {
+	r->awaits_answer = false;
+	if (length > c->eager_limit()) {
 		announce(*r, *c);
 		return r;
 	}
 	count_eager(length);
-	if (__builtin_expect(c->try_send(id_eager, tag, buffer, length) == Outcome::done, 1)) {
+	if (c->try_send(id_eager, tag, buffer, length) == Outcome::done) {
 		r->state = Request::State::done;
 		return r;
 	}
-	send_later(*r, *c);
-	return r;
-}
-
-void Engine::send_later(Request &r, Channel &c)
-{
 	reporter_.add(Counter::queued_sends);
-	r.awaits_answer = false;
-	c.queue(id_eager, r.message_tag, r.buffer, r.length, &r);
-	list(c);
+	c->queue(id_eager, tag, buffer, length, r);
+	list(*c);
+	return r;
 }
 
 Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)
 {
 	UnexpectedMessage *m = matcher_.find(source, tag, mask);
-	if (__builtin_expect(!m && !losses_.empty(), 0)) {
+	if (!m && !losses_.empty()) {
 		status = source_status(source);
 		if (status != PT2P_OK)
 			return nullptr;
 	}
 	Request *r = requests_.take();
-	r->is_send = false;
-	r->state = Request::State::posted;
-	r->status = PT2P_OK;
-	r->source = source;
-	r->tag = tag;
-	r->mask = mask;
-	r->peer = source;
-	r->message_tag = tag;
-	r->length = 0;
-	r->buffer = buffer;
-	r->capacity = capacity;
+	start(*r, buffer, capacity, source, tag, mask);
 	if (m)
 		take_unexpected(*r, *m);
 	else
@@ -195,36 +180,53 @@ void Engine::cancel(Request &r)
 
 // ---- arrivals ---------------------------------------------------------------------------------------------------------
 
+// The copy comes last, so that nothing has to be kept over it.
 inline void Engine::deliver(Request &r, int peer, uint64_t tag, const void *data, size_t length)
 {
-	const size_t n = std::min(length, r.capacity);
-	if (n == 8)
-		std::memcpy(r.buffer, data, 8);
-	else if (n)
-		std::memcpy(r.buffer, data, n);
 	r.peer = peer;
 	r.message_tag = tag;
 	r.length = length;
 	reporter_.add(Counter::messages_received);
-	reporter_.add(Counter::bytes_received, n);
 	if (__builtin_expect(length > r.capacity, 0)) {
-		reporter_.add(Counter::truncated);
-		complete(r, PT2P_ERR_TRUNCATED);
+		truncate(r, data);
 		return;
 	}
-	complete(r, PT2P_OK);
+	reporter_.add(Counter::bytes_received, length);
+	r.state = Request::State::done;
+	if (length == 8)
+		std::memcpy(r.buffer, data, 8);
+	else if (length)
+		std::memcpy(r.buffer, data, length);
 }
 
+void Engine::truncate(Request &r, const void *data)
+{
+	reporter_.add(Counter::truncated);
+	reporter_.add(Counter::bytes_received, r.capacity);
+	complete(r, PT2P_ERR_TRUNCATED);
+	if (r.capacity)
+		std::memcpy(r.buffer, data, r.capacity);
+}
+
+// Nothing that it calls comes back: short messages pay for no more than they need.
 void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	if (__builtin_expect(id == id_eager, 1)) {
-		if (PostedReceive *posted = matcher_.match(peer, header))
-			deliver(static_cast<Request &>(*posted), peer, header, data, length);
-		else
-			keep_eager(peer, header, data, length);
-		return;
-	}
-	on_control(peer, id, header, data, length);
+	if (__builtin_expect(id != id_eager, 0))
+		return on_control(peer, id, header, data, length);
+	if (__builtin_expect(matcher_.any_wild(), 0))
+		return on_eager(peer, header, data, length);
+	PostedReceive *posted = matcher_.match_exact(peer, header);
+	if (__builtin_expect(!posted, 0))
+		return keep_eager(peer, header, data, length);
+	deliver(static_cast<Request &>(*posted), peer, header, data, length);
+}
+
+void Engine::on_eager(int peer, uint64_t tag, const void *data, size_t length)
+{
+	if (PostedReceive *posted = matcher_.match(peer, tag))
+		deliver(static_cast<Request &>(*posted), peer, tag, data, length);
+	else
+		keep_eager(peer, tag, data, length);
 }
 
 void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -260,8 +262,8 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 	case id_resume_eager:
 		if (length == 0) {
 			if (Channel *c = router_->find(peer)) {
-				c->eager_stopped = id == id_stop_eager;
-				if (c->eager_stopped)
+				c->stop_eager(id == id_stop_eager);
+				if (id == id_stop_eager)
 					announce_queued(*c);
 			}
 			return;
@@ -345,7 +347,7 @@ void Engine::resume_eager()
 	for (int peer : eager_refused_) {
 		Channel *c = router_->find(peer);
 		c->eager_refused = false;
-		if (!c->down && c->send_urgent(id_resume_eager, 0))
+		if (!c->down() && c->send_urgent(id_resume_eager, 0))
 			list(*c);
 	}
 	eager_refused_.clear();
@@ -380,10 +382,8 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 	reporter_.log(LogLevel::info, "rank %d is gone: %s", peer, loss.reason.c_str());
 	if (is_loss(status))
 		reporter_.add(Counter::peers_lost);
-	if (Channel *c = router_->find(peer)) {
-		c->drop();
-		c->down = true;
-	}
+	if (Channel *c = router_->find(peer))
+		c->take_down();
 	// Announced messages of that rank can no longer be fetched; eager ones are whole.
 	matcher_.for_each_unexpected([&](UnexpectedMessage &m) {
 		if (m.source == peer && m.announced)

@@ -40,12 +40,41 @@ public:
 	// explanation has been recorded.
 	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
 	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status);
+
+	// The same where nothing is out of the ordinary: no memory to get, no room to wait for, no message waiting, no rank
+	// lost. Null: nothing has happened, and it takes the other way.
+	Request *isend_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
+	{
+		Request *r = requests_.peek();
+		if (__builtin_expect(!r || !send_at_once(buffer, length, dest, tag), 0))
+			return nullptr;
+		requests_.take(*r);
+		r->is_send = true;
+		r->state = Request::State::done;
+		r->status = PT2P_OK;
+		r->peer = dest;
+		r->message_tag = tag;
+		r->length = length;
+		return r;
+	}
+	Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
+	{
+		Request *r = requests_.peek();
+		if (__builtin_expect(!r || (matcher_.unexpected() | losses_.size()), 0))
+			return nullptr;
+		start(*r, buffer, capacity, source, tag, mask);
+		if (__builtin_expect(!matcher_.post_at_once(*r), 0)) {
+			r->state = Request::State::free;
+			return nullptr;
+		}
+		requests_.take(*r);
+		return r;
+	}
 	// Sends a short message without a request; false when it takes one.
 	bool send_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
 	{
 		Channel *c = router_->find(dest);
-		if (__builtin_expect(!c || c->down || (length > c->eager_limit() && length), 0) ||
-		    c->try_send(id_eager, tag, buffer, length) != Outcome::done)
+		if (__builtin_expect(!c || !c->free_for(length) || c->send(id_eager, tag, buffer, length) != Outcome::done, 0))
 			return false;
 		count_eager(length);
 		return true;
@@ -61,8 +90,7 @@ public:
 		Request *r = requests_.find(handle);
 		return r && r->active() ? r : nullptr;
 	}
-	static uint64_t handle(const Request *request) { return HandlePool<Request>::handle(request); }
-	// Hands the outcome of a finished request over and frees it; records an explanation when it failed.
+	// Hands the outcome of a request over and frees it; records an explanation when it failed.
 	pt2p_status_t collect(Request *request, pt2p_result_t *result)
 	{
 		if (result)
@@ -124,10 +152,24 @@ private:
 	Channel *channel(int rank, pt2p_status_t &status)
 	{
 		Channel *c = router_->find(rank);
-		return __builtin_expect(c && !c->down, 1) ? c : connect(rank, status);
+		return __builtin_expect(c && !c->down(), 1) ? c : connect(rank, status);
 	}
 	[[gnu::noinline, gnu::cold]] Channel *connect(int rank, pt2p_status_t &status);
-	[[gnu::noinline]] void send_later(Request &request, Channel &channel);
+	static void start(Request &r, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
+	{
+		r.source = source;
+		r.tag = tag;
+		r.mask = mask;
+		r.is_send = false;
+		r.state = Request::State::posted;
+		r.status = PT2P_OK;
+		r.peer = source;
+		r.message_tag = tag;
+		r.length = 0;
+		r.buffer = buffer;
+		r.capacity = capacity;
+	}
+	[[gnu::noinline]] void on_eager(int peer, uint64_t tag, const void *data, size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void list(Channel &channel);
 	void control(Channel &channel, Id id, uint64_t header, const void *data, size_t length);
@@ -143,6 +185,7 @@ private:
 	}
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
 	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
+	[[gnu::noinline, gnu::cold]] void truncate(Request &request, const void *data);
 
 	// Unexpected messages.
 	[[gnu::noinline]] void keep_eager(int peer, uint64_t tag, const void *data, size_t length);

@@ -2,17 +2,23 @@
 
 namespace pt2p {
 
-void Matcher::file(PostedReceive &receive)
+void Matcher::file_wild(PostedReceive &receive)
 {
-	receive.order = next_order_++;
-	if (receive.exact()) {
-		exact_.push(receive);
-		return;
-	}
 	receive.previous = wild_tail_;
 	receive.next = nullptr;
 	(wild_tail_ ? wild_tail_->next : wild_head_) = &receive;
 	wild_tail_ = &receive;
+}
+
+PostedReceive *Matcher::match_oldest(int source, uint64_t tag)
+{
+	PostedReceive *exact = exact_.find(source, tag), *wild = wild_head_;
+	while (wild && !wild->takes(source, tag))
+		wild = wild->next;
+	PostedReceive *found = !exact || (wild && wild->order < exact->order) ? wild : exact;
+	if (found)
+		withdraw(*found);
+	return found;
 }
 
 void Matcher::withdraw(PostedReceive &receive)
@@ -27,7 +33,6 @@ void Matcher::withdraw(PostedReceive &receive)
 	}
 	(receive.previous ? receive.previous->next : wild_head_) = receive.next;
 	(receive.next ? receive.next->previous : wild_tail_) = receive.previous;
-	receive.previous = receive.next = nullptr;
 }
 
 void Matcher::add(UnexpectedMessage &message)

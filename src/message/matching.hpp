@@ -57,7 +57,7 @@ public:
 
 	void push(Node &node)
 	{
-		if (count_ >= size_)
+		if (__builtin_expect(full(), 0))
 			grow();
 		append(bucket(node.source, node.tag), node);
 		++count_;
@@ -69,15 +69,20 @@ public:
 				return n;
 		return nullptr;
 	}
-	void remove(Node &node)
+	// The first with that key, removed; null: none.
+	Node *take(int source, uint64_t tag)
 	{
-		Bucket &b = bucket(node.source, node.tag);
-		(node.previous ? node.previous->next : b.head) = node.next;
-		(node.next ? node.next->previous : b.tail) = node.previous;
-		node.previous = node.next = nullptr;
-		--count_;
+		Bucket &b = bucket(source, tag);
+		for (Node *n = b.head; n; n = n->next)
+			if (n->tag == tag && n->source == source) {
+				unlink(b, *n);
+				return n;
+			}
+		return nullptr;
 	}
+	void remove(Node &node) { unlink(bucket(node.source, node.tag), node); }
 	size_t count() const { return count_; }
+	bool full() const { return count_ >= size_; } // the next push allocates
 	template <class F>
 	void for_each(F &&function) const // the callback may remove the node it gets
 	{
@@ -107,13 +112,19 @@ private:
 		(b.tail ? b.tail->next : b.head) = &node;
 		b.tail = &node;
 	}
+	void unlink(Bucket &b, Node &node)
+	{
+		(node.previous ? node.previous->next : b.head) = node.next;
+		(node.next ? node.next->previous : b.tail) = node.previous;
+		--count_;
+	}
 	void allocate(size_t size)
 	{
 		buckets_ = std::make_unique<Bucket[]>(size);
 		size_ = size;
 		shift_ = 64 - static_cast<unsigned>(__builtin_ctzll(size));
 	}
-	void grow()
+	[[gnu::noinline]] void grow()
 	{
 		const auto old = std::move(buckets_);
 		const size_t old_size = size_;
@@ -143,19 +154,30 @@ public:
 			file(*std::exchange(lone_, nullptr));
 		file(receive);
 	}
+	// As post, when it takes no call: false, and nothing done, when it does.
+	bool post_at_once(PostedReceive &receive)
+	{
+		if (!any_posted()) {
+			lone_ = &receive;
+			return true;
+		}
+		if (lone_ || !receive.exact() || exact_.full())
+			return false;
+		file(receive);
+		return true;
+	}
 	// The receive that a message from `source` with `tag` belongs to, unposted; null: the message is unexpected.
 	PostedReceive *match(int source, uint64_t tag)
 	{
+		return wild_head_ ? match_oldest(source, tag) : match_exact(source, tag);
+	}
+	// As match, while no wild receive is posted beside others.
+	bool any_wild() const { return wild_head_ != nullptr; }
+	PostedReceive *match_exact(int source, uint64_t tag)
+	{
 		if (lone_)
 			return lone_->takes(source, tag) ? std::exchange(lone_, nullptr) : nullptr;
-		PostedReceive *exact = exact_.count() ? exact_.find(source, tag) : nullptr;
-		PostedReceive *wild = wild_head_;
-		while (wild && !wild->takes(source, tag))
-			wild = wild->next;
-		PostedReceive *found = !exact || (wild && wild->order < exact->order) ? wild : exact;
-		if (found)
-			withdraw(*found);
-		return found;
+		return exact_.count() ? exact_.take(source, tag) : nullptr;
 	}
 	void withdraw(PostedReceive &receive);
 
@@ -198,7 +220,16 @@ public:
 
 private:
 	UnexpectedMessage *find_wild(int source, uint64_t tag, uint64_t mask) const;
-	void file(PostedReceive &receive);
+	PostedReceive *match_oldest(int source, uint64_t tag);
+	void file(PostedReceive &receive)
+	{
+		receive.order = next_order_++;
+		if (__builtin_expect(receive.exact(), 1))
+			exact_.push(receive);
+		else
+			file_wild(receive);
+	}
+	void file_wild(PostedReceive &receive);
 
 	PostedReceive *lone_ = nullptr; // the only posted receive, in no table
 	BucketTable<PostedReceive> exact_;

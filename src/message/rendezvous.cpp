@@ -19,7 +19,7 @@ void Engine::announce(Request &r, Channel &c)
 	reporter_.add(Counter::rendezvous_sent);
 	reporter_.add(Counter::bytes_sent, r.length);
 	r.awaits_answer = true;
-	const Announcement a{r.length, reinterpret_cast<uint64_t>(r.buffer), handle(&r)};
+	const Announcement a{r.length, reinterpret_cast<uint64_t>(r.buffer), r.handle};
 	control(c, id_announce, r.message_tag, &a, sizeof a);
 }
 
@@ -29,7 +29,7 @@ void Engine::announce_queued(Channel &c)
 	c.for_each_queued([](PendingSend &item) {
 		if (item.id != id_eager || !item.length || !item.owner)
 			return;
-		const Announcement a{item.length, reinterpret_cast<uint64_t>(item.data), handle(static_cast<Request *>(item.owner))};
+		const Announcement a{item.length, reinterpret_cast<uint64_t>(item.data), static_cast<Request *>(item.owner)->handle};
 		std::memcpy(item.copy, &a, sizeof a);
 		static_cast<Request *>(item.owner)->awaits_answer = true;
 		item.id = id_announce;
@@ -64,7 +64,6 @@ void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcemen
 	r.message_tag = tag;
 	r.length = a.length;
 	r.sender_token = a.token;
-	r.expected = std::min<size_t>(a.length, r.capacity);
 	r.received = 0;
 	r.in_pieces = false;
 	pt2p_status_t status = PT2P_OK;
@@ -73,20 +72,20 @@ void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcemen
 		complete(r, status);
 		return;
 	}
-	if (!r.expected) {
+	if (!r.expected()) {
 		finish_receive(r, PT2P_OK);
 		return;
 	}
 	if (c->endpoint.capabilities & cap_get) {
 		const Outcome outcome =
-		    c->endpoint.table->get(c->endpoint, r.buffer, a.address, r.expected, as_operation(handle(&r)));
+		    c->endpoint.table->get(c->endpoint, r.buffer, a.address, r.expected(), as_operation(r.handle));
 		if (outcome == Outcome::done)
 			finish_receive(r, PT2P_OK);
 		if (outcome != Outcome::no_resource)
 			return;
 	}
 	r.in_pieces = true;
-	const Acceptance acceptance{handle(&r), r.expected};
+	const Acceptance acceptance{r.handle, r.expected()};
 	control(*c, id_accept, a.token, &acceptance, sizeof acceptance);
 }
 
@@ -101,13 +100,13 @@ void Engine::on_complete(void *operation, pt2p_status_t status)
 void Engine::finish_receive(Request &r, pt2p_status_t status)
 {
 	Channel *c = router_->find(r.peer);
-	if (c && !c->down && status != PT2P_ERR_PEER_LOST) {
+	if (c && !c->down() && status != PT2P_ERR_PEER_LOST) {
 		const auto word = static_cast<uint32_t>(status);
 		control(*c, id_finished, r.sender_token, &word, sizeof word);
 	}
 	if (status == PT2P_OK) {
 		reporter_.add(Counter::messages_received);
-		reporter_.add(Counter::bytes_received, r.expected);
+		reporter_.add(Counter::bytes_received, r.expected());
 		if (r.length > r.capacity) {
 			reporter_.add(Counter::truncated);
 			status = PT2P_ERR_TRUNCATED;
@@ -132,17 +131,17 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 {
 	Request *r = named(token, peer, false);
-	if (!r || !r->in_pieces || !length || length > r->expected - r->received) {
+	if (!r || !r->in_pieces || !length || length > r->expected() - r->received) {
 		malformed(peer, "a piece of a message that was not accepted");
 		return;
 	}
 	std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
 	r->received += length;
 	reporter_.add(Counter::shm_pipelined_bytes, length);
-	if (r->received < r->expected)
+	if (r->received < r->expected())
 		return;
 	reporter_.add(Counter::messages_received);
-	reporter_.add(Counter::bytes_received, r->expected);
+	reporter_.add(Counter::bytes_received, r->expected());
 	if (r->length > r->capacity)
 		reporter_.add(Counter::truncated);
 	complete(*r, r->length > r->capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);

@@ -11,32 +11,34 @@ namespace pt2p {
 //   free --> posted --> moving --> done --> free        receive: posted until a message matches, moving while a large
 //                                                       message comes in
 //   free -------------> moving --> done --> free        send: moving while queued, or until the receiver has the data
-struct Request : PostedReceive {
+// Two cache lines: what only a receive needs, and what both need. A send that is done at once touches the second alone.
+struct alignas(64) Request : PostedReceive {
 	enum class State : uint8_t { free, posted, moving, done };
 
-	uint32_t index = 0, generation = 0; // see HandlePool
-	Request *next_free = nullptr;
+	// Receive of an announced message.
+	uint64_t sender_token = 0;
+	size_t received = 0;
 
+	uint64_t handle = 0;       // see HandlePool
 	State state = State::free;
 	bool is_send = false;
+	// What the peer may still say about it while it moves. Set only where it starts to move: a send that is done at once
+	// does not pay for it.
+	bool awaits_answer = false; // send: announced, neither accepted nor finished
+	bool in_pieces = false;     // receive: accepted, comes in pieces
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0;              // destination, or source once known; for a lost peer, that peer
 	uint64_t message_tag = 0;
 	size_t length = 0;         // bytes of the message
 	void *buffer = nullptr;
 	size_t capacity = 0;       // receive: bytes of the buffer
-
-	// Receive of an announced message.
-	uint64_t sender_token = 0;
-	size_t expected = 0, received = 0;
-
-	// What the peer may still say about it while it moves. Set only where it starts to move: a send that is done at once
-	// does not pay for it.
-	bool awaits_answer = false; // send: announced, neither accepted nor finished
-	bool in_pieces = false;     // receive: accepted, comes in pieces
+	Request *next_free = nullptr;
 
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }
+	// Receive: bytes that go into the buffer.
+	size_t expected() const { return length < capacity ? length : capacity; }
 };
+static_assert(sizeof(Request) == 128);
 
 } // namespace pt2p

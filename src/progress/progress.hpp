@@ -60,6 +60,9 @@ public:
 		Progress &progress_;
 	};
 
+	// Whether calls have to hold a Guard.
+	bool locks() const { return locking_; }
+
 	// One turn over everything; returns how many events were handled.
 	unsigned step()
 	{

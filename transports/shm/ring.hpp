@@ -8,20 +8,33 @@
 
 namespace pt2p::shm {
 
-// Copies a short payload; the common sizes without a call.
-inline void copy_short(void *to, const void *from, size_t n)
+// Copies at most inline_max bytes without a call, in overlapping pieces.
+[[gnu::always_inline]] inline void copy_short(void *to, const void *from, size_t n)
 {
 	auto *t = static_cast<unsigned char *>(to);
 	const auto *f = static_cast<const unsigned char *>(from);
-	if (n >= 16 && n <= 32) {
-		// Two overlapping halves.
-		unsigned char a[16], b[16];
-		std::memcpy(a, f, 16);
-		std::memcpy(b, f + n - 16, 16);
-		std::memcpy(t, a, 16);
-		std::memcpy(t + n - 16, b, 16);
+	const auto both_ends = [=](auto piece) {
+		decltype(piece) head, tail;
+		std::memcpy(&head, f, sizeof piece);
+		std::memcpy(&tail, f + n - sizeof piece, sizeof piece);
+		std::memcpy(t, &head, sizeof piece);
+		std::memcpy(t + n - sizeof piece, &tail, sizeof piece);
+	};
+	struct Sixteen {
+		uint64_t low, high;
+	};
+	if (n >= 16) {
+		for (size_t i = 16; i + 16 < n; i += 16)
+			std::memcpy(t + i, f + i, 16);
+		both_ends(Sixteen{});
+	} else if (n >= 8) {
+		both_ends(uint64_t{});
+	} else if (n >= 4) {
+		both_ends(uint32_t{});
 	} else if (n) {
-		std::memcpy(t, f, n);
+		t[0] = f[0];
+		t[n / 2] = f[n / 2];
+		t[n - 1] = f[n - 1];
 	}
 }
 
@@ -34,31 +47,38 @@ public:
 		mask_ = slots - 1;
 		shift_ = static_cast<unsigned>(__builtin_ctz(slots));
 		data_bytes_ = data_bytes;
-		data_end_ = std::make_unique<uint64_t[]>(slots);
+		data_ends_ = std::make_unique<DataEnd[]>(slots);
 	}
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
 	size_t max_payload() const { return data_bytes_ / 4; }
-	size_t memory() const { return (mask_ + 1) * sizeof(uint64_t); }
+	static size_t private_bytes(uint32_t slots) { return slots * sizeof(DataEnd); }
 
-	// Writes one message; false when there is no room now. `credit` goes along, see layout.hpp.
-	[[gnu::always_inline]] bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
+	// Writes a message of at most inline_max bytes if a slot is known to be free; does not look for one. `credit` goes
+	// along, see layout.hpp.
+	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
+	                                        uint32_t credit)
 	{
-		if (__builtin_expect(sent_ - acknowledged_ > mask_, 0) && !refresh())
+		const uint64_t position = sent_;
+		if (__builtin_expect(position - acknowledged_ > mask_, 0))
 			return false;
-		Slot &slot = ring_.slots[sent_ & mask_];
-		if (__builtin_expect(length == 8, 1)) {
+		Slot &slot = ring_.slots[position & mask_];
+		if (__builtin_expect(length == 8, 1))
 			std::memcpy(slot.payload, payload, 8);
-		} else if (length <= inline_max) {
+		else
 			copy_short(slot.payload, payload, length);
-		} else if (!write_data(slot, payload, length)) {
-			return false;
-		}
 		slot.header = header;
-		slot.word.store(Word::pack(lap(sent_), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
-		data_end_[sent_ & mask_] = data_head_;
-		++sent_;
+		sent_ = position + 1;
+		slot.word.store(Word::pack(lap(position), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
 		return true;
+	}
+	// Writes one message; false when there is no room now.
+	bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
+	{
+		if (sent_ - acknowledged_ > mask_ && !refresh())
+			return false;
+		return length <= inline_max ? write_short(id, header, payload, length, credit)
+		                            : write_data(id, header, payload, length, credit);
 	}
 
 	// A piggybacked acknowledgement: low bits of the reader's position. Nonsense (more than is outstanding) is ignored.
@@ -75,12 +95,17 @@ public:
 	}
 
 private:
+	struct DataEnd {
+		uint64_t position, end; // of a message with data: its slot, and the data area's head after it
+	};
+
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
 
 	void accept(uint64_t position)
 	{
 		acknowledged_ = position;
-		data_tail_ = data_end_[(position - 1) & mask_];
+		while (data_first_ != data_last_ && data_ends_[data_first_ & mask_].position < position)
+			data_tail_ = data_ends_[data_first_++ & mask_].end;
 	}
 	// Looks at the reader's credit line; true when a slot is free now.
 	[[gnu::noinline]] bool refresh()
@@ -91,7 +116,7 @@ private:
 		return sent_ - acknowledged_ <= mask_;
 	}
 	// Puts a payload into the data area, in one piece.
-	[[gnu::noinline]] bool write_data(Slot &slot, const void *payload, size_t length)
+	[[gnu::noinline]] bool write_data(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
 	{
 		const uint64_t size = round_up(length, 64);
 		uint64_t at = data_head_;
@@ -105,16 +130,22 @@ private:
 		}
 		const auto offset = static_cast<uint32_t>(at % data_bytes_);
 		std::memcpy(ring_.data + offset, payload, length);
-		std::memcpy(slot.payload, &offset, sizeof offset);
 		data_head_ = at + size;
+		data_ends_[data_last_++ & mask_] = {sent_, data_head_};
+		Slot &slot = ring_.slots[sent_ & mask_];
+		std::memcpy(slot.payload, &offset, sizeof offset);
+		slot.header = header;
+		slot.word.store(Word::pack(lap(sent_), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		++sent_;
 		return true;
 	}
 
 	Ring ring_;
 	uint64_t sent_ = 0, acknowledged_ = 0, mask_ = 0;
-	uint64_t data_head_ = 0, data_tail_ = 0, data_bytes_ = 0;
-	std::unique_ptr<uint64_t[]> data_end_; // by slot: data_head_ after its message
 	unsigned shift_ = 0;
+	uint64_t data_head_ = 0, data_tail_ = 0, data_bytes_ = 0;
+	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged
+	uint64_t data_first_ = 0, data_last_ = 0;
 };
 
 // The reader.
@@ -159,9 +190,13 @@ public:
 	void pop(uint32_t length)
 	{
 		++read_;
-		if (length > inline_max)
-			data_unpublished_ += length;
-		if (read_ - published_ >= batch_ || data_unpublished_ > data_bytes_ / 8)
+		if (__builtin_expect(length > inline_max, 0))
+			pop_data(length);
+	}
+	// After a few messages: tells the writer of slots that are worth a credit line.
+	void publish_if_due()
+	{
+		if (read_ - published_ >= batch_)
 			publish();
 	}
 	// The position went along with an answer: the writer needs no credit line for it.
@@ -194,6 +229,12 @@ public:
 private:
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
 
+	void pop_data(uint32_t length)
+	{
+		data_unpublished_ += length;
+		if (data_unpublished_ > data_bytes_ / 8)
+			publish();
+	}
 	[[gnu::noinline]] Peek peek_data(const Slot &slot, Message &m) const
 	{
 		uint32_t offset; // read once: the writer could change it

@@ -20,7 +20,7 @@ namespace pt2p::shm {
 
 namespace {
 
-constexpr unsigned burst = 32;         // messages taken from one ring in a turn
+constexpr unsigned most_at_once = 32;  // messages taken from one ring in a turn
 constexpr size_t hot_enough = 8;       // fewer hot rings than this are not worth a sweep
 constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 constexpr unsigned watches_at_once = 16;
@@ -41,6 +41,7 @@ ShmTransport::ShmTransport(const TransportEnvironment &environment)
 	env_.job.keep(segment_);
 	membarrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 	header()->fences = !membarrier_;
+	burst_ = std::clamp(segment_->slots() / 4, 1u, most_at_once);
 	std::random_device random;
 	*probe_ = static_cast<uint64_t>(random()) << 32 | random();
 	env_.job.keep(probe_);
@@ -178,10 +179,32 @@ Transport::Memory ShmTransport::memory_per_peer()
 	// this rank's segment holds one.
 	const size_t silent = sizeof(uint32_t) + 1 + sizeof(std::unique_ptr<Peer>) + sizeof(Peer *);
 	return {silent, silent + ring_bytes(segment_->slots(), segment_->data_bytes()) + sizeof(Peer) +
-	                    segment_->slots() * sizeof(uint64_t)};
+	                    Writer::private_bytes(segment_->slots())};
 }
 
 // ---- sending ----------------------------------------------------------------------------------------------------------
+
+Outcome ShmTransport::send_slowly(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (!peer.out.write(id, header, data, length, static_cast<uint32_t>(peer.in.position())))
+		return no_room(peer);
+	peer.in.piggybacked();
+	return tell(peer);
+}
+
+// After a message: the reader may have to be woken, and this rank no longer starves.
+Outcome ShmTransport::tell(Peer &peer)
+{
+	if (peer.fence)
+		full_fence();
+	else
+		std::atomic_signal_fence(std::memory_order_seq_cst);
+	if (peer.out.head().attention.load(std::memory_order_relaxed))
+		ring_doorbell(peer);
+	if (peer.starved)
+		relieved(peer);
+	return Outcome::done;
+}
 
 Outcome ShmTransport::no_room(Peer &peer)
 {
@@ -262,8 +285,9 @@ unsigned ShmTransport::answer_doorbells()
 unsigned ShmTransport::read_ring(Peer &peer)
 {
 	Reader::Message m;
+	uint64_t last = 0;
 	unsigned n = 0;
-	for (; n < burst; ++n) {
+	for (; n < burst_; ++n) {
 		const Reader::Peek found = peer.in.peek(m);
 		if (found == Reader::Peek::nothing)
 			break;
@@ -274,15 +298,17 @@ unsigned ShmTransport::read_ring(Peer &peer)
 			return n + 1;
 		}
 		peer.in.pop(m.length);
-		if (peer.out.is_open())
-			peer.out.acknowledge(Word::credit(m.word));
-		if (peer.down)
+		last = m.word;
+		if (__builtin_expect(peer.down, 0))
 			return n + 1;
 	}
-	if (n)
-		env_.reporter.add(Counter::shm_messages, n);
-	else
+	if (!n) {
 		peer.in.relieve();
+		return 0;
+	}
+	peer.in.publish_if_due();
+	peer.out.acknowledge(Word::credit(last));
+	env_.reporter.add(Counter::shm_messages, n);
 	return n;
 }
 

@@ -84,21 +84,17 @@ public:
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
 
+	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and tell.
 	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		const auto credit = static_cast<uint32_t>(peer.in.position());
-		if (__builtin_expect(!peer.out.write(id, header, data, length, credit), 0))
-			return no_room(peer);
-		if (__builtin_expect(peer.fence, 0))
-			full_fence();
-		else
-			std::atomic_signal_fence(std::memory_order_seq_cst);
-		if (peer.out.head().attention.load(std::memory_order_relaxed))
-			ring_doorbell(peer);
-		if (peer.in.is_open())
-			peer.in.piggybacked();
-		if (__builtin_expect(peer.starved, 0))
-			relieved(peer);
+		if (__builtin_expect(length > inline_max || !peer.out.write_short(id, header, data, length, credit), 0))
+			return send_slowly(peer, id, header, data, length);
+		peer.in.piggybacked();
+		// Not before the message is in the ring, even for the compiler: see the handshake above.
+		std::atomic_signal_fence(std::memory_order_seq_cst);
+		if (__builtin_expect(peer.fence | peer.starved | peer.out.head().attention.load(std::memory_order_relaxed), 0))
+			return tell(peer);
 		return Outcome::done;
 	}
 	Outcome transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write);
@@ -110,7 +106,9 @@ public:
 
 private:
 	Peer &peer_at(uint32_t index);
-	[[gnu::noinline]] Outcome no_room(Peer &peer);
+	[[gnu::noinline]] Outcome send_slowly(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	[[gnu::noinline]] Outcome tell(Peer &peer);
+	Outcome no_room(Peer &peer);
 	void ring_doorbell(Peer &peer);
 	void relieved(Peer &peer);
 	unsigned answer_doorbells();
@@ -149,6 +147,7 @@ private:
 	std::vector<Helping> helping_;
 	unsigned starved_ = 0;
 	uint32_t idle_turns_ = 0;
+	unsigned burst_; // messages taken from one ring in a turn
 	FileDescriptor watcher_; // epoll over the peers' pidfds
 	uint32_t next_watch_ = 0;
 };
