@@ -89,7 +89,7 @@ pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t count
 	return PT2P_OK;
 }
 
-// Frees all requests of a list, which have completed; the first status that is not OK.
+// Frees all requests of a list, waiting for those that have not completed; the first status that is not OK.
 pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
                           pt2p_result_t *results)
 {
@@ -100,10 +100,14 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 		if (__builtin_expect(!reqs[i], 0)) {
 			if (result)
 				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
-		} else if (Request *r = from_handle(ctx, reqs[i]); __builtin_expect(r != nullptr, 1)) {
-			status = ctx->engine->collect(r, result);
 		} else {
-			status = bad_request(ctx, function, reqs[i]); // twice in the list
+			Request *r = from_handle(ctx, reqs[i]);
+			if (__builtin_expect(r && !r->done(), 0)) {
+				wait_for(ctx, r);
+				r = from_handle(ctx, reqs[i]); // another thread may have waited for it, too
+			}
+			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->collect(r, result)
+			                                           : bad_request(ctx, function, reqs[i]); // or twice in the list
 		}
 		reqs[i] = nullptr;
 		if (__builtin_expect(first == PT2P_OK, 1))
@@ -415,9 +419,6 @@ try {
 	const pt2p_status_t status = check_list(ctx, __func__, count, reqs, pending);
 	if (__builtin_expect(status != PT2P_OK, 0))
 		return status;
-	for (size_t i = 0; pending && i < count; ++i)
-		if (const Request *r = reqs[i] ? from_handle(ctx, reqs[i]) : nullptr)
-			wait_for(ctx, r);
 	return collect_all(ctx, __func__, count, reqs, results);
 }
 PT2P_CATCH
