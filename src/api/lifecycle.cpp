@@ -81,7 +81,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.progress->start_thread();
 }
 
-// Runs set-up code and turns what it throws into a status.
+// Runs code that sets up or ends a context and turns what it throws into a status.
 template <class F>
 pt2p_status_t guarded(F &&function)
 {
@@ -92,7 +92,7 @@ pt2p_status_t guarded(F &&function)
 		set_last_error(nullptr, e.status(), e.what());
 		return e.status();
 	} catch (const std::bad_alloc &) {
-		set_last_error(nullptr, PT2P_ERR_NO_MEMORY, "while setting up the context");
+		set_last_error(nullptr, PT2P_ERR_NO_MEMORY, "in pt2p_init, pt2p_init_inprocess or pt2p_finalize");
 		return PT2P_ERR_NO_MEMORY;
 	} catch (const std::exception &e) {
 		set_last_error(nullptr, PT2P_ERR_INTERNAL, e.what());
@@ -178,9 +178,9 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 {
 	PT2P_CHECK_CONTEXT(ctx);
 	std::unique_ptr<pt2p_context> context(ctx);
-	ctx->progress->stop_thread();
 	std::string unfinished;
-	{
+	pt2p_status_t status = guarded([&] {
+		ctx->progress->stop_thread();
 		Progress::Guard guard(*ctx->progress);
 		Engine &engine = *ctx->engine;
 		if (engine.sends_pending())
@@ -190,10 +190,14 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 			transport->leave();
 		if (ctx->config.summary)
 			fputs(engine.summary().c_str(), stderr);
-	}
+	});
 	if (ctx->siblings)
 		ctx->siblings->contexts[static_cast<size_t>(ctx->job->rank())] = nullptr;
-	ctx->job->leave();
+	const pt2p_status_t left = guarded([&] { ctx->job->leave(); });
+	if (status == PT2P_OK)
+		status = left;
+	if (status != PT2P_OK)
+		return status;
 	if (unfinished.empty())
 		return PT2P_OK;
 	set_last_error(nullptr, PT2P_ERR_UNFINISHED, unfinished);

@@ -88,7 +88,7 @@ public:
 	void wait(Done &&done)
 	{
 		Backoff backoff;
-		++waiters_;
+		const Waiter waiter(waiters_); // also when something throws: the progress thread goes by the count
 		for (;;) {
 			const unsigned n = step();
 			if (done())
@@ -97,7 +97,6 @@ public:
 				backoff.turns = 0, backoff.idle_since = 0;
 			idle(backoff);
 		}
-		--waiters_;
 	}
 	// As wait, for at most `limit` nanoseconds; false when the time was up.
 	template <class Done>
@@ -120,6 +119,11 @@ private:
 		int64_t last_check = 0;
 		int64_t next_dump = 0;
 		bool spinning = true;
+	};
+	struct Waiter {
+		explicit Waiter(int &count) : count(count) { ++count; }
+		~Waiter() { --count; }
+		int &count;
 	};
 	struct Polled {
 		unsigned (*progress)(Transport &);

@@ -96,7 +96,7 @@ public:
 
 private:
 	struct DataEnd {
-		uint64_t position, end; // of a message with data: its slot, and the data area's head after it
+		uint32_t position, end; // of a message with data: its slot, and the data area's head after it; low 32 bits
 	};
 
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
@@ -104,8 +104,12 @@ private:
 	void accept(uint64_t position)
 	{
 		acknowledged_ = position;
-		while (data_first_ != data_last_ && data_ends_[data_first_ & mask_].position < position)
-			data_tail_ = data_ends_[data_first_++ & mask_].end;
+		for (; data_first_ != data_last_; ++data_first_) {
+			const DataEnd &first = data_ends_[data_first_ & mask_];
+			if (static_cast<int32_t>(first.position - static_cast<uint32_t>(position)) >= 0)
+				break;
+			data_tail_ += first.end - static_cast<uint32_t>(data_tail_);
+		}
 	}
 	// Looks at the reader's credit line; true when a slot is free now.
 	[[gnu::noinline]] bool refresh()
@@ -131,7 +135,7 @@ private:
 		const auto offset = static_cast<uint32_t>(at % data_bytes_);
 		std::memcpy(ring_.data + offset, payload, length);
 		data_head_ = at + size;
-		data_ends_[data_last_++ & mask_] = {sent_, data_head_};
+		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
 		Slot &slot = ring_.slots[sent_ & mask_];
 		std::memcpy(slot.payload, &offset, sizeof offset);
 		slot.header = header;
@@ -141,11 +145,11 @@ private:
 	}
 
 	Ring ring_;
-	uint64_t sent_ = 0, acknowledged_ = 0, mask_ = 0;
-	unsigned shift_ = 0;
+	uint64_t sent_ = 0, acknowledged_ = 0;
+	uint32_t mask_ = 0, shift_ = 0;
 	uint64_t data_head_ = 0, data_tail_ = 0, data_bytes_ = 0;
 	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged
-	uint64_t data_first_ = 0, data_last_ = 0;
+	uint32_t data_first_ = 0, data_last_ = 0;
 };
 
 // The reader.
