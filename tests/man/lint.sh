@@ -134,6 +134,11 @@ elif [ ! -f "$build/include/pt2p_status.h" ] && [ ! -f "$include/pt2p_status.h" 
 else
 	compile() {
 		checks=$((checks + 1))
+		if grep -q 'pt2p\.hpp' "$1"; then
+			${CXX:-c++} -std=c++20 -x c++ -Wall -Wextra -Werror -fsyntax-only -I"$build/include" -I"$include" "$1" >out 2>&1 ||
+				{ cat out; fail "$2"; }
+			return
+		fi
 		$compiler -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$build/include" -I"$include" "$1" >out 2>&1 ||
 			{ cat out; fail "$2"; }
 	}
