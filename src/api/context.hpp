@@ -49,6 +49,8 @@ inline bool valid(const pt2p_context_t *ctx) { return ctx && ctx->magic == pt2p_
 
 // The status for a pointer that is no context; recorded without one.
 pt2p_status_t not_a_context(const char *function);
+// The status for an argument `name` that must not be NULL; recorded.
+[[gnu::cold]] pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, const char *name);
 // The status for an exception that reached the C boundary: memory ran out. Call it from a handler.
 pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept;
 

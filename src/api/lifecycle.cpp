@@ -7,6 +7,12 @@
 
 namespace pt2p {
 
+pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, const char *name)
+{
+	// An explanation changes nothing that a constant context promises.
+	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s is NULL", function, name);
+}
+
 pt2p_status_t not_a_context(const char *function)
 {
 	set_last_error(nullptr, PT2P_ERR_CONTEXT, format("%s: the context is NULL or has been finalized", function));

@@ -25,11 +25,6 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 	                              : "the request is NULL");
 }
 
-[[gnu::cold]] pt2p_status_t null_argument(pt2p_context_t *ctx, const char *function, const char *name)
-{
-	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s is NULL", function, name);
-}
-
 [[gnu::cold]] pt2p_status_t bad_transfer(pt2p_context_t *ctx, const char *function, const void *buffer, size_t length,
                                          int rank, bool any)
 {

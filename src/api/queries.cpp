@@ -18,11 +18,6 @@ void copy_text(char *to, size_t capacity, const std::string &text)
 	to[n] = 0;
 }
 
-pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, const char *name)
-{
-	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s is NULL", function, name);
-}
-
 } // namespace
 
 int pt2p_rank(const pt2p_context_t *ctx) { return valid(ctx) ? ctx->job->rank() : -1; }
