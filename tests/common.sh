@@ -7,6 +7,9 @@ export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 # A stray pt2p.conf of the user must not change a test.
 PT2P_CONF=/dev/null
 export PT2P_CONF
+# What other libraries never free is not counted when leaks are looked for; make check says so itself.
+: "${LSAN_OPTIONS=suppressions=$srcdir/tests/lsan.supp:print_suppressions=0}"
+export LSAN_OPTIONS
 
 work=${TMPDIR:-/tmp}/pt2p-test.$$
 mkdir -p "$work" || exit 99
@@ -21,6 +24,7 @@ mpirun=$(command -v mpirun.openmpi || command -v mpirun) || mpirun=
 need_launcher()
 {
 	[ -n "$mpirun" ] || skip "mpirun is not installed (Debian: openmpi-bin)"
+	"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || skip "$mpirun is not Open MPI's"
 }
 
 # launch SECONDS RANKS [mpirun option ...] PROGRAM [argument ...]

@@ -87,9 +87,9 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.progress->start_thread();
 }
 
-// Runs code that sets up or ends a context and turns what it throws into a status.
+// Runs code that sets up or ends a context, for the public function `name`, and turns what it throws into a status.
 template <class F>
-pt2p_status_t guarded(F &&function)
+pt2p_status_t guarded(const char *name, F &&function)
 {
 	try {
 		function();
@@ -98,7 +98,7 @@ pt2p_status_t guarded(F &&function)
 		set_last_error(nullptr, e.status(), e.what());
 		return e.status();
 	} catch (const std::bad_alloc &) {
-		set_last_error(nullptr, PT2P_ERR_NO_MEMORY, "in pt2p_init, pt2p_init_inprocess or pt2p_finalize");
+		set_last_error(nullptr, PT2P_ERR_NO_MEMORY, name);
 		return PT2P_ERR_NO_MEMORY;
 	} catch (const std::exception &e) {
 		set_last_error(nullptr, PT2P_ERR_INTERNAL, e.what());
@@ -123,7 +123,7 @@ pt2p_status_t pt2p_init(const pt2p_options_t *options, pt2p_context_t **ctx)
 	if (!ctx)
 		return bad_argument("pt2p_init: ctx is NULL");
 	*ctx = nullptr;
-	return guarded([&] {
+	return guarded(__func__, [&] {
 		const Settings settings = read_options(options);
 		auto context = std::make_unique<pt2p_context>();
 		context->config = settings.parsed.config;
@@ -144,7 +144,7 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 	std::fill(ctx, ctx + size, nullptr);
 	if (raw(mode) > PT2P_INPROCESS_COOPERATIVE)
 		return bad_argument("pt2p_init_inprocess: mode is neither threads nor cooperative");
-	return guarded([&] {
+	return guarded(__func__, [&] {
 		const Settings settings = read_options(options);
 		auto siblings = std::make_shared<Siblings>();
 		std::function<void(int)> step;
@@ -185,7 +185,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 	PT2P_CHECK_CONTEXT(ctx);
 	std::unique_ptr<pt2p_context> context(ctx);
 	std::string unfinished;
-	pt2p_status_t status = guarded([&] {
+	pt2p_status_t status = guarded(__func__, [&] {
 		ctx->progress->stop_thread();
 		Progress::Guard guard(*ctx->progress);
 		Engine &engine = *ctx->engine;
@@ -199,7 +199,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 	});
 	if (ctx->siblings)
 		ctx->siblings->contexts[static_cast<size_t>(ctx->job->rank())] = nullptr;
-	const pt2p_status_t left = guarded([&] { ctx->job->leave(); });
+	const pt2p_status_t left = guarded(__func__, [&] { ctx->job->leave(); });
 	if (status == PT2P_OK)
 		status = left;
 	if (status != PT2P_OK)

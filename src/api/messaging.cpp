@@ -1,4 +1,6 @@
 // Two-sided messages at the C boundary: arguments are checked, the lock is taken, the engine does the rest.
+#include <utility>
+
 #include "api/context.hpp"
 
 using namespace pt2p;
@@ -25,8 +27,8 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 	                              : "the request is NULL");
 }
 
-[[gnu::cold]] pt2p_status_t bad_transfer(pt2p_context_t *ctx, const char *function, const void *buffer, size_t length,
-                                         int rank, bool any)
+[[gnu::cold]] pt2p_status_t bad_transfer(pt2p_context_t *ctx, const char *function, size_t length, int rank,
+                                         bool any)
 {
 	if (!(any && rank == PT2P_ANY_SOURCE) && (rank < 0 || rank >= ctx->job->size()))
 		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: %s is %d, the ranks are 0 to %d", function,
@@ -34,7 +36,6 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 	if (length > PTRDIFF_MAX)
 		return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: the length is %zu, as a signed number %td", function, length,
 		                          static_cast<ptrdiff_t>(length));
-	(void)buffer;
 	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the buffer is NULL, the length %zu", function, length);
 }
 
@@ -154,12 +155,8 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 	return r ? ctx->engine->collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
 }
 
-} // namespace
-
 // Each of the calls that programs make for every short message has two ways. The short one is taken when nothing is out of
 // the ordinary; it takes no lock and gets no memory. The other one does everything.
-
-namespace {
 
 bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->progress->locks(); }
 
@@ -169,7 +166,7 @@ try {
 	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_send");
 	Progress::Guard guard(*ctx->progress);
 	if (bad_send(ctx, buffer, length, dest))
-		return bad_transfer(ctx, "pt2p_send", buffer, length, dest, false);
+		return bad_transfer(ctx, "pt2p_send", length, dest, false);
 	if (ctx->engine->send_at_once(buffer, length, dest, tag)) {
 		poll_now_and_then(ctx);
 		return PT2P_OK;
@@ -192,7 +189,7 @@ try {
 		return null_argument(ctx, "pt2p_isend", "req");
 	*req = nullptr;
 	if (bad_send(ctx, buffer, length, dest))
-		return bad_transfer(ctx, "pt2p_isend", buffer, length, dest, false);
+		return bad_transfer(ctx, "pt2p_isend", length, dest, false);
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
 	if (!r)
@@ -212,7 +209,7 @@ try {
 		return null_argument(ctx, "pt2p_irecv", "req");
 	*req = nullptr;
 	if (bad_recv(ctx, buffer, capacity, source))
-		return bad_transfer(ctx, "pt2p_irecv", buffer, capacity, source, true);
+		return bad_transfer(ctx, "pt2p_irecv", capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
 	if (!r)
@@ -292,7 +289,7 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
-		return bad_transfer(ctx, __func__, buffer, capacity, source, true);
+		return bad_transfer(ctx, __func__, capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
 	if (__builtin_expect(!r, 0))
@@ -314,9 +311,9 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (bad_send(ctx, send_buffer, send_length, dest))
-		return bad_transfer(ctx, __func__, send_buffer, send_length, dest, false);
+		return bad_transfer(ctx, __func__, send_length, dest, false);
 	if (bad_recv(ctx, recv_buffer, recv_capacity, source))
-		return bad_transfer(ctx, __func__, recv_buffer, recv_capacity, source, true);
+		return bad_transfer(ctx, __func__, recv_capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
 	Request *in = ctx->engine->irecv(recv_buffer, recv_capacity, source, recv_tag, recv_mask, status);
 	if (!in)
@@ -347,7 +344,7 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (bad_recv(ctx, nullptr, 0, source))
-		return bad_transfer(ctx, __func__, nullptr, 0, source, true);
+		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t found{};
 	pt2p_status_t status = PT2P_OK;
 	const auto finished = [&] {
@@ -373,7 +370,7 @@ try {
 		return null_argument(ctx, __func__, "found");
 	*found = 0;
 	if (bad_recv(ctx, nullptr, 0, source))
-		return bad_transfer(ctx, __func__, nullptr, 0, source, true);
+		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t r{};
 	if (!ctx->engine->find_unexpected(source, tag, mask, r)) {
 		ctx->progress->poll();

@@ -91,12 +91,7 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 		return nullptr;
 	Request *r = requests_.take();
 	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
-	r->is_send = true;
-	r->state = Request::State::moving;
-	r->status = PT2P_OK;
-	r->peer = dest;
-	r->message_tag = tag;
-	r->length = length;
+	start_send(*r, length, dest, tag, Request::State::moving);
 	r->buffer = const_cast<void *>(buffer);
 	r->awaits_answer = false;
 	if (length > c->eager_limit()) {
@@ -123,7 +118,7 @@ Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, 
 			return nullptr;
 	}
 	Request *r = requests_.take();
-	start(*r, buffer, capacity, source, tag, mask);
+	start_receive(*r, buffer, capacity, source, tag, mask);
 	if (m)
 		take_unexpected(*r, *m);
 	else
@@ -306,7 +301,7 @@ void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 		const int source = m.source;
 		const uint64_t tag = m.tag;
 		messages_.give(&m);
-		start_receive(r, source, tag, a);
+		fetch(r, source, tag, a);
 		return;
 	}
 	deliver(r, m.source, m.tag, m.payload, m.length);

@@ -49,12 +49,7 @@ public:
 		if (__builtin_expect(!r || !send_at_once(buffer, length, dest, tag), 0))
 			return nullptr;
 		requests_.take(*r);
-		r->is_send = true;
-		r->state = Request::State::done;
-		r->status = PT2P_OK;
-		r->peer = dest;
-		r->message_tag = tag;
-		r->length = length;
+		start_send(*r, length, dest, tag, Request::State::done);
 		return r;
 	}
 	Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
@@ -62,7 +57,7 @@ public:
 		Request *r = requests_.peek();
 		if (__builtin_expect(!r || (matcher_.unexpected() | losses_.size()), 0))
 			return nullptr;
-		start(*r, buffer, capacity, source, tag, mask);
+		start_receive(*r, buffer, capacity, source, tag, mask);
 		if (__builtin_expect(!matcher_.post_at_once(*r), 0)) {
 			r->state = Request::State::free;
 			return nullptr;
@@ -155,7 +150,16 @@ private:
 		return __builtin_expect(c && !c->down(), 1) ? c : connect(rank, status);
 	}
 	[[gnu::noinline, gnu::cold]] Channel *connect(int rank, pt2p_status_t &status);
-	static void start(Request &r, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
+	static void start_send(Request &r, size_t length, int dest, uint64_t tag, Request::State state)
+	{
+		r.is_send = true;
+		r.state = state;
+		r.status = PT2P_OK;
+		r.peer = dest;
+		r.message_tag = tag;
+		r.length = length;
+	}
+	static void start_receive(Request &r, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
 	{
 		r.source = source;
 		r.tag = tag;
@@ -198,8 +202,9 @@ private:
 	[[gnu::noinline]] void announce(Request &request, Channel &channel);
 	void announce_queued(Channel &channel);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
-	void start_receive(Request &request, int peer, uint64_t tag, const Announcement &announcement);
-	void finish_receive(Request &request, pt2p_status_t status);
+	void fetch(Request &request, int peer, uint64_t tag, const Announcement &announcement);
+	void finish_fetch(Request &request, pt2p_status_t status);
+	void arrived(Request &request);
 	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
 	void on_piece(int peer, uint64_t token, const void *data, size_t length);
 	void on_finished(int peer, uint64_t token, uint32_t status);

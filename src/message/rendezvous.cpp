@@ -42,7 +42,7 @@ void Engine::announce_queued(Channel &c)
 void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 {
 	if (PostedReceive *posted = matcher_.match(peer, tag)) {
-		start_receive(static_cast<Request &>(*posted), peer, tag, a);
+		fetch(static_cast<Request &>(*posted), peer, tag, a);
 		return;
 	}
 	UnexpectedMessage *m = messages_.take();
@@ -57,7 +57,7 @@ void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 	reporter_.add(Counter::unexpected);
 }
 
-void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcement &a)
+void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 {
 	r.state = Request::State::moving;
 	r.peer = peer;
@@ -73,14 +73,14 @@ void Engine::start_receive(Request &r, int peer, uint64_t tag, const Announcemen
 		return;
 	}
 	if (!r.expected()) {
-		finish_receive(r, PT2P_OK);
+		finish_fetch(r, PT2P_OK);
 		return;
 	}
 	if (c->endpoint.capabilities & cap_get) {
 		const Outcome outcome =
 		    c->endpoint.table->get(c->endpoint, r.buffer, a.address, r.expected(), as_operation(r.handle));
 		if (outcome == Outcome::done)
-			finish_receive(r, PT2P_OK);
+			finish_fetch(r, PT2P_OK);
 		if (outcome != Outcome::no_resource)
 			return;
 	}
@@ -93,26 +93,32 @@ void Engine::on_complete(void *operation, pt2p_status_t status)
 {
 	Request *r = requests_.find(as_handle(operation));
 	if (r && r->state == Request::State::moving)
-		finish_receive(*r, status);
+		finish_fetch(*r, status);
 }
 
 // The payload is here, or will never be: the sender may have its buffer back.
-void Engine::finish_receive(Request &r, pt2p_status_t status)
+void Engine::finish_fetch(Request &r, pt2p_status_t status)
 {
 	Channel *c = router_->find(r.peer);
 	if (c && !c->down() && status != PT2P_ERR_PEER_LOST) {
 		const auto word = static_cast<uint32_t>(status);
 		control(*c, id_finished, r.sender_token, &word, sizeof word);
 	}
-	if (status == PT2P_OK) {
-		reporter_.add(Counter::messages_received);
-		reporter_.add(Counter::bytes_received, r.expected());
-		if (r.length > r.capacity) {
-			reporter_.add(Counter::truncated);
-			status = PT2P_ERR_TRUNCATED;
-		}
-	}
-	complete(r, status);
+	if (status == PT2P_OK)
+		arrived(r);
+	else
+		complete(r, status);
+}
+
+// All that fits of an announced message is in the buffer.
+void Engine::arrived(Request &r)
+{
+	reporter_.add(Counter::messages_received);
+	reporter_.add(Counter::bytes_received, r.expected());
+	const bool truncated = r.length > r.capacity;
+	if (truncated)
+		reporter_.add(Counter::truncated);
+	complete(r, truncated ? PT2P_ERR_TRUNCATED : PT2P_OK);
 }
 
 void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
@@ -138,13 +144,8 @@ void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 	std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
 	r->received += length;
 	reporter_.add(Counter::shm_pipelined_bytes, length);
-	if (r->received < r->expected())
-		return;
-	reporter_.add(Counter::messages_received);
-	reporter_.add(Counter::bytes_received, r->expected());
-	if (r->length > r->capacity)
-		reporter_.add(Counter::truncated);
-	complete(*r, r->length > r->capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);
+	if (r->received == r->expected())
+		arrived(*r);
 }
 
 void Engine::on_finished(int peer, uint64_t token, uint32_t status)

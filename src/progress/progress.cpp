@@ -126,15 +126,20 @@ void Progress::sleep()
 			t->disarm();
 }
 
-void Progress::watch(Backoff &b, int64_t now)
+void Progress::check()
 {
-	b.last_check = now;
 	client_.check();
 	const uint32_t requests = dump_requests.load(std::memory_order_relaxed);
 	if (requests != dumps_seen_) {
 		dumps_seen_ = requests;
 		client_.dump("on a signal");
 	}
+}
+
+void Progress::watch(Backoff &b, int64_t now)
+{
+	b.last_check = now;
+	check();
 	if (!config_.stall_time)
 		return;
 	if (!b.next_dump)
@@ -151,12 +156,7 @@ void Progress::check_now_and_then()
 	if (now - last_check_ < check_period)
 		return;
 	last_check_ = now;
-	client_.check();
-	const uint32_t requests = dump_requests.load(std::memory_order_relaxed);
-	if (requests != dumps_seen_) {
-		dumps_seen_ = requests;
-		client_.dump("on a signal");
-	}
+	check();
 }
 
 void Progress::idle_slowly(Backoff &b)

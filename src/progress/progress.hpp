@@ -158,6 +158,7 @@ private:
 	void sleep();
 	void yield();
 	void wake_sleepers();
+	void check();
 	void check_now_and_then();
 	void watch(Backoff &backoff, int64_t now);
 

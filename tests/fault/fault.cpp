@@ -76,6 +76,14 @@ void die_in(int milliseconds)
 		pause();
 }
 
+// The victim answers until it dies.
+[[noreturn]] void progress_until_death(int milliseconds)
+{
+	die_in(milliseconds);
+	for (;;)
+		pt2p_progress(ctx);
+}
+
 void fill(std::vector<unsigned char> &data, unsigned seed)
 {
 	for (size_t i = 0; i < data.size(); ++i)
@@ -142,6 +150,18 @@ void survived(pt2p_status_t status, double waited)
 	exit(0);
 }
 
+// Waits for what a round started; `status` says how starting went, `last` when the round before succeeded. The time of this
+// success; a loss ends the program.
+double end_round(std::vector<pt2p_request_t *> &reqs, pt2p_status_t status, double last)
+{
+	const pt2p_status_t all = pt2p_waitall(ctx, reqs.size(), reqs.data(), nullptr);
+	if (all != PT2P_OK)
+		status = all;
+	if (status != PT2P_OK)
+		survived(status, now() - last);
+	return now();
+}
+
 // ---- launched ---------------------------------------------------------------------------------------------------------
 
 // Both directions in windows: the victim with every survivor, until it dies.
@@ -169,12 +189,7 @@ int eager()
 					reqs.push_back(r);
 			}
 		}
-		const pt2p_status_t all = pt2p_waitall(ctx, reqs.size(), reqs.data(), nullptr);
-		if (all != PT2P_OK)
-			status = all;
-		if (status != PT2P_OK)
-			survived(status, now() - last);
-		last = now();
+		last = end_round(reqs, status, last);
 	}
 }
 
@@ -200,12 +215,7 @@ int large(bool from_victim)
 			if (status == PT2P_OK)
 				reqs.push_back(r);
 		}
-		const pt2p_status_t all = pt2p_waitall(ctx, reqs.size(), reqs.data(), nullptr);
-		if (all != PT2P_OK)
-			status = all;
-		if (status != PT2P_OK)
-			survived(status, now() - last);
-		last = now();
+		last = end_round(reqs, status, last);
 	}
 }
 
@@ -236,11 +246,8 @@ int ignored()
 {
 	join();
 	std::vector<unsigned char> data(4u << 20);
-	if (is_victim()) {
-		die_in(500);
-		for (;;)
-			pt2p_progress(ctx);
-	}
+	if (is_victim())
+		progress_until_death(500);
 	const double start = now();
 	const pt2p_status_t status = pt2p_send(ctx, data.data(), data.size(), victim, tag_large);
 	survived(status, now() - start - 0.5);
@@ -274,9 +281,7 @@ int any_source()
 	int value = me;
 	if (is_victim()) {
 		must(pt2p_send(ctx, &value, sizeof value, 0, tag_eager), "pt2p_send:");
-		die_in(200);
-		for (;;)
-			pt2p_progress(ctx);
+		progress_until_death(200);
 	}
 	if (me != 0) {
 		int go;
@@ -315,11 +320,8 @@ int finalize_dead()
 {
 	join();
 	std::vector<unsigned char> data(4u << 20);
-	if (is_victim()) {
-		die_in(300);
-		for (;;)
-			pt2p_progress(ctx);
-	}
+	if (is_victim())
+		progress_until_death(300);
 	pt2p_request_t *r;
 	must(pt2p_isend(ctx, data.data(), data.size(), victim, tag_large, &r), "pt2p_isend:");
 	const double start = now();

@@ -1,15 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The job layer below real launchers: runs tests/mpi/job_probe in all its modes. Exits with 77 without Open MPI's mpirun.
+. "${srcdir:-.}/tests/common.sh"
+need_launcher
 probe=${JOB_PROBE:-./tests/mpi/job_probe}
-mpirun=$(command -v mpirun.openmpi || command -v mpirun) || { echo "no mpirun: skipped"; exit 77; }
-"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || { echo "$mpirun is not Open MPI's: skipped"; exit 77; }
-if [ "$(id -u)" = 0 ]; then
-	OMPI_ALLOW_RUN_AS_ROOT=1
-	OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-	export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
-fi
-
 failed=0
 
 # expect CODE NAME COMMAND...
@@ -27,14 +21,14 @@ expect()
 	fi
 }
 
-launch()
+launched()
 {
 	code=$1 ranks=$2
 	shift 2
 	expect "$code" "$* with $ranks ranks" "$mpirun" --oversubscribe -n "$ranks" "$probe" "$@"
 }
 
-launch_surviving()
+launched_surviving()
 {
 	ranks=$1
 	shift
@@ -42,15 +36,15 @@ launch_surviving()
 }
 
 for ranks in 1 2 4; do
-	launch 0 $ranks exchange
+	launched 0 $ranks exchange
 done
-launch 0 4 nodes 2
-launch 0 3 nodes 1
-launch 0 2 twice
-launch 0 2 news
-launch 7 2 abort
-launch_surviving 3 dead
-launch_surviving 2 killed
+launched 0 4 nodes 2
+launched 0 3 nodes 1
+launched 0 2 twice
+launched 0 2 news
+launched 7 2 abort
+launched_surviving 3 dead
+launched_surviving 2 killed
 
 # What the environment claims, without a launcher behind it.
 expect 0 "alone" "$probe" alone

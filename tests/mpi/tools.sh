@@ -2,23 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # pt2p_perf and the examples, launched: every payload verified, JSON that parses, options that are refused, examples
 # that verify their own results. Run in the build tree. Exits with 77 without Open MPI's mpirun.
-mpirun=$(command -v mpirun.openmpi || command -v mpirun) || { echo "no mpirun: skipped"; exit 77; }
-"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || { echo "$mpirun is not Open MPI's: skipped"; exit 77; }
-if [ "$(id -u)" = 0 ]; then
-	OMPI_ALLOW_RUN_AS_ROOT=1
-	OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-	export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
-fi
-# A stray pt2p.conf of the user must not change a test.
-PT2P_CONF=/dev/null
-export PT2P_CONF
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-trap 'exit 99' HUP INT TERM
-# What the PMIx library itself never frees is not counted when leaks are looked for.
-echo 'leak:libpmix' >"$work/suppressions"
-: "${LSAN_OPTIONS=suppressions=$work/suppressions:print_suppressions=0}"
-export LSAN_OPTIONS
+. "${srcdir:-.}/tests/common.sh"
+need_launcher
 checks=0
 failures=0
 

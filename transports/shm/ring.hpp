@@ -59,17 +59,14 @@ public:
 	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
 	                                        uint32_t credit)
 	{
-		const uint64_t position = sent_;
-		if (__builtin_expect(position - acknowledged_ > mask_, 0))
+		if (__builtin_expect(sent_ - acknowledged_ > mask_, 0))
 			return false;
-		Slot &slot = ring_.slots[position & mask_];
+		Slot &slot = ring_.slots[sent_ & mask_];
 		if (__builtin_expect(length == 8, 1))
 			std::memcpy(slot.payload, payload, 8);
 		else
 			copy_short(slot.payload, payload, length);
-		slot.header = header;
-		sent_ = position + 1;
-		slot.word.store(Word::pack(lap(position), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		publish(slot, id, header, length, credit);
 		return true;
 	}
 	// Writes one message; false when there is no room now.
@@ -101,6 +98,13 @@ private:
 
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
 
+	// The payload is in its place; the word makes the message visible.
+	[[gnu::always_inline]] void publish(Slot &slot, uint8_t id, uint64_t header, size_t length, uint32_t credit)
+	{
+		slot.header = header;
+		const uint8_t this_lap = lap(sent_++);
+		slot.word.store(Word::pack(this_lap, id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+	}
 	void accept(uint64_t position)
 	{
 		acknowledged_ = position;
@@ -138,9 +142,7 @@ private:
 		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
 		Slot &slot = ring_.slots[sent_ & mask_];
 		std::memcpy(slot.payload, &offset, sizeof offset);
-		slot.header = header;
-		slot.word.store(Word::pack(lap(sent_), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
-		++sent_;
+		publish(slot, id, header, length, credit);
 		return true;
 	}
 

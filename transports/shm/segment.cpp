@@ -145,8 +145,8 @@ void reserve(int fd, size_t offset, size_t bytes, const char *what)
 }
 
 OwnSegment::OwnSegment(const Config &config, uint32_t ranks, int numa_node)
-    : ranks_(ranks), slots_(power_of_two(static_cast<uint64_t>(config.shm_ring_slots))), data_bytes_(power_of_two(config.shm_ring_bytes)),
-      fd_(make_file(config.shm_backing))
+    : ranks_(ranks), slots_(power_of_two(static_cast<uint64_t>(config.shm_ring_slots))),
+      data_bytes_(power_of_two(config.shm_ring_bytes)), fd_(make_file(config.shm_backing))
 {
 	const size_t rings_offset = header_bytes(ranks), stride = ring_bytes(slots_, data_bytes_);
 	const size_t total = rings_offset + ranks * stride;

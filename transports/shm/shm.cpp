@@ -20,7 +20,7 @@ namespace pt2p::shm {
 
 namespace {
 
-constexpr unsigned most_at_once = 32;  // messages taken from one ring in a turn
+constexpr unsigned burst = 32;         // messages taken from one ring in a turn
 constexpr size_t hot_enough = 8;       // fewer hot rings than this are not worth a sweep
 constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 constexpr unsigned watches_at_once = 16;
@@ -41,7 +41,6 @@ ShmTransport::ShmTransport(const TransportEnvironment &environment)
 	env_.job.keep(segment_);
 	membarrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 	header()->fences = !membarrier_;
-	burst_ = std::clamp(segment_->slots() / 4, 1u, most_at_once);
 	std::random_device random;
 	*probe_ = static_cast<uint64_t>(random()) << 32 | random();
 	env_.job.keep(probe_);
@@ -189,11 +188,11 @@ Outcome ShmTransport::send_slowly(Peer &peer, uint8_t id, uint64_t header, const
 	if (!peer.out.write(id, header, data, length, static_cast<uint32_t>(peer.in.position())))
 		return no_room(peer);
 	peer.in.piggybacked();
-	return tell(peer);
+	return notify(peer);
 }
 
 // After a message: the reader may have to be woken, and this rank no longer starves.
-Outcome ShmTransport::tell(Peer &peer)
+Outcome ShmTransport::notify(Peer &peer)
 {
 	if (peer.fence)
 		full_fence();
@@ -287,7 +286,7 @@ unsigned ShmTransport::read_ring(Peer &peer)
 	Reader::Message m;
 	uint64_t last = 0;
 	unsigned n = 0;
-	for (; n < burst_; ++n) {
+	for (; n < burst; ++n) {
 		const Reader::Peek found = peer.in.peek(m);
 		if (found == Reader::Peek::nothing)
 			break;

@@ -84,7 +84,7 @@ public:
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
 
-	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and tell.
+	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and notify.
 	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		const auto credit = static_cast<uint32_t>(peer.in.position());
@@ -94,7 +94,7 @@ public:
 		// Not before the message is in the ring, even for the compiler: see the handshake above.
 		std::atomic_signal_fence(std::memory_order_seq_cst);
 		if (__builtin_expect(peer.fence | peer.starved | peer.out.head().attention.load(std::memory_order_relaxed), 0))
-			return tell(peer);
+			return notify(peer);
 		return Outcome::done;
 	}
 	Outcome transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write);
@@ -107,7 +107,7 @@ public:
 private:
 	Peer &peer_at(uint32_t index);
 	[[gnu::noinline]] Outcome send_slowly(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
-	[[gnu::noinline]] Outcome tell(Peer &peer);
+	[[gnu::noinline]] Outcome notify(Peer &peer);
 	Outcome no_room(Peer &peer);
 	void ring_doorbell(Peer &peer);
 	void relieved(Peer &peer);
@@ -147,7 +147,6 @@ private:
 	std::vector<Helping> helping_;
 	unsigned starved_ = 0;
 	uint32_t idle_turns_ = 0;
-	unsigned burst_; // messages taken from one ring in a turn
 	FileDescriptor watcher_; // epoll over the peers' pidfds
 	uint32_t next_watch_ = 0;
 };

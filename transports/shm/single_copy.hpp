@@ -12,6 +12,7 @@
 // all. The counter carries a generation, so a late helper finds nothing to take.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <sys/types.h>
@@ -34,6 +35,11 @@ static_assert(sizeof(Help) <= first_line_max);
 inline uint32_t piece_count(uint64_t length, uint32_t piece)
 {
 	return static_cast<uint32_t>((length + piece - 1) / piece);
+}
+// Bytes of `count` pieces from `first` on; the last piece may be short.
+inline size_t piece_bytes(uint64_t length, uint32_t piece, uint32_t first, uint32_t count)
+{
+	return static_cast<size_t>(std::min(static_cast<uint64_t>(count) * piece, length - static_cast<uint64_t>(first) * piece));
 }
 // Piece size for a transfer: small enough that both sides finish together, large enough for the system call to vanish.
 uint32_t piece_size(uint64_t length);

@@ -13,6 +13,18 @@ namespace {
 
 constexpr uint32_t turn_bytes = 512 * 1024; // copied in one turn
 
+// What an errno of a copy between processes means.
+pt2p_status_t copy_status(int error)
+{
+	return error == 0 ? PT2P_OK : error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM;
+}
+
+// What to take of a message at once, when `waiting` messages are there to be copied; bounded, so that a turn stays short.
+uint32_t pieces_at_once(size_t waiting, uint32_t piece)
+{
+	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;
+}
+
 } // namespace
 
 Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write)
@@ -36,7 +48,7 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 		const int error = copy_pieces(t, 0, piece_count(length, t.piece));
 		if (!error)
 			return Outcome::done;
-		env_.events.on_complete(operation, error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM);
+		env_.events.on_complete(operation, copy_status(error));
 		return Outcome::in_progress;
 	}
 	const uint32_t free_claims = ~peer.claims_busy & ((1u << claims_per_ring) - 1);
@@ -58,21 +70,11 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 int ShmTransport::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
 {
 	const uint64_t at = static_cast<uint64_t>(first) * t.piece;
-	const auto n = static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(count) * t.piece, t.length - at));
+	const size_t n = piece_bytes(t.length, t.piece, first, count);
 	env_.reporter.add(Counter::shm_single_copy_bytes, n);
 	return t.write ? write_to(t.peer->pid, t.remote + at, t.local + at, n)
 	               : read_from(t.peer->pid, t.local + at, t.remote + at, n);
 }
-
-namespace {
-
-// What to take of a message at once, when `waiting` messages are there to be copied; bounded, so that a turn stays short.
-uint32_t pieces_at_once(size_t waiting, uint32_t piece)
-{
-	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;
-}
-
-} // namespace
 
 // Copies some of a transfer. Returns true when the transfer is over; it is then gone and reported.
 bool ShmTransport::advance(Transfer &t, unsigned &moved)
@@ -107,9 +109,7 @@ bool ShmTransport::advance(Transfer &t, unsigned &moved)
 		t.peer->claims_busy &= ~(1u << t.claim_index);
 	void *operation = t.operation;
 	transfers_.erase(transfers_.begin() + (&t - transfers_.data()));
-	env_.events.on_complete(operation, error == 0       ? PT2P_OK
-	                                   : error == ESRCH ? PT2P_ERR_PEER_LOST
-	                                                    : PT2P_ERR_SYSTEM);
+	env_.events.on_complete(operation, copy_status(error));
 	return true;
 }
 
@@ -136,7 +136,7 @@ unsigned ShmTransport::help_some()
 		return 0;
 	}
 	const uint64_t at = static_cast<uint64_t>(first) * help.piece;
-	const auto n = static_cast<size_t>(std::min<uint64_t>(static_cast<uint64_t>(taken) * help.piece, help.length - at));
+	const size_t n = piece_bytes(help.length, help.piece, first, taken);
 	// The kernel checks both addresses: a wrong one costs an error, no memory.
 	if (const int error = write_to(peer->pid, help.to + at, reinterpret_cast<void *>(help.from + at), n))
 		claim.failed.store(static_cast<uint32_t>(error), std::memory_order_relaxed);
