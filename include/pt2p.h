@@ -241,7 +241,7 @@ pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2
  *
  * results: NULL or an array of `count`; entries of NULL requests get PT2P_OK with length 0.
  * Returns PT2P_OK, or the first status by index that is not. A dead handle in the list is an error before anything is
- * waited for.
+ * waited for; requests before it that had completed are freed.
  */
 pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results);
 

@@ -13,8 +13,6 @@ constexpr uint32_t sends_between_polls = 16;
 constexpr int polls_at_once = 8;
 constexpr unsigned much = 32;
 
-pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(r->handle); }
-
 Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 {
 	return ctx->engine->find(reinterpret_cast<uint64_t>(req));
@@ -66,14 +64,15 @@ inline void poll_now_and_then(pt2p_context_t *ctx)
 	}
 }
 
-// Null requests of a list are skipped; a dead one is an error before anything is done. `pending` is set when one has not
-// completed.
-pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, bool &pending)
+// Null requests of a list are skipped; a dead one is an error before anything is waited for. `pending` is set when one
+// has not completed. Looks at those from `first` on.
+pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t first, size_t count, pt2p_request_t **reqs,
+                         bool &pending)
 {
 	if (count && !reqs)
 		return null_argument(ctx, function, "reqs");
 	pending = false;
-	for (size_t i = 0; i < count; ++i) {
+	for (size_t i = first; i < count; ++i) {
 		if (!reqs[i])
 			continue;
 		const Request *r = from_handle(ctx, reqs[i]);
@@ -85,11 +84,15 @@ pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t count
 	return PT2P_OK;
 }
 
-// Frees all requests of a list, waiting for those that have not completed; the first status that is not OK.
+// Frees all requests of a list, waiting for those that have not completed; the first status that is not OK. The list is
+// checked from the first request on that would be waited for: a list of completed requests is walked once.
 pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
                           pt2p_result_t *results)
 {
+	if (count && !reqs)
+		return null_argument(ctx, function, "reqs");
 	pt2p_status_t first = PT2P_OK;
+	bool checked = false, pending;
 	for (size_t i = 0; i < count; ++i) {
 		pt2p_result_t *result = results ? &results[i] : nullptr;
 		pt2p_status_t status = PT2P_OK;
@@ -98,8 +101,12 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
 		} else {
 			Request *r = from_handle(ctx, reqs[i]);
-			if (__builtin_expect(r && !r->done(), 0)) {
-				wait_for(ctx, r);
+			if (__builtin_expect(!r || !r->done(), 0)) {
+				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
+					return status;
+				checked = true;
+				if (r)
+					wait_for(ctx, r);
 				r = from_handle(ctx, reqs[i]); // another thread may have waited for it, too
 			}
 			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->collect(r, result)
@@ -135,7 +142,7 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 		return null_argument(ctx, function, "index");
 	*index = PT2P_NO_INDEX;
 	bool pending;
-	const pt2p_status_t status = check_list(ctx, function, count, reqs, pending);
+	const pt2p_status_t status = check_list(ctx, function, 0, count, reqs, pending);
 	if (status != PT2P_OK)
 		return status;
 	size_t i = find_done(ctx, count, reqs);
@@ -249,12 +256,10 @@ pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length,
                          pt2p_request_t **req)
 try {
 	if (__builtin_expect(ordinary(ctx) && req && !bad_send(ctx, buffer, length, dest) &&
-	                         ctx->sends_since_poll < sends_between_polls, 1)) {
-		if (Request *r = ctx->engine->isend_at_once(buffer, length, dest, tag); __builtin_expect(r != nullptr, 1)) {
-			*req = to_handle(r);
-			++ctx->sends_since_poll;
-			return PT2P_OK;
-		}
+	                         ctx->sends_since_poll < sends_between_polls &&
+	                         ctx->engine->isend_at_once(buffer, length, dest, tag, req), 1)) {
+		++ctx->sends_since_poll;
+		return PT2P_OK;
 	}
 	return isend_fully(ctx, buffer, length, dest, tag, req);
 }
@@ -407,10 +412,6 @@ pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	bool pending;
-	const pt2p_status_t status = check_list(ctx, __func__, count, reqs, pending);
-	if (__builtin_expect(status != PT2P_OK, 0))
-		return status;
 	return collect_all(ctx, __func__, count, reqs, results);
 }
 PT2P_CATCH
@@ -442,12 +443,12 @@ try {
 		return null_argument(ctx, __func__, "done");
 	*done = 0;
 	bool pending;
-	pt2p_status_t status = check_list(ctx, __func__, count, reqs, pending);
+	pt2p_status_t status = check_list(ctx, __func__, 0, count, reqs, pending);
 	if (status != PT2P_OK)
 		return status;
 	if (pending) {
 		ctx->progress->poll();
-		status = check_list(ctx, __func__, count, reqs, pending);
+		status = check_list(ctx, __func__, 0, count, reqs, pending);
 		if (status != PT2P_OK || pending)
 			return status;
 	}

@@ -43,14 +43,20 @@ public:
 
 	// The same where nothing is out of the ordinary: no memory to get, no room to wait for, no message waiting, no rank
 	// lost. Null: nothing has happened, and it takes the other way.
-	Request *isend_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
+	// The handle is stored before the message leaves: nothing has to be kept over the call.
+	bool isend_at_once(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_request_t **req)
 	{
 		Request *r = requests_.peek();
-		if (__builtin_expect(!r || !send_at_once(buffer, length, dest, tag), 0))
-			return nullptr;
-		requests_.take(*r);
+		if (__builtin_expect(!r, 0))
+			return false;
 		start_send(*r, length, dest, tag, Request::State::done);
-		return r;
+		*req = to_handle(r);
+		if (__builtin_expect(!send_at_once(buffer, length, dest, tag), 0)) {
+			r->state = Request::State::free;
+			return false;
+		}
+		requests_.take(*r);
+		return true;
 	}
 	Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
 	{

@@ -41,4 +41,7 @@ struct alignas(64) Request : PostedReceive {
 };
 static_assert(sizeof(Request) == 128);
 
+// What the user gets to see of a request.
+inline pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(r->handle); }
+
 } // namespace pt2p

@@ -43,7 +43,7 @@ expect 0 out '^  logical CPUs  *[1-9]' --topology
 expect 0 out '^  messages_sent  *two-sided' --counters
 expect 0 out '^libpt2p [0-9]' --version
 expect 0 out '^usage: pt2p_info' --help
-expect 0 out '^PT2P_EAGER_MAX  *8k  *8k  *default  *0 to 1m  *bytes  *longest' --config
+expect 0 out '^PT2P_EAGER_MAX  *16k  *16k  *default  *0 to 1m  *bytes  *longest' --config
 expect 0 out '^    allowed  0 to 1m, bytes$' --config PT2P_EAGER_MAX
 expect 0 out '^PT2P_SLEEP: ' --config EAGER_MAX SLEEP
 expect 2 err 'did you mean PT2P_EAGER_MAX' --config PT2P_EGER_MAX
@@ -51,13 +51,13 @@ expect 2 err 'unknown option --colour' --colour
 expect 2 err 'unknown option EAGER_MAX' EAGER_MAX
 expect 2 err 'usage: pt2p_info' --
 
-PT2P_EAGER_MAX=16k
+PT2P_EAGER_MAX=32k
 export PT2P_EAGER_MAX
-expect 0 out '^  PT2P_EAGER_MAX  = 16k  (default 8k, from environment)$'
-expect 0 out '^PT2P_EAGER_MAX  *16k  *8k  *environment ' --config
+expect 0 out '^  PT2P_EAGER_MAX  = 32k  (default 16k, from environment)$'
+expect 0 out '^PT2P_EAGER_MAX  *32k  *16k  *environment ' --config
 PT2P_EAGER_MAX=lots
 expect 1 err 'PT2P_EAGER_MAX = "lots" in the environment: not a number of bytes; allowed: 0 to 1m bytes'
-expect 1 out '^PT2P_EAGER_MAX  *8k' --config
+expect 1 out '^PT2P_EAGER_MAX  *16k' --config
 expect 0 out '^libpt2p\|^usage' --help
 unset PT2P_EAGER_MAX
 PT2P_EGER_MAX=1

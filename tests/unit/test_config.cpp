@@ -132,8 +132,8 @@ TEST_CASE("defaults")
 		CHECK(*t.line != '\0');
 		CHECK(*t.help != '\0');
 	}
-	CHECK(parsed.config.eager_max == 8192);
-	CHECK(info(parsed, "PT2P_EAGER_MAX").value == "8k");
+	CHECK(parsed.config.eager_max == 16384);
+	CHECK(info(parsed, "PT2P_EAGER_MAX").value == "16k");
 	CHECK(info(parsed, "PT2P_EAGER_MAX").range == "0 to 1m");
 	CHECK(info(parsed, "PT2P_SPIN_TIME").value == "20us");
 	CHECK(info(parsed, "PT2P_SHM_BACKING").value == "memfd");
@@ -355,7 +355,7 @@ TEST_CASE("which file is read")
 	CHECK(load_config(nullptr).config.eager_max == 1024);
 	CHECK_THAT(info(load_config(nullptr), "PT2P_EAGER_MAX").place, Contains("home/.pt2p.conf:1"));
 	sandbox.file("pt2p.conf", "PT2P_SLEEP = no\n");
-	CHECK(load_config(nullptr).config.eager_max == 8192); // the first file only
+	CHECK(load_config(nullptr).config.eager_max == 16384); // the first file only
 	CHECK(!load_config(nullptr).config.sleep);
 	sandbox.file("my.conf", "PT2P_EAGER_MAX = 3\n");
 	sandbox.set("PT2P_CONF", "my.conf");
@@ -369,7 +369,7 @@ TEST_CASE("which file is read")
 	REQUIRE(rmdir("pt2p.conf") == 0);
 	sandbox.drop("HOME");
 	if (access("/etc/pt2p.conf", F_OK) != 0)
-		CHECK(load_config(nullptr).config.eager_max == 8192);
+		CHECK(load_config(nullptr).config.eager_max == 16384);
 }
 
 TEST_CASE("an unreadable file is an error")

@@ -78,7 +78,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 				++received;
 				if (random() % 4 == 0) { // an answer carries the credit
 					ring.writer.acknowledge(static_cast<uint32_t>(received));
-					ring.reader.piggybacked();
+					ring.reader.piggybacked(ring.reader.position());
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 // The two ends of a ring: the writer's and the reader's private state over the shared Ring of layout.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -59,14 +60,15 @@ public:
 	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
 	                                        uint32_t credit)
 	{
-		if (__builtin_expect(sent_ - acknowledged_ > mask_, 0))
+		const uint64_t position = sent_;
+		if (__builtin_expect(position - acknowledged_ > mask_, 0))
 			return false;
-		Slot &slot = ring_.slots[sent_ & mask_];
+		Slot &slot = ring_.slots[position & mask_];
 		if (__builtin_expect(length == 8, 1))
 			std::memcpy(slot.payload, payload, 8);
 		else
 			copy_short(slot.payload, payload, length);
-		publish(slot, id, header, length, credit);
+		publish(slot, position, id, header, length, credit);
 		return true;
 	}
 	// Writes one message; false when there is no room now.
@@ -92,6 +94,9 @@ public:
 	}
 
 private:
+	static constexpr uint64_t claimed_at_once = 8; // slots
+	static constexpr uint64_t least_stream = 3;    // messages on their way that make a stream
+
 	struct DataEnd {
 		uint32_t position, end; // of a message with data: its slot, and the data area's head after it; low 32 bits
 	};
@@ -99,11 +104,45 @@ private:
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
 
 	// The payload is in its place; the word makes the message visible.
-	[[gnu::always_inline]] void publish(Slot &slot, uint8_t id, uint64_t header, size_t length, uint32_t credit)
+	[[gnu::always_inline]] void publish(Slot &slot, uint64_t position, uint8_t id, uint64_t header, size_t length,
+	                                    uint32_t credit)
 	{
 		slot.header = header;
-		const uint8_t this_lap = lap(sent_++);
-		slot.word.store(Word::pack(this_lap, id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		sent_ = position + 1;
+		slot.word.store(Word::pack(lap(position), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		if (__builtin_expect(position % claimed_at_once == 0, 0))
+			claim_slots(length);
+	}
+	// The claims below take lines that will be written soon away from the reader, by stores that go out together and whose
+	// values nobody looks at. Stores leave a core in order and its queue for them is short: a store to a line that the
+	// reader still shares holds up all later ones, and lines come over one by one. (Prefetching for writing does not help:
+	// the lines are in this core's cache already, shared.) Only what the reader has given back is claimed.
+	static void touch(void *line) { *static_cast<volatile unsigned char *>(line) = 0; }
+
+	// In a stream: the next slots, for messages like this one. A header is read only with the word of its lap, a payload
+	// with its length. Not for messages that are answered one by one: there the reader polls the line that would be taken.
+	[[gnu::noinline]] void claim_slots(size_t length)
+	{
+		const uint64_t outstanding = sent_ - acknowledged_, n = claimed_at_once - 1;
+		if (outstanding < least_stream || outstanding + n > mask_ + UINT64_C(1))
+			return;
+		for (uint64_t i = 0; i < n; ++i) {
+			Slot &slot = ring_.slots[(sent_ + i) & mask_];
+			touch(&slot.header);
+			if (length > first_line_max && length <= inline_max)
+				touch(&slot.payload[inline_max - 1]);
+		}
+	}
+	// After a payload: the room of another one of its size.
+	void claim_data(uint64_t size)
+	{
+		// Local, or every claim would be followed by a store to a member.
+		unsigned char *const data = ring_.data;
+		const uint64_t mask = data_bytes_ - 1;
+		const uint64_t end = std::min(data_head_ + size, data_tail_ + data_bytes_);
+		for (uint64_t at = std::max(data_claimed_, data_head_); at < end; at += 64)
+			touch(data + (at & mask));
+		data_claimed_ = std::max(data_claimed_, end);
 	}
 	void accept(uint64_t position)
 	{
@@ -128,7 +167,7 @@ private:
 	{
 		const uint64_t size = round_up(length, 64);
 		uint64_t at = data_head_;
-		const uint64_t left = data_bytes_ - at % data_bytes_;
+		const uint64_t left = data_bytes_ - (at & (data_bytes_ - 1));
 		if (size > left)
 			at += left;
 		if (at + size - data_tail_ > data_bytes_) {
@@ -136,20 +175,21 @@ private:
 			if (at + size - data_tail_ > data_bytes_)
 				return false;
 		}
-		const auto offset = static_cast<uint32_t>(at % data_bytes_);
+		const auto offset = static_cast<uint32_t>(at & (data_bytes_ - 1));
 		std::memcpy(ring_.data + offset, payload, length);
 		data_head_ = at + size;
 		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
 		Slot &slot = ring_.slots[sent_ & mask_];
 		std::memcpy(slot.payload, &offset, sizeof offset);
-		publish(slot, id, header, length, credit);
+		publish(slot, sent_, id, header, length, credit);
+		claim_data(size);
 		return true;
 	}
 
 	Ring ring_;
 	uint64_t sent_ = 0, acknowledged_ = 0;
 	uint32_t mask_ = 0, shift_ = 0;
-	uint64_t data_head_ = 0, data_tail_ = 0, data_bytes_ = 0;
+	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, data_bytes_ = 0;
 	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged
 	uint32_t data_first_ = 0, data_last_ = 0;
 };
@@ -193,6 +233,8 @@ public:
 		}
 		return peek_data(slot, m);
 	}
+	// In a burst: the line of a later message is on its way while the next one is handled.
+	void fetch_ahead() const { __builtin_prefetch(&ring_.slots[(read_ + fetched_ahead) & mask_]); }
 	void pop(uint32_t length)
 	{
 		++read_;
@@ -206,9 +248,9 @@ public:
 			publish();
 	}
 	// The position went along with an answer: the writer needs no credit line for it.
-	void piggybacked()
+	void piggybacked(uint64_t position)
 	{
-		published_ = read_;
+		published_ = position;
 		data_unpublished_ = 0;
 	}
 	void publish()
@@ -251,12 +293,14 @@ private:
 		return Peek::message;
 	}
 
+	static constexpr uint64_t fetched_ahead = 4; // slots
+
 	Ring ring_;
-	uint64_t read_ = 0, mask_ = 0;
-	uint64_t published_ = 0, batch_ = 0;    // as far as the writer has been told, either way
-	uint64_t line_position_ = 0;            // as far as the credit line says
-	uint64_t data_bytes_ = 0, data_unpublished_ = 0;
-	unsigned shift_ = 0;
+	uint64_t read_ = 0;
+	uint64_t published_ = 0;        // as far as the writer has been told, either way
+	uint64_t line_position_ = 0;    // as far as the credit line says
+	uint64_t data_unpublished_ = 0; // bytes
+	uint32_t mask_ = 0, shift_ = 0, batch_ = 0, data_bytes_ = 0;
 };
 
 } // namespace pt2p::shm

@@ -185,9 +185,10 @@ Transport::Memory ShmTransport::memory_per_peer()
 
 Outcome ShmTransport::send_slowly(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	if (!peer.out.write(id, header, data, length, static_cast<uint32_t>(peer.in.position())))
+	const uint64_t read = peer.in.position();
+	if (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read)))
 		return no_room(peer);
-	peer.in.piggybacked();
+	peer.in.piggybacked(read);
 	return notify(peer);
 }
 
@@ -290,6 +291,8 @@ unsigned ShmTransport::read_ring(Peer &peer)
 		const Reader::Peek found = peer.in.peek(m);
 		if (found == Reader::Peek::nothing)
 			break;
+		if (n)
+			peer.in.fetch_ahead();
 		if (__builtin_expect(found == Reader::Peek::message && Word::id(m.word) < id_help, 1)) {
 			env_.events.on_message(peer.peer, Word::id(m.word), m.header, m.payload, m.length);
 		} else if (found == Reader::Peek::malformed || !deliver_control(peer, m)) {

@@ -87,10 +87,11 @@ public:
 	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and notify.
 	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
-		const auto credit = static_cast<uint32_t>(peer.in.position());
-		if (__builtin_expect(length > inline_max || !peer.out.write_short(id, header, data, length, credit), 0))
+		const uint64_t read = peer.in.position();
+		if (__builtin_expect(length > inline_max ||
+		                         !peer.out.write_short(id, header, data, length, static_cast<uint32_t>(read)), 0))
 			return send_slowly(peer, id, header, data, length);
-		peer.in.piggybacked();
+		peer.in.piggybacked(read);
 		// Not before the message is in the ring, even for the compiler: see the handshake above.
 		std::atomic_signal_fence(std::memory_order_seq_cst);
 		if (__builtin_expect(peer.fence | peer.starved | peer.out.head().attention.load(std::memory_order_relaxed), 0))
