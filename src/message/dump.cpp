@@ -49,7 +49,7 @@ void Engine::explain(const Request &r)
 		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
 		               r.is_send ? r.length : r.capacity, r.is_send ? "to" : "from",
 		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer,
-		               loss != losses_.end() ? loss->second.reason.c_str() : "gone");
+		               loss != losses_.end() ? loss->second.reason.c_str() : "its process ended during the transfer");
 	}
 }
 

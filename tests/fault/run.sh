@@ -144,7 +144,8 @@ fi
 if sh -c 'ulimit -v 1000000 && exec "$@"' sh $fault usage 2>&1 | grep -aq Sanitizer; then
 	echo "skipped: limit on address space: built with a sanitizer"
 else
-	expect memory_limit "limit on address space" '^pt2p_init_inprocess: 1[45] .*[0-9]+ bytes' \
+	expect memory_limit "limit on address space" \
+		'^pt2p_init_inprocess: 15 .*[0-9]+ bytes of address space needed, [0-9]+ bytes available' \
 		sh -c 'ulimit -v 1000000 && exec "$@"' sh env PT2P_SHM_RING_BYTES=16m $fault inprocess 16
 fi
 

@@ -212,6 +212,11 @@ public:
 	{
 		return Word::lap(ring_.slots[read_ & mask_].word.load(std::memory_order_relaxed)) == lap(read_);
 	}
+	// While a message is handled: whether another one has come after it.
+	bool more() const
+	{
+		return Word::lap(ring_.slots[(read_ + 1) & mask_].word.load(std::memory_order_relaxed)) == lap(read_ + 1);
+	}
 	struct Message {
 		uint64_t word, header;
 		const unsigned char *payload;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -62,6 +63,17 @@ std::string process_fact(uint32_t pid, int number)
 	return p ? p + 1 : "";
 }
 
+// What the limit on address space leaves.
+std::string address_space_left()
+{
+	rlimit limit;
+	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+		return "no limit is set (ulimit -v)";
+	const unsigned long long all = limit.rlim_cur;
+	const unsigned long long used = std::strtoull(process_fact(static_cast<uint32_t>(getpid()), 23).c_str(), nullptr, 10);
+	return format("%llu bytes available of the limit of %llu (ulimit -v)", all > used ? all - used : 0, all);
+}
+
 // Ended, though its parent has not asked yet how.
 bool is_zombie(uint32_t pid)
 {
@@ -107,8 +119,8 @@ Mapping::Mapping(int fd, size_t offset, size_t bytes) : bytes_(bytes)
 	if (memory_ == MAP_FAILED) {
 		const int error = errno;
 		memory_ = nullptr;
-		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot map %zu bytes of a shared segment: %s (limit on address space, "
-		                                           "ulimit -v?)", bytes, errno_text(error).c_str()));
+		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot map a shared segment: %zu bytes of address space needed, %s: %s",
+		                                           bytes, address_space_left().c_str(), errno_text(error).c_str()));
 	}
 }
 

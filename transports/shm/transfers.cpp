@@ -12,6 +12,9 @@ namespace pt2p::shm {
 namespace {
 
 constexpr uint32_t turn_bytes = 512 * 1024; // copied in one turn
+// A message that comes alone is worth a helper from this many times PT2P_SHM_COOPERATE_MIN on: below, the word to the
+// helper and the lines that the two take from each other cost more than the second core gives.
+constexpr size_t alone_factor = 8;
 
 // What an errno of a copy between processes means.
 pt2p_status_t copy_status(int error)
@@ -43,7 +46,8 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 	t.piece = piece_size(length);
 	t.write = write;
 	t.operation = operation;
-	if (length < env_.config.shm_cooperate_min) {
+	const bool alone = transfers_.empty() && !(peer.in.is_open() && peer.in.more());
+	if (length < env_.config.shm_cooperate_min * (alone ? alone_factor : 1)) {
 		// Short enough to finish on the spot.
 		const int error = copy_pieces(t, 0, piece_count(length, t.piece));
 		if (!error)
