@@ -1,0 +1,249 @@
+// The older commands of the kernel's verbs interface (ib_user_verbs.h), which arrive as one ioctl method with the command's
+// number, its input and output, and the driver's part of both. The inputs of the oldest begin with a pointer that this
+// way of calling does not use.
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <endian.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include "softhca/attributes.hpp"
+#include "softhca/context.hpp"
+
+namespace softhca {
+
+namespace {
+
+constexpr uint64_t extended(uint32_t command) { return command | IB_USER_VERBS_CMD_FLAG_EXTENDED; }
+
+// Whether this process may read, and if asked write, all of a piece of memory.
+bool accessible(uint64_t start, uint64_t length, bool writable)
+{
+	FILE *maps = std::fopen("/proc/self/maps", "re");
+	if (!maps)
+		return true; // cannot be told
+	char line[512];
+	uint64_t at = start;
+	const uint64_t end = start + length;
+	while (at < end && std::fgets(line, sizeof line, maps)) {
+		unsigned long long from, to;
+		char read, write;
+		if (std::sscanf(line, "%llx-%llx %c%c", &from, &to, &read, &write) != 4 || to <= at)
+			continue;
+		if (from > at || read != 'r' || (writable && write != 'w'))
+			break;
+		at = to;
+	}
+	std::fclose(maps);
+	return at >= end;
+}
+
+} // namespace
+
+int Context::invoke_write(Attributes &attributes)
+{
+	uint64_t command;
+	if (const int error = attributes.in(UVERBS_ATTR_WRITE_CMD, command))
+		return error;
+	switch (command) {
+	case IB_USER_VERBS_CMD_QUERY_DEVICE:
+		// Without input it is libibverbs asking whether commands may come this way: ENOSPC says yes.
+		if (!attributes.find(UVERBS_ATTR_CORE_IN))
+			return ENOSPC;
+		return query_device(attributes);
+	case extended(IB_USER_VERBS_EX_CMD_QUERY_DEVICE):
+		return query_device(attributes);
+	case IB_USER_VERBS_CMD_ALLOC_PD:
+		return alloc_pd(attributes);
+	case IB_USER_VERBS_CMD_DEALLOC_PD:
+		return dealloc_pd(attributes);
+	case IB_USER_VERBS_CMD_REG_MR:
+		return reg_mr(attributes);
+	case IB_USER_VERBS_CMD_DEREG_MR:
+		return dereg_mr(attributes);
+	case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
+		return create_comp_channel(attributes);
+	case IB_USER_VERBS_CMD_CREATE_CQ:
+		return create_cq(attributes, false);
+	case extended(IB_USER_VERBS_EX_CMD_CREATE_CQ):
+		return create_cq(attributes, true);
+	case IB_USER_VERBS_CMD_DESTROY_CQ:
+		return destroy_cq(attributes);
+	}
+	return EOPNOTSUPP;
+}
+
+int Context::query_device(Attributes &attributes) const
+{
+	ib_uverbs_ex_query_device_resp response{};
+	ib_uverbs_query_device_resp &r = response.base;
+	response.response_length = sizeof response;
+	r.fw_ver = firmware_version;
+	r.node_guid = htobe64(node_guid(fabric_.host(), device_));
+	r.sys_image_guid = htobe64(node_guid(fabric_.host(), 0));
+	r.vendor_id = pci_vendor;
+	r.vendor_part_id = pci_device;
+	r.max_mr_size = max_mr_size;
+	r.page_size_cap = 0xfffff000;
+	r.max_cq = max_cq;
+	r.max_cqe = max_cqe;
+	r.max_mr = max_mr;
+	r.max_pd = max_pd;
+	r.max_pkeys = partition_keys;
+	r.phys_port_cnt = 1;
+	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
+	mlx5_ib_query_device_resp driver{};
+	driver.response_length = sizeof driver;
+	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, driver);
+}
+
+int Context::alloc_pd(Attributes &attributes)
+{
+	if (pds_.full())
+		return ENOMEM;
+	auto pd = std::make_shared<Pd>();
+	const uint32_t handle = pds_.add(pd);
+	pd->number = handle;
+	ib_uverbs_alloc_pd_resp response{};
+	response.pd_handle = handle;
+	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
+	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, mlx5_ib_alloc_pd_resp{pd->number});
+}
+
+int Context::dealloc_pd(Attributes &attributes)
+{
+	ib_uverbs_dealloc_pd request;
+	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+		return error;
+	const auto pd = pds_.find(request.pd_handle);
+	if (!pd)
+		return EINVAL;
+	if (pd->users)
+		return EBUSY;
+	pds_.remove(request.pd_handle);
+	return 0;
+}
+
+int Context::reg_mr(Attributes &attributes)
+{
+	ib_uverbs_reg_mr request;
+	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+		return error;
+	constexpr uint32_t remote_change = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+	constexpr uint32_t known = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_READ | remote_change |
+	                           IB_UVERBS_ACCESS_ZERO_BASED | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+	if (request.access_flags & ~known)
+		return request.access_flags & (IB_UVERBS_ACCESS_ON_DEMAND | IB_UVERBS_ACCESS_MW_BIND) ? EOPNOTSUPP : EINVAL;
+	// Who lets others change memory must be able to change it (InfiniBand specification, volume 1, 10.6.3).
+	if ((request.access_flags & remote_change) && !(request.access_flags & IB_UVERBS_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	const uint64_t in_page = uar_bytes - 1;
+	if (request.length > max_mr_size || request.start + request.length < request.start ||
+	    (request.start & in_page) != (request.hca_va & in_page))
+		return EINVAL;
+	const auto pd = pds_.find(request.pd_handle);
+	if (!pd)
+		return EINVAL;
+	if (mrs_.full())
+		return ENOMEM;
+	if (!accessible(request.start, request.length,
+	                request.access_flags & (remote_change | IB_UVERBS_ACCESS_LOCAL_WRITE)))
+		return EFAULT;
+	auto mr = std::make_shared<Mr>(
+	    Mr{pd, request.start, request.length, request.hca_va, request.access_flags, 0});
+	const uint32_t handle = mrs_.add(mr);
+	// The low byte changes with every use of a slot, as on hardware: a key of a deregistered region is found out.
+	mr->key = handle << 8 | (++last_key_ & 0xff);
+	++pd->users;
+	return attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key});
+}
+
+int Context::dereg_mr(Attributes &attributes)
+{
+	ib_uverbs_dereg_mr request;
+	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+		return error;
+	const auto mr = mrs_.find(request.mr_handle);
+	if (!mr)
+		return EINVAL;
+	--mr->pd->users;
+	mrs_.remove(request.mr_handle);
+	return 0;
+}
+
+int Context::create_comp_channel(Attributes &attributes)
+{
+	auto pipe = std::make_shared<EventPipe>();
+	if (!pipe->ok())
+		return EMFILE;
+	const int fd = pipe->user_fd();
+	channels_[fd] = std::move(pipe);
+	return attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_create_comp_channel_resp{static_cast<uint32_t>(fd)});
+}
+
+int Context::create_cq(Attributes &attributes, bool extended_form)
+{
+	ib_uverbs_ex_create_cq request;
+	if (extended_form) {
+		if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+			return error;
+	} else {
+		ib_uverbs_create_cq old;
+		if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, old))
+			return error;
+		request = {old.user_handle, old.cqe, old.comp_vector, old.comp_channel, 0, 0, 0};
+	}
+	mlx5_ib_create_cq driver;
+	if (const int error = attributes.in(UVERBS_ATTR_UHW_IN, driver))
+		return error;
+	if (request.comp_mask || request.flags & ~static_cast<uint32_t>(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN))
+		return EOPNOTSUPP;
+	if (request.cqe < 1 || request.cqe > max_cqe || request.comp_vector >= completion_vectors)
+		return EINVAL;
+	if ((driver.cqe_size != 64 && driver.cqe_size != 128) || driver.cqe_comp_en)
+		return EINVAL;
+	if (cqs_.full())
+		return ENOMEM;
+	auto cq = std::make_shared<Cq>();
+	if (request.comp_channel >= 0) {
+		const auto channel = channels_.find(request.comp_channel);
+		if (channel == channels_.end())
+			return EINVAL;
+		cq->channel = channel->second;
+	}
+	cq->entries = std::bit_ceil(request.cqe + 1);
+	cq->entry_bytes = driver.cqe_size;
+	cq->buffer = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(driver.buf_addr));
+	cq->doorbell = reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(driver.db_addr));
+	cq->user_handle = request.user_handle;
+	if (!accessible(driver.buf_addr, static_cast<uint64_t>(cq->entries) * cq->entry_bytes, true) ||
+	    !accessible(driver.db_addr, 8, true) || driver.db_addr % 8)
+		return EFAULT;
+	// No arm command looks like this: an armed queue can be told from one that never was.
+	cq->doorbell[1] = 0xffffffff;
+	const uint32_t handle = cqs_.add(cq);
+	cq->number = handle;
+	ib_uverbs_ex_create_cq_resp response{};
+	response.base.cq_handle = handle;
+	response.base.cqe = cq->entries - 1;
+	response.response_length = sizeof response;
+	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
+	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, mlx5_ib_create_cq_resp{cq->number, 0});
+}
+
+int Context::destroy_cq(Attributes &attributes)
+{
+	ib_uverbs_destroy_cq request;
+	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+		return error;
+	const auto cq = cqs_.find(request.cq_handle);
+	if (!cq)
+		return EINVAL;
+	cqs_.remove(request.cq_handle);
+	return attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_destroy_cq_resp{cq->completion_events, cq->async_events});
+}
+
+} // namespace softhca

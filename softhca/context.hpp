@@ -1,0 +1,67 @@
+// An open device file: what the kernel keeps for one opener of /dev/infiniband/uverbsN.
+//
+// The file is a sparse memory file, so the mmap of the system serves it: user access regions lie at fixed offsets.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "softhca/device.hpp"
+#include "softhca/fabric.hpp"
+#include "softhca/objects.hpp"
+
+struct ib_uverbs_ioctl_hdr;
+
+namespace softhca {
+
+class Attributes;
+
+class Context {
+public:
+	// Opens device `device` of the fabric; a descriptor, or -1 with errno.
+	static int open(const Fabric &fabric, unsigned device, bool close_on_exec);
+	// The context behind a descriptor, or a copy of one; null when it is none of ours.
+	static std::shared_ptr<Context> find(int fd);
+	// Before a descriptor is closed; any descriptor.
+	static void closing(int fd);
+
+	unsigned device() const { return device_; }
+	// The kernel's side of RDMA_VERBS_IOCTL: 0 or an errno.
+	int ioctl(ib_uverbs_ioctl_hdr &header);
+
+private:
+	Context(const Fabric &fabric, unsigned device) : fabric_(fabric), device_(device) {}
+
+	void drop_events(int fd);
+	// uverbs.cpp
+	int dispatch(Attributes &attributes, unsigned object, unsigned method);
+	int get_context(Attributes &attributes);
+	int query_port(Attributes &attributes) const;
+	int alloc_async_fd(Attributes &attributes);
+	int alloc_uar(Attributes &attributes);
+	int destroy_uar(Attributes &attributes);
+	// commands.cpp
+	int invoke_write(Attributes &attributes);
+	int query_device(Attributes &attributes) const;
+	int alloc_pd(Attributes &attributes);
+	int dealloc_pd(Attributes &attributes);
+	int reg_mr(Attributes &attributes);
+	int dereg_mr(Attributes &attributes);
+	int create_comp_channel(Attributes &attributes);
+	int create_cq(Attributes &attributes, bool extended);
+	int destroy_cq(Attributes &attributes);
+
+	const Fabric &fabric_;
+	const unsigned device_;
+	std::mutex mutex_;
+	std::shared_ptr<EventPipe> async_;
+	std::map<int, std::shared_ptr<EventPipe>> channels_; // by the user's descriptor, while that is open
+	Table<Pd> pds_{max_pd};
+	Table<Mr> mrs_{max_mr};
+	Table<Cq> cqs_{max_cq};
+	std::vector<bool> uars_ = std::vector<bool>(most_uars);
+	uint32_t last_key_ = 0;
+};
+
+} // namespace softhca

@@ -1,0 +1,46 @@
+// What the device offers, in one place: limits, identities, the layout of what is mapped. A number is here only when the
+// device keeps to it; what does not work yet is zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace softhca {
+
+constexpr unsigned most_devices = 8;
+
+// Identity. The PCI id decides which provider library serves the device: Mellanox, ConnectX-5.
+constexpr unsigned pci_vendor = 0x15b3, pci_device = 0x1017;
+constexpr unsigned cdev_major = 231, cdev_first_minor = 192;
+constexpr unsigned firmware_major = 16, firmware_minor = 35, firmware_patch = 2000;
+constexpr uint64_t firmware_version =
+    static_cast<uint64_t>(firmware_major) << 32 | static_cast<uint64_t>(firmware_minor) << 16 | firmware_patch;
+constexpr unsigned uverbs_abi = 6, mlx5_abi = 1;
+
+// Node GUIDs: a locally administered EUI-64 with the host and the device in its last bytes.
+constexpr uint64_t node_guid(unsigned host, unsigned device)
+{
+	return UINT64_C(0x025348ffff000000) | static_cast<uint64_t>(host) << 8 | device;
+}
+constexpr uint64_t gid_prefix = UINT64_C(0xfe80000000000000); // link-local
+// Unicast LIDs start at 1.
+constexpr uint16_t lid_of(unsigned host, unsigned device)
+{
+	return static_cast<uint16_t>(1 + host * most_devices + device);
+}
+
+// Limits.
+constexpr uint32_t max_pd = 1u << 16, max_mr = 1u << 20, max_cq = 1u << 16, max_cqe = (1u << 22) - 1;
+constexpr uint64_t max_mr_size = UINT64_C(1) << 47;
+constexpr uint32_t max_message = 1u << 30;
+constexpr uint32_t completion_vectors = 1;
+constexpr uint16_t partition_keys = 1;
+constexpr uint32_t gids = 1;
+
+// User access regions: pages of the command file.
+constexpr size_t uar_bytes = 4096;
+constexpr uint64_t uar_first_offset = UINT64_C(1) << 32;
+constexpr uint32_t most_uars = 512;
+constexpr uint32_t blueflame_bytes = 512; // of one register: two buffers that are used in turn
+
+} // namespace softhca

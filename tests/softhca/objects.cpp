@@ -1,0 +1,240 @@
+// What an unmodified libibverbs gets from softhca: devices, ports, protection domains, memory regions, completion channels
+// and queues, and the errors for what is wrong. Run below the softhca command.
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <memory>
+#include <poll.h>
+#include <set>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+struct Device {
+	Device()
+	{
+		ibv_device **list = ibv_get_device_list(nullptr);
+		REQUIRE(list);
+		REQUIRE(list[0]);
+		context = ibv_open_device(list[0]);
+		ibv_free_device_list(list);
+		REQUIRE(context);
+		pd = ibv_alloc_pd(context);
+		REQUIRE(pd);
+	}
+	~Device()
+	{
+		CHECK(ibv_dealloc_pd(pd) == 0);
+		CHECK(ibv_close_device(context) == 0);
+	}
+	Device(const Device &) = delete;
+	Device &operator=(const Device &) = delete;
+
+	ibv_context *context = nullptr;
+	ibv_pd *pd = nullptr;
+};
+
+// A page of its own, so that rights can be taken away.
+struct Page {
+	explicit Page(int rights = PROT_READ | PROT_WRITE)
+	    : at(mmap(nullptr, 4096, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
+	{
+		REQUIRE(at != MAP_FAILED);
+	}
+	~Page() { munmap(at, 4096); }
+	Page(const Page &) = delete;
+	Page &operator=(const Page &) = delete;
+	void *at;
+};
+
+ibv_mr *refused(ibv_pd *pd, void *at, size_t bytes, int access, int error)
+{
+	errno = 0;
+	ibv_mr *mr = ibv_reg_mr(pd, at, bytes, access);
+	CHECK(!mr);
+	CHECK(errno == error);
+	return mr;
+}
+
+} // namespace
+
+TEST_CASE("every device of the host is listed once, with its own identity")
+{
+	int count;
+	ibv_device **list = ibv_get_device_list(&count);
+	REQUIRE(list);
+	const char *wanted = getenv("SOFTHCA_DEVICES");
+	CHECK(count == (wanted ? atoi(wanted) : 1));
+	std::set<uint64_t> guids;
+	std::set<uint16_t> lids;
+	for (int i = 0; i < count; ++i) {
+		ibv_context *context = ibv_open_device(list[i]);
+		REQUIRE(context);
+		ibv_port_attr port;
+		REQUIRE(ibv_query_port(context, 1, &port) == 0);
+		lids.insert(port.lid);
+		guids.insert(ibv_get_device_guid(list[i]));
+		union ibv_gid gid;
+		REQUIRE(ibv_query_gid(context, 1, 0, &gid) == 0);
+		CHECK(gid.global.interface_id == ibv_get_device_guid(list[i]));
+		CHECK(ibv_close_device(context) == 0);
+	}
+	ibv_free_device_list(list);
+	CHECK(guids.size() == static_cast<size_t>(count));
+	CHECK(lids.size() == static_cast<size_t>(count));
+	CHECK_FALSE(lids.count(0));
+}
+
+TEST_CASE("a port that does not exist is refused")
+{
+	Device device;
+	ibv_port_attr port;
+	CHECK(ibv_query_port(device.context, 1, &port) == 0);
+	CHECK(port.state == IBV_PORT_ACTIVE);
+	CHECK(port.link_layer == IBV_LINK_LAYER_INFINIBAND);
+	CHECK(port.active_mtu == IBV_MTU_4096);
+	CHECK(ibv_query_port(device.context, 0, &port) == EINVAL);
+	CHECK(ibv_query_port(device.context, 2, &port) == EINVAL);
+	uint16_t pkey;
+	CHECK(ibv_query_pkey(device.context, 1, 0, &pkey) == 0);
+	CHECK(pkey == 0xffff);
+}
+
+TEST_CASE("only what works is offered")
+{
+	Device device;
+	ibv_device_attr attributes;
+	REQUIRE(ibv_query_device(device.context, &attributes) == 0);
+	CHECK(attributes.vendor_id == 0x15b3);
+	CHECK(attributes.phys_port_cnt == 1);
+	CHECK(attributes.max_cqe > 0);
+	CHECK(attributes.max_qp == 0);
+	CHECK(attributes.max_srq == 0);
+	CHECK(attributes.atomic_cap == IBV_ATOMIC_NONE);
+}
+
+TEST_CASE("memory is registered when this process may use it that way")
+{
+	Device device;
+	Page page, readable(PROT_READ), none(PROT_NONE);
+	constexpr int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	ibv_mr *mr = ibv_reg_mr(device.pd, page.at, 4096, all);
+	REQUIRE(mr);
+	CHECK(mr->lkey == mr->rkey);
+	CHECK(ibv_dealloc_pd(device.pd) == EBUSY);
+	ibv_mr *odd = ibv_reg_mr(device.pd, static_cast<char *>(page.at) + 100, 17, 0);
+	REQUIRE(odd);
+	CHECK(odd->lkey != mr->lkey);
+	const uint32_t old_key = odd->lkey;
+	CHECK(ibv_dereg_mr(odd) == 0);
+	odd = ibv_reg_mr(device.pd, static_cast<char *>(page.at) + 100, 17, 0);
+	REQUIRE(odd);
+	CHECK(odd->lkey != old_key); // a key does not come back to life
+	CHECK(ibv_dereg_mr(odd) == 0);
+	ibv_mr *nothing = ibv_reg_mr(device.pd, page.at, 0, 0);
+	CHECK(nothing);
+	if (nothing)
+		CHECK(ibv_dereg_mr(nothing) == 0);
+	ibv_mr *constant = ibv_reg_mr(device.pd, readable.at, 4096, IBV_ACCESS_REMOTE_READ);
+	CHECK(constant);
+	if (constant)
+		CHECK(ibv_dereg_mr(constant) == 0);
+
+	refused(device.pd, page.at, 4096, IBV_ACCESS_REMOTE_WRITE, EINVAL);  // needs local write
+	refused(device.pd, page.at, 4096, IBV_ACCESS_REMOTE_ATOMIC, EINVAL); // the same
+	refused(device.pd, readable.at, 4096, IBV_ACCESS_LOCAL_WRITE, EFAULT);
+	refused(device.pd, none.at, 4096, 0, EFAULT);
+	refused(device.pd, page.at, SIZE_MAX / 2, IBV_ACCESS_LOCAL_WRITE, EINVAL);
+	refused(device.pd, page.at, UINT64_C(1) << 46, IBV_ACCESS_LOCAL_WRITE, EFAULT);
+	refused(device.pd, page.at, 4096, IBV_ACCESS_ON_DEMAND, EOPNOTSUPP);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+TEST_CASE("completion queues come in all sizes, empty and quiet")
+{
+	Device device;
+	ibv_comp_channel *channel = ibv_create_comp_channel(device.context);
+	REQUIRE(channel);
+	for (int entries : {1, 2, 3, 63, 64, 1000, 100000}) {
+		ibv_cq *cq = ibv_create_cq(device.context, entries, device.context, channel, 0);
+		REQUIRE(cq);
+		CHECK(cq->cqe >= entries);
+		ibv_wc wc;
+		CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+		CHECK(ibv_req_notify_cq(cq, 0) == 0);
+		pollfd quiet{channel->fd, POLLIN, 0};
+		CHECK(poll(&quiet, 1, 0) == 0);
+		CHECK(ibv_destroy_cq(cq) == 0);
+	}
+	CHECK_FALSE(ibv_create_cq(device.context, 0, nullptr, nullptr, 0));
+	CHECK_FALSE(ibv_create_cq(device.context, 1 << 30, nullptr, nullptr, 0));
+	CHECK_FALSE(ibv_create_cq(device.context, 64, nullptr, nullptr, 7)); // one vector
+	ibv_cq_init_attr_ex attributes{};
+	attributes.cqe = 64;
+	attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
+	ibv_cq_ex *extended = ibv_create_cq_ex(device.context, &attributes);
+	REQUIRE(extended);
+	ibv_poll_cq_attr poll_attributes{};
+	CHECK(ibv_start_poll(extended, &poll_attributes) == ENOENT);
+	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
+	CHECK(ibv_destroy_comp_channel(channel) == 0);
+}
+
+TEST_CASE("a closed completion channel is none any more")
+{
+	Device device;
+	ibv_comp_channel *channel = ibv_create_comp_channel(device.context);
+	REQUIRE(channel);
+	ibv_comp_channel stale = *channel;
+	REQUIRE(ibv_destroy_comp_channel(channel) == 0);
+	CHECK_FALSE(ibv_create_cq(device.context, 16, nullptr, &stale, 0));
+	CHECK(errno == EINVAL);
+}
+
+TEST_CASE("there are no asynchronous events, and a reader that must not wait is told so")
+{
+	Device device;
+	REQUIRE(fcntl(device.context->async_fd, F_SETFL, O_NONBLOCK) == 0);
+	ibv_async_event event;
+	CHECK(ibv_get_async_event(device.context, &event) == -1);
+	CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("contexts are apart, and leave nothing behind")
+{
+	const auto descriptors = [] {
+		int n = 0;
+		for (int fd = 0; fd < 1024; ++fd)
+			n += fcntl(fd, F_GETFD) >= 0;
+		return n;
+	};
+	{
+		Device first; // what libraries open once and keep
+	}
+	const int before = descriptors();
+	for (int i = 0; i < 50; ++i) {
+		Device one, other;
+		ibv_cq *cq = ibv_create_cq(one.context, 16, nullptr, nullptr, 0);
+		REQUIRE(cq);
+		CHECK(ibv_destroy_cq(cq) == 0);
+	}
+	CHECK(descriptors() == before);
+}
+
+TEST_CASE("other files are left alone")
+{
+	const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	REQUIRE(fd >= 0);
+	CHECK(write(fd, "x", 1) == 1);
+	CHECK(close(fd) == 0);
+	CHECK(open("/dev/infiniband/uverbs99", O_RDWR) == -1);
+	CHECK(errno == ENOENT);
+	CHECK(close(fd) == -1);
+	CHECK(errno == EBADF);
+}
