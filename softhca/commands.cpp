@@ -17,6 +17,10 @@ namespace softhca {
 
 namespace {
 
+// Access flags with which somebody writes.
+constexpr uint32_t changing =
+    IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+
 constexpr uint64_t extended(uint32_t command) { return command | IB_USER_VERBS_CMD_FLAG_EXTENDED; }
 
 // Whether this process may read, and if asked write, all of a piece of memory.
@@ -92,6 +96,7 @@ int Context::query_device(Attributes &attributes) const
 	r.max_cqe = max_cqe;
 	r.max_mr = max_mr;
 	r.max_pd = max_pd;
+	response.max_dm_size = max_dm_bytes;
 	r.max_pkeys = partition_keys;
 	r.phys_port_cnt = 1;
 	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
@@ -132,33 +137,21 @@ int Context::reg_mr(Attributes &attributes)
 	ib_uverbs_reg_mr request;
 	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
 		return error;
-	constexpr uint32_t remote_change = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
-	constexpr uint32_t known = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_READ | remote_change |
-	                           IB_UVERBS_ACCESS_ZERO_BASED | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
-	if (request.access_flags & ~known)
-		return request.access_flags & (IB_UVERBS_ACCESS_ON_DEMAND | IB_UVERBS_ACCESS_MW_BIND) ? EOPNOTSUPP : EINVAL;
-	// Who lets others change memory must be able to change it (InfiniBand specification, volume 1, 10.6.3).
-	if ((request.access_flags & remote_change) && !(request.access_flags & IB_UVERBS_ACCESS_LOCAL_WRITE))
-		return EINVAL;
-	const uint64_t in_page = uar_bytes - 1;
+	if (const int error = check_access(request.access_flags))
+		return error;
+	const uint64_t in_page = page_bytes - 1;
 	if (request.length > max_mr_size || request.start + request.length < request.start ||
 	    (request.start & in_page) != (request.hca_va & in_page))
 		return EINVAL;
 	const auto pd = pds_.find(request.pd_handle);
 	if (!pd)
 		return EINVAL;
-	if (mrs_.full())
-		return ENOMEM;
-	if (!accessible(request.start, request.length,
-	                request.access_flags & (remote_change | IB_UVERBS_ACCESS_LOCAL_WRITE)))
+	if (!accessible(request.start, request.length, request.access_flags & changing))
 		return EFAULT;
-	auto mr = std::make_shared<Mr>(
-	    Mr{pd, request.start, request.length, request.hca_va, request.access_flags, 0});
-	const uint32_t handle = mrs_.add(mr);
-	// The low byte changes with every use of a slot, as on hardware: a key of a deregistered region is found out.
-	mr->key = handle << 8 | (++last_key_ & 0xff);
-	++pd->users;
-	return attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key});
+	uint32_t handle;
+	const auto mr =
+	    add_mr({pd, nullptr, request.start, request.length, request.hca_va, request.access_flags, 0}, handle);
+	return mr ? attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key}) : ENOMEM;
 }
 
 int Context::dereg_mr(Attributes &attributes)
@@ -166,11 +159,43 @@ int Context::dereg_mr(Attributes &attributes)
 	ib_uverbs_dereg_mr request;
 	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
 		return error;
-	const auto mr = mrs_.find(request.mr_handle);
+	return remove_mr(request.mr_handle);
+}
+
+int Context::check_access(uint32_t flags)
+{
+	constexpr uint32_t known = changing | IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_ZERO_BASED |
+	                           IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+	if (flags & ~known)
+		return flags & (IB_UVERBS_ACCESS_ON_DEMAND | IB_UVERBS_ACCESS_MW_BIND) ? EOPNOTSUPP : EINVAL;
+	// Who lets others change memory must be able to change it (InfiniBand specification, volume 1, 10.6.3).
+	const bool local = flags & IB_UVERBS_ACCESS_LOCAL_WRITE;
+	return (flags & changing) && !local ? EINVAL : 0;
+}
+
+std::shared_ptr<Mr> Context::add_mr(Mr &&region, uint32_t &handle)
+{
+	if (mrs_.full())
+		return nullptr;
+	const auto mr = std::make_shared<Mr>(std::move(region));
+	handle = mrs_.add(mr);
+	// The low byte changes with every registration, as on hardware: a key of a deregistered region is found out.
+	mr->key = handle << 8 | (++last_key_ & 0xff);
+	++mr->pd->users;
+	if (mr->dm)
+		++mr->dm->users;
+	return mr;
+}
+
+int Context::remove_mr(uint32_t handle)
+{
+	const auto mr = mrs_.find(handle);
 	if (!mr)
 		return EINVAL;
 	--mr->pd->users;
-	mrs_.remove(request.mr_handle);
+	if (mr->dm)
+		--mr->dm->users;
+	mrs_.remove(handle);
 	return 0;
 }
 

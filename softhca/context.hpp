@@ -48,9 +48,18 @@ private:
 	int dealloc_pd(Attributes &attributes);
 	int reg_mr(Attributes &attributes);
 	int dereg_mr(Attributes &attributes);
+	std::shared_ptr<Mr> add_mr(Mr &&region, uint32_t &handle);
+	int remove_mr(uint32_t handle);
+	static int check_access(uint32_t flags);
 	int create_comp_channel(Attributes &attributes);
 	int create_cq(Attributes &attributes, bool extended);
 	int destroy_cq(Attributes &attributes);
+	// device_memory.cpp
+	size_t find_device_memory(size_t blocks, size_t alignment) const;
+	void mark_device_memory(const Dm &dm, bool used);
+	int alloc_dm(Attributes &attributes);
+	int free_dm(Attributes &attributes);
+	int reg_dm_mr(Attributes &attributes);
 
 	const Fabric &fabric_;
 	const unsigned device_;
@@ -59,6 +68,8 @@ private:
 	std::map<int, std::shared_ptr<EventPipe>> channels_; // by the user's descriptor, while that is open
 	Table<Pd> pds_{max_pd};
 	Table<Mr> mrs_{max_mr};
+	Table<Dm> dms_{dm_blocks};
+	std::vector<bool> dm_used_ = std::vector<bool>(dm_blocks);
 	Table<Cq> cqs_{max_cq};
 	std::vector<bool> uars_ = std::vector<bool>(most_uars);
 	uint32_t last_key_ = 0;

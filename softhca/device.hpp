@@ -37,8 +37,15 @@ constexpr uint32_t completion_vectors = 1;
 constexpr uint16_t partition_keys = 1;
 constexpr uint32_t gids = 1;
 
+// Device memory of each opener, at the page of the command file that libmlx5 maps for it (its command 8 in the second byte
+// of the page number). Given out in blocks.
+constexpr size_t page_bytes = 4096;
+constexpr size_t max_dm_bytes = 256 * 1024, dm_block_bytes = 64, dm_blocks = max_dm_bytes / dm_block_bytes;
+constexpr uint64_t dm_first_offset = (UINT64_C(8) << 8) * page_bytes;
+static_assert(max_dm_bytes / page_bytes <= 256, "beyond 256 pages the page number is split");
+
 // User access regions: pages of the command file.
-constexpr size_t uar_bytes = 4096;
+constexpr size_t uar_bytes = page_bytes;
 constexpr uint64_t uar_first_offset = UINT64_C(1) << 32;
 constexpr uint32_t most_uars = 512;
 constexpr uint32_t blueflame_bytes = 512; // of one register: two buffers that are used in turn

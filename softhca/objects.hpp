@@ -31,11 +31,17 @@ struct Pd {
 	unsigned users = 0; // objects made with it
 };
 
+struct Dm {
+	size_t offset, length;  // bytes of the device memory
+	unsigned users = 0;     // regions registered in it
+};
+
 struct Mr {
 	std::shared_ptr<Pd> pd;
-	uint64_t start, length;  // in this process
-	uint64_t iova;           // the address that work requests use for `start`
-	uint32_t access, key;    // local and remote key are the same number, as on hardware
+	std::shared_ptr<Dm> dm; // null: memory of the process
+	uint64_t start, length; // in this process, or in the device memory
+	uint64_t iova;          // the address that work requests use for `start`
+	uint32_t access, key;   // local and remote key are the same number, as on hardware
 };
 
 struct Cq {

@@ -41,6 +41,18 @@ int Context::dispatch(Attributes &attributes, unsigned object, unsigned method)
 		if (method == UVERBS_METHOD_ASYNC_EVENT_ALLOC)
 			return alloc_async_fd(attributes);
 		break;
+	case UVERBS_OBJECT_DM:
+		switch (method) {
+		case UVERBS_METHOD_DM_ALLOC:
+			return alloc_dm(attributes);
+		case UVERBS_METHOD_DM_FREE:
+			return free_dm(attributes);
+		}
+		break;
+	case UVERBS_OBJECT_MR:
+		if (method == UVERBS_METHOD_DM_MR_REG)
+			return reg_dm_mr(attributes);
+		break;
 	case MLX5_IB_OBJECT_UAR:
 		switch (method) {
 		case MLX5_IB_METHOD_UAR_OBJ_ALLOC:

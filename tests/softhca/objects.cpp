@@ -14,31 +14,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "tests/softhca/device.hpp"
+
 namespace {
-
-struct Device {
-	Device()
-	{
-		ibv_device **list = ibv_get_device_list(nullptr);
-		REQUIRE(list);
-		REQUIRE(list[0]);
-		context = ibv_open_device(list[0]);
-		ibv_free_device_list(list);
-		REQUIRE(context);
-		pd = ibv_alloc_pd(context);
-		REQUIRE(pd);
-	}
-	~Device()
-	{
-		CHECK(ibv_dealloc_pd(pd) == 0);
-		CHECK(ibv_close_device(context) == 0);
-	}
-	Device(const Device &) = delete;
-	Device &operator=(const Device &) = delete;
-
-	ibv_context *context = nullptr;
-	ibv_pd *pd = nullptr;
-};
 
 // A page of its own, so that rights can be taken away.
 struct Page {
