@@ -119,7 +119,8 @@ TEST_CASE("memory is registered when this process may use it that way")
 	CHECK(nothing);
 	if (nothing)
 		CHECK(ibv_dereg_mr(nothing) == 0);
-	ibv_mr *constant = ibv_reg_mr(device.pd, readable.at, 4096, IBV_ACCESS_REMOTE_READ);
+	constexpr int remote_read = IBV_ACCESS_REMOTE_READ; // an int, or the macro mixes two enumerations
+	ibv_mr *constant = ibv_reg_mr(device.pd, readable.at, 4096, remote_read);
 	CHECK(constant);
 	if (constant)
 		CHECK(ibv_dereg_mr(constant) == 0);
