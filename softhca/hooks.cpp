@@ -87,8 +87,9 @@ using namespace softhca;
 
 extern "C" {
 
-#define DEFINE_OPEN(name)                                                                                                  \
-	int name(const char *path, int flags, ...)                                                                         \
+// A function of the open family; after its parameters, their names.
+#define DEFINE_OPEN(name, parameters, ...)                                                                             \
+	int name parameters                                                                                                \
 	{                                                                                                                  \
 		if (const int device = device_of(path); device >= 0)                                                           \
 			return open_device(device, flags);                                                                         \
@@ -96,26 +97,13 @@ extern "C" {
 		va_start(list, flags);                                                                                         \
 		const mode_t mode = mode_of(flags, list);                                                                      \
 		va_end(list);                                                                                                  \
-		return REAL(name)(path, flags, mode);                                                                          \
+		return REAL(name)(__VA_ARGS__, mode);                                                                          \
 	}
-DEFINE_OPEN(open)
-DEFINE_OPEN(open64)
+DEFINE_OPEN(open, (const char *path, int flags, ...), path, flags)
+DEFINE_OPEN(open64, (const char *path, int flags, ...), path, flags)
+DEFINE_OPEN(openat, (int directory, const char *path, int flags, ...), directory, path, flags)
+DEFINE_OPEN(openat64, (int directory, const char *path, int flags, ...), directory, path, flags)
 #undef DEFINE_OPEN
-
-#define DEFINE_OPENAT(name)                                                                                                \
-	int name(int directory, const char *path, int flags, ...)                                                          \
-	{                                                                                                                  \
-		if (const int device = device_of(path); device >= 0)                                                           \
-			return open_device(device, flags);                                                                         \
-		va_list list;                                                                                                  \
-		va_start(list, flags);                                                                                         \
-		const mode_t mode = mode_of(flags, list);                                                                      \
-		va_end(list);                                                                                                  \
-		return REAL(name)(directory, path, flags, mode);                                                               \
-	}
-DEFINE_OPENAT(openat)
-DEFINE_OPENAT(openat64)
-#undef DEFINE_OPENAT
 
 int stat(const char *path, struct stat *status) noexcept
 {

@@ -208,15 +208,9 @@ public:
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
 
-	bool ready() const
-	{
-		return Word::lap(ring_.slots[read_ & mask_].word.load(std::memory_order_relaxed)) == lap(read_);
-	}
+	bool ready() const { return full(read_); }
 	// While a message is handled: whether another one has come after it.
-	bool more() const
-	{
-		return Word::lap(ring_.slots[(read_ + 1) & mask_].word.load(std::memory_order_relaxed)) == lap(read_ + 1);
-	}
+	bool more() const { return full(read_ + 1); }
 	struct Message {
 		uint64_t word, header;
 		const unsigned char *payload;
@@ -281,6 +275,10 @@ public:
 
 private:
 	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
+	bool full(uint64_t position) const
+	{
+		return Word::lap(ring_.slots[position & mask_].word.load(std::memory_order_relaxed)) == lap(position);
+	}
 
 	void pop_data(uint32_t length)
 	{
