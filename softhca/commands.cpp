@@ -12,6 +12,7 @@
 
 #include "softhca/attributes.hpp"
 #include "softhca/context.hpp"
+#include "softhca/nic.hpp"
 
 namespace softhca {
 
@@ -23,7 +24,8 @@ constexpr uint32_t changing =
 
 constexpr uint64_t extended(uint32_t command) { return command | IB_USER_VERBS_CMD_FLAG_EXTENDED; }
 
-// Whether this process may read, and if asked write, all of a piece of memory.
+} // namespace
+
 bool accessible(uint64_t start, uint64_t length, bool writable)
 {
 	FILE *maps = std::fopen("/proc/self/maps", "re");
@@ -44,8 +46,6 @@ bool accessible(uint64_t start, uint64_t length, bool writable)
 	std::fclose(maps);
 	return at >= end;
 }
-
-} // namespace
 
 int Context::invoke_write(Attributes &attributes)
 {
@@ -76,6 +76,26 @@ int Context::invoke_write(Attributes &attributes)
 		return create_cq(attributes, true);
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 		return destroy_cq(attributes);
+	case IB_USER_VERBS_CMD_CREATE_SRQ:
+		return create_srq(attributes);
+	case IB_USER_VERBS_CMD_MODIFY_SRQ:
+		return modify_srq(attributes);
+	case IB_USER_VERBS_CMD_QUERY_SRQ:
+		return query_srq(attributes);
+	case IB_USER_VERBS_CMD_DESTROY_SRQ:
+		return destroy_srq(attributes);
+	case IB_USER_VERBS_CMD_CREATE_QP:
+		return create_qp(attributes, false);
+	case extended(IB_USER_VERBS_EX_CMD_CREATE_QP):
+		return create_qp(attributes, true);
+	case IB_USER_VERBS_CMD_MODIFY_QP:
+		return modify_qp(attributes, false);
+	case extended(IB_USER_VERBS_EX_CMD_MODIFY_QP):
+		return modify_qp(attributes, true);
+	case IB_USER_VERBS_CMD_QUERY_QP:
+		return query_qp(attributes);
+	case IB_USER_VERBS_CMD_DESTROY_QP:
+		return destroy_qp(attributes);
 	}
 	return EOPNOTSUPP;
 }
@@ -96,6 +116,19 @@ int Context::query_device(Attributes &attributes) const
 	r.max_cqe = max_cqe;
 	r.max_mr = max_mr;
 	r.max_pd = max_pd;
+	r.max_qp = max_qp;
+	r.max_qp_wr = max_queue_entries;
+	r.max_sge = r.max_sge_rd = max_sge;
+	r.max_qp_rd_atom = r.max_qp_init_rd_atom = max_rd_atomic;
+	r.max_res_rd_atom = max_rd_atomic * max_qp;
+	r.max_srq = max_srq;
+	r.max_srq_wr = max_queue_entries - 1;
+	r.max_srq_sge = max_sge;
+	constexpr uint32_t atomic_within_device = 1;
+	r.atomic_cap = atomic_within_device;
+	r.max_ah = 1u << 30; // the device keeps nothing for one
+	constexpr uint32_t system_image_guid = 1u << 11, rnr_nak = 1u << 12;
+	r.device_cap_flags = system_image_guid | rnr_nak;
 	response.max_dm_size = max_dm_bytes;
 	r.max_pkeys = partition_keys;
 	r.phys_port_cnt = 1;
@@ -244,6 +277,8 @@ int Context::create_cq(Attributes &attributes, bool extended_form)
 	cq->buffer = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(driver.buf_addr));
 	cq->doorbell = reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(driver.db_addr));
 	cq->user_handle = request.user_handle;
+	cq->context = this;
+	cq->ignore_overrun = request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
 	if (!accessible(driver.buf_addr, static_cast<uint64_t>(cq->entries) * cq->entry_bytes, true) ||
 	    !accessible(driver.db_addr, 8, true) || driver.db_addr % 8)
 		return EFAULT;
@@ -251,12 +286,20 @@ int Context::create_cq(Attributes &attributes, bool extended_form)
 	cq->doorbell[1] = 0xffffffff;
 	const uint32_t handle = cqs_.add(cq);
 	cq->number = handle;
+	if (cq->channel)
+		Nic::get().watch(*cq);
 	ib_uverbs_ex_create_cq_resp response{};
 	response.base.cq_handle = handle;
 	response.base.cqe = cq->entries - 1;
 	response.response_length = sizeof response;
 	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
 	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, mlx5_ib_create_cq_resp{cq->number, 0});
+}
+
+// How many of the asynchronous events of an object the program has read; the others are taken back.
+uint32_t Context::read_events(uint64_t element, uint32_t raised)
+{
+	return raised && async_ ? raised - async_->remove(element, sizeof(ib_uverbs_async_event_desc)) : 0;
 }
 
 int Context::destroy_cq(Attributes &attributes)
@@ -267,6 +310,13 @@ int Context::destroy_cq(Attributes &attributes)
 	const auto cq = cqs_.find(request.cq_handle);
 	if (!cq)
 		return EINVAL;
+	if (cq->users)
+		return EBUSY;
+	Nic::get().forget(*cq);
+	// The program waits until it has acknowledged all events that it has read: those that it has not are taken back.
+	if (cq->channel && cq->completion_events)
+		cq->completion_events -= cq->channel->remove(cq->user_handle, sizeof(ib_uverbs_comp_event_desc));
+	cq->async_events = read_events(cq->user_handle, cq->async_events);
 	cqs_.remove(request.cq_handle);
 	return attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_destroy_cq_resp{cq->completion_events, cq->async_events});
 }

@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <new>
+#include <rdma/ib_user_verbs.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "softhca/nic.hpp"
 #include "softhca/real.hpp"
 
 namespace softhca {
@@ -49,6 +52,56 @@ EventPipe::~EventPipe()
 		real::close(write_fd_);
 }
 
+uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
+{
+	// A description of our own, which does not block; the program's may.
+	const int fd = ::open(("/proc/self/fd/" + std::to_string(read_fd_)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	std::vector<uint8_t> others, record(bytes);
+	uint32_t removed = 0;
+	while (read(fd, record.data(), bytes) == static_cast<ssize_t>(bytes)) {
+		uint64_t whose;
+		std::memcpy(&whose, record.data(), sizeof whose);
+		if (whose == owner)
+			++removed;
+		else
+			others.insert(others.end(), record.begin(), record.end());
+	}
+	real::close(fd);
+	for (size_t at = 0; at < others.size(); at += bytes)
+		put(&others[at], bytes);
+	return removed;
+}
+
+Context::~Context()
+{
+	const std::lock_guard guard(Nic::get().mutex);
+	qps_.for_each([this](Qp &qp) { remove_qp(qp); });
+	cqs_.for_each([](Cq &cq) { Nic::get().forget(cq); });
+	if (dm_memory_)
+		munmap(dm_memory_, max_dm_bytes);
+}
+
+void Context::report(Event event, uint64_t element)
+{
+	const ib_uverbs_async_event_desc record{element, static_cast<uint32_t>(event), 0};
+	if (async_)
+		async_->put(&record, sizeof record);
+}
+
+void Context::abandon()
+{
+	Opened &o = opened();
+	new (&o.mutex) std::mutex;
+	// Left where they are: their destructors would speak to the parent's NIC.
+	static std::vector<std::shared_ptr<Context>> &kept = *new std::vector<std::shared_ptr<Context>>;
+	for (auto &[fd, entry] : o.entries)
+		kept.push_back(std::move(entry.context));
+	o.entries.clear();
+	o.count = 0;
+}
+
 int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
 {
 	if (device >= fabric.devices()) {
@@ -68,7 +121,7 @@ int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
 	}
 	Opened &o = opened();
 	const std::lock_guard guard(o.mutex);
-	o.entries[fd] = {std::shared_ptr<Context>(new Context(fabric, device)), status.st_dev, status.st_ino};
+	o.entries[fd] = {std::shared_ptr<Context>(new Context(fabric, device, fd)), status.st_dev, status.st_ino};
 	o.count = static_cast<unsigned>(o.entries.size());
 	return fd;
 }
@@ -108,6 +161,7 @@ void Context::closing(int fd)
 		o.count = static_cast<unsigned>(o.entries.size());
 		return;
 	}
+	const std::lock_guard nic_guard(Nic::get().mutex);
 	for (const auto &[other, entry] : o.entries)
 		entry.context->drop_events(fd);
 }
@@ -115,7 +169,6 @@ void Context::closing(int fd)
 // The user closes an event file: nobody will read what is put there.
 void Context::drop_events(int fd)
 {
-	const std::lock_guard guard(mutex_);
 	channels_.erase(fd);
 	if (async_ && async_->user_fd() == fd)
 		async_.reset();

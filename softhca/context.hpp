@@ -9,7 +9,8 @@
 
 #include "softhca/device.hpp"
 #include "softhca/fabric.hpp"
-#include "softhca/objects.hpp"
+#include "softhca/memory.hpp"
+#include "softhca/queue_pair.hpp"
 
 struct ib_uverbs_ioctl_hdr;
 
@@ -30,8 +31,21 @@ public:
 	// The kernel's side of RDMA_VERBS_IOCTL: 0 or an errno.
 	int ioctl(ib_uverbs_ioctl_hdr &header);
 
+	// What follows is called with the NIC's lock held.
+
+	// The `length` bytes at `address` under a key of that domain, when it gives those rights.
+	Memory memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t length, uint32_t rights) const;
+	// Tells the program of an asynchronous event; `element` is what it calls the object.
+	void report(Event event, uint64_t element);
+	~Context();
+	Context(const Context &) = delete;
+	Context &operator=(const Context &) = delete;
+
+	// After fork(), in the child: what the parent has opened is not the child's.
+	static void abandon();
+
 private:
-	Context(const Fabric &fabric, unsigned device) : fabric_(fabric), device_(device) {}
+	Context(const Fabric &fabric, unsigned device, int fd) : fabric_(fabric), device_(device), fd_(fd) {}
 
 	void drop_events(int fd);
 	// uverbs.cpp
@@ -54,7 +68,20 @@ private:
 	int create_comp_channel(Attributes &attributes);
 	int create_cq(Attributes &attributes, bool extended);
 	int destroy_cq(Attributes &attributes);
+	uint32_t read_events(uint64_t element, uint32_t raised);
+	// srq_commands.cpp
+	int create_srq(Attributes &attributes);
+	int modify_srq(Attributes &attributes);
+	int query_srq(Attributes &attributes);
+	int destroy_srq(Attributes &attributes);
+	// qp_commands.cpp
+	int create_qp(Attributes &attributes, bool extended);
+	int modify_qp(Attributes &attributes, bool extended);
+	int query_qp(Attributes &attributes);
+	int destroy_qp(Attributes &attributes);
+	void remove_qp(Qp &qp);
 	// device_memory.cpp
+	bool map_device_memory();
 	size_t find_device_memory(size_t blocks, size_t alignment) const;
 	void mark_device_memory(const Dm &dm, bool used);
 	int alloc_dm(Attributes &attributes);
@@ -63,14 +90,17 @@ private:
 
 	const Fabric &fabric_;
 	const unsigned device_;
-	std::mutex mutex_;
+	const int fd_; // the program's; no longer ours when it is closed
 	std::shared_ptr<EventPipe> async_;
 	std::map<int, std::shared_ptr<EventPipe>> channels_; // by the user's descriptor, while that is open
 	Table<Pd> pds_{max_pd};
 	Table<Mr> mrs_{max_mr};
 	Table<Dm> dms_{dm_blocks};
 	std::vector<bool> dm_used_ = std::vector<bool>(dm_blocks);
+	uint8_t *dm_memory_ = nullptr; // a mapping of our own
 	Table<Cq> cqs_{max_cq};
+	Table<Srq> srqs_{max_srq};
+	Table<Qp> qps_{max_qp};
 	std::vector<bool> uars_ = std::vector<bool>(most_uars);
 	uint32_t last_key_ = 0;
 };

@@ -31,6 +31,12 @@ constexpr uint16_t lid_of(unsigned host, unsigned device)
 
 // Limits.
 constexpr uint32_t max_pd = 1u << 16, max_mr = 1u << 20, max_cq = 1u << 16, max_cqe = (1u << 22) - 1;
+constexpr uint32_t max_qp = (1u << 14) - 16, max_srq = 1u << 14;
+constexpr uint32_t max_queue_entries = 1u << 15; // of send, receive and shared receive queues
+constexpr uint32_t max_sge = 30;
+constexpr uint32_t max_send_wqe_bytes = 1008, max_receive_wqe_bytes = 512;
+constexpr uint32_t max_rd_atomic = 16;
+constexpr size_t max_initiators = 1u << 16; // connected to one DC target
 constexpr uint64_t max_mr_size = UINT64_C(1) << 47;
 constexpr uint32_t max_message = 1u << 30;
 constexpr uint32_t completion_vectors = 1;

@@ -6,6 +6,7 @@
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
+#include <sys/mman.h>
 
 #include "softhca/attributes.hpp"
 #include "softhca/context.hpp"
@@ -32,6 +33,17 @@ void Context::mark_device_memory(const Dm &dm, bool used)
 		dm_used_[block] = used;
 }
 
+bool Context::map_device_memory()
+{
+	if (dm_memory_)
+		return true;
+	void *memory = mmap(nullptr, max_dm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(dm_first_offset));
+	if (memory == MAP_FAILED)
+		return false;
+	dm_memory_ = static_cast<uint8_t *>(memory);
+	return true;
+}
+
 int Context::alloc_dm(Attributes &attributes)
 {
 	uint64_t length;
@@ -51,6 +63,8 @@ int Context::alloc_dm(Attributes &attributes)
 	const size_t alignment = std::max<size_t>(1, (size_t{1} << log_alignment) / dm_block_bytes);
 	const size_t block = find_device_memory((length + dm_block_bytes - 1) / dm_block_bytes, alignment);
 	if (block == dm_blocks)
+		return ENOMEM;
+	if (!map_device_memory())
 		return ENOMEM;
 	const auto dm = std::make_shared<Dm>(Dm{block * dm_block_bytes, length});
 	const uint32_t handle = dms_.add(dm);

@@ -104,7 +104,7 @@ unsigned device_count()
 } // namespace
 
 Fabric::Fabric(const char *directory)
-    : devices_(device_count()), host_(register_host(directory, devices_)),
+    : directory_(directory), devices_(device_count()), host_(register_host(directory, devices_)),
       sysfs_(std::string(directory) + "/host" + std::to_string(host_))
 {
 	make_sysfs(sysfs_, host_, devices_);

@@ -1,12 +1,34 @@
-// What a user of an open device owns: protection domains, memory regions, completion channels and queues.
+// What a user of an open device owns: protection domains, memory regions, completion channels and queues, shared receive
+// queues. Queue pairs are in queue_pair.hpp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <unistd.h>
 
+#include "softhca/completion.hpp"
+#include "softhca/wqe.hpp"
+
 namespace softhca {
+
+class Context;
+
+// Asynchronous events, by the numbers of the verbs interface.
+enum class Event : uint32_t {
+	cq_error = 0,
+	qp_fatal = 1,
+	qp_request_error = 2,
+	qp_access_error = 3,
+	send_queue_drained = 5,
+	device_fatal = 8,
+	port_active = 9,
+	port_error = 10,
+	srq_limit_reached = 15,
+	last_wqe_reached = 16,
+};
 
 // A pipe that stands for a kernel event file: the user reads records from one end, the device writes them to the other.
 class EventPipe {
@@ -21,6 +43,8 @@ public:
 	int user_fd() const { return read_fd_; }
 	// False when the user has let too many events pile up.
 	bool put(const void *record, size_t bytes) { return write(write_fd_, record, bytes) == static_cast<ssize_t>(bytes); }
+	// Takes out the unread records, of `bytes` each, whose first eight bytes are `owner`; how many these were.
+	uint32_t remove(uint64_t owner, size_t bytes);
 
 private:
 	int read_fd_ = -1, write_fd_ = -1;
@@ -45,6 +69,7 @@ struct Mr {
 };
 
 struct Cq {
+	Context *context;
 	uint32_t number;
 	uint32_t entries;        // a power of two
 	uint32_t entry_bytes;    // 64 or 128
@@ -52,7 +77,56 @@ struct Cq {
 	uint32_t *doorbell;      // big-endian records: consumer index, arm command
 	uint64_t user_handle;
 	std::shared_ptr<EventPipe> channel;
+	bool ignore_overrun = false, overrun = false;
 	uint32_t completion_events = 0, async_events = 0; // put so far
+	unsigned users = 0;      // queue pairs
+
+	uint32_t producer = 0;   // entries written
+	uint32_t solicited = 0;  // the value of `producer` after the last one that was solicited
+	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has led to an event
+
+	// Writes an entry and raises the event that is due. False, for ever, when the queue has overrun.
+	bool put(const Completion &completion, bool is_solicited);
+	// Raises the event for an arm command that came after the entry. True when it did.
+	bool check_armed();
+};
+
+constexpr size_t most_receive_pieces = 32;
+
+// A receive that a message has taken.
+struct Receive {
+	uint16_t index;
+	uint64_t length; // of all pieces
+	std::array<DataPiece, most_receive_pieces> pieces;
+	size_t piece_count;
+
+	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
+};
+// Reads the data segments of a receive entry.
+void parse_receive(std::span<const uint8_t> segments, Receive &receive);
+
+struct Srq {
+	Context *context;
+	std::shared_ptr<Pd> pd;
+	uint32_t number;
+	uint32_t entries;        // a power of two
+	uint32_t stride;         // bytes of an entry
+	uint8_t *buffer;
+	uint32_t *doorbell;      // big-endian: entries posted so far, modulo 2^16
+	uint64_t user_handle;
+	uint32_t max_wr, max_sge;
+	uint32_t limit = 0;      // 0: no event asked for
+	uint32_t async_events = 0;
+	unsigned users = 0;      // queue pairs
+
+	uint16_t next = 0;       // the entry to take next: they form a list
+	uint16_t taken = 0;
+	uint16_t seen = 0;       // the doorbell's value at the last look
+
+	uint16_t available() const;
+	bool take(Receive &receive);
+	// Raises the event that was asked for when fewer than `limit` are left.
+	void check_limit();
 };
 
 // Objects by handle. Handles are reused last, so that a stale one finds nothing for long.
@@ -75,6 +149,12 @@ public:
 		return found == objects_.end() ? nullptr : found->second;
 	}
 	bool remove(uint32_t handle) { return objects_.erase(handle) != 0; }
+	template <class F>
+	void for_each(const F &f)
+	{
+		for (const auto &[handle, object] : objects_)
+			f(*object);
+	}
 
 private:
 	std::map<uint32_t, std::shared_ptr<T>> objects_;

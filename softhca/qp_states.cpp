@@ -41,7 +41,7 @@ constexpr Step steps[] = {
 
     {dci, reset, init, qp_pkey_index | qp_port, 0},
     {dci, init, init, 0, qp_pkey_index | qp_port},
-    {dci, init, rtr, qp_path_mtu, qp_pkey_index},
+    {dci, init, rtr, qp_path_mtu, qp_pkey_index | qp_av},
     {dci, rtr, rts, qp_timeout | qp_retry_cnt | qp_rnr_retry | qp_max_rd_atomic | qp_sq_psn, qp_min_rnr_timer},
     {dci, rts, rts, 0, qp_min_rnr_timer},
 

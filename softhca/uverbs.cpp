@@ -10,6 +10,7 @@
 
 #include "softhca/attributes.hpp"
 #include "softhca/context.hpp"
+#include "softhca/nic.hpp"
 
 namespace softhca {
 
@@ -20,7 +21,7 @@ int Context::ioctl(ib_uverbs_ioctl_hdr &header)
 	if (header.length != sizeof header + header.num_attrs * sizeof(ib_uverbs_attr))
 		return EINVAL;
 	Attributes attributes(header);
-	const std::lock_guard guard(mutex_);
+	const std::lock_guard guard(Nic::get().mutex);
 	return dispatch(attributes, header.object_id, header.method_id);
 }
 
@@ -77,6 +78,11 @@ int Context::get_context(Attributes &attributes)
 	response.bf_reg_size = blueflame_bytes;
 	response.tot_bfregs = 0; // all are allocated one by one
 	response.cache_line_size = 64;
+	response.max_sq_desc_sz = max_send_wqe_bytes;
+	response.max_rq_desc_sz = max_receive_wqe_bytes;
+	response.max_send_wqebb = max_queue_entries;
+	response.max_recv_wr = max_queue_entries;
+	response.max_srq_recv_wr = max_queue_entries;
 	response.num_ports = 1;
 	response.cqe_version = 1;
 	response.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;

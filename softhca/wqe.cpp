@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t inline_data = 0x80000000;  // in a length: the bytes follow
 constexpr uint32_t long_address = 0x80000000; // in a destination: the address vector has 48 bytes, not 16
+constexpr uint32_t route_flag = 1u << 30;     // among the flow label and the GID index
 constexpr uint32_t number_mask = 0xffffff;    // of queue pairs
 
 // Takes segments off the front of an entry; once it is past the end, everything is zero and `ok` false.
@@ -56,7 +57,6 @@ struct Form {
 };
 constexpr Form forms[] = {
     {Opcode::nop, false, false, true},
-    {Opcode::send_invalidate, false, false, false},
     {Opcode::rdma_write, true, false, false},
     {Opcode::rdma_write_imm, true, false, false},
     {Opcode::send, false, false, true},
@@ -76,14 +76,20 @@ const Form *form_of(Opcode opcode, QpKind kind)
 
 void read_address(Cursor &cursor, Wqe &wqe)
 {
-	const size_t start = cursor.position();
 	wqe.access_key = cursor.be64(); // a Q_Key is its upper half
 	const uint32_t destination = cursor.be32();
 	wqe.destination = destination & number_mask;
 	cursor.skip(2); // rate, service level and path bits
 	wqe.lid = cursor.be16();
-	if (destination & long_address)
-		cursor.skip(start + 48 - cursor.position());
+	if (!(destination & long_address))
+		return;
+	constexpr size_t router_mac = 10; // and what is reserved before it
+	cursor.skip(router_mac);
+	wqe.traffic_class = cursor.byte();
+	wqe.hop_limit = cursor.byte();
+	wqe.route = cursor.be32() & route_flag;
+	const uint64_t gid[] = {htobe64(cursor.be64()), htobe64(cursor.be64())};
+	std::memcpy(wqe.gid, gid, sizeof gid);
 }
 
 void read_pieces(Cursor &cursor, Wqe &wqe)
@@ -115,7 +121,8 @@ void read_pieces(Cursor &cursor, Wqe &wqe)
 bool parse_wqe(std::span<const uint8_t> ring, uint16_t index, QpKind kind, Wqe &wqe)
 {
 	constexpr size_t unit = 64, segment = 16;
-	wqe = {};
+	// All but the large arrays at its end.
+	std::memset(static_cast<void *>(&wqe), 0, offsetof(Wqe, pieces));
 	wqe.index = index;
 	const size_t units = ring.size() / unit;
 	const size_t start = index % units * unit;

@@ -19,7 +19,6 @@ namespace softhca {
 
 enum class Opcode : uint8_t {
 	nop = 0x00,
-	send_invalidate = 0x01,
 	rdma_write = 0x08,
 	rdma_write_imm = 0x09,
 	send = 0x0a,
@@ -45,7 +44,7 @@ struct Wqe {
 	uint32_t qpn;
 	uint32_t bytes;        // of the entry, a multiple of 16
 	bool signalled, solicited, fence;
-	uint32_t immediate;    // or the key to invalidate; as written
+	uint32_t immediate;    // as written
 	// Remote memory: RDMA and atomic operations.
 	uint64_t remote_address;
 	uint32_t remote_key;
@@ -54,11 +53,18 @@ struct Wqe {
 	uint64_t access_key;   // DC access key, or Q_Key
 	uint32_t destination;  // QP or DCT number
 	uint16_t lid;
-	std::array<DataPiece, most_pieces> pieces;
+	bool route;            // a datagram with a global route header, to `gid`
+	uint8_t gid[16];
+	uint8_t traffic_class, hop_limit;
 	size_t piece_count;
 	uint64_t length;       // of all pieces
+	std::array<DataPiece, most_pieces> pieces;
 	// A copy of the entry, as the device has fetched it: the program may reuse the ring once it has its completion.
 	std::array<uint8_t, most_wqe_bytes> raw;
+
+	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
+	bool is_read() const { return opcode == Opcode::rdma_read; }
+	bool is_atomic() const { return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add; }
 };
 
 // Reads the entry at unit `index` of a send queue. `ring` is a power of two of 64-byte units. False when it is none that

@@ -1,0 +1,46 @@
+// Completion queue entries, in the format that libmlx5 asks for ("version 1").
+#pragma once
+
+#include <cstdint>
+
+namespace softhca {
+
+enum class CqeKind : uint8_t {
+	request = 0,
+	received_write_immediate = 1,
+	received_send = 2,
+	received_send_immediate = 3,
+	request_error = 13,
+	receive_error = 14,
+};
+
+// Why a work request failed, as the entry says it.
+enum class Syndrome : uint8_t {
+	none = 0,
+	local_length = 0x01,
+	local_operation = 0x02,
+	local_protection = 0x04,
+	flushed = 0x05,
+	bad_response = 0x10,
+	local_access = 0x11,
+	remote_invalid_request = 0x12,
+	remote_access = 0x13,
+	remote_operation = 0x14,
+	retry_exceeded = 0x15,
+	rnr_retry_exceeded = 0x16,
+};
+
+struct Completion {
+	CqeKind kind;
+	Syndrome syndrome;
+	uint8_t opcode;         // of the work request
+	bool route;             // the message has a global route header
+	uint16_t index;         // of the work request's entry
+	uint16_t source_lid;
+	uint32_t qpn, user_index;
+	uint32_t source_qpn;
+	uint32_t immediate;     // as it was written
+	uint32_t bytes;
+};
+
+} // namespace softhca

@@ -1,0 +1,260 @@
+#include "softhca/nic.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "softhca/context.hpp"
+
+namespace softhca {
+
+namespace {
+
+constexpr unsigned frames_at_once = 64, packets_at_once = 32;
+constexpr size_t records_at_once = 32, most_recent = 16;
+
+template <class T>
+void drop(std::vector<T *> &list, T *item)
+{
+	list.erase(std::remove(list.begin(), list.end(), item), list.end());
+}
+
+} // namespace
+
+Nic &Nic::get()
+{
+	static Nic &nic = *new Nic; // threads may come by until the very end of the process
+	return nic;
+}
+
+Nic::Nic() : table_(size_t{1} << index_bits) {}
+
+Time Nic::read_clock()
+{
+	timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return static_cast<Time>(t.tv_sec) * 1'000'000'000 + static_cast<Time>(t.tv_nsec);
+}
+
+uint32_t Nic::add(Qp &qp)
+{
+	if (count_ >= max_qp) {
+		errno = ENOMEM;
+		return 0;
+	}
+	if (!wire_) {
+		try {
+			wire_ = std::make_unique<Wire>(Fabric::get()->directory());
+		} catch (const std::exception &e) {
+			std::fprintf(stderr, "softhca: no queue pairs in this process: %s\n", e.what());
+			errno = ENOMEM;
+			return 0;
+		}
+	}
+	// Numbers are used again as late as possible, so that packets for an old queue pair do not meet a new one.
+	do
+		last_index_ = last_index_ + 1 < table_.size() ? last_index_ + 1 : first_index;
+	while (table_[last_index_]);
+	table_[last_index_] = &qp;
+	++count_;
+	return wire_->slot() << index_bits | last_index_;
+}
+
+void Nic::remove(Qp &qp)
+{
+	forget(qp);
+	table_[qp.number & ((1u << index_bits) - 1)] = nullptr;
+	--count_;
+}
+
+Qp *Nic::find(uint32_t number) const
+{
+	return slot_of(number) == wire_->slot() ? table_[number & ((1u << index_bits) - 1)] : nullptr;
+}
+
+void Nic::watch(Qp &qp)
+{
+	if (std::find(watched_.begin(), watched_.end(), &qp) == watched_.end())
+		watched_.push_back(&qp);
+}
+
+void Nic::watch(Cq &cq) { armed_.push_back(&cq); }
+void Nic::forget(Cq &cq) { drop(armed_, &cq); }
+
+void Nic::forget(Qp &qp)
+{
+	drop(watched_, &qp);
+	drop(recent_, &qp);
+	drop(ready_, &qp);
+	qp.ready = false;
+	forget(qp.responder);
+	for (const auto &[address, responder] : qp.initiators)
+		forget(*responder);
+}
+
+void Nic::forget(Responder &responder)
+{
+	if (responder.queued)
+		drop(owing_, &responder);
+	responder.queued = false;
+}
+
+void Nic::ready(Qp &qp)
+{
+	if (!qp.ready)
+		ready_.push_back(&qp);
+	qp.ready = true;
+}
+
+void Nic::owes(Responder &responder)
+{
+	if (!responder.queued)
+		owing_.push_back(&responder);
+	responder.queued = true;
+}
+
+uint16_t Nic::lid(const Qp &qp) const { return lid_of(Fabric::get()->host(), qp.context.device()); }
+
+uint64_t Nic::guid(const Qp &qp) const { return node_guid(Fabric::get()->host(), qp.context.device()); }
+
+bool Nic::lags(uint32_t number, uint64_t position)
+{
+	const unsigned slot = slot_of(number);
+	// A position beyond what was put there belongs to an earlier process.
+	return wire_->alive(slot) && wire_->posted(slot) >= position && wire_->taken(slot) < position;
+}
+
+uint8_t *Nic::begin(Qp &qp, Packet &packet, bool &gone)
+{
+	packet.source = qp.number;
+	packet.source_lid = lid(qp);
+	uint8_t *frame = nullptr;
+	switch (wire_->begin(slot_of(packet.destination), sizeof packet + packet.payload, frame)) {
+	case Wire::Room::full:
+		return nullptr;
+	case Wire::Room::nobody:
+		gone = true;
+		break;
+	case Wire::Room::yes:
+		std::memcpy(frame, &packet, sizeof packet);
+	}
+	++activity_;
+	qp.count(Counter::packets_sent, 1);
+	return frame ? frame + sizeof packet : nullptr;
+}
+
+void Nic::end() { wire_->end(); }
+
+void Nic::handle(const Packet &packet, const uint8_t *payload)
+{
+	Qp *qp = find(packet.destination);
+	if (qp && packet.destination_lid == lid(*qp))
+		qp->handle(*this, packet, payload);
+}
+
+bool Nic::receive()
+{
+	unsigned n = 0;
+	for (; n < frames_at_once; ++n) {
+		const std::span<const uint8_t> frame = wire_->front();
+		if (frame.empty())
+			break;
+		Packet packet;
+		if (frame.size() >= sizeof packet) {
+			// A copy: what has been checked must not change afterwards.
+			std::memcpy(&packet, frame.data(), sizeof packet);
+			packet.psn &= psn_mask;
+			if (packet.payload <= most_mtu && packet.payload <= frame.size() - sizeof packet)
+				handle(packet, frame.data() + sizeof packet);
+		}
+		wire_->pop();
+	}
+	activity_ += n;
+	return n == frames_at_once;
+}
+
+void Nic::look_at(Qp &qp)
+{
+	const uint16_t producer = qp.send_producer();
+	if (producer == qp.requester.producer())
+		return;
+	qp.requester.rung(producer, false);
+	++activity_;
+	ready(qp);
+	if (std::find(recent_.begin(), recent_.end(), &qp) == recent_.end()) {
+		if (recent_.size() == most_recent)
+			recent_.erase(recent_.begin());
+		recent_.push_back(&qp);
+	}
+}
+
+// Those that were busy lately every time, the others a few at a time: thousands of idle queue pairs cost little.
+void Nic::look_at_doorbells()
+{
+	for (Qp *qp : std::vector<Qp *>(recent_))
+		look_at(*qp);
+	for (size_t n = std::min(records_at_once, watched_.size()); n; --n) {
+		cursor_ = cursor_ + 1 < watched_.size() ? cursor_ + 1 : 0;
+		look_at(*watched_[cursor_]);
+	}
+}
+
+void Nic::check_times()
+{
+	next_deadline_ = 0;
+	for (Qp *qp : watched_)
+		if (qp->requester.waits())
+			qp->requester.check_time(*this);
+}
+
+bool Nic::progress()
+{
+	if (!wire_)
+		return false;
+	now_ = read_clock();
+	const uint64_t before = activity_;
+	const bool more = receive();
+	look_at_doorbells();
+	working_ready_.swap(ready_);
+	for (Qp *qp : working_ready_) {
+		qp->ready = false;
+		if (qp->requester.run(*this, packets_at_once))
+			ready(*qp);
+	}
+	working_ready_.clear();
+	working_owing_.swap(owing_);
+	for (Responder *responder : working_owing_) {
+		responder->queued = false;
+		if (responder->respond(*this, packets_at_once))
+			owes(*responder);
+	}
+	working_owing_.clear();
+	for (Cq *cq : armed_)
+		if (cq->check_armed())
+			++activity_;
+	// Only when everything that has come is known.
+	if (!more && next_deadline_ && now_ >= next_deadline_)
+		check_times();
+	return activity_ != before;
+}
+
+void Nic::abandon()
+{
+	if (wire_)
+		wire_->abandon();
+	wire_.reset();
+	table_.assign(table_.size(), nullptr);
+	watched_.clear();
+	recent_.clear();
+	ready_.clear();
+	owing_.clear();
+	armed_.clear();
+	count_ = 0;
+	next_deadline_ = 0;
+	for (Counters &counters : devices_)
+		counters = {};
+}
+
+} // namespace softhca

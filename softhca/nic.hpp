@@ -1,0 +1,115 @@
+// The NIC of this process: its queue pairs, its place on the wire, and what moves them.
+//
+// One lock guards everything below an open device. progress() is called under it by whoever comes by: a thread of its own
+// (service.hpp), or a thread of the program that polls in vain.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "softhca/context.hpp"
+#include "softhca/wire.hpp"
+
+namespace softhca {
+
+class Nic {
+public:
+	// Of this process; never destroyed.
+	static Nic &get();
+
+	std::mutex mutex;
+
+	// Everything below is called with the lock held.
+
+	// A number for a queue pair, which then receives packets; 0 when there is no room, with the cause in errno.
+	uint32_t add(Qp &qp);
+	void remove(Qp &qp);
+	// Looks at its doorbell from now on, until it is forgotten.
+	void watch(Qp &qp);
+	// Nothing is under way for it any more.
+	void forget(Qp &qp);
+	// Looks at its arm commands.
+	void watch(Cq &cq);
+	void forget(Cq &cq);
+
+	// Moves everything forward by a bounded amount. True when something was done.
+	bool progress();
+	// Time as of the last progress().
+	Time now() const { return now_; }
+	// When the next time-out is due; 0: none.
+	Time next_deadline() const { return next_deadline_; }
+	void remind(Time deadline)
+	{
+		if (deadline && (!next_deadline_ || deadline < next_deadline_))
+			next_deadline_ = deadline;
+	}
+
+	// Something to send, to be looked after in progress().
+	void ready(Qp &qp);
+	void owes(Responder &responder);
+	void forget(Responder &responder);
+
+	// Sends a packet: `fill` writes the payload. False when it must be tried again later. A packet for nobody is gone.
+	template <class Fill>
+	bool transmit(Qp &qp, Packet &packet, const Fill &fill);
+	bool transmit(Qp &qp, Packet &packet)
+	{
+		return transmit(qp, packet, [](uint8_t *) {});
+	}
+	// Position on the way to a queue pair: what has been put there, what has been taken.
+	uint64_t posted(uint32_t number) const { return wire_->posted(slot_of(number)); }
+	// Whether the process of a queue pair still has packets of ours before it, up to `position`: it had no time yet.
+	bool lags(uint32_t number, uint64_t position);
+
+	// A packet that has come. Nothing in it is trusted.
+	void handle(const Packet &packet, const uint8_t *payload);
+
+	Counters &device_counters(unsigned device) { return devices_[device]; }
+	uint16_t lid(const Qp &qp) const;
+	uint64_t guid(const Qp &qp) const;
+	// In the child after fork(): nothing of the parent's is ours.
+	void abandon();
+	Wire *wire() { return wire_.get(); }
+	bool used() const { return count_ != 0; }
+
+private:
+	Nic();
+	static Time read_clock();
+
+	static constexpr unsigned index_bits = 14, first_index = 16; // the lowest numbers have special meanings
+	static unsigned slot_of(uint32_t number) { return number >> index_bits; }
+	Qp *find(uint32_t number) const;
+	bool receive();
+	void look_at_doorbells();
+	void look_at(Qp &qp);
+	void check_times();
+	uint8_t *begin(Qp &qp, Packet &packet, bool &gone);
+	void end();
+
+	std::unique_ptr<Wire> wire_; // from the first queue pair on
+	std::vector<Qp *> table_;    // by index
+	unsigned last_index_ = first_index - 1, count_ = 0;
+	std::vector<Qp *> watched_, recent_, ready_, working_ready_;
+	std::vector<Cq *> armed_;
+	std::vector<Responder *> owing_, working_owing_;
+	size_t cursor_ = 0;
+	uint64_t activity_ = 0; // changes whenever something was done
+	Time now_ = 0, next_deadline_ = 0;
+	Counters devices_[most_devices]{};
+};
+
+template <class Fill>
+bool Nic::transmit(Qp &qp, Packet &packet, const Fill &fill)
+{
+	bool gone = false;
+	uint8_t *payload = begin(qp, packet, gone);
+	if (!payload)
+		return gone;
+	fill(payload);
+	end();
+	return true;
+}
+
+} // namespace softhca

@@ -1,0 +1,588 @@
+// The requester: takes work queue entries in order, cuts them into packets, keeps them until the other side has
+// acknowledged them, and sends again what was lost (InfiniBand specification, volume 1, 9.7.2 to 9.7.5, 9.9.2).
+#include <algorithm>
+#include <cstring>
+#include <endian.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+#include "softhca/memory.hpp"
+#include "softhca/nic.hpp"
+
+namespace softhca {
+
+namespace {
+
+constexpr uint32_t window_packets = 128;     // sent and not acknowledged
+constexpr size_t window_entries = 256;
+constexpr uint32_t window_psns = 1u << 22;   // less than half of all numbers, so that before and after can be told
+constexpr uint32_t ack_every = 32;           // packets of a long message
+constexpr unsigned for_ever = 7;              // as a count of RNR retries
+constexpr size_t unit = 64;                  // of a send ring
+
+// In units of 10 us (InfiniBand specification, volume 1, 9.7.5.2.8, table of RNR NAK timer values).
+constexpr uint32_t rnr_timers[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
+                                     48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+                                     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+uint16_t units_of(const Wqe &wqe)
+{
+	return static_cast<uint16_t>(std::max<size_t>(1, (wqe.bytes + unit - 1) / unit));
+}
+
+} // namespace
+
+void Requester::reset()
+{
+	next_ = producer_ = 0;
+	fetched_.reset();
+	in_flight_.clear();
+	at_ = 0;
+	psn_ = sent_ = una_ = end_ = 0;
+	reads_ = retries_ = rnr_retries_ = 0;
+	deadline_ = not_before_ = 0;
+	connected_ = false;
+}
+
+void Requester::begin(uint32_t psn) { psn_ = sent_ = una_ = end_ = psn; }
+
+void Requester::rung(uint16_t producer, bool blueflame)
+{
+	// All new entries of a ring are fetched by one read, which wraps as the ring does.
+	const size_t units = qp_.send_ring.size() / unit;
+	size_t from = producer_ % units, n = static_cast<uint16_t>(producer - producer_);
+	producer_ = producer;
+	if (blueflame)
+		return;
+	while (n) {
+		const size_t piece = std::min(n, units - from);
+		qp_.count(Counter::wqe_reads, pcie_reads(reinterpret_cast<uintptr_t>(&qp_.send_ring[from * unit]), piece * unit));
+		qp_.count(Counter::wqe_read_bytes, piece * unit);
+		n -= piece;
+		from = 0;
+	}
+}
+
+bool Requester::run(Nic &nic, unsigned burst)
+{
+	if (qp_.state == QpState::error || qp_.state == QpState::sqe) {
+		flush();
+		return false;
+	}
+	if ((qp_.state != QpState::rts && qp_.state != QpState::sqd) || not_before_)
+		return false;
+	for (; burst; --burst) {
+		if (at_ == in_flight_.size()) {
+			if (qp_.state == QpState::sqd)
+				return false;
+			if (!fetched_ && !fetch())
+				return false;
+			if (!may_start(*fetched_))
+				return false;
+			if (fetched_->error != Syndrome::none) {
+				in_flight_.push_back(std::move(fetched_));
+				fail(nic, in_flight_.back()->error);
+				return false;
+			}
+			if (qp_.kind == QpKind::ud) {
+				if (!send_datagram(nic))
+					return true;
+				continue;
+			}
+			start(nic);
+		}
+		Sent &entry = *in_flight_[at_];
+		if (entry.error != Syndrome::none)
+			return false;
+		if (entry.packets == 0) {
+			++at_;
+			advance(nic, una_);
+			continue;
+		}
+		if (psn_ == sent_ && outstanding() >= window_packets)
+			return false;
+		if (!pieces_allowed(qp_, entry.wqe.all(), 0)) {
+			// The region went while the entry was being sent: it fails when all before is complete.
+			entry.error = Syndrome::local_protection;
+			entry.packets = static_cast<uint32_t>(psn_distance(psn_, entry.psn));
+			advance(nic, una_);
+			return false;
+		}
+		if (!send(nic, entry))
+			return true;
+	}
+	return true;
+}
+
+// Reads the next entry; false when there is none.
+bool Requester::fetch()
+{
+	if (next_ == producer_)
+		return false;
+	fetched_ = std::make_unique<Sent>();
+	Wqe &wqe = fetched_->wqe;
+	Syndrome error = Syndrome::none;
+	if (!parse_wqe(qp_.send_ring, next_, qp_.kind, wqe) || wqe.qpn != qp_.number)
+		error = Syndrome::local_operation;
+	next_ = static_cast<uint16_t>(next_ + units_of(wqe));
+	// What lies beyond the doorbell has not been given to us.
+	if (static_cast<uint16_t>(producer_ - next_) >= 0x8000) {
+		error = Syndrome::local_operation;
+		next_ = producer_;
+	}
+	if (error == Syndrome::none) {
+		const bool brings_back = wqe.is_read() || wqe.is_atomic();
+		if (wqe.length > (qp_.kind == QpKind::ud ? most_mtu : max_message))
+			error = Syndrome::local_length;
+		else if (brings_back && qp_.settings.max_rd_atomic == 0)
+			error = Syndrome::local_operation;
+		else if (!pieces_allowed(qp_, wqe.all(), brings_back ? IB_UVERBS_ACCESS_LOCAL_WRITE : 0))
+			error = Syndrome::local_protection;
+	}
+	fetched_->error = error;
+	const uint32_t mtu = qp_.settings.mtu_bytes();
+	fetched_->packets = wqe.opcode == Opcode::nop || error != Syndrome::none
+	                        ? 0
+	                        : std::max<uint32_t>(1, static_cast<uint32_t>((wqe.length + mtu - 1) / mtu));
+	qp_.count(Counter::wqes, 1);
+	qp_.count(Counter::wqe_bytes, units_of(wqe) * unit);
+	for (const DataPiece &piece : wqe.all())
+		if (piece.in_entry)
+			qp_.count(Counter::inline_bytes, piece.length);
+	return true;
+}
+
+bool Requester::may_start(const Sent &entry) const
+{
+	// An error is reported when everything before it is complete; a DC initiator serves one target at a time.
+	if (entry.error != Syndrome::none)
+		return in_flight_.empty();
+	const Wqe &wqe = entry.wqe;
+	const uint32_t n = outstanding();
+	if (in_flight_.size() >= window_entries || n >= window_packets || (n && n + entry.packets > window_psns))
+		return false;
+	if (wqe.fence && reads_)
+		return false;
+	if ((wqe.is_read() || wqe.is_atomic()) && reads_ >= qp_.settings.max_rd_atomic)
+		return false;
+	return qp_.kind != QpKind::dci || wqe.opcode == Opcode::nop || is_target(wqe) || in_flight_.empty();
+}
+
+bool Requester::is_target(const Wqe &wqe) const
+{
+	return connected_ && target_ == wqe.destination && target_lid_ == wqe.lid && target_key_ == wqe.access_key;
+}
+
+void Requester::start(Nic &nic)
+{
+	if (qp_.kind == QpKind::dci && fetched_->wqe.opcode != Opcode::nop && !is_target(fetched_->wqe))
+		switch_target(nic, fetched_->wqe);
+	fetched_->psn = end_;
+	end_ = psn_add(end_, fetched_->packets);
+	if (fetched_->wqe.is_read() || fetched_->wqe.is_atomic())
+		++reads_;
+	in_flight_.push_back(std::move(fetched_));
+}
+
+// DC: leaves one target for another. Nothing is in flight.
+void Requester::switch_target(Nic &nic, const Wqe &wqe)
+{
+	if (connected_) {
+		Packet packet{};
+		packet.kind = PacketKind::disconnect;
+		address(packet);
+		// When it does not get through, the target keeps what it knows of us until we connect again.
+		nic.transmit(qp_, packet);
+		qp_.count(Counter::dc_switches, 1);
+	}
+	connected_ = true;
+	target_ = wqe.destination;
+	target_lid_ = wqe.lid;
+	target_key_ = wqe.access_key;
+	++connection_;
+	connect_psn_ = end_;
+	qp_.count(Counter::dc_connects, 1);
+}
+
+// Whom a packet goes to.
+void Requester::address(Packet &packet) const
+{
+	const bool dc = qp_.kind == QpKind::dci;
+	packet.destination = dc ? target_ : qp_.settings.destination;
+	packet.destination_lid = dc ? target_lid_ : qp_.settings.path.dlid;
+	packet.key = dc ? target_key_ : 0;
+	packet.connection = connection_;
+}
+
+// Sends the packet of number psn_, which belongs to `entry`. False when there is no room for it now.
+bool Requester::send(Nic &nic, Sent &entry)
+{
+	const Wqe &wqe = entry.wqe;
+	const uint32_t mtu = qp_.settings.mtu_bytes();
+	const uint32_t i = static_cast<uint32_t>(psn_distance(psn_, entry.psn));
+	const uint64_t offset = static_cast<uint64_t>(i) * mtu;
+	Packet p{};
+	address(p);
+	p.psn = psn_;
+	p.remote_address = wqe.remote_address;
+	p.remote_key = wqe.remote_key;
+	p.length = static_cast<uint32_t>(wqe.length);
+	uint32_t psns = 1;
+	bool first = i == 0, last = i + 1 == entry.packets;
+	switch (wqe.opcode) {
+	case Opcode::rdma_read:
+		p.kind = PacketKind::read;
+		p.remote_address += offset;
+		p.length -= static_cast<uint32_t>(offset);
+		psns = entry.packets - i;
+		first = last = true;
+		break;
+	case Opcode::compare_swap:
+	case Opcode::fetch_add:
+		p.kind = PacketKind::atomic;
+		p.timer = wqe.opcode == Opcode::compare_swap;
+		p.operand = wqe.swap_or_add;
+		p.compare = wqe.compare;
+		break;
+	case Opcode::rdma_write:
+	case Opcode::rdma_write_imm:
+		p.kind = PacketKind::write;
+		break;
+	default:
+		p.kind = PacketKind::send;
+	}
+	if (p.kind == PacketKind::send || p.kind == PacketKind::write)
+		p.payload = static_cast<uint32_t>(std::min<uint64_t>(mtu, wqe.length - offset));
+	if (first)
+		p.flags |= packet_first;
+	if (last) {
+		p.flags |= packet_last | packet_ack_request;
+		if (wqe.solicited)
+			p.flags |= packet_solicited;
+		if (wqe.opcode == Opcode::send_imm || wqe.opcode == Opcode::rdma_write_imm)
+			p.flags |= packet_immediate;
+		p.immediate = wqe.immediate;
+	}
+	if (psn_ % ack_every == ack_every - 1)
+		p.flags |= packet_ack_request;
+	if (qp_.kind == QpKind::dci && psn_ == connect_psn_)
+		p.flags |= packet_connect;
+	if (!nic.transmit(qp_, p, [&](uint8_t *to) {
+		    gather(qp_, wqe.all(), wqe.raw.data(), offset, to, p.payload);
+	    }))
+		return false;
+	if (psn_distance(psn_, sent_) < 0)
+		qp_.count(Counter::retransmissions, 1);
+	psn_ = psn_add(psn_, psns);
+	if (psn_distance(psn_, sent_) > 0)
+		sent_ = psn_;
+	if (psn_distance(psn_, psn_add(entry.psn, entry.packets)) >= 0)
+		++at_;
+	posted_ = nic.posted(p.destination);
+	if (!deadline_)
+		arm_timer(nic);
+	return true;
+}
+
+// Sends the fetched entry, which is complete with that. False when there is no room for it now.
+bool Requester::send_datagram(Nic &nic)
+{
+	const Wqe &wqe = fetched_->wqe;
+	if (wqe.opcode != Opcode::nop) {
+		Packet p{};
+		p.kind = PacketKind::datagram;
+		p.flags = packet_first | packet_last;
+		if (wqe.solicited)
+			p.flags |= packet_solicited;
+		if (wqe.opcode == Opcode::send_imm)
+			p.flags |= packet_immediate;
+		if (wqe.route) {
+			p.flags |= packet_route;
+			p.remote_address = nic.guid(qp_);
+			std::memcpy(&p.operand, wqe.gid + sizeof p.operand, sizeof p.operand);
+			p.operand = be64toh(p.operand);
+		}
+		p.destination = wqe.destination;
+		p.destination_lid = wqe.lid;
+		// The top bit asks for the queue pair's own key (InfiniBand specification, volume 1, 10.2.5).
+		const uint32_t key = static_cast<uint32_t>(wqe.access_key >> 32);
+		p.key = key >> 31 ? qp_.settings.qkey : key;
+		p.immediate = wqe.immediate;
+		p.psn = psn_;
+		p.payload = static_cast<uint32_t>(wqe.length);
+		if (!nic.transmit(qp_, p, [&](uint8_t *to) {
+			    gather(qp_, wqe.all(), wqe.raw.data(), 0, to, p.payload);
+		    }))
+			return false;
+		psn_ = psn_add(psn_, 1);
+	}
+	const auto entry = std::move(fetched_);
+	complete(*entry);
+	return true;
+}
+
+void Requester::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
+{
+	if (qp_.state != QpState::rts && qp_.state != QpState::sqd)
+		return;
+	const bool current = psn_distance(packet.psn, una_) >= 0 && psn_distance(packet.psn, sent_) < 0;
+	if (!current || (qp_.kind == QpKind::dci && packet.connection != connection_)) {
+		qp_.count(Counter::packets_dropped, 1);
+		return;
+	}
+	switch (packet.kind) {
+	case PacketKind::acknowledge:
+		acknowledged(nic, psn_add(packet.psn, 1));
+		break;
+	case PacketKind::refuse:
+		refused(nic, packet);
+		break;
+	default:
+		response(nic, packet, payload);
+	}
+	check_drained();
+	if (at_ < in_flight_.size() || fetched_ || next_ != producer_)
+		nic.ready(qp_);
+}
+
+void Requester::check_drained()
+{
+	if (qp_.state != QpState::sqd || !qp_.drain_event || !drained())
+		return;
+	qp_.drain_event = false;
+	qp_.report(Event::send_queue_drained);
+}
+
+// Everything before `psn` has reached the other side. False when a response before that was lost: it is asked for again.
+bool Requester::acknowledged(Nic &nic, uint32_t psn)
+{
+	for (const auto &entry : in_flight_) {
+		if (psn_distance(psn, entry->psn) <= 0)
+			break;
+		if (!entry->wqe.is_read() && !entry->wqe.is_atomic())
+			continue;
+		// Responses come in order, before acknowledgements of what follows.
+		const uint32_t missing = psn_distance(una_, entry->psn) > 0 ? una_ : entry->psn;
+		advance(nic, missing);
+		if (psn_ != missing)
+			retry(nic, missing);
+		return false;
+	}
+	advance(nic, psn);
+	return true;
+}
+
+// Everything before `psn` is done with.
+void Requester::advance(Nic &nic, uint32_t psn)
+{
+	if (psn_distance(psn, una_) > 0) {
+		una_ = psn;
+		retries_ = rnr_retries_ = 0;
+		not_before_ = 0;
+		if (psn_distance(una_, psn_) > 0)
+			go_back(una_);
+		deadline_ = 0;
+	}
+	while (!in_flight_.empty()) {
+		Sent &entry = *in_flight_.front();
+		if (psn_distance(una_, psn_add(entry.psn, entry.packets)) < 0)
+			break;
+		if (entry.error != Syndrome::none) {
+			fail(nic, entry.error);
+			return;
+		}
+		if (entry.wqe.is_read() || entry.wqe.is_atomic())
+			--reads_;
+		const auto done = std::move(in_flight_.front());
+		in_flight_.pop_front();
+		if (at_)
+			--at_;
+		complete(*done);
+	}
+	if (una_ == sent_)
+		deadline_ = 0;
+	else if (!deadline_)
+		arm_timer(nic);
+}
+
+// Sends from `psn` on again.
+void Requester::go_back(uint32_t psn)
+{
+	psn_ = psn;
+	at_ = 0;
+	while (at_ < in_flight_.size() && psn_distance(psn_add(in_flight_[at_]->psn, in_flight_[at_]->packets), psn) <= 0)
+		++at_;
+}
+
+void Requester::retry(Nic &nic, uint32_t psn)
+{
+	if (retries_ >= qp_.settings.retry_count) {
+		fail(nic, Syndrome::retry_exceeded);
+		return;
+	}
+	++retries_;
+	go_back(psn);
+	arm_timer(nic);
+	nic.ready(qp_);
+}
+
+void Requester::refused(Nic &nic, const Packet &packet)
+{
+	if (!acknowledged(nic, packet.psn) || in_flight_.empty())
+		return;
+	switch (packet.reason) {
+	case Refusal::sequence:
+		retry(nic, packet.psn);
+		break;
+	case Refusal::receiver_not_ready:
+		if (qp_.settings.rnr_retry != for_ever && rnr_retries_ >= qp_.settings.rnr_retry) {
+			fail(nic, Syndrome::rnr_retry_exceeded);
+			break;
+		}
+		++rnr_retries_;
+		go_back(packet.psn);
+		deadline_ = 0;
+		not_before_ = nic.now() + rnr_timers[packet.timer % 32] * Time{10'000};
+		nic.remind(not_before_);
+		break;
+	case Refusal::invalid_request:
+		fail(nic, Syndrome::remote_invalid_request);
+		break;
+	case Refusal::remote_access:
+		fail(nic, Syndrome::remote_access);
+		break;
+	default:
+		fail(nic, Syndrome::remote_operation);
+	}
+}
+
+// Of a READ or an atomic operation.
+void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
+{
+	const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const auto &entry) {
+		return psn_distance(psn_add(entry->psn, entry->packets), packet.psn) > 0;
+	});
+	if (found == in_flight_.end())
+		return;
+	Sent &entry = **found;
+	const bool atomic = packet.kind == PacketKind::atomic_response;
+	if (atomic ? !entry.wqe.is_atomic() : !entry.wqe.is_read()) {
+		qp_.count(Counter::packets_dropped, 1);
+		return;
+	}
+	// All before the entry has arrived, and the responses have to come in order.
+	if (!acknowledged(nic, entry.psn) || qp_.state == QpState::error)
+		return;
+	if (packet.psn != una_) {
+		if (psn_ != una_)
+			retry(nic, una_);
+		return;
+	}
+	const uint32_t mtu = qp_.settings.mtu_bytes();
+	const uint64_t offset = static_cast<uint64_t>(psn_distance(packet.psn, entry.psn)) * mtu;
+	const uint64_t wanted = atomic ? 0 : std::min<uint64_t>(mtu, entry.wqe.length - offset);
+	if (packet.payload != wanted) {
+		fail(nic, Syndrome::bad_response);
+		return;
+	}
+	if (!pieces_allowed(qp_, entry.wqe.all(), IB_UVERBS_ACCESS_LOCAL_WRITE)) {
+		fail(nic, Syndrome::local_protection);
+		return;
+	}
+	if (atomic)
+		scatter(qp_, entry.wqe.all(), 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand);
+	else
+		scatter(qp_, entry.wqe.all(), offset, payload, packet.payload);
+	advance(nic, psn_add(packet.psn, 1));
+}
+
+void Requester::complete(const Sent &entry)
+{
+	if (!entry.wqe.signalled && !qp_.signal_all)
+		return;
+	Completion c{};
+	c.kind = CqeKind::request;
+	c.opcode = static_cast<uint8_t>(entry.wqe.opcode);
+	c.index = entry.wqe.index;
+	c.bytes = entry.wqe.is_atomic() ? sizeof(uint64_t) : static_cast<uint32_t>(entry.wqe.length);
+	qp_.complete(*qp_.send_cq, c, false);
+}
+
+void Requester::complete_with_error(const Wqe &wqe, Syndrome syndrome)
+{
+	Completion c{};
+	c.kind = CqeKind::request_error;
+	c.syndrome = syndrome;
+	c.opcode = static_cast<uint8_t>(wqe.opcode);
+	c.index = wqe.index;
+	qp_.complete(*qp_.send_cq, c, false);
+}
+
+// The oldest entry has failed, and with it the queue pair.
+void Requester::fail(Nic &nic, Syndrome syndrome)
+{
+	if (!in_flight_.empty()) {
+		complete_with_error(in_flight_.front()->wqe, syndrome);
+		in_flight_.pop_front();
+	}
+	if (qp_.kind == QpKind::ud) {
+		// A datagram's failure stops the send queue only.
+		qp_.state = QpState::sqe;
+		flush();
+	} else {
+		qp_.enter_error(nic);
+	}
+}
+
+void Requester::flush()
+{
+	for (const auto &entry : in_flight_)
+		complete_with_error(entry->wqe, Syndrome::flushed);
+	in_flight_.clear();
+	if (fetched_)
+		complete_with_error(fetched_->wqe, Syndrome::flushed);
+	fetched_.reset();
+	at_ = reads_ = 0;
+	deadline_ = not_before_ = 0;
+	psn_ = sent_ = una_ = end_;
+	while (next_ != producer_) {
+		fetch();
+		complete_with_error(fetched_->wqe, Syndrome::flushed);
+		fetched_.reset();
+	}
+}
+
+void Requester::arm_timer(Nic &nic)
+{
+	// Code 0: wait for ever. Otherwise 4.096 us * 2^code, but not less than a scheduler's tick.
+	constexpr Time base = 4096, shortest = 1'000'000;
+	deadline_ = qp_.settings.timeout ? nic.now() + std::max(shortest, base << qp_.settings.timeout) : 0;
+	nic.remind(deadline_);
+}
+
+void Requester::check_time(Nic &nic)
+{
+	if (not_before_) {
+		if (nic.now() < not_before_) {
+			nic.remind(not_before_);
+			return;
+		}
+		not_before_ = 0;
+		nic.ready(qp_);
+	}
+	if (!deadline_)
+		return;
+	if (nic.now() < deadline_) {
+		nic.remind(deadline_);
+		return;
+	}
+	// A NIC would have answered, whatever its processor does: one that had no turn yet does not count as silent.
+	if (nic.lags(qp_.kind == QpKind::dci ? target_ : qp_.settings.destination, posted_)) {
+		arm_timer(nic);
+		return;
+	}
+	qp_.count(Counter::timeouts, 1);
+	retry(nic, una_);
+}
+
+} // namespace softhca

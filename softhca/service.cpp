@@ -1,0 +1,234 @@
+// Records of doorbells have to be looked at by somebody. A thread that did nothing else would take a core; on a machine
+// with few cores it would take the core that the program needs. So the program helps: libibverbs calls the provider
+// through tables of functions, and completion queues are known by their address, so that the device can stand in front
+// of these functions ("assist"). A poll that finds nothing, a post, and a request for an event move the NIC forward. What
+// the program does not do, the thread does, in ever longer intervals, and at once when packets come.
+#include "softhca/service.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <utility>
+
+#include "softhca/context.hpp"
+#include "softhca/nic.hpp"
+
+namespace softhca::service {
+
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+
+std::atomic<uint64_t> assists = 0;       // calls so far
+std::atomic<bool> deaf = false;          // the thread sleeps, and packets do not wake it
+bool started = false;                    // under the NIC's lock
+
+// Moves the NIC, unless somebody else does so. True when something was done.
+bool lend_a_hand()
+{
+	assists.store(assists.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+	Nic &nic = Nic::get();
+	if (!nic.mutex.try_lock())
+		return false;
+	const bool did = nic.progress();
+	nic.mutex.unlock();
+	return did;
+}
+
+// After an empty poll. True when it is worth to poll again.
+bool help()
+{
+	// Long enough that whoever answers quickly does so, short enough that who waits for our processor gets it.
+	constexpr unsigned patience = 4;
+	static thread_local unsigned idle __attribute__((tls_model("initial-exec"))) = 0;
+	if (lend_a_hand()) {
+		idle = 0;
+		return true;
+	}
+	if (++idle >= patience)
+		sched_yield();
+	return false;
+}
+
+// Stands in front of the functions of a table. A table's function is one of a few; each of them gets a stand-in, which
+// knows what it stands for.
+template <class Function, class Call, size_t most = 16>
+class StandIns {
+public:
+	// Puts a stand-in into `slot`.
+	static void install(Function *&slot)
+	{
+		if (!slot || std::find(stand_ins.begin(), stand_ins.end(), slot) != stand_ins.end())
+			return;
+		for (size_t i = 0; i < most; ++i) {
+			if (!real[i])
+				real[i] = slot;
+			if (real[i] == slot) {
+				slot = stand_ins[i];
+				return;
+			}
+		}
+		// More functions than expected: those go without assistance.
+	}
+
+private:
+	template <size_t i, class... Arguments>
+	static int stand_in(Arguments... arguments)
+	{
+		return Call::call(real[i], arguments...);
+	}
+	template <class>
+	struct Make;
+	template <class... Arguments>
+	struct Make<int(Arguments...)> {
+		template <size_t... i>
+		static constexpr std::array<Function *, most> all(std::index_sequence<i...>)
+		{
+			return {stand_in<i, Arguments...>...};
+		}
+	};
+	static inline std::array<Function *, most> real{};
+	static inline const std::array<Function *, most> stand_ins = Make<Function>::all(std::make_index_sequence<most>());
+};
+
+struct Poll {
+	static int call(int (*real)(ibv_cq *, int, ibv_wc *), ibv_cq *cq, int most, ibv_wc *completions)
+	{
+		const int n = real(cq, most, completions);
+		return n == 0 && most > 0 && help() ? real(cq, most, completions) : n;
+	}
+};
+
+struct StartPoll {
+	static int call(int (*real)(ibv_cq_ex *, ibv_poll_cq_attr *), ibv_cq_ex *cq, ibv_poll_cq_attr *attributes)
+	{
+		const int result = real(cq, attributes);
+		return result == ENOENT && help() ? real(cq, attributes) : result;
+	}
+};
+
+struct PostSend {
+	static int call(int (*real)(ibv_qp *, ibv_send_wr *, ibv_send_wr **), ibv_qp *qp, ibv_send_wr *request,
+	                ibv_send_wr **bad)
+	{
+		const int result = real(qp, request, bad);
+		lend_a_hand();
+		return result;
+	}
+};
+
+// Who asks for an event is going to sleep: the thread takes over.
+struct Notify {
+	static int call(int (*real)(ibv_cq *, int), ibv_cq *cq, int solicited_only)
+	{
+		const int result = real(cq, solicited_only);
+		lend_a_hand();
+		if (deaf.exchange(false))
+			Nic::get().wire()->wake();
+		return result;
+	}
+};
+
+// Who has just had something to do will soon have more: that long the thread only gives way to others.
+constexpr Time linger = 50'000;
+// How long the thread sleeps: short after something was done, longer and longer while nothing is.
+constexpr nanoseconds shortest = 20us, longest = 1ms, with_assistance = 1ms, without_work = 100ms;
+
+void *serve(void *)
+{
+	prctl(PR_SET_NAME, "softhca");
+	prctl(PR_SET_TIMERSLACK, 1000); // the default would triple the shortest sleep
+	Nic &nic = Nic::get();
+	nanoseconds pause = shortest;
+	uint64_t last = 0; // assists at the last look
+	Time last_did = 0;
+	for (;;) {
+		const uint64_t before = assists.load(std::memory_order_relaxed);
+		bool did, used;
+		Time deadline, now;
+		Wire *wire;
+		{
+			const std::lock_guard guard(nic.mutex);
+			did = nic.progress();
+			used = nic.used();
+			deadline = nic.next_deadline();
+			now = nic.now();
+			wire = nic.wire();
+		}
+		if (did) {
+			pause = shortest;
+			last_did = now;
+			continue;
+		}
+		const bool assisted = before != last;
+		last = before;
+		if (!assisted && now - last_did < linger) {
+			sched_yield();
+			continue;
+		}
+		nanoseconds most = !used ? without_work : assisted ? with_assistance : pause;
+		if (deadline)
+			most = std::min(most, nanoseconds(std::max<Time>(deadline > now ? deadline - now : 0, 20'000)));
+		deaf = assisted;
+		wire->sleep(most, !assisted);
+		deaf = false;
+		pause = std::min(pause * 5 / 4, longest);
+	}
+	return nullptr;
+}
+
+// A forked child has neither the thread nor what the parent has opened.
+void before_fork() { Nic::get().mutex.lock(); }
+void after_fork_in_parent() { Nic::get().mutex.unlock(); }
+void after_fork_in_child()
+{
+	new (&Nic::get().mutex) std::mutex;
+	started = false;
+	Nic::get().abandon();
+	Context::abandon();
+}
+
+} // namespace
+
+void start()
+{
+	if (started)
+		return;
+	static const int handlers = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	// Signals are for the program's threads.
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_t thread;
+	const int error = pthread_create(&thread, nullptr, serve, nullptr);
+	pthread_sigmask(SIG_SETMASK, &old, nullptr);
+	if (error || handlers) {
+		std::fprintf(stderr, "softhca: no thread, the device moves only while completion queues are polled: %s\n",
+		             std::strerror(error ? error : handlers));
+		return;
+	}
+	pthread_detach(thread);
+	started = true;
+}
+
+void assist(uint64_t cq)
+{
+	auto *queue = reinterpret_cast<ibv_cq *>(static_cast<uintptr_t>(cq));
+	ibv_context_ops &ops = queue->context->ops;
+	StandIns<int(ibv_cq *, int, ibv_wc *), Poll>::install(ops.poll_cq);
+	StandIns<int(ibv_qp *, ibv_send_wr *, ibv_send_wr **), PostSend>::install(ops.post_send);
+	StandIns<int(ibv_cq *, int), Notify>::install(ops.req_notify_cq);
+	// libmlx5 keeps room for the extended part in every queue; the function is set where it was asked for.
+	StandIns<int(ibv_cq_ex *, ibv_poll_cq_attr *), StartPoll>::install(reinterpret_cast<ibv_cq_ex *>(queue)->start_poll);
+}
+
+} // namespace softhca::service
