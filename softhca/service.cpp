@@ -28,14 +28,14 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
 
-std::atomic<uint64_t> assists = 0;       // calls so far
+std::atomic<uint64_t> empty_polls = 0;   // so far
+std::atomic<bool> polling = false;       // the program polls again and again
 std::atomic<bool> deaf = false;          // the thread sleeps, and packets do not wake it
 bool started = false;                    // under the NIC's lock
 
 // Moves the NIC, unless somebody else does so. True when something was done.
 bool lend_a_hand()
 {
-	assists.store(assists.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 	Nic &nic = Nic::get();
 	if (!nic.mutex.try_lock())
 		return false;
@@ -44,18 +44,23 @@ bool lend_a_hand()
 	return did;
 }
 
+// Empty polls of this thread in a row.
+thread_local unsigned idle __attribute__((tls_model("initial-exec"))) = 0;
+
 // After an empty poll. True when it is worth to poll again.
 bool help()
 {
 	// Long enough that whoever answers quickly does so, short enough that who waits for our processor gets it.
 	constexpr unsigned patience = 4;
-	static thread_local unsigned idle __attribute__((tls_model("initial-exec"))) = 0;
+	empty_polls.store(empty_polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 	if (lend_a_hand()) {
 		idle = 0;
 		return true;
 	}
-	if (++idle >= patience)
+	if (++idle >= patience) {
+		polling.store(true, std::memory_order_relaxed);
 		sched_yield();
+	}
 	return false;
 }
 
@@ -104,7 +109,10 @@ struct Poll {
 	static int call(int (*real)(ibv_cq *, int, ibv_wc *), ibv_cq *cq, int most, ibv_wc *completions)
 	{
 		const int n = real(cq, most, completions);
-		return n == 0 && most > 0 && help() ? real(cq, most, completions) : n;
+		if (n == 0 && most > 0)
+			return help() ? real(cq, most, completions) : n;
+		idle = 0;
+		return n;
 	}
 };
 
@@ -112,7 +120,10 @@ struct StartPoll {
 	static int call(int (*real)(ibv_cq_ex *, ibv_poll_cq_attr *), ibv_cq_ex *cq, ibv_poll_cq_attr *attributes)
 	{
 		const int result = real(cq, attributes);
-		return result == ENOENT && help() ? real(cq, attributes) : result;
+		if (result == ENOENT)
+			return help() ? real(cq, attributes) : result;
+		idle = 0;
+		return result;
 	}
 };
 
@@ -132,6 +143,7 @@ struct Notify {
 	{
 		const int result = real(cq, solicited_only);
 		lend_a_hand();
+		polling = false;
 		if (deaf.exchange(false))
 			Nic::get().wire()->wake();
 		return result;
@@ -149,10 +161,10 @@ void *serve(void *)
 	prctl(PR_SET_TIMERSLACK, 1000); // the default would triple the shortest sleep
 	Nic &nic = Nic::get();
 	nanoseconds pause = shortest;
-	uint64_t last = 0; // assists at the last look
+	uint64_t last = 0; // empty polls at the last look
 	Time last_did = 0;
 	for (;;) {
-		const uint64_t before = assists.load(std::memory_order_relaxed);
+		const uint64_t before = empty_polls.load(std::memory_order_relaxed);
 		bool did, used;
 		Time deadline, now;
 		Wire *wire;
@@ -169,7 +181,7 @@ void *serve(void *)
 			last_did = now;
 			continue;
 		}
-		const bool assisted = before != last;
+		const bool assisted = before != last && polling;
 		last = before;
 		if (!assisted && now - last_did < linger) {
 			sched_yield();
