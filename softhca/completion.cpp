@@ -64,7 +64,7 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	cqe.slid = htobe16(c.source_lid);
 	cqe.flags_rqpn = htobe32(static_cast<uint32_t>(c.route) << 28 | c.source_qpn);
 	cqe.user_index = htobe32(c.user_index);
-	cqe.immediate = c.immediate;
+	cqe.immediate = htobe32(c.immediate);
 	cqe.byte_count = htobe32(c.bytes);
 	cqe.syndrome = static_cast<uint8_t>(c.syndrome);
 	cqe.opcode_qpn = htobe32(static_cast<uint32_t>(c.opcode) << 24 | c.qpn);

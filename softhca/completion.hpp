@@ -39,7 +39,7 @@ struct Completion {
 	uint16_t source_lid;
 	uint32_t qpn, user_index;
 	uint32_t source_qpn;
-	uint32_t immediate;     // as it was written
+	uint32_t immediate;
 	uint32_t bytes;
 };
 

@@ -90,17 +90,7 @@ void Context::report(Event event, uint64_t element)
 		async_->put(&record, sizeof record);
 }
 
-void Context::abandon()
-{
-	Opened &o = opened();
-	new (&o.mutex) std::mutex;
-	// Left where they are: their destructors would speak to the parent's NIC.
-	static std::vector<std::shared_ptr<Context>> &kept = *new std::vector<std::shared_ptr<Context>>;
-	for (auto &[fd, entry] : o.entries)
-		kept.push_back(std::move(entry.context));
-	o.entries.clear();
-	o.count = 0;
-}
+void Context::forked() { new (&opened().mutex) std::mutex; }
 
 int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
 {

@@ -41,8 +41,8 @@ public:
 	Context(const Context &) = delete;
 	Context &operator=(const Context &) = delete;
 
-	// After fork(), in the child: what the parent has opened is not the child's.
-	static void abandon();
+	// After fork(), in the child. What the parent has opened can be used, but nothing moves in its queues.
+	static void forked();
 
 private:
 	Context(const Fabric &fabric, unsigned device, int fd) : fabric_(fabric), device_(device), fd_(fd) {}

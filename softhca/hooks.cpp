@@ -114,6 +114,11 @@ int stat(const char *path, struct stat *status) noexcept
 	return REAL(stat)(path, status);
 }
 
+int access(const char *path, int mode) noexcept
+{
+	return device_of(path) >= 0 && !(mode & X_OK) ? 0 : REAL(access)(path, mode);
+}
+
 int stat64(const char *path, struct stat64 *status) noexcept
 {
 	static_assert(sizeof(struct stat) == sizeof(struct stat64));

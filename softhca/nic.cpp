@@ -65,7 +65,10 @@ uint32_t Nic::add(Qp &qp)
 void Nic::remove(Qp &qp)
 {
 	forget(qp);
-	table_[qp.number & ((1u << index_bits) - 1)] = nullptr;
+	Qp *&entry = table_[qp.number & ((1u << index_bits) - 1)];
+	if (entry != &qp)
+		return; // the parent's, from before fork()
+	entry = nullptr;
 	--count_;
 }
 

@@ -36,6 +36,7 @@ public:
 
 	// Moves everything forward by a bounded amount. True when something was done.
 	bool progress();
+	static Time read_clock();
 	// Time as of the last progress().
 	Time now() const { return now_; }
 	// When the next time-out is due; 0: none.
@@ -76,7 +77,6 @@ public:
 
 private:
 	Nic();
-	static Time read_clock();
 
 	static constexpr unsigned index_bits = 14, first_index = 16; // the lowest numbers have special meanings
 	static unsigned slot_of(uint32_t number) { return number >> index_bits; }

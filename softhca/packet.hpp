@@ -47,7 +47,7 @@ struct Packet {
 	uint16_t source_lid, destination_lid;
 	uint32_t source, destination; // queue pairs
 	uint32_t psn;              // 24 bits
-	uint32_t immediate;        // as it was written
+	uint32_t immediate;
 	uint32_t length;           // of the whole message: write, read
 	uint32_t remote_key;
 	uint64_t remote_address;   // of a datagram with a route: the source's GUID; its destination's is `operand`

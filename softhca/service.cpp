@@ -152,6 +152,8 @@ struct Notify {
 
 // Who has just had something to do will soon have more: that long the thread only gives way to others.
 constexpr Time linger = 50'000;
+// What shows that others need the processor, and for how long that is taken for granted.
+constexpr Time crowded = 300'000, crowded_for = 20'000'000;
 // How long the thread sleeps: short after something was done, longer and longer while nothing is.
 constexpr nanoseconds shortest = 20us, longest = 1ms, with_assistance = 1ms, without_work = 100ms;
 
@@ -162,7 +164,7 @@ void *serve(void *)
 	Nic &nic = Nic::get();
 	nanoseconds pause = shortest;
 	uint64_t last = 0; // empty polls at the last look
-	Time last_did = 0;
+	Time last_did = 0, crowded_until = 0;
 	for (;;) {
 		const uint64_t before = empty_polls.load(std::memory_order_relaxed);
 		bool did, used;
@@ -183,8 +185,11 @@ void *serve(void *)
 		}
 		const bool assisted = before != last && polling;
 		last = before;
-		if (!assisted && now - last_did < linger) {
+		if (!assisted && now - last_did < linger && now >= crowded_until) {
 			sched_yield();
+			// Who gives way to a thread that never does waits for its time slice to end; who sleeps is let in at once.
+			if (const Time then = Nic::read_clock(); then - now > crowded)
+				crowded_until = then + crowded_for;
 			continue;
 		}
 		nanoseconds most = !used ? without_work : assisted ? with_assistance : pause;
@@ -198,7 +203,7 @@ void *serve(void *)
 	return nullptr;
 }
 
-// A forked child has neither the thread nor what the parent has opened.
+// A forked child has no thread, and no place on the wire until it makes queue pairs of its own.
 void before_fork() { Nic::get().mutex.lock(); }
 void after_fork_in_parent() { Nic::get().mutex.unlock(); }
 void after_fork_in_child()
@@ -206,7 +211,7 @@ void after_fork_in_child()
 	new (&Nic::get().mutex) std::mutex;
 	started = false;
 	Nic::get().abandon();
-	Context::abandon();
+	Context::forked();
 }
 
 } // namespace

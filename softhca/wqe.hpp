@@ -44,7 +44,7 @@ struct Wqe {
 	uint32_t qpn;
 	uint32_t bytes;        // of the entry, a multiple of 16
 	bool signalled, solicited, fence;
-	uint32_t immediate;    // as written
+	uint32_t immediate;
 	// Remote memory: RDMA and atomic operations.
 	uint64_t remote_address;
 	uint32_t remote_key;
