@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "softhca/exact.hpp"
 #include "softhca/nic.hpp"
 #include "softhca/real.hpp"
 
@@ -77,6 +78,7 @@ uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
 Context::~Context()
 {
 	const std::lock_guard guard(Nic::get().mutex);
+	exact::forget_pages(*this, exact::all_pages);
 	qps_.for_each([this](Qp &qp) { remove_qp(qp); });
 	cqs_.for_each([](Cq &cq) { Nic::get().forget(cq); });
 	if (dm_memory_)
@@ -111,7 +113,7 @@ int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
 	}
 	Opened &o = opened();
 	const std::lock_guard guard(o.mutex);
-	o.entries[fd] = {std::shared_ptr<Context>(new Context(fabric, device, fd)), status.st_dev, status.st_ino};
+	o.entries[fd] = {std::shared_ptr<Context>(new Context(fabric, device, fd, status.st_ino)), status.st_dev, status.st_ino};
 	o.count = static_cast<unsigned>(o.entries.size());
 	return fd;
 }

@@ -28,6 +28,14 @@ public:
 	static void closing(int fd);
 
 	unsigned device() const { return device_; }
+	// The command file.
+	int fd() const { return fd_; }
+	uint64_t inode() const { return inode_; }
+	// Whether that is where this library, not the program, has mapped the file.
+	bool is_own_mapping(const uint8_t *address) const
+	{
+		return dm_memory_ && address >= dm_memory_ && address < dm_memory_ + max_dm_bytes;
+	}
 	// The kernel's side of RDMA_VERBS_IOCTL: 0 or an errno.
 	int ioctl(ib_uverbs_ioctl_hdr &header);
 
@@ -45,7 +53,10 @@ public:
 	static void forked();
 
 private:
-	Context(const Fabric &fabric, unsigned device, int fd) : fabric_(fabric), device_(device), fd_(fd) {}
+	Context(const Fabric &fabric, unsigned device, int fd, uint64_t inode)
+	    : fabric_(fabric), device_(device), fd_(fd), inode_(inode)
+	{
+	}
 
 	void drop_events(int fd);
 	// uverbs.cpp
@@ -91,6 +102,7 @@ private:
 	const Fabric &fabric_;
 	const unsigned device_;
 	const int fd_; // the program's; no longer ours when it is closed
+	const uint64_t inode_;
 	std::shared_ptr<EventPipe> async_;
 	std::map<int, std::shared_ptr<EventPipe>> channels_; // by the user's descriptor, while that is open
 	Table<Pd> pds_{max_pd};

@@ -1,0 +1,164 @@
+#include "softhca/exact.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <endian.h>
+#include <sys/mman.h>
+
+#include "softhca/context.hpp"
+#include "softhca/nic.hpp"
+#include "softhca/traps.hpp"
+
+namespace softhca::exact {
+
+namespace {
+
+// A page of a command file that the program has mapped and whose stores are trapped.
+struct Page {
+	Context *context = nullptr; // null: free
+	uint8_t *address = nullptr; // where the program has it
+	uint8_t *alias = nullptr;   // where we have it
+	uint64_t offset = 0;        // in the file
+	// The last ring of each of the four buffers.
+	struct Ring {
+		uint32_t qpn = 0;
+		bool blueflame = false;
+	} ring[4];
+
+	bool is_device_memory() const { return offset < uar_first_offset; }
+};
+
+// Never shrinks: a thread may just be in a trap.
+std::deque<Page> &pages()
+{
+	static std::deque<Page> &p = *new std::deque<Page>;
+	return p;
+}
+
+// A user access region has doorbells from here on: two registers of two buffers each, which are used in turn. The first
+// eight bytes of a buffer are the ring, more is an entry that comes along.
+constexpr size_t buffers_offset = 0x800, buffer_bytes = 0x100, buffer_count = 4, arm_offset = 0x20, ring_bytes = 8;
+
+void stored_to_uar(Page &page, size_t offset, size_t bytes)
+{
+	Nic &nic = Nic::get();
+	if (offset < buffers_offset || offset >= buffers_offset + buffer_count * buffer_bytes) {
+		if (offset == arm_offset)
+			nic.device_counters(page.context->device()).add(Counter::arm_doorbells, 1);
+		return;
+	}
+	Page::Ring &ring = page.ring[(offset - buffers_offset) / buffer_bytes];
+	const bool starts = offset % buffer_bytes == 0;
+	if (starts) {
+		uint32_t which;
+		std::memcpy(&which, page.alias + offset + sizeof which, sizeof which);
+		ring = {be32toh(which) >> 8, false};
+	}
+	Qp *qp = nic.find(ring.qpn);
+	if (!qp || &qp->context != page.context)
+		return; // rung for nobody
+	if (starts)
+		nic.ring(*qp);
+	if (starts && bytes <= ring_bytes)
+		return;
+	if (!ring.blueflame) {
+		// More than a ring: the entry had not to be fetched.
+		ring.blueflame = true;
+		qp->requester.brought_along();
+		qp->count(Counter::blueflames, 1);
+		if (!starts)
+			qp->count(Counter::blueflame_store_bytes, ring_bytes);
+	}
+	qp->count(Counter::blueflame_store_bytes, bytes);
+}
+
+void stored(void *argument, size_t offset, size_t bytes)
+{
+	Page &page = *static_cast<Page *>(argument);
+	Nic &nic = Nic::get();
+	const std::lock_guard guard(nic.mutex);
+	if (!page.context)
+		return;
+	if (page.is_device_memory()) {
+		Counters &counters = nic.device_counters(page.context->device());
+		counters.add(Counter::dm_stores, 1);
+		counters.add(Counter::dm_store_bytes, bytes);
+		return;
+	}
+	stored_to_uar(page, offset, bytes);
+	nic.progress();
+}
+
+void trap(Context &context, uint8_t *address, uint64_t offset)
+{
+	auto &all = pages();
+	for (const Page &page : all)
+		if (page.context == &context && (page.address == address || page.alias == address))
+			return;
+	const auto free = std::find_if(all.begin(), all.end(), [](const Page &page) { return !page.context; });
+	Page &page = free != all.end() ? *free : all.emplace_back();
+	void *alias = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, context.fd(), static_cast<off_t>(offset));
+	if (alias == MAP_FAILED) {
+		std::perror("softhca: exact mode: mmap");
+		return;
+	}
+	page = {};
+	page.context = &context;
+	page.address = address;
+	page.alias = static_cast<uint8_t *>(alias);
+	page.offset = offset;
+	if (!trap_stores(address, page_bytes, alias, stored, &page)) {
+		std::perror("softhca: exact mode: cannot trap stores");
+		munmap(alias, page_bytes);
+		page.context = nullptr;
+	}
+}
+
+} // namespace
+
+bool wanted()
+{
+	static const bool is = [] {
+		const char *text = std::getenv("SOFTHCA_EXACT");
+		return text && *text && std::strcmp(text, "0") != 0;
+	}();
+	return is;
+}
+
+void find_pages(Context &context)
+{
+	if (!wanted())
+		return;
+	FILE *maps = std::fopen("/proc/self/maps", "re");
+	if (!maps)
+		return;
+	char line[512];
+	while (std::fgets(line, sizeof line, maps)) {
+		unsigned long long from, to, offset, inode;
+		if (std::sscanf(line, "%llx-%llx %*s %llx %*s %llu", &from, &to, &offset, &inode) != 4 || inode != context.inode())
+			continue;
+		// Whatever is writable and not our own mapping of the whole device memory.
+		for (uint64_t at = from; at < to; at += page_bytes, offset += page_bytes) {
+			auto *address = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at));
+			if (!context.is_own_mapping(address))
+				trap(context, address, offset);
+		}
+	}
+	std::fclose(maps);
+}
+
+void forget_pages(Context &context, uint32_t uar)
+{
+	for (Page &page : pages()) {
+		if (page.context != &context || (uar != all_pages && page.offset != uar_first_offset + uar * uar_bytes))
+			continue;
+		page.context = nullptr;
+		release_stores(page.address);
+		munmap(page.alias, page_bytes);
+	}
+}
+
+} // namespace softhca::exact

@@ -26,6 +26,10 @@ public:
 	// A number for a queue pair, which then receives packets; 0 when there is no room, with the cause in errno.
 	uint32_t add(Qp &qp);
 	void remove(Qp &qp);
+	// Null when there is none of that number in this process.
+	Qp *find(uint32_t number) const;
+	// A doorbell has been rung for it, and seen (exact mode).
+	void ring(Qp &qp);
 	// Looks at its doorbell from now on, until it is forgotten.
 	void watch(Qp &qp);
 	// Nothing is under way for it any more.
@@ -80,7 +84,6 @@ private:
 
 	static constexpr unsigned index_bits = 14, first_index = 16; // the lowest numbers have special meanings
 	static unsigned slot_of(uint32_t number) { return number >> index_bits; }
-	Qp *find(uint32_t number) const;
 	bool receive();
 	void look_at_doorbells();
 	void look_at(Qp &qp);

@@ -44,8 +44,10 @@ public:
 	void reset();
 	// The first packet will have this number.
 	void begin(uint32_t psn);
-	// How far the program has filled the queue, in units, as its doorbell says; `blueflame` when the new entry came with it.
-	void rung(uint16_t producer, bool blueflame);
+	// How far the program has filled the queue, in units, as its doorbell says.
+	void rung(uint16_t producer);
+	// The entry of the last ring came with it: it was not fetched.
+	void brought_along();
 	// Takes entries from the queue and sends what may be sent, at most `burst` packets. True when it should be called
 	// again without anything else happening.
 	bool run(Nic &nic, unsigned burst);
@@ -102,6 +104,7 @@ private:
 	unsigned reads_ = 0;               // READs and atomics in flight
 	Time deadline_ = 0, not_before_ = 0; // 0: none
 	unsigned retries_ = 0, rnr_retries_ = 0; // since something was acknowledged
+	uint64_t fetch_reads_ = 0, fetch_bytes_ = 0; // of the last ring
 	uint64_t posted_ = 0;              // position of our last packet on the way to the other side
 	// DC: whom we are connected to.
 	bool connected_ = false;

@@ -46,21 +46,29 @@ void Requester::reset()
 
 void Requester::begin(uint32_t psn) { psn_ = sent_ = una_ = end_ = psn; }
 
-void Requester::rung(uint16_t producer, bool blueflame)
+void Requester::rung(uint16_t producer)
 {
 	// All new entries of a ring are fetched by one read, which wraps as the ring does.
+	fetch_reads_ = fetch_bytes_ = 0;
 	const size_t units = qp_.send_ring.size() / unit;
 	size_t from = producer_ % units, n = static_cast<uint16_t>(producer - producer_);
 	producer_ = producer;
-	if (blueflame)
-		return;
 	while (n) {
 		const size_t piece = std::min(n, units - from);
-		qp_.count(Counter::wqe_reads, pcie_reads(reinterpret_cast<uintptr_t>(&qp_.send_ring[from * unit]), piece * unit));
-		qp_.count(Counter::wqe_read_bytes, piece * unit);
+		fetch_reads_ += pcie_reads(reinterpret_cast<uintptr_t>(&qp_.send_ring[from * unit]), piece * unit);
+		fetch_bytes_ += piece * unit;
 		n -= piece;
 		from = 0;
 	}
+	qp_.count(Counter::wqe_reads, fetch_reads_);
+	qp_.count(Counter::wqe_read_bytes, fetch_bytes_);
+}
+
+void Requester::brought_along()
+{
+	qp_.count(Counter::wqe_reads, -fetch_reads_);
+	qp_.count(Counter::wqe_read_bytes, -fetch_bytes_);
+	fetch_reads_ = fetch_bytes_ = 0;
 }
 
 bool Requester::run(Nic &nic, unsigned burst)

@@ -10,6 +10,7 @@
 
 #include "softhca/attributes.hpp"
 #include "softhca/context.hpp"
+#include "softhca/exact.hpp"
 #include "softhca/nic.hpp"
 
 namespace softhca {
@@ -22,6 +23,7 @@ int Context::ioctl(ib_uverbs_ioctl_hdr &header)
 		return EINVAL;
 	Attributes attributes(header);
 	const std::lock_guard guard(Nic::get().mutex);
+	exact::find_pages(*this); // what has been mapped since the last command
 	return dispatch(attributes, header.object_id, header.method_id);
 }
 
@@ -169,6 +171,7 @@ int Context::destroy_uar(Attributes &attributes)
 	if (!handle || handle->data < 1 || handle->data > most_uars || !uars_[handle->data - 1])
 		return ENOENT;
 	uars_[handle->data - 1] = false;
+	exact::forget_pages(*this, static_cast<uint32_t>(handle->data - 1));
 	return 0;
 }
 
