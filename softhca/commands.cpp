@@ -108,7 +108,7 @@ int Context::query_device(Attributes &attributes) const
 	r.fw_ver = firmware_version;
 	r.node_guid = htobe64(node_guid(fabric_.host(), device_));
 	r.sys_image_guid = htobe64(node_guid(fabric_.host(), 0));
-	r.vendor_id = pci_vendor;
+	r.vendor_id = ieee_vendor;
 	r.vendor_part_id = pci_device;
 	r.max_mr_size = max_mr_size;
 	r.page_size_cap = 0xfffff000;
@@ -208,7 +208,7 @@ int Context::check_access(uint32_t flags)
 
 std::shared_ptr<Mr> Context::add_mr(Mr &&region, uint32_t &handle)
 {
-	if (mrs_.full())
+	if (mrs_.full() || Nic::get().faults.refuses(FaultRule::Object::mr, device_))
 		return nullptr;
 	const auto mr = std::make_shared<Mr>(std::move(region));
 	handle = mrs_.add(mr);

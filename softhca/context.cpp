@@ -78,6 +78,7 @@ uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
 Context::~Context()
 {
 	const std::lock_guard guard(Nic::get().mutex);
+	Nic::get().remove(*this);
 	exact::forget_pages(*this, exact::all_pages);
 	qps_.for_each([this](Qp &qp) { remove_qp(qp); });
 	cqs_.for_each([](Cq &cq) { Nic::get().forget(cq); });
@@ -111,9 +112,14 @@ int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
 		errno = error;
 		return -1;
 	}
+	const std::shared_ptr<Context> context(new Context(fabric, device, fd, status.st_ino));
+	{
+		const std::lock_guard nic_guard(Nic::get().mutex);
+		Nic::get().add(*context);
+	}
 	Opened &o = opened();
 	const std::lock_guard guard(o.mutex);
-	o.entries[fd] = {std::shared_ptr<Context>(new Context(fabric, device, fd, status.st_ino)), status.st_dev, status.st_ino};
+	o.entries[fd] = {context, status.st_dev, status.st_ino};
 	o.count = static_cast<unsigned>(o.entries.size());
 	return fd;
 }

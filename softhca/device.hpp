@@ -11,6 +11,7 @@ constexpr unsigned most_devices = 8;
 
 // Identity. The PCI id decides which provider library serves the device: Mellanox, ConnectX-5.
 constexpr unsigned pci_vendor = 0x15b3, pci_device = 0x1017;
+constexpr unsigned ieee_vendor = 0x02c9; // what verbs call the vendor: the IEEE's number of Mellanox
 constexpr unsigned cdev_major = 231, cdev_first_minor = 192;
 constexpr unsigned firmware_major = 16, firmware_minor = 35, firmware_patch = 2000;
 constexpr uint64_t firmware_version =

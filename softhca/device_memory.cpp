@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "softhca/attributes.hpp"
-#include "softhca/context.hpp"
+#include "softhca/nic.hpp"
 
 namespace softhca {
 
@@ -64,7 +64,7 @@ int Context::alloc_dm(Attributes &attributes)
 	const size_t block = find_device_memory((length + dm_block_bytes - 1) / dm_block_bytes, alignment);
 	if (block == dm_blocks)
 		return ENOMEM;
-	if (!map_device_memory())
+	if (Nic::get().faults.refuses(FaultRule::Object::dm, device_) || !map_device_memory())
 		return ENOMEM;
 	const auto dm = std::make_shared<Dm>(Dm{block * dm_block_bytes, length});
 	const uint32_t handle = dms_.add(dm);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -30,7 +31,12 @@ Nic &Nic::get()
 	return nic;
 }
 
-Nic::Nic() : table_(size_t{1} << index_bits) {}
+Nic::Nic() : table_(size_t{1} << index_bits), fault_file_(Fabric::get() ? Fabric::get()->directory() + "/faults" : "")
+{
+	const char *rules = std::getenv("SOFTHCA_FAULTS");
+	if (const std::string error = rules ? faults.add(rules) : ""; !error.empty())
+		std::fprintf(stderr, "softhca: SOFTHCA_FAULTS: %s\n", error.c_str());
+}
 
 Time Nic::read_clock()
 {
@@ -39,20 +45,12 @@ Time Nic::read_clock()
 	return static_cast<Time>(t.tv_sec) * 1'000'000'000 + static_cast<Time>(t.tv_nsec);
 }
 
-uint32_t Nic::add(Qp &qp)
+void Nic::add(Qp &qp)
 {
-	if (count_ >= max_qp) {
+	qp.number = 0;
+	if (count_ >= max_qp || faults.refuses(FaultRule::Object::qp, qp.context.device()) || (!wire_ && !join())) {
 		errno = ENOMEM;
-		return 0;
-	}
-	if (!wire_) {
-		try {
-			wire_ = std::make_unique<Wire>(Fabric::get()->directory());
-		} catch (const std::exception &e) {
-			std::fprintf(stderr, "softhca: no queue pairs in this process: %s\n", e.what());
-			errno = ENOMEM;
-			return 0;
-		}
+		return;
 	}
 	// Numbers are used again as late as possible, so that packets for an old queue pair do not meet a new one.
 	do
@@ -60,7 +58,26 @@ uint32_t Nic::add(Qp &qp)
 	while (table_[last_index_]);
 	table_[last_index_] = &qp;
 	++count_;
-	return wire_->slot() << index_bits | last_index_;
+	qp.number = wire_->slot() << index_bits | last_index_;
+	const unsigned device = qp.context.device();
+	qp.counters = &accounts_.add(last_index_, qp.number, static_cast<uint8_t>(qp.kind), device);
+	qp.device_counters = &accounts_.device(device);
+}
+
+// Takes our place on the wire.
+bool Nic::join()
+{
+	const Fabric &fabric = *Fabric::get();
+	try {
+		wire_ = std::make_unique<Wire>(fabric.directory());
+	} catch (const std::exception &e) {
+		std::fprintf(stderr, "softhca: no queue pairs in this process: %s\n", e.what());
+		return false;
+	}
+	const unsigned slot = wire_->slot();
+	accounts_.open(fabric.directory() + "/counters." + std::to_string(slot) + "." + std::to_string(wire_->incarnation(slot)),
+	               fabric.host(), fabric.devices());
+	return true;
 }
 
 void Nic::remove(Qp &qp)
@@ -71,6 +88,7 @@ void Nic::remove(Qp &qp)
 		return; // the parent's, from before fork()
 	entry = nullptr;
 	--count_;
+	accounts_.remove(qp.number & ((1u << index_bits) - 1));
 }
 
 Qp *Nic::find(uint32_t number) const
@@ -130,10 +148,26 @@ bool Nic::lags(uint32_t number, uint64_t position)
 	return wire_->alive(slot) && wire_->posted(slot) >= position && wire_->taken(slot) < position;
 }
 
-uint8_t *Nic::begin(Qp &qp, Packet &packet, bool &gone)
+void Nic::address(const Qp &qp, Packet &packet) const
 {
 	packet.source = qp.number;
 	packet.source_lid = lid(qp);
+}
+
+Faults::Fate Nic::fate(Qp &qp, const Packet &packet, Time &delay)
+{
+	constexpr Time longest_reorder = 2'000'000; // there may be no next packet
+	const Faults::Fate what = faults.packet(packet, qp.context.device(), now_, delay);
+	if (what == Faults::Fate::after_next)
+		delay = longest_reorder;
+	if (what != Faults::Fate::pass)
+		qp.count(Counter::faults, 1);
+	++activity_;
+	return what;
+}
+
+uint8_t *Nic::begin(Qp &qp, const Packet &packet, bool &gone)
+{
 	uint8_t *frame = nullptr;
 	switch (wire_->begin(slot_of(packet.destination), sizeof packet + packet.payload, frame)) {
 	case Wire::Room::full:
@@ -149,12 +183,75 @@ uint8_t *Nic::begin(Qp &qp, Packet &packet, bool &gone)
 	return frame ? frame + sizeof packet : nullptr;
 }
 
-void Nic::end() { wire_->end(); }
+void Nic::end(const Packet &packet)
+{
+	wire_->end();
+	for (Held &held : held_)
+		if (held.after == packet.source)
+			held.due = 0;
+}
+
+// Sends what a rule has held back long enough.
+void Nic::release_held()
+{
+	std::erase_if(held_, [this](const Held &held) {
+		if (held.due > now_)
+			return false;
+		Packet packet;
+		std::memcpy(&packet, held.frame.data(), sizeof packet);
+		uint8_t *frame;
+		switch (wire_->begin(slot_of(packet.destination), held.frame.size(), frame)) {
+		case Wire::Room::full:
+			return false;
+		case Wire::Room::nobody:
+			break;
+		case Wire::Room::yes:
+			std::memcpy(frame, held.frame.data(), held.frame.size());
+			wire_->end();
+		}
+		++activity_;
+		return true;
+	});
+	for (const Held &held : held_)
+		remind(held.due);
+}
+
+void Nic::refresh_faults() { faults.look_at_file(fault_file_, read_clock()); }
+
+void Nic::fail(unsigned device)
+{
+	if (failed_[device])
+		return;
+	failed_[device] = true;
+	for (Context *context : contexts_)
+		if (context->device() == device)
+			context->report(Event::device_fatal, 0);
+	for (Qp *qp : table_)
+		if (qp && qp->context.device() == device)
+			qp->enter_error(*this);
+}
+
+// Tells of links that a rule has taken down or given back.
+void Nic::check_links()
+{
+	any_down_ = false;
+	for (unsigned device = 0; device < most_devices; ++device) {
+		const bool down = faults.down(device, now_);
+		any_down_ |= down;
+		if (down == down_[device])
+			continue;
+		down_[device] = down;
+		constexpr uint64_t port = 1;
+		for (Context *context : contexts_)
+			if (context->device() == device)
+				context->report(down ? Event::port_error : Event::port_active, port);
+	}
+}
 
 void Nic::handle(const Packet &packet, const uint8_t *payload)
 {
 	Qp *qp = find(packet.destination);
-	if (qp && packet.destination_lid == lid(*qp))
+	if (qp && packet.destination_lid == lid(*qp) && !down_[qp->context.device()])
 		qp->handle(*this, packet, payload);
 }
 
@@ -227,6 +324,11 @@ bool Nic::progress()
 		return false;
 	now_ = read_clock();
 	const uint64_t before = activity_;
+	faults.look_at_file(fault_file_, now_);
+	if (!held_.empty())
+		release_held();
+	if (any_down_ || !faults.none())
+		check_links();
 	const bool more = receive();
 	look_at_doorbells();
 	working_ready_.swap(ready_);
@@ -265,8 +367,7 @@ void Nic::abandon()
 	armed_.clear();
 	count_ = 0;
 	next_deadline_ = 0;
-	for (Counters &counters : devices_)
-		counters = {};
+	accounts_.abandon();
 }
 
 } // namespace softhca

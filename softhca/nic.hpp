@@ -4,12 +4,14 @@
 // (service.hpp), or a thread of the program that polls in vain.
 #pragma once
 
-#include <atomic>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "softhca/accounts.hpp"
 #include "softhca/context.hpp"
+#include "softhca/faults.hpp"
 #include "softhca/wire.hpp"
 
 namespace softhca {
@@ -23,8 +25,20 @@ public:
 
 	// Everything below is called with the lock held.
 
-	// A number for a queue pair, which then receives packets; 0 when there is no room, with the cause in errno.
-	uint32_t add(Qp &qp);
+	Faults faults;
+	// Looks for changed rules; before they are asked.
+	void refresh_faults();
+	// Those who have a device open hear of its events.
+	void add(Context &context) { contexts_.push_back(&context); }
+	void remove(Context &context) { std::erase(contexts_, &context); }
+	// The device stops working, for good.
+	void fail(unsigned device);
+	bool failed(unsigned device) const { return failed_[device]; }
+	bool link_down(unsigned device) const { return down_[device]; }
+
+	// Gives a queue pair its number and counters; it then receives packets. The number is 0 when there is no room, with
+	// the cause in errno.
+	void add(Qp &qp);
 	void remove(Qp &qp);
 	// Null when there is none of that number in this process.
 	Qp *find(uint32_t number) const;
@@ -71,7 +85,8 @@ public:
 	// A packet that has come. Nothing in it is trusted.
 	void handle(const Packet &packet, const uint8_t *payload);
 
-	Counters &device_counters(unsigned device) { return devices_[device]; }
+	Counters &device_counters(unsigned device) { return accounts_.device(device); }
+	const Accounts &accounts() const { return accounts_; }
 	uint16_t lid(const Qp &qp) const;
 	uint64_t guid(const Qp &qp) const;
 	// In the child after fork(): nothing of the parent's is ours.
@@ -83,13 +98,19 @@ private:
 	Nic();
 
 	static constexpr unsigned index_bits = 14, first_index = 16; // the lowest numbers have special meanings
+	static_assert(most_queue_pairs == 1u << index_bits);
 	static unsigned slot_of(uint32_t number) { return number >> index_bits; }
+	bool join();
 	bool receive();
 	void look_at_doorbells();
 	void look_at(Qp &qp);
 	void check_times();
-	uint8_t *begin(Qp &qp, Packet &packet, bool &gone);
-	void end();
+	void address(const Qp &qp, Packet &packet) const;
+	Faults::Fate fate(Qp &qp, const Packet &packet, Time &delay);
+	uint8_t *begin(Qp &qp, const Packet &packet, bool &gone);
+	void end(const Packet &packet);
+	void release_held();
+	void check_links();
 
 	std::unique_ptr<Wire> wire_; // from the first queue pair on
 	std::vector<Qp *> table_;    // by index
@@ -100,18 +121,43 @@ private:
 	size_t cursor_ = 0;
 	uint64_t activity_ = 0; // changes whenever something was done
 	Time now_ = 0, next_deadline_ = 0;
-	Counters devices_[most_devices]{};
+	Accounts accounts_;
+	// Packets that a fault rule holds back.
+	struct Held {
+		Time due;
+		uint32_t after; // until this queue pair has sent another; 0: until it is time
+		std::vector<uint8_t> frame;
+	};
+	std::vector<Held> held_;
+	std::vector<Context *> contexts_;
+	bool failed_[most_devices] = {}, down_[most_devices] = {}, any_down_ = false;
+	const std::string fault_file_;
 };
 
 template <class Fill>
 bool Nic::transmit(Qp &qp, Packet &packet, const Fill &fill)
 {
+	address(qp, packet);
+	Time delay = 0;
+	const Faults::Fate what = faults.none() ? Faults::Fate::pass : fate(qp, packet, delay);
+	if (what == Faults::Fate::drop)
+		return true;
+	if (what == Faults::Fate::later || what == Faults::Fate::after_next) {
+		Held held{now_ + delay, what == Faults::Fate::after_next ? qp.number : 0, {}};
+		held.frame.resize(sizeof packet + packet.payload);
+		std::memcpy(held.frame.data(), &packet, sizeof packet);
+		fill(held.frame.data() + sizeof packet);
+		held_.push_back(std::move(held));
+		return true;
+	}
 	bool gone = false;
-	uint8_t *payload = begin(qp, packet, gone);
-	if (!payload)
-		return gone;
-	fill(payload);
-	end();
+	for (int copies = what == Faults::Fate::twice ? 2 : 1; copies; --copies) {
+		uint8_t *payload = begin(qp, packet, gone);
+		if (!payload)
+			return gone;
+		fill(payload);
+		end(packet);
+	}
 	return true;
 }
 

@@ -156,8 +156,7 @@ int Context::create_qp(Attributes &attributes, bool extended)
 	qp->max_recv_sge = request.max_recv_sge;
 	qp->max_inline = request.max_inline_data;
 	Nic &nic = Nic::get();
-	qp->device_counters = &nic.device_counters(device_);
-	qp->number = nic.add(*qp);
+	nic.add(*qp);
 	if (!qp->number)
 		return errno;
 	const uint32_t handle = qps_.add(qp);

@@ -18,6 +18,11 @@ uint16_t Qp::send_producer() const
 
 bool Qp::take_receive(Receive &receive)
 {
+	Faults &faults = Nic::get().faults;
+	if (state != QpState::error && !faults.none() && faults.starves(number, context.device())) {
+		count(Counter::faults, 1);
+		return false;
+	}
 	if (srq) {
 		const uint16_t posted = be32toh(__atomic_load_n(srq->doorbell, __ATOMIC_ACQUIRE)) & 0xffff;
 		if (posted != srq->seen)

@@ -73,6 +73,7 @@ private:
 		Syndrome error;        // local
 	};
 	bool fetch();
+	bool strike(Nic &nic);
 	bool may_start(const Sent &entry) const;
 	bool is_target(const Wqe &wqe) const;
 	void start(Nic &nic);
@@ -206,15 +207,14 @@ struct Qp {
 	Requester requester;
 	Responder responder;          // not of a DC target
 	std::map<uint64_t, std::unique_ptr<Responder>> initiators; // DC target: by LID and number
-	Counters counters{};
-	Counters *device_counters = nullptr;
+	Counters *counters = nullptr, *device_counters = nullptr;
 
 	// As the NIC keeps it.
 	bool ready = false;           // in the list of those with something to send
 
 	void count(Counter counter, uint64_t n)
 	{
-		counters.add(counter, n);
+		counters->add(counter, n);
 		device_counters->add(counter, n);
 	}
 	// What the doorbell record of the send queue says.

@@ -92,6 +92,8 @@ bool Requester::run(Nic &nic, unsigned burst)
 				fail(nic, in_flight_.back()->error);
 				return false;
 			}
+			if (!nic.faults.none() && strike(nic))
+				return false;
 			if (qp_.kind == QpKind::ud) {
 				if (!send_datagram(nic))
 					return true;
@@ -119,6 +121,21 @@ bool Requester::run(Nic &nic, unsigned burst)
 		if (!send(nic, entry))
 			return true;
 	}
+	return true;
+}
+
+// Whether a fault rule hits the next work request.
+bool Requester::strike(Nic &nic)
+{
+	const unsigned device = qp_.context.device();
+	if (nic.faults.fatal(device)) {
+		nic.fail(device);
+		return true;
+	}
+	if (!nic.faults.breaks(qp_.number, device))
+		return false;
+	qp_.report(Event::qp_fatal);
+	qp_.enter_error(nic);
 	return true;
 }
 

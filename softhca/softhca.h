@@ -1,1 +1,38 @@
-#pragma once
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * softhca for programs that run on it: counters and faults from inside. The functions are in libsofthca.so, which
+ * softhca(1) preloads; they are weak here, so that a program can be linked without it and ask whether they are there:
+ *
+ *     uint64_t n;
+ *     if (softhca_counter && softhca_counter("doorbells", -1, 0, &n) == 0)
+ *         printf("%llu doorbells\n", (unsigned long long)n);
+ *
+ * All functions are thread-safe.
+ */
+#ifndef SOFTHCA_H
+#define SOFTHCA_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Reads a counter of this process. `name` is one of those that softhca_counters --list prints. With `qp_num` other than
+ * 0, that of one queue pair, also after it has been destroyed; else that of device `device` (0 for mlx5_0), or with -1
+ * of all devices together. Returns 0 and sets `value`, or -1 with errno: ENOENT (no such counter, device or queue pair).
+ */
+int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *value) __attribute__((weak));
+
+/*
+ * Adds fault rules to this process, in the language of softhca(1), separated by semicolons; the rule "clear" removes
+ * all that were there. Returns 0, or -1 with errno EINVAL when a rule cannot be understood: then none is added, and the
+ * cause is written to `why` (at most `size` bytes, ended by zero; may be null with 0).
+ */
+int softhca_fault(const char *rules, char *why, uint64_t size) __attribute__((weak));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

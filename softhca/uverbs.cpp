@@ -24,6 +24,7 @@ int Context::ioctl(ib_uverbs_ioctl_hdr &header)
 	Attributes attributes(header);
 	const std::lock_guard guard(Nic::get().mutex);
 	exact::find_pages(*this); // what has been mapped since the last command
+	Nic::get().refresh_faults();
 	return dispatch(attributes, header.object_id, header.method_id);
 }
 
@@ -109,7 +110,7 @@ int Context::query_port(Attributes &attributes) const
 	if (port != 1)
 		return EINVAL;
 	// Codes of the InfiniBand specification, volume 1, 14.2.5.6 (PortInfo).
-	constexpr uint8_t active = 4, link_up = 5, mtu_4096 = 5, four_lanes = 2, edr = 32, infiniband = 1;
+	constexpr uint8_t down = 1, active = 4, disabled = 3, link_up = 5, mtu_4096 = 5, four_lanes = 2, edr = 32, infiniband = 1;
 	ib_uverbs_query_port_resp_ex response{};
 	ib_uverbs_query_port_resp &r = response.legacy_resp;
 	r.max_msg_sz = max_message;
@@ -117,8 +118,9 @@ int Context::query_port(Attributes &attributes) const
 	r.pkey_tbl_len = partition_keys;
 	r.lid = lid_of(fabric_.host(), device_);
 	r.sm_lid = 1;
-	r.state = active;
-	r.phys_state = link_up;
+	const bool link_down = Nic::get().link_down(device_);
+	r.state = link_down ? down : active;
+	r.phys_state = link_down ? disabled : link_up;
 	r.max_mtu = r.active_mtu = mtu_4096;
 	r.max_vl_num = 1;
 	r.active_width = four_lanes;
