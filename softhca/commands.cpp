@@ -182,8 +182,8 @@ int Context::reg_mr(Attributes &attributes)
 	if (!accessible(request.start, request.length, request.access_flags & changing))
 		return EFAULT;
 	uint32_t handle;
-	const auto mr =
-	    add_mr({pd, nullptr, request.start, request.length, request.hca_va, request.access_flags, 0}, handle);
+	const uint64_t base = request.access_flags & IB_UVERBS_ACCESS_ZERO_BASED ? 0 : request.hca_va;
+	const auto mr = add_mr({pd, nullptr, request.start, request.length, base, request.access_flags, 0}, handle);
 	return mr ? attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key}) : ENOMEM;
 }
 
