@@ -83,6 +83,7 @@ struct Cq {
 
 	uint32_t producer = 0;   // entries written
 	uint32_t solicited = 0;  // the value of `producer` after the last one that was solicited
+	uint32_t notified = 0;   // the value of `producer` at the last event
 	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has led to an event
 
 	// Writes an entry and raises the event that is due. False, for ever, when the queue has overrun.
