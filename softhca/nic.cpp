@@ -331,13 +331,7 @@ bool Nic::progress()
 		check_links();
 	const bool more = receive();
 	look_at_doorbells();
-	working_ready_.swap(ready_);
-	for (Qp *qp : working_ready_) {
-		qp->ready = false;
-		if (qp->requester.run(*this, packets_at_once))
-			ready(*qp);
-	}
-	working_ready_.clear();
+	// Answers go before what the program sends in return: the other side gets its completions in that order.
 	working_owing_.swap(owing_);
 	for (Responder *responder : working_owing_) {
 		responder->queued = false;
@@ -345,6 +339,13 @@ bool Nic::progress()
 			owes(*responder);
 	}
 	working_owing_.clear();
+	working_ready_.swap(ready_);
+	for (Qp *qp : working_ready_) {
+		qp->ready = false;
+		if (qp->requester.run(*this, packets_at_once))
+			ready(*qp);
+	}
+	working_ready_.clear();
 	for (Cq *cq : armed_)
 		if (cq->check_armed())
 			++activity_;
