@@ -47,11 +47,31 @@ bool accessible(uint64_t start, uint64_t length, bool writable)
 	return at >= end;
 }
 
+namespace {
+
+// Whether a command only takes something away: that works on a device that has failed, too.
+bool only_removes(uint64_t command)
+{
+	switch (command) {
+	case IB_USER_VERBS_CMD_DEALLOC_PD:
+	case IB_USER_VERBS_CMD_DEREG_MR:
+	case IB_USER_VERBS_CMD_DESTROY_CQ:
+	case IB_USER_VERBS_CMD_DESTROY_SRQ:
+	case IB_USER_VERBS_CMD_DESTROY_QP:
+		return true;
+	}
+	return false;
+}
+
+} // namespace
+
 int Context::invoke_write(Attributes &attributes)
 {
 	uint64_t command;
 	if (const int error = attributes.in(UVERBS_ATTR_WRITE_CMD, command))
 		return error;
+	if (Nic::get().failed(device_) && !only_removes(command))
+		return EIO;
 	switch (command) {
 	case IB_USER_VERBS_CMD_QUERY_DEVICE:
 		// Without input it is libibverbs asking whether commands may come this way: ENOSPC says yes.
