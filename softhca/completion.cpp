@@ -55,8 +55,7 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	const uint32_t consumer = be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE));
 	if (!ignore_overrun && ((producer - consumer) & index_mask) >= entries) {
 		overrun = true;
-		++async_events;
-		context->report(Event::cq_error, user_handle);
+		async_events += context->report(Event::cq_error, user_handle);
 		return false;
 	}
 	const bool error = c.kind == CqeKind::request_error || c.kind == CqeKind::receive_error;

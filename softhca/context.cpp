@@ -86,11 +86,10 @@ Context::~Context()
 		munmap(dm_memory_, max_dm_bytes);
 }
 
-void Context::report(Event event, uint64_t element)
+bool Context::report(Event event, uint64_t element)
 {
 	const ib_uverbs_async_event_desc record{element, static_cast<uint32_t>(event), 0};
-	if (async_)
-		async_->put(&record, sizeof record);
+	return async_ && async_->put(&record, sizeof record);
 }
 
 void Context::forked() { new (&opened().mutex) std::mutex; }

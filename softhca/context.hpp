@@ -43,8 +43,8 @@ public:
 
 	// The `length` bytes at `address` under a key of that domain, when it gives those rights.
 	Memory memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t length, uint32_t rights) const;
-	// Tells the program of an asynchronous event; `element` is what it calls the object.
-	void report(Event event, uint64_t element);
+	// Tells the program of an asynchronous event; `element` is what it calls the object. False when it does not read them.
+	bool report(Event event, uint64_t element);
 	~Context();
 	Context(const Context &) = delete;
 	Context &operator=(const Context &) = delete;

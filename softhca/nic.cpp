@@ -282,8 +282,17 @@ void Nic::ring(Qp &qp)
 	look_at(qp);
 }
 
+void Nic::take_all()
+{
+	constexpr unsigned most = 1u << 8; // more than fit in: others may go on sending
+	for (unsigned n = 0; n < most && receive(); ++n)
+		;
+}
+
 void Nic::look_at(Qp &qp)
 {
+	if (qp.state == QpState::error && qp.flush_receives()) // posted since
+		++activity_;
 	const uint16_t producer = qp.send_producer();
 	if (producer == qp.requester.producer())
 		return;
@@ -302,8 +311,8 @@ void Nic::look_at_doorbells()
 {
 	if (exact::wanted())
 		return; // whoever rings comes by
-	for (Qp *qp : std::vector<Qp *>(recent_))
-		look_at(*qp);
+	for (size_t i = 0; i < recent_.size(); ++i) // what is looked at here is in the list already: it stays as it is
+		look_at(*recent_[i]);
 	for (size_t n = std::min(records_at_once, watched_.size()); n; --n) {
 		cursor_ = cursor_ + 1 < watched_.size() ? cursor_ + 1 : 0;
 		look_at(*watched_[cursor_]);

@@ -54,6 +54,8 @@ public:
 
 	// Moves everything forward by a bounded amount. True when something was done.
 	bool progress();
+	// Handles all packets that are there.
+	void take_all();
 	static Time read_clock();
 	// Time as of the last progress().
 	Time now() const { return now_; }

@@ -205,13 +205,16 @@ int Context::modify_qp(Attributes &attributes, bool extended)
 	} else {
 		take_over(qp->settings, m);
 		const QpState from = qp->state;
+		// What has come for its earlier life must not be taken for the new one's.
+		if (to == QpState::rtr && from == QpState::init)
+			nic.take_all();
 		qp->state = to;
 		if (to == QpState::rtr && from == QpState::init)
 			qp->responder.begin(qp->settings.path.dlid, qp->settings.destination, qp->settings.rq_psn);
 		if (to == QpState::rts && from == QpState::rtr)
 			qp->requester.begin(qp->settings.sq_psn);
 		if (to == QpState::sqd && from == QpState::rts) {
-			qp->drain_event = m.en_sqd_async_notify;
+			qp->drain_event = m.attr_mask & qp_en_sqd_async_notify && m.en_sqd_async_notify;
 			qp->requester.check_drained();
 		}
 		if (to == QpState::rts)
@@ -284,7 +287,10 @@ int Context::destroy_qp(Attributes &attributes)
 
 void Context::remove_qp(Qp &qp)
 {
-	Nic::get().remove(qp);
+	Nic &nic = Nic::get();
+	if (nic.find(qp.number) == &qp) // not the parent's, from before fork()
+		qp.requester.leave(nic);
+	nic.remove(qp);
 	--qp.pd->users;
 	--qp.send_cq->users;
 	--qp.receive_cq->users;

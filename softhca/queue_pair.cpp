@@ -13,6 +13,8 @@ namespace softhca {
 
 uint16_t Qp::send_producer() const
 {
+	if (send_ring.empty())
+		return 0;
 	return static_cast<uint16_t>(be32toh(__atomic_load_n(doorbell + 1, __ATOMIC_ACQUIRE)));
 }
 
@@ -46,22 +48,28 @@ void Qp::complete(Cq &cq, Completion completion, bool solicited)
 {
 	completion.qpn = number;
 	completion.user_index = user_index;
-	const bool had_overrun = cq.overrun;
 	const uint32_t events = cq.completion_events;
-	if (cq.put(completion, solicited))
+	if (cq.put(completion, solicited)) {
 		count(Counter::cqes, 1);
-	else if (!had_overrun)
+	} else if (!overrun) {
+		overrun = true;
 		report(Event::qp_fatal); // its work can no longer be accounted for
+		Nic::get().ready(*this);
+	}
 	count(Counter::events, cq.completion_events - events);
 }
 
 void Qp::enter_error(Nic &nic)
 {
-	if (state == QpState::error || state == QpState::reset)
+	if (state == QpState::error)
 		return;
 	state = QpState::error;
 	nic.forget(responder);
 	responder.flush();
+	for (const auto &[from, initiator] : initiators) {
+		nic.forget(*initiator);
+		initiator->flush();
+	}
 	requester.flush();
 	if (srq)
 		report(Event::last_wqe_reached);
@@ -69,34 +77,34 @@ void Qp::enter_error(Nic &nic)
 		flush_receives();
 }
 
-void Qp::flush_receives()
+bool Qp::flush_receives()
 {
 	Receive receive;
+	bool any = false;
 	while (!srq && take_receive(receive)) {
+		any = true;
 		Completion c{};
 		c.kind = CqeKind::receive_error;
 		c.syndrome = Syndrome::flushed;
 		c.index = receive.index;
 		complete(*receive_cq, c, false);
 	}
+	return any;
 }
 
-void Qp::report(Event event)
-{
-	++async_events;
-	context.report(event, user_handle);
-}
+void Qp::report(Event event) { async_events += context.report(event, user_handle); }
 
 void Qp::reset(Nic &nic)
 {
 	state = QpState::reset;
 	nic.forget(*this);
+	requester.leave(nic);
 	requester.reset();
 	responder.begin(0, 0, 0);
 	initiators.clear();
 	received = 0;
 	settings = {};
-	drain_event = false;
+	drain_event = overrun = false;
 }
 
 namespace {

@@ -64,6 +64,8 @@ public:
 	void check_drained();
 	// The state has become `error` or `sqe`: all entries end as flushed.
 	void flush();
+	// DC: tells the target that we are gone.
+	void leave(Nic &nic);
 
 private:
 	// An entry that has been taken from the queue and is not complete yet.
@@ -85,6 +87,7 @@ private:
 	void advance(Nic &nic, uint32_t psn);
 	void go_back(uint32_t psn);
 	void retry(Nic &nic, uint32_t psn);
+	void ask_again(Nic &nic, uint32_t psn);
 	void refused(Nic &nic, const Packet &packet);
 	void response(Nic &nic, const Packet &packet, const uint8_t *payload);
 	void complete(const Sent &entry);
@@ -106,6 +109,7 @@ private:
 	Time deadline_ = 0, not_before_ = 0; // 0: none
 	unsigned retries_ = 0, rnr_retries_ = 0; // since something was acknowledged
 	uint64_t fetch_reads_ = 0, fetch_bytes_ = 0; // of the last ring
+	bool asked_again_ = false;         // sent again, and nothing has come of it yet
 	uint64_t posted_ = 0;              // position of our last packet on the way to the other side
 	// DC: whom we are connected to.
 	bool connected_ = false;
@@ -138,11 +142,12 @@ private:
 		PacketKind kind; // acknowledge, refuse, read_response or atomic_response
 		Refusal reason;
 		uint32_t psn;    // of the next packet
+		bool again = false; // an answer that has been given before
 		// Of a READ, what is still to send.
-		uint64_t address;
-		uint32_t bytes, key;
-		bool begun;
-		uint64_t value;  // of an atomic operation: what was there before
+		uint64_t address = 0;
+		uint32_t bytes = 0, key = 0;
+		bool begun = false;
+		uint64_t value = 0; // of an atomic operation: what was there before
 	};
 	struct AtomicResult {
 		uint32_t psn;
@@ -157,10 +162,12 @@ private:
 	Refusal take_receive(const Packet &packet);
 	Refusal fail_receive(const Packet &packet, Syndrome syndrome, Refusal reason);
 	void finish_receive(const Packet &packet, CqeKind kind, uint64_t bytes);
-	void break_off(Nic &nic, const Packet &packet, Refusal reason);
-	bool owes_too_much() const;
+	void break_off(Nic &nic, uint32_t psn, Refusal reason);
+	void end(Nic &nic);
+	bool owes_too_much(bool again) const;
 	void owe(Nic &nic, const Owed &owed);
-	void owe_read(Nic &nic, const Packet &packet);
+	void owe_read(Nic &nic, const Packet &packet, bool again);
+	bool readable(const Owed &owed) const;
 	bool pay(Nic &nic, Owed &owed);
 	Completion completion(const Packet &packet) const;
 
@@ -175,6 +182,11 @@ private:
 	uint64_t done_ = 0;         // bytes of the message so far
 	uint64_t address_ = 0;      // of a WRITE: where it began
 	uint32_t key_ = 0, length_ = 0;
+	// Why the connection ends, at which packet; nothing is carried out any more. It has ended when that has been sent.
+	Refusal final_ = Refusal::none;
+	uint32_t final_psn_ = 0;
+	bool ended_ = false;
+	bool told_ = false;         // the program knows, by the completion of a receive
 	std::deque<Owed> owed_;
 	std::deque<AtomicResult> atomics_; // of the last ones
 };
@@ -194,6 +206,7 @@ struct Qp {
 	uint32_t async_events = 0;
 	QpState state = QpState::reset;
 	bool drain_event = false; // asked for with the step to `sqd`
+	bool overrun = false;     // of one of its completion queues: it is to be broken
 	QpSettings settings;
 	uint32_t max_send_wr = 0, max_recv_wr = 0, max_send_sge = 0, max_recv_sge = 0, max_inline = 0;
 
@@ -221,12 +234,12 @@ struct Qp {
 	uint16_t send_producer() const;
 	// Takes the next receive; false when there is none.
 	bool take_receive(Receive &receive);
-	// Writes a completion; when its queue has overrun, the queue pair is broken.
+	// Writes a completion; when its queue has overrun, the queue pair will be broken: not at once, callers are not done.
 	void complete(Cq &cq, Completion completion, bool solicited);
 	// To `error`, with everything that is in the queues; nothing happens when it is there already.
 	void enter_error(Nic &nic);
-	// Ends receives that were posted, as flushed.
-	void flush_receives();
+	// Ends receives that were posted, as flushed; whether there were any.
+	bool flush_receives();
 	// Tells the program of an event.
 	void report(Event event);
 	// To `reset`: as if it had just been made.

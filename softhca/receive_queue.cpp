@@ -55,8 +55,7 @@ void Srq::check_limit()
 	if (!limit || available() >= limit)
 		return;
 	limit = 0; // one event for each time that it was asked for
-	++async_events;
-	context->report(Event::srq_limit_reached, user_handle);
+	async_events += context->report(Event::srq_limit_reached, user_handle);
 }
 
 } // namespace softhca

@@ -41,6 +41,7 @@ void Requester::reset()
 	psn_ = sent_ = una_ = end_ = 0;
 	reads_ = retries_ = rnr_retries_ = 0;
 	deadline_ = not_before_ = 0;
+	asked_again_ = false;
 	connected_ = false;
 }
 
@@ -73,6 +74,8 @@ void Requester::brought_along()
 
 bool Requester::run(Nic &nic, unsigned burst)
 {
+	if (qp_.overrun)
+		qp_.enter_error(nic);
 	if (qp_.state == QpState::error || qp_.state == QpState::sqe) {
 		flush();
 		return false;
@@ -212,21 +215,31 @@ void Requester::start(Nic &nic)
 // DC: leaves one target for another. Nothing is in flight.
 void Requester::switch_target(Nic &nic, const Wqe &wqe)
 {
-	if (connected_) {
-		Packet packet{};
-		packet.kind = PacketKind::disconnect;
-		address(packet);
-		// When it does not get through, the target keeps what it knows of us until we connect again.
-		nic.transmit(qp_, packet);
+	if (connected_)
 		qp_.count(Counter::dc_switches, 1);
-	}
+	leave(nic);
 	connected_ = true;
 	target_ = wqe.destination;
 	target_lid_ = wqe.lid;
 	target_key_ = wqe.access_key;
-	++connection_;
+	// A target may still know a connection of an earlier queue pair of our number, even of an earlier process in our slot.
+	static uint32_t connections = 0;
+	constexpr uint32_t far_apart = 0x9e3779b1; // of two incarnations
+	connection_ = static_cast<uint32_t>(nic.wire()->incarnation(nic.wire()->slot())) * far_apart + ++connections;
 	connect_psn_ = end_;
 	qp_.count(Counter::dc_connects, 1);
+}
+
+void Requester::leave(Nic &nic)
+{
+	if (!connected_)
+		return;
+	Packet packet{};
+	packet.kind = PacketKind::disconnect;
+	address(packet);
+	// When it does not get through, the target keeps what it knows of us until we connect again.
+	nic.transmit(qp_, packet);
+	connected_ = false;
 }
 
 // Whom a packet goes to.
@@ -388,9 +401,10 @@ bool Requester::acknowledged(Nic &nic, uint32_t psn)
 			continue;
 		// Responses come in order, before acknowledgements of what follows.
 		const uint32_t missing = psn_distance(una_, entry->psn) > 0 ? una_ : entry->psn;
+		if (psn_distance(psn, missing) <= 0)
+			break;
 		advance(nic, missing);
-		if (psn_ != missing)
-			retry(nic, missing);
+		ask_again(nic, missing);
 		return false;
 	}
 	advance(nic, psn);
@@ -403,6 +417,7 @@ void Requester::advance(Nic &nic, uint32_t psn)
 	if (psn_distance(psn, una_) > 0) {
 		una_ = psn;
 		retries_ = rnr_retries_ = 0;
+		asked_again_ = false;
 		not_before_ = 0;
 		if (psn_distance(una_, psn_) > 0)
 			go_back(una_);
@@ -446,9 +461,18 @@ void Requester::retry(Nic &nic, uint32_t psn)
 		return;
 	}
 	++retries_;
+	asked_again_ = true;
 	go_back(psn);
 	arm_timer(nic);
 	nic.ready(qp_);
+}
+
+// What has come shows that the response `psn` was lost. Everything that was sent after the lost one shows it again; only
+// the first counts. Should the response be lost again, the timer finds out.
+void Requester::ask_again(Nic &nic, uint32_t psn)
+{
+	if (!asked_again_ && psn_ != psn)
+		retry(nic, psn);
 }
 
 void Requester::refused(Nic &nic, const Packet &packet)
@@ -499,8 +523,7 @@ void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 	if (!acknowledged(nic, entry.psn) || qp_.state == QpState::error)
 		return;
 	if (packet.psn != una_) {
-		if (psn_ != una_)
-			retry(nic, una_);
+		ask_again(nic, una_);
 		return;
 	}
 	const uint32_t mtu = qp_.settings.mtu_bytes();
@@ -592,7 +615,7 @@ void Requester::check_time(Nic &nic)
 			nic.remind(not_before_);
 			return;
 		}
-		not_before_ = 0;
+		not_before_ = deadline_ = 0; // what is sent now sets a new one
 		nic.ready(qp_);
 	}
 	if (!deadline_)

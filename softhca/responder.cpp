@@ -18,6 +18,8 @@ void Responder::begin(uint16_t lid, uint32_t number, uint32_t psn)
 	refused_ = false;
 	message_ = Message::none;
 	has_receive_ = false;
+	final_ = Refusal::none;
+	ended_ = told_ = false;
 	owed_.clear();
 	atomics_.clear();
 }
@@ -38,6 +40,12 @@ void Responder::flush()
 
 void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 {
+	if (final_ != Refusal::none) {
+		qp_.count(Counter::packets_dropped, 1);
+		if (owed_.empty()) // once more, it may have been lost
+			owe(nic, {PacketKind::refuse, final_, final_psn_});
+		return;
+	}
 	const int32_t ahead = psn_distance(packet.psn, expected_);
 	if (ahead < 0) {
 		duplicate(nic, packet);
@@ -47,7 +55,7 @@ void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 		qp_.count(Counter::packets_dropped, 1);
 		if (!refused_) {
 			refused_ = true;
-			owe(nic, {PacketKind::refuse, Refusal::sequence, expected_, 0, 0, 0, false, 0});
+			owe(nic, {PacketKind::refuse, Refusal::sequence, expected_});
 		}
 		return;
 	}
@@ -58,17 +66,17 @@ void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 		break;
 	case Refusal::receiver_not_ready:
 		refused_ = true;
-		owe(nic, {PacketKind::refuse, reason, packet.psn, 0, 0, 0, false, 0});
+		owe(nic, {PacketKind::refuse, reason, packet.psn});
 		return;
 	default:
-		break_off(nic, packet, reason);
+		break_off(nic, packet.psn, reason);
 		return;
 	}
 	if (packet.kind == PacketKind::read)
 		return; // the numbers of its responses have been counted
 	expected_ = psn_add(expected_, 1);
 	if (packet.kind != PacketKind::atomic && (packet.flags & packet_ack_request))
-		owe(nic, {PacketKind::acknowledge, Refusal::none, packet.psn, 0, 0, 0, false, 0});
+		owe(nic, {PacketKind::acknowledge, Refusal::none, packet.psn});
 }
 
 Refusal Responder::execute(Nic &nic, const Packet &packet, const uint8_t *payload)
@@ -101,19 +109,19 @@ Refusal Responder::execute(Nic &nic, const Packet &packet, const uint8_t *payloa
 void Responder::duplicate(Nic &nic, const Packet &packet)
 {
 	if (packet.kind == PacketKind::read) {
-		if (!owes_too_much())
-			owe_read(nic, packet);
+		if ((qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_READ) && packet.length <= max_message && !owes_too_much(true))
+			owe_read(nic, packet, true);
 		return;
 	}
 	if (packet.kind == PacketKind::atomic) {
 		const auto found = std::find_if(atomics_.begin(), atomics_.end(),
 		                                [&](const AtomicResult &result) { return result.psn == packet.psn; });
-		if (found != atomics_.end() && !owes_too_much())
-			owe(nic, {PacketKind::atomic_response, Refusal::none, packet.psn, 0, 0, 0, false, found->value});
+		if (found != atomics_.end() && !owes_too_much(true))
+			owe(nic, {PacketKind::atomic_response, Refusal::none, packet.psn, true, 0, 0, 0, false, found->value});
 		return;
 	}
 	if (packet.flags & packet_ack_request)
-		owe(nic, {PacketKind::acknowledge, Refusal::none, packet.psn, 0, 0, 0, false, 0});
+		owe(nic, {PacketKind::acknowledge, Refusal::none, packet.psn});
 }
 
 Refusal Responder::take_receive(const Packet &packet)
@@ -188,14 +196,14 @@ Refusal Responder::receive_write(const Packet &packet, const uint8_t *payload)
 
 Refusal Responder::receive_read(Nic &nic, const Packet &packet)
 {
-	if (!(qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_READ) || packet.length > max_message || owes_too_much())
+	if (!(qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_READ) || packet.length > max_message || owes_too_much(false))
 		return Refusal::invalid_request;
 	if (packet.length && !qp_.context
 	                          .memory(*qp_.pd, packet.remote_key, packet.remote_address, packet.length,
 	                                  IB_UVERBS_ACCESS_REMOTE_READ)
 	                          .bytes)
 		return Refusal::remote_access;
-	owe_read(nic, packet);
+	owe_read(nic, packet, false);
 	const uint32_t mtu = qp_.settings.mtu_bytes();
 	expected_ = psn_add(expected_, std::max<uint32_t>(1, (packet.length + mtu - 1) / mtu));
 	return Refusal::none;
@@ -204,7 +212,8 @@ Refusal Responder::receive_read(Nic &nic, const Packet &packet)
 Refusal Responder::receive_atomic(Nic &nic, const Packet &packet)
 {
 	uint64_t old = packet.compare;
-	if (!(qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_ATOMIC) || packet.remote_address % sizeof old || owes_too_much())
+	if (!(qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_ATOMIC) || packet.remote_address % sizeof old ||
+	    owes_too_much(false))
 		return Refusal::invalid_request;
 	const Memory memory = qp_.context.memory(*qp_.pd, packet.remote_key, packet.remote_address, sizeof old,
 	                                         IB_UVERBS_ACCESS_REMOTE_ATOMIC);
@@ -224,7 +233,7 @@ Refusal Responder::receive_atomic(Nic &nic, const Packet &packet)
 	atomics_.push_back({packet.psn, old});
 	if (atomics_.size() > most_results)
 		atomics_.pop_front();
-	owe(nic, {PacketKind::atomic_response, Refusal::none, packet.psn, 0, 0, 0, false, old});
+	owe(nic, {PacketKind::atomic_response, Refusal::none, packet.psn, false, 0, 0, 0, false, old});
 	return Refusal::none;
 }
 
@@ -254,32 +263,42 @@ Refusal Responder::fail_receive(const Packet &packet, Syndrome syndrome, Refusal
 	c.kind = CqeKind::receive_error;
 	c.syndrome = syndrome;
 	has_receive_ = false;
+	told_ = true;
 	qp_.complete(*qp_.receive_cq, c, false);
 	return reason;
 }
 
-// The request cannot be carried out: the connection ends. Errors that the other side has made are an event here; those
-// of our own receives have been told by their completion.
-void Responder::break_off(Nic &nic, const Packet &packet, Refusal reason)
+// Request `psn` cannot be carried out: the connection ends as soon as the other side has been told, after everything
+// that is owed to it.
+void Responder::break_off(Nic &nic, uint32_t psn, Refusal reason)
 {
-	owe(nic, {PacketKind::refuse, reason, packet.psn, 0, 0, 0, false, 0});
-	respond(nic, ~0u); // while the queue pair can still speak
-	refused_ = true;
-	const bool initiator_only = qp_.kind == QpKind::dct; // a DC target serves others as well
-	if (reason == Refusal::remote_access)
+	final_ = reason;
+	final_psn_ = psn;
+	owe(nic, {PacketKind::refuse, reason, psn});
+}
+
+// Errors that the other side has made are an event here; those of our own receives have been told by their completion.
+void Responder::end(Nic &nic)
+{
+	if (ended_)
+		return;
+	ended_ = true;
+	if (!told_ && final_ == Refusal::remote_access)
 		qp_.report(Event::qp_access_error);
-	else if (reason == Refusal::invalid_request)
+	else if (!told_ && final_ == Refusal::invalid_request)
 		qp_.report(Event::qp_request_error);
-	if (initiator_only)
+	if (qp_.kind == QpKind::dct) // serves others as well
 		flush();
 	else
 		qp_.enter_error(nic);
 }
 
-bool Responder::owes_too_much() const
+// Answers that are given again do not count as what the requester has outstanding.
+bool Responder::owes_too_much(bool again) const
 {
-	const auto responses = std::count_if(owed_.begin(), owed_.end(), [](const Owed &owed) {
-		return owed.kind == PacketKind::read_response || owed.kind == PacketKind::atomic_response;
+	const auto responses = std::count_if(owed_.begin(), owed_.end(), [&](const Owed &owed) {
+		return owed.again == again &&
+		       (owed.kind == PacketKind::read_response || owed.kind == PacketKind::atomic_response);
 	});
 	const unsigned most = qp_.kind == QpKind::dct ? max_rd_atomic : qp_.settings.max_dest_rd_atomic;
 	return responses >= static_cast<std::ptrdiff_t>(most);
@@ -297,18 +316,37 @@ void Responder::owe(Nic &nic, const Owed &owed)
 	nic.owes(*this);
 }
 
-void Responder::owe_read(Nic &nic, const Packet &packet)
+void Responder::owe_read(Nic &nic, const Packet &packet, bool again)
 {
-	owe(nic, {PacketKind::read_response, Refusal::none, packet.psn, packet.remote_address, packet.length,
-	          packet.remote_key, false, 0});
+	owe(nic, {PacketKind::read_response, Refusal::none, packet.psn, again, packet.remote_address, packet.length,
+	          packet.remote_key});
+}
+
+// Whether the next packet of a READ's response may be sent.
+bool Responder::readable(const Owed &owed) const
+{
+	const uint32_t bytes = std::min(owed.bytes, qp_.settings.mtu_bytes());
+	return bytes == 0 ||
+	       qp_.context.memory(*qp_.pd, owed.key, owed.address, bytes, IB_UVERBS_ACCESS_REMOTE_READ).bytes;
 }
 
 bool Responder::respond(Nic &nic, unsigned burst)
 {
 	for (; burst && !owed_.empty(); --burst) {
+		if (owed_.front().kind == PacketKind::read_response && !readable(owed_.front())) {
+			// The region has gone since the request came.
+			const uint32_t psn = owed_.front().psn;
+			owed_.clear();
+			break_off(nic, psn, Refusal::remote_access);
+		}
 		Owed &owed = owed_.front();
 		if (!pay(nic, owed))
 			return true;
+		if (final_ != Refusal::none && owed_.size() == 1 && owed.kind == PacketKind::refuse) {
+			owed_.clear();
+			end(nic);
+			return false;
+		}
 		// A READ stays until its last packet has gone.
 		if (owed.kind != PacketKind::read_response || owed.bytes == 0)
 			owed_.pop_front();
@@ -330,15 +368,8 @@ bool Responder::pay(Nic &nic, Owed &owed)
 	case PacketKind::read_response:
 		p.payload = std::min(owed.bytes, qp_.settings.mtu_bytes());
 		p.flags = static_cast<uint8_t>((owed.begun ? 0 : packet_first) | (p.payload == owed.bytes ? packet_last : 0));
-		if (p.payload) {
+		if (p.payload)
 			memory = qp_.context.memory(*qp_.pd, owed.key, owed.address, p.payload, IB_UVERBS_ACCESS_REMOTE_READ);
-			if (!memory.bytes) { // the region has gone since the request came
-				p.kind = PacketKind::refuse;
-				p.reason = Refusal::remote_access;
-				p.payload = 0;
-				owed.bytes = 0;
-			}
-		}
 		break;
 	case PacketKind::atomic_response:
 		p.operand = owed.value;
