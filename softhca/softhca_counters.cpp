@@ -182,7 +182,8 @@ constexpr char usage[] = "usage: softhca_counters [--json | --queue-pairs] [DIRE
                          "  --json         all there is, as JSON\n"
                          "  --queue-pairs  each queue pair as well\n"
                          "  --list         the counters and what they mean\n"
-                         "  --check-faults whether fault rules can be understood\n";
+                         "  --check-faults RULES  whether fault rules can be understood\n"
+                         "  --help         this text\n";
 
 } // namespace
 

@@ -116,8 +116,10 @@ for page in $pages; do
 done
 
 # Every option that a tool tells of in its help is in its page, and the other way round.
-for tool in pt2p_info pt2p_perf; do
-	[ -x "$build/$tool" ] && "$build/$tool" --help >help 2>&1 </dev/null || continue
+for tool in pt2p_info pt2p_perf softhca softhca_counters; do
+	program=$build/$tool
+	[ -f "$program" ] || program=$build/softhca/$tool
+	[ -x "$program" ] && "$program" --help >help 2>&1 </dev/null || continue
 	checks=$((checks + 1))
 	sed -n 's/^\.It Fl Fl \([a-z-]*\).*/--\1/p' "man1/$tool.1" | sort -u >page-options
 	sed -n 's/^ *\(--[a-z-]*\).*/\1/p' help | sort -u >help-options
