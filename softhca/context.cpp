@@ -79,7 +79,7 @@ Context::~Context()
 {
 	const std::lock_guard guard(Nic::get().mutex);
 	Nic::get().remove(*this);
-	exact::forget_pages(*this, exact::all_pages);
+	exact::forget_pages(*this);
 	qps_.for_each([this](Qp &qp) { remove_qp(qp); });
 	cqs_.for_each([](Cq &cq) { Nic::get().forget(cq); });
 	if (dm_memory_)

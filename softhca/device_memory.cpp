@@ -10,6 +10,7 @@
 
 #include "softhca/attributes.hpp"
 #include "softhca/nic.hpp"
+#include "softhca/real.hpp"
 
 namespace softhca {
 
@@ -37,7 +38,7 @@ bool Context::map_device_memory()
 {
 	if (dm_memory_)
 		return true;
-	void *memory = mmap(nullptr, max_dm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(dm_first_offset));
+	void *memory = real::mmap(nullptr, max_dm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(dm_first_offset));
 	if (memory == MAP_FAILED)
 		return false;
 	dm_memory_ = static_cast<uint8_t *>(memory);

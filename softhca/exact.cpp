@@ -6,10 +6,13 @@
 #include <cstring>
 #include <deque>
 #include <endian.h>
+#include <mutex>
 #include <sys/mman.h>
+#include <vector>
 
 #include "softhca/context.hpp"
 #include "softhca/nic.hpp"
+#include "softhca/real.hpp"
 #include "softhca/traps.hpp"
 
 namespace softhca::exact {
@@ -31,11 +34,23 @@ struct Page {
 	bool is_device_memory() const { return offset < uar_first_offset; }
 };
 
-// Never shrinks: a thread may just be in a trap.
-std::deque<Page> &pages()
+// Entries are used again and never freed: a thread may just be in a trap. The lock is taken after the NIC's, if that is
+// needed, and nothing else is called with it that leads back to our hooks.
+struct Pages {
+	std::mutex mutex;
+	std::deque<Page> all;
+};
+Pages &pages()
 {
-	static std::deque<Page> &p = *new std::deque<Page>;
+	static Pages &p = *new Pages;
 	return p;
+}
+
+void forget(Page &page)
+{
+	page.context = nullptr;
+	release_stores(page.address);
+	real::munmap(page.alias, page_bytes);
 }
 
 // A user access region has doorbells from here on: two registers of two buffers each, which are used in turn. The first
@@ -94,13 +109,14 @@ void stored(void *argument, size_t offset, size_t bytes)
 
 void trap(Context &context, uint8_t *address, uint64_t offset)
 {
-	auto &all = pages();
+	auto &all = pages().all;
 	for (const Page &page : all)
 		if (page.context == &context && (page.address == address || page.alias == address))
 			return;
 	const auto free = std::find_if(all.begin(), all.end(), [](const Page &page) { return !page.context; });
 	Page &page = free != all.end() ? *free : all.emplace_back();
-	void *alias = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, context.fd(), static_cast<off_t>(offset));
+	void *alias =
+	    real::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, context.fd(), static_cast<off_t>(offset));
 	if (alias == MAP_FAILED) {
 		std::perror("softhca: exact mode: mmap");
 		return;
@@ -112,7 +128,7 @@ void trap(Context &context, uint8_t *address, uint64_t offset)
 	page.offset = offset;
 	if (!trap_stores(address, page_bytes, alias, stored, &page)) {
 		std::perror("softhca: exact mode: cannot trap stores");
-		munmap(alias, page_bytes);
+		real::munmap(alias, page_bytes);
 		page.context = nullptr;
 	}
 }
@@ -135,30 +151,47 @@ void find_pages(Context &context)
 	FILE *maps = std::fopen("/proc/self/maps", "re");
 	if (!maps)
 		return;
+	struct Mapping {
+		uint8_t *address;
+		uint64_t offset;
+	};
+	std::vector<Mapping> found;
 	char line[512];
 	while (std::fgets(line, sizeof line, maps)) {
 		unsigned long long from, to, offset, inode;
 		if (std::sscanf(line, "%llx-%llx %*s %llx %*s %llu", &from, &to, &offset, &inode) != 4 || inode != context.inode())
 			continue;
-		// Whatever is writable and not our own mapping of the whole device memory.
-		for (uint64_t at = from; at < to; at += page_bytes, offset += page_bytes) {
-			auto *address = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at));
-			if (!context.is_own_mapping(address))
-				trap(context, address, offset);
-		}
+		for (uint64_t at = from; at < to; at += page_bytes, offset += page_bytes)
+			found.push_back({reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at)), offset});
 	}
 	std::fclose(maps);
+	const std::lock_guard guard(pages().mutex);
+	for (const Mapping &mapping : found)
+		if (!context.is_own_mapping(mapping.address))
+			trap(context, mapping.address, mapping.offset);
 }
 
-void forget_pages(Context &context, uint32_t uar)
+void mapped(Context &context)
 {
-	for (Page &page : pages()) {
-		if (page.context != &context || (uar != all_pages && page.offset != uar_first_offset + uar * uar_bytes))
-			continue;
-		page.context = nullptr;
-		release_stores(page.address);
-		munmap(page.alias, page_bytes);
-	}
+	const std::lock_guard guard(Nic::get().mutex);
+	find_pages(context);
+}
+
+void unmapped(void *address, size_t bytes)
+{
+	const auto *from = static_cast<uint8_t *>(address);
+	const std::lock_guard guard(pages().mutex);
+	for (Page &page : pages().all)
+		if (page.context && page.address >= from && page.address < from + bytes)
+			forget(page);
+}
+
+void forget_pages(Context &context)
+{
+	const std::lock_guard guard(pages().mutex);
+	for (Page &page : pages().all)
+		if (page.context == &context)
+			forget(page);
 }
 
 } // namespace softhca::exact

@@ -2,7 +2,7 @@
 // every byte is counted, and a ring moves the NIC at once. Asked for with SOFTHCA_EXACT; costs microseconds for each store.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 
 namespace softhca {
 class Context;
@@ -12,12 +12,15 @@ namespace softhca::exact {
 
 bool wanted();
 
+// The program has mapped something of that command file; is about to unmap something.
+void mapped(Context &context);
+void unmapped(void *address, size_t bytes);
+
 // The following are called with the NIC's lock held.
 
 // Traps what the program has mapped of that command file since the last time.
 void find_pages(Context &context);
-// The user access region is given back, or, with `all_pages`, the whole file is closed.
-constexpr uint32_t all_pages = ~0u;
-void forget_pages(Context &context, uint32_t uar);
+// The file is closed.
+void forget_pages(Context &context);
 
 } // namespace softhca::exact

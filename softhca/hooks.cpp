@@ -12,12 +12,14 @@
 #include <linux/netlink.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "softhca/context.hpp"
+#include "softhca/exact.hpp"
 #include "softhca/real.hpp"
 
 namespace softhca {
@@ -78,6 +80,11 @@ namespace real {
 
 int close(int fd) { return REAL(close)(fd); }
 int fstat(int fd, struct stat *status) { return REAL(fstat)(fd, status); }
+void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	return REAL(mmap)(address, bytes, protection, flags, fd, offset);
+}
+int munmap(void *address, size_t bytes) { return REAL(munmap)(address, bytes); }
 
 } // namespace real
 
@@ -157,6 +164,29 @@ int ioctl(int fd, unsigned long request, ...) noexcept
 			return -1;
 		}
 	return REAL(ioctl)(fd, request, argument);
+}
+
+// Exact mode wants to know of pages of a command file as soon as they are there, and when they go. Whoever gets in front
+// of these functions (UCX does) hides that from us; the next command of the file finds such pages.
+void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept
+{
+	void *memory = real::mmap(address, bytes, protection, flags, fd, offset);
+	if (fd >= 0 && offset >= static_cast<off_t>(dm_first_offset) && memory != MAP_FAILED && exact::wanted())
+		if (const auto context = Context::find(fd))
+			exact::mapped(*context);
+	return memory;
+}
+
+void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off64_t offset) noexcept
+{
+	return mmap(address, bytes, protection, flags, fd, offset);
+}
+
+int munmap(void *address, size_t bytes) noexcept
+{
+	if (exact::wanted())
+		exact::unmapped(address, bytes);
+	return real::munmap(address, bytes);
 }
 
 // The kernel's own RDMA devices are not to be seen beside ours: without netlink, libibverbs reads SYSFS_PATH.

@@ -9,5 +9,7 @@ namespace softhca::real {
 
 int close(int fd);
 int fstat(int fd, struct stat *status);
+void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+int munmap(void *address, size_t bytes);
 
 } // namespace softhca::real

@@ -1,12 +1,14 @@
 // RDMA_VERBS_IOCTL: objects and methods of the kernel's verbs interface (ib_user_ioctl_cmds.h). What is not here is
 // refused with EPROTONOSUPPORT; libibverbs then takes the older commands, which come through INVOKE_WRITE.
 #include <cerrno>
+#include <ctime>
 #include <endian.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
+#include <unistd.h>
 
 #include "softhca/attributes.hpp"
 #include "softhca/context.hpp"
@@ -69,6 +71,21 @@ int Context::dispatch(Attributes &attributes, unsigned object, unsigned method)
 	return EPROTONOSUPPORT;
 }
 
+// Which time of day belongs to which of the clock. The kernel writes this page anew from time to time, as NICs have clocks
+// of their own; ours is the system's.
+int Context::write_clock_info() const
+{
+	timespec day;
+	clock_gettime(CLOCK_REALTIME, &day);
+	mlx5_ib_clock_info info{};
+	info.cycles = Nic::read_clock();
+	info.nsec = static_cast<uint64_t>(day.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(day.tv_nsec);
+	info.mult = 1;
+	info.mask = clock_mask;
+	info.overflow_period = clock_mask / 2;
+	return pwrite(fd_, &info, sizeof info, static_cast<off_t>(clock_info_offset)) == sizeof info ? 0 : ENOMEM;
+}
+
 int Context::get_context(Attributes &attributes)
 {
 	mlx5_ib_alloc_ucontext_req_v2 request;
@@ -89,11 +106,14 @@ int Context::get_context(Attributes &attributes)
 	response.num_ports = 1;
 	response.cqe_version = 1;
 	response.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
+	response.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
 	response.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
 	response.log_uar_size = 12;
 	response.num_uars_per_page = 1;
 	response.num_dyn_bfregs = most_uars;
-	int error = attributes.out(UVERBS_ATTR_UHW_OUT, response);
+	int error = write_clock_info();
+	if (!error)
+		error = attributes.out(UVERBS_ATTR_UHW_OUT, response);
 	if (!error)
 		error = attributes.out(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, completion_vectors);
 	if (!error)
@@ -173,7 +193,6 @@ int Context::destroy_uar(Attributes &attributes)
 	if (!handle || handle->data < 1 || handle->data > most_uars || !uars_[handle->data - 1])
 		return ENOENT;
 	uars_[handle->data - 1] = false;
-	exact::forget_pages(*this, static_cast<uint32_t>(handle->data - 1));
 	return 0;
 }
 
