@@ -22,6 +22,12 @@ namespace {
 constexpr uint32_t changing =
     IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
 
+bool possible_range(uint64_t start, uint64_t length, uint64_t iova)
+{
+	const uint64_t in_page = page_bytes - 1;
+	return length <= max_mr_size && start + length >= start && (start & in_page) == (iova & in_page);
+}
+
 constexpr uint64_t extended(uint32_t command) { return command | IB_USER_VERBS_CMD_FLAG_EXTENDED; }
 
 } // namespace
@@ -86,6 +92,8 @@ int Context::invoke_write(Attributes &attributes)
 		return dealloc_pd(attributes);
 	case IB_USER_VERBS_CMD_REG_MR:
 		return reg_mr(attributes);
+	case IB_USER_VERBS_CMD_REREG_MR:
+		return rereg_mr(attributes);
 	case IB_USER_VERBS_CMD_DEREG_MR:
 		return dereg_mr(attributes);
 	case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
@@ -94,6 +102,8 @@ int Context::invoke_write(Attributes &attributes)
 		return create_cq(attributes, false);
 	case extended(IB_USER_VERBS_EX_CMD_CREATE_CQ):
 		return create_cq(attributes, true);
+	case IB_USER_VERBS_CMD_RESIZE_CQ:
+		return resize_cq(attributes);
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 		return destroy_cq(attributes);
 	case IB_USER_VERBS_CMD_CREATE_SRQ:
@@ -150,6 +160,8 @@ int Context::query_device(Attributes &attributes) const
 	constexpr uint32_t system_image_guid = 1u << 11, rnr_nak = 1u << 12;
 	r.device_cap_flags = system_image_guid | rnr_nak;
 	response.max_dm_size = max_dm_bytes;
+	response.timestamp_mask = clock_mask;
+	response.hca_core_clock = clock_khz;
 	r.max_pkeys = partition_keys;
 	r.phys_port_cnt = 1;
 	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
@@ -192,9 +204,7 @@ int Context::reg_mr(Attributes &attributes)
 		return error;
 	if (const int error = check_access(request.access_flags))
 		return error;
-	const uint64_t in_page = page_bytes - 1;
-	if (request.length > max_mr_size || request.start + request.length < request.start ||
-	    (request.start & in_page) != (request.hca_va & in_page))
+	if (!possible_range(request.start, request.length, request.hca_va))
 		return EINVAL;
 	const auto pd = pds_.find(request.pd_handle);
 	if (!pd)
@@ -205,6 +215,44 @@ int Context::reg_mr(Attributes &attributes)
 	const uint64_t base = request.access_flags & IB_UVERBS_ACCESS_ZERO_BASED ? 0 : request.hca_va;
 	const auto mr = add_mr({pd, nullptr, request.start, request.length, base, request.access_flags, 0}, handle);
 	return mr ? attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key}) : ENOMEM;
+}
+
+// Keys stay as they are, but for memory that needs more room in the device's tables: that is registered anew.
+int Context::rereg_mr(Attributes &attributes)
+{
+	ib_uverbs_rereg_mr request;
+	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+		return error;
+	constexpr uint32_t translation = 1, domain = 2, access = 4;
+	const auto mr = mrs_.find(request.mr_handle);
+	if (!mr || mr->dm || !request.flags || request.flags & ~(translation | domain | access))
+		return EINVAL;
+	Mr wanted = *mr;
+	if (request.flags & access) {
+		if (const int error = check_access(request.access_flags))
+			return error;
+		wanted.access = request.access_flags;
+	}
+	if (request.flags & domain) {
+		wanted.pd = pds_.find(request.pd_handle);
+		if (!wanted.pd)
+			return EINVAL;
+	}
+	if (request.flags & translation) {
+		if (!request.length || !possible_range(request.start, request.length, request.hca_va))
+			return EINVAL;
+		wanted.start = request.start;
+		wanted.length = request.length;
+		wanted.iova = wanted.access & IB_UVERBS_ACCESS_ZERO_BASED ? 0 : request.hca_va;
+		if (request.length > mr->length)
+			wanted.key = new_key(request.mr_handle);
+	}
+	if (!accessible(wanted.start, wanted.length, wanted.access & changing))
+		return EFAULT;
+	--mr->pd->users;
+	++wanted.pd->users;
+	*mr = std::move(wanted);
+	return attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_rereg_mr_resp{mr->key, mr->key});
 }
 
 int Context::dereg_mr(Attributes &attributes)
@@ -226,14 +274,16 @@ int Context::check_access(uint32_t flags)
 	return (flags & changing) && !local ? EINVAL : 0;
 }
 
+// The low byte changes with every registration, as on hardware: a key of a deregistered region is found out.
+uint32_t Context::new_key(uint32_t handle) { return handle << 8 | (++last_key_ & 0xff); }
+
 std::shared_ptr<Mr> Context::add_mr(Mr &&region, uint32_t &handle)
 {
 	if (mrs_.full() || Nic::get().faults.refuses(FaultRule::Object::mr, device_))
 		return nullptr;
 	const auto mr = std::make_shared<Mr>(std::move(region));
 	handle = mrs_.add(mr);
-	// The low byte changes with every registration, as on hardware: a key of a deregistered region is found out.
-	mr->key = handle << 8 | (++last_key_ & 0xff);
+	mr->key = new_key(handle);
 	++mr->pd->users;
 	if (mr->dm)
 		++mr->dm->users;
@@ -320,6 +370,27 @@ int Context::create_cq(Attributes &attributes, bool extended_form)
 uint32_t Context::read_events(uint64_t element, uint32_t raised)
 {
 	return raised && async_ ? raised - async_->remove(element, sizeof(ib_uverbs_async_event_desc)) : 0;
+}
+
+int Context::resize_cq(Attributes &attributes)
+{
+	ib_uverbs_resize_cq request;
+	if (const int error = attributes.in(UVERBS_ATTR_CORE_IN, request))
+		return error;
+	mlx5_ib_resize_cq driver;
+	if (const int error = attributes.in(UVERBS_ATTR_UHW_IN, driver))
+		return error;
+	const auto cq = cqs_.find(request.cq_handle);
+	if (!cq || request.cqe < 1 || request.cqe > max_cqe || driver.cqe_size != cq->entry_bytes)
+		return EINVAL;
+	const uint32_t entries = std::bit_ceil(request.cqe + 1);
+	if (!accessible(driver.buf_addr, static_cast<uint64_t>(entries) * cq->entry_bytes, true))
+		return EFAULT;
+	if (!cq->move(reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(driver.buf_addr)), entries))
+		return EINVAL;
+	ib_uverbs_resize_cq_resp response{};
+	response.cqe = entries - 1;
+	return attributes.out(UVERBS_ATTR_CORE_OUT, response);
 }
 
 int Context::destroy_cq(Attributes &attributes)

@@ -5,6 +5,7 @@
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/context.hpp"
+#include "softhca/nic.hpp"
 #include "softhca/objects.hpp"
 
 namespace softhca {
@@ -20,8 +21,12 @@ struct Cqe {
 	uint32_t immediate;
 	uint8_t unused3[4];
 	uint32_t byte_count;
-	uint8_t unused4[6];
-	uint8_t vendor_syndrome, syndrome;
+	union {
+		uint64_t timestamp; // at the same place in entries that are no errors
+		struct {
+			uint8_t unused4[6], vendor_syndrome, syndrome;
+		};
+	};
 	uint32_t opcode_qpn;
 	uint16_t wqe_counter;
 	uint8_t signature;
@@ -65,7 +70,10 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	cqe.user_index = htobe32(c.user_index);
 	cqe.immediate = htobe32(c.immediate);
 	cqe.byte_count = htobe32(c.bytes);
-	cqe.syndrome = static_cast<uint8_t>(c.syndrome);
+	if (error)
+		cqe.syndrome = static_cast<uint8_t>(c.syndrome);
+	else
+		cqe.timestamp = htobe64(Nic::read_clock());
 	cqe.opcode_qpn = htobe32(static_cast<uint32_t>(c.opcode) << 24 | c.qpn);
 	cqe.wqe_counter = htobe16(c.index);
 	// The owner bit tells entries of this round of the ring from those of the last.
@@ -86,6 +94,26 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	return true;
 }
 
+// The program waits for an entry of a kind of its own, which ends the old buffer. libmlx5 then copies what lies before it
+// to the new one, one place further on.
+bool Cq::move(uint8_t *to, uint32_t count)
+{
+	const uint32_t unpolled = (producer - be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE))) & index_mask;
+	if (overrun || unpolled >= entries || unpolled >= count)
+		return false;
+	constexpr unsigned resized = 5;
+	const bool round = producer & entries;
+	uint8_t *last = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - 1);
+	__atomic_store_n(last, static_cast<uint8_t>(resized << 4 | static_cast<unsigned>(round)), __ATOMIC_RELEASE);
+	// All positions move on with those of the program. Nobody wants to hear of this entry.
+	++producer;
+	++solicited;
+	notified = unpolled ? notified + 1 : producer;
+	buffer = to;
+	entries = count;
+	return true;
+}
+
 bool Cq::check_armed()
 {
 	const ArmCommand arm = arm_command(doorbell);
@@ -97,7 +125,7 @@ bool Cq::check_armed()
 	const uint32_t last = (arm.solicited_only ? solicited : producer) & index_mask;
 	if (!beyond(last, arm.index) || !beyond(last, notified))
 		return false;
-	notified = producer & index_mask;
+	notified = producer;
 	fired = arm.sequence;
 	const ib_uverbs_comp_event_desc event{user_handle};
 	if (channel->put(&event, sizeof event))

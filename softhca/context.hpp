@@ -62,6 +62,7 @@ private:
 	// uverbs.cpp
 	int dispatch(Attributes &attributes, unsigned object, unsigned method);
 	int get_context(Attributes &attributes);
+	int write_clock_info() const;
 	int query_port(Attributes &attributes) const;
 	int alloc_async_fd(Attributes &attributes);
 	int alloc_uar(Attributes &attributes);
@@ -72,12 +73,15 @@ private:
 	int alloc_pd(Attributes &attributes);
 	int dealloc_pd(Attributes &attributes);
 	int reg_mr(Attributes &attributes);
+	int rereg_mr(Attributes &attributes);
 	int dereg_mr(Attributes &attributes);
+	uint32_t new_key(uint32_t handle);
 	std::shared_ptr<Mr> add_mr(Mr &&region, uint32_t &handle);
 	int remove_mr(uint32_t handle);
 	static int check_access(uint32_t flags);
 	int create_comp_channel(Attributes &attributes);
 	int create_cq(Attributes &attributes, bool extended);
+	int resize_cq(Attributes &attributes);
 	int destroy_cq(Attributes &attributes);
 	uint32_t read_events(uint64_t element, uint32_t raised);
 	// srq_commands.cpp

@@ -51,6 +51,11 @@ constexpr size_t max_dm_bytes = 256 * 1024, dm_block_bytes = 64, dm_blocks = max
 constexpr uint64_t dm_first_offset = (UINT64_C(8) << 8) * page_bytes;
 static_assert(max_dm_bytes / page_bytes <= 256, "beyond 256 pages the page number is split");
 
+// The device's clock, by which entries of completion queues are stamped, ticks every nanosecond. Another page of the command
+// file says which time of day that was.
+constexpr uint64_t clock_khz = 1'000'000, clock_mask = ~UINT64_C(0) >> 1;
+constexpr uint64_t clock_info_offset = (UINT64_C(7) << 8) * page_bytes;
+
 // User access regions: pages of the command file.
 constexpr size_t uar_bytes = page_bytes;
 constexpr uint64_t uar_first_offset = UINT64_C(1) << 32;

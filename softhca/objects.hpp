@@ -88,6 +88,8 @@ struct Cq {
 
 	// Writes an entry and raises the event that is due. False, for ever, when the queue has overrun.
 	bool put(const Completion &completion, bool is_solicited);
+	// Goes on in another buffer; what has not been polled is left to the program to copy. False when it has no room there.
+	bool move(uint8_t *to, uint32_t count);
 	// Raises the event for an arm command that came after the entry. True when it did.
 	bool check_armed();
 };

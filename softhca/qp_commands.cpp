@@ -151,9 +151,9 @@ int Context::create_qp(Attributes &attributes, bool extended)
 	qp->access_key = kind == QpKind::dct ? driver.access_key : 0;
 	qp->signal_all = request.sq_sig_all;
 	qp->max_send_wr = request.max_send_wr;
-	qp->max_recv_wr = request.max_recv_wr;
+	qp->max_recv_wr = qp->receive_stride ? driver.rq_wqe_count : 0; // what the ring has room for, as on hardware
 	qp->max_send_sge = request.max_send_sge;
-	qp->max_recv_sge = request.max_recv_sge;
+	qp->max_recv_sge = qp->max_recv_wr ? qp->receive_stride / 16 : 0;
 	qp->max_inline = request.max_inline_data;
 	Nic &nic = Nic::get();
 	nic.add(*qp);

@@ -26,7 +26,7 @@ int Context::create_srq(Attributes &attributes)
 	if (const int error = attributes.in(UVERBS_ATTR_UHW_IN, driver))
 		return error;
 	const auto pd = pds_.find(request.pd_handle);
-	if (!pd || request.max_wr < 1 || request.max_wr >= max_queue_entries || request.max_sge > max_sge ||
+	if (!pd || request.max_wr >= max_queue_entries || request.max_sge > max_sge ||
 	    request.srq_limit > request.max_wr)
 		return EINVAL;
 	if (driver.flags)
