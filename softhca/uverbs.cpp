@@ -193,7 +193,6 @@ int Context::destroy_uar(Attributes &attributes)
 	if (!handle || handle->data < 1 || handle->data > most_uars || !uars_[handle->data - 1])
 		return ENOENT;
 	uars_[handle->data - 1] = false;
-	exact::forget_pages(*this, static_cast<uint32_t>(handle->data - 1));
 	return 0;
 }
 
