@@ -1,4 +1,6 @@
 // The transports of this build. A new one is a folder, its sources in Makefile.am, and a line here.
+#include <config.h> // HAVE_VERBS
+
 #include "transports/transport.hpp"
 
 #include <cstring>
@@ -10,9 +12,19 @@ namespace pt2p {
 namespace shm {
 extern const TransportTable shm_table;
 }
+namespace rc {
+extern const TransportTable rc_table;
+}
 extern const TransportTable self_table;
 
-const TransportTable *const transport_tables[] = {&self_table, &shm::shm_table, nullptr};
+const TransportTable *const transport_tables[] = {
+    &self_table,
+    &shm::shm_table,
+#ifdef HAVE_VERBS
+    &rc::rc_table,
+#endif
+    nullptr,
+};
 
 void check_table(const TransportTable &table)
 {

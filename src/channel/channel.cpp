@@ -24,9 +24,15 @@ void Channel::append(PendingSend *&first, PendingSend *&last, PendingSend *item)
 	last = item;
 }
 
+void Channel::append_message(PendingSend *item)
+{
+	append(first_, last_, item);
+	++enqueued_;
+}
+
 void Channel::queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
 {
-	append(first_, last_, make(id, header, data, length, owner));
+	append_message(make(id, header, data, length, owner));
 	refresh();
 }
 
@@ -38,7 +44,7 @@ bool Channel::send_control(uint8_t id, uint64_t header, const void *data, size_t
 	if (length)
 		std::memcpy(item->copy, data, std::min(length, sizeof item->copy));
 	item->data = item->copy;
-	append(first_, last_, item);
+	append_message(item);
 	refresh();
 	return true;
 }
@@ -73,6 +79,7 @@ unsigned Channel::drive()
 		if (send(item->id, item->header, item->data, item->length) != Outcome::done)
 			return sent;
 		++sent;
+		dequeued_ += !item->urgent;
 		first_ = item->next;
 		--waiting_;
 		void *owner = item->owner;

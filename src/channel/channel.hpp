@@ -73,6 +73,9 @@ public:
 	// The peer is lost or has finalized: forgets everything that waits.
 	void take_down();
 	bool down() const { return down_; }
+	// Whether everything that has been queued up to a place in the row is on its way (urgent messages aside).
+	uint64_t end_of_queue() const { return enqueued_; }
+	bool passed(uint64_t place) const { return down_ || dequeued_ >= place; }
 
 	// Queues a message whose buffer stays valid until `owner` is told.
 	void queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
@@ -99,6 +102,7 @@ public:
 private:
 	PendingSend *make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
 	void append(PendingSend *&first, PendingSend *&last, PendingSend *item);
+	void append_message(PendingSend *item);
 	unsigned drive_streams();
 	void refresh()
 	{
@@ -111,6 +115,7 @@ private:
 	PendingSend *first_ = nullptr, *last_ = nullptr;
 	PendingSend *first_stream_ = nullptr, *last_stream_ = nullptr;
 	size_t waiting_ = 0;
+	uint64_t enqueued_ = 0, dequeued_ = 0; // messages that had to wait, so far
 	Pool<PendingSend> &pool_;
 	ChannelClient &client_;
 };

@@ -28,13 +28,19 @@ pt2p_status_t Engine::barrier()
 	barrier_failure_ = 0;
 	uint64_t failure = 0;
 	unsigned round = 0;
+	struct {
+		Channel *channel;
+		uint64_t place;
+	} told[32] = {};
 	for (int64_t distance = 1; distance < n; distance *= 2, ++round) {
 		const int to = static_cast<int>((rank_ + distance) % n), from = static_cast<int>((rank_ - distance + n) % n);
 		pt2p_status_t status = PT2P_OK;
-		if (Channel *c = channel(to, status))
+		if (Channel *c = channel(to, status)) {
 			control(*c, id_barrier, failure | round, nullptr, 0);
-		else if (!failure)
+			told[round] = {c, c->end_of_queue()};
+		} else if (!failure) {
 			failure = failure_token(to, status);
+		}
 		if (failure)
 			continue;
 		const auto finished = [&] {
@@ -53,6 +59,15 @@ pt2p_status_t Engine::barrier()
 		if (!finished())
 			progress_->wait(finished);
 	}
+	// The program may not call in again for long: what the others wait for has to be on its way.
+	const auto sent = [&] {
+		for (unsigned i = 0; i < round; ++i)
+			if (told[i].channel && !told[i].channel->passed(told[i].place))
+				return false;
+		return true;
+	};
+	if (!sent())
+		progress_->wait(sent);
 	if (!failure)
 		return PT2P_OK;
 	const int missing = static_cast<int>(failure >> 8 & UINT32_MAX) - 1;

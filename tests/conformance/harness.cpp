@@ -71,6 +71,8 @@ void learn_tunables(Rank &rank, const std::vector<std::string> &tunables)
 			rank.ring_bytes = value;
 		else if (name == "PT2P_SHM_RING_SLOTS")
 			rank.ring_slots = value;
+		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",rc"))
+			rank.transport = "rc";
 	}
 }
 

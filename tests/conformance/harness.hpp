@@ -18,6 +18,7 @@ struct Rank {
 	uint64_t unexpected_max = 64u << 20; // tunables that a case has to know
 	uint64_t ring_bytes = 128u << 10;
 	uint64_t ring_slots = 64;
+	const char *transport = "shm"; // to other ranks
 	bool cooperative = false;
 	std::function<void()> last; // what a case leaves to be done when all ranks are through its second half
 

@@ -214,7 +214,7 @@ Finish result_fields(Rank &r)
 	EXPECT_EQ(peer.rank, r.right());
 	EXPECT_EQ(peer.same_node, 1);
 	EXPECT_EQ(int{peer.state}, int{PT2P_PEER_ALIVE});
-	EXPECT(std::string(peer.transport) == (r.size == 1 ? "self" : "shm"));
+	EXPECT(std::string(peer.transport) == (r.size == 1 ? "self" : r.transport));
 	return {};
 }
 

@@ -1,0 +1,199 @@
+#include "transports/verbs/device.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <vector>
+
+#include "config/config.hpp"
+#include "job/topology.hpp"
+#include "report/report.hpp"
+
+namespace pt2p::verbs {
+
+namespace {
+
+// The NUMA node that a device is attached to, -1 when the system does not say.
+int numa_node_of(const ibv_device &device)
+{
+	std::ifstream file(std::string(device.ibdev_path) + "/device/numa_node");
+	int node = -1;
+	file >> node;
+	return file ? node : -1;
+}
+
+// A device and port as PT2P_NET_DEVICE names it: "mlx5_0" or "mlx5_0:1".
+struct Wanted {
+	std::string device;
+	int port = 0; // 0: the first that is up
+};
+
+Wanted parse_wanted(const std::string &text)
+{
+	Wanted wanted;
+	const size_t colon = text.find(':');
+	wanted.device = text.substr(0, colon);
+	if (colon != text.npos) {
+		char *end;
+		const long port = std::strtol(text.c_str() + colon + 1, &end, 10);
+		if (*end || port < 1 || port > 255)
+			throw Error(PT2P_ERR_TUNABLE,
+			            format("PT2P_NET_DEVICE: \"%s\" is not of the form device or device:port", text.c_str()));
+		wanted.port = static_cast<int>(port);
+	}
+	return wanted;
+}
+
+// The GID to send from: on Ethernet the last of the version that can be routed, on InfiniBand the first.
+uint8_t choose_gid(ibv_context *context, uint8_t port, const ibv_port_attr &attributes, union ibv_gid &gid)
+{
+	uint8_t best = 0;
+	if (attributes.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		ibv_gid_entry entry;
+		for (uint32_t i = 0; i < static_cast<uint32_t>(std::min(attributes.gid_tbl_len, 255)); ++i)
+			if (ibv_query_gid_ex(context, port, i, &entry, 0) == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2)
+				best = static_cast<uint8_t>(i);
+	}
+	if (ibv_query_gid(context, port, best, &gid) != 0)
+		std::memset(&gid, 0, sizeof gid);
+	return best;
+}
+
+// Opens a port that is up; null with the reason otherwise.
+std::unique_ptr<Device> try_open(ibv_device *candidate, int wanted_port, std::string &why_not)
+{
+	const char *name = ibv_get_device_name(candidate);
+	auto device = std::make_unique<Device>();
+	device->context.reset(ibv_open_device(candidate));
+	if (!device->context) {
+		why_not = format("%s: ibv_open_device: %s", name, errno_text(errno).c_str());
+		return nullptr;
+	}
+	ibv_context *context = device->context.get();
+	if (const int error = ibv_query_device(context, &device->limits)) {
+		why_not = format("%s: ibv_query_device: %s", name, errno_text(error).c_str());
+		return nullptr;
+	}
+	if (wanted_port > device->limits.phys_port_cnt) {
+		why_not = format("%s has %d ports", name, device->limits.phys_port_cnt);
+		return nullptr;
+	}
+	why_not = format("%s: no port is up", name);
+	for (int port = std::max(wanted_port, 1); port <= (wanted_port ? wanted_port : device->limits.phys_port_cnt); ++port) {
+		ibv_port_attr attributes;
+		if (ibv_query_port(context, static_cast<uint8_t>(port), &attributes) != 0 || attributes.state != IBV_PORT_ACTIVE)
+			continue;
+		device->name = format("%s:%d", name, port);
+		device->port = static_cast<uint8_t>(port);
+		device->address.lid = attributes.lid;
+		device->address.ethernet = attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
+		device->address.mtu = static_cast<uint8_t>(attributes.active_mtu);
+		device->gid_index = choose_gid(context, device->port, attributes, device->address.gid);
+		device->pd.reset(ibv_alloc_pd(context));
+		if (!device->pd)
+			fail("ibv_alloc_pd", errno);
+		return device;
+	}
+	return nullptr;
+}
+
+} // namespace
+
+std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, std::string &why_not)
+{
+	const std::string &text = environment.config.net_device;
+	if (text == "none") {
+		why_not = "PT2P_NET_DEVICE is none";
+		return nullptr;
+	}
+	const Wanted wanted = parse_wanted(text);
+	int count = 0;
+	const std::unique_ptr<ibv_device *, Deleter<ibv_free_device_list>> list(ibv_get_device_list(&count));
+	if (!list || count == 0) {
+		why_not = "no RDMA device; softhca(1) shows one in software";
+		if (!wanted.device.empty())
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_DEVICE is %s, but there is no RDMA device", text.c_str()));
+		return nullptr;
+	}
+	std::vector<ibv_device *> candidates(list.get(), list.get() + count);
+	if (!wanted.device.empty())
+		std::erase_if(candidates, [&](ibv_device *d) { return wanted.device != ibv_get_device_name(d); });
+	// The nearest first.
+	const int here = environment.topology.numa_node;
+	std::stable_sort(candidates.begin(), candidates.end(), [&](ibv_device *a, ibv_device *b) {
+		return (here >= 0 && numa_node_of(*a) == here) > (here >= 0 && numa_node_of(*b) == here);
+	});
+	why_not.clear();
+	for (ibv_device *candidate : candidates) {
+		std::string reason;
+		if (auto device = try_open(candidate, wanted.port, reason))
+			return device;
+		why_not += (why_not.empty() ? "" : "; ") + reason;
+	}
+	if (!wanted.device.empty())
+		throw Error(PT2P_ERR_TUNABLE,
+		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device" : why_not.c_str()));
+	return nullptr;
+}
+
+ibv_ah_attr Device::path_to(const PortAddress &peer) const
+{
+	ibv_ah_attr path{};
+	path.dlid = peer.lid;
+	path.port_num = port;
+	if (peer.ethernet) {
+		path.is_global = 1;
+		path.grh.dgid = peer.gid;
+		path.grh.sgid_index = gid_index;
+		path.grh.hop_limit = 64;
+	}
+	return path;
+}
+
+bool Device::reaches(const PortAddress &peer, std::string &why_not) const
+{
+	if (peer.ethernet == address.ethernet)
+		return true;
+	why_not = "one port is InfiniBand, the other Ethernet";
+	return false;
+}
+
+RegisteredMemory::RegisteredMemory(const Device &device, size_t bytes, int access, int numa_node)
+    : memory_(static_cast<unsigned char *>(
+          mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+      bytes_(bytes)
+{
+	if (memory_ == MAP_FAILED)
+		throw Error(PT2P_ERR_NO_MEMORY, format("%zu bytes for network buffers: %s", bytes, errno_text(errno).c_str()));
+	place_on_numa_node(memory_, bytes, numa_node);
+	mr_.reset(ibv_reg_mr(device.pd.get(), memory_, bytes, access));
+	if (mr_)
+		return;
+	const int error = errno;
+	munmap(memory_, bytes);
+	fail("ibv_reg_mr", error);
+}
+
+RegisteredMemory::~RegisteredMemory()
+{
+	mr_.reset();
+	munmap(memory_, bytes_);
+}
+
+void fail(const char *call, int error)
+{
+	std::string text = format("%s failed: %s", call, errno_text(error).c_str());
+	rlimit limit;
+	if ((error == ENOMEM || error == EPERM || error == EAGAIN) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+	    limit.rlim_cur != RLIM_INFINITY)
+		text += format("; only %llu KiB may be locked (RLIMIT_MEMLOCK): raise it with ulimit -l unlimited, in "
+		               "/etc/security/limits.conf, or in the unit of the resource manager",
+		               static_cast<unsigned long long>(limit.rlim_cur / 1024));
+	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, text);
+}
+
+} // namespace pt2p::verbs

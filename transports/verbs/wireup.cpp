@@ -1,0 +1,95 @@
+#include "transports/verbs/wireup.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+namespace pt2p::verbs {
+
+namespace {
+
+constexpr uint32_t qkey = 0x70743270;
+constexpr uint64_t is_send = UINT64_C(1) << 32; // in a work request's id, above the slot
+
+} // namespace
+
+Wireup::Wireup(const Device &device, ibv_cq *cq, int numa_node)
+    : device_(device), memory_(device, 2 * slots * slot_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node)
+{
+	ibv_qp_init_attr init{};
+	init.send_cq = init.recv_cq = cq;
+	init.qp_type = IBV_QPT_UD;
+	init.cap.max_send_wr = init.cap.max_recv_wr = slots;
+	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+	qp_.reset(ibv_create_qp(device.pd.get(), &init));
+	if (!qp_)
+		fail("ibv_create_qp (UD)", errno);
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = device.port;
+	attr.qkey = qkey;
+	int error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	attr.qp_state = IBV_QPS_RTR;
+	if (!error)
+		error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);
+	attr.qp_state = IBV_QPS_RTS;
+	if (!error)
+		error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	if (error)
+		fail("ibv_modify_qp (UD)", error);
+	for (uint32_t slot = 0; slot < slots; ++slot)
+		post_receive(slot);
+}
+
+void Wireup::post_receive(uint32_t slot)
+{
+	ibv_sge piece{reinterpret_cast<uintptr_t>(memory_.at(slot * slot_bytes)), slot_bytes, memory_.key()};
+	ibv_recv_wr request{slot, nullptr, &piece, 1}, *bad;
+	ibv_post_recv(qp_.get(), &request, &bad);
+}
+
+void Wireup::send(const WireupAddress &to, const WireupMessage &message)
+{
+	if (sent_ - done_ == slots)
+		return; // as if it had been lost
+	const uint32_t slot = sent_ % slots;
+	ibv_ah_attr path = device_.path_to(to.port);
+	handles_[slot].reset(ibv_create_ah(device_.pd.get(), &path));
+	if (!handles_[slot])
+		return;
+	unsigned char *memory = memory_.at((slots + slot) * slot_bytes);
+	std::memcpy(memory, &message, sizeof message);
+	ibv_sge piece{reinterpret_cast<uintptr_t>(memory), sizeof message, memory_.key()};
+	ibv_send_wr request{}, *bad;
+	request.wr_id = is_send | slot;
+	request.sg_list = &piece;
+	request.num_sge = 1;
+	request.opcode = IBV_WR_SEND;
+	request.send_flags = IBV_SEND_SIGNALED;
+	request.wr.ud.ah = handles_[slot].get();
+	request.wr.ud.remote_qpn = to.number;
+	request.wr.ud.remote_qkey = qkey;
+	if (ibv_post_send(qp_.get(), &request, &bad) == 0)
+		++sent_;
+}
+
+bool Wireup::handle(const ibv_wc &wc, WireupMessage &message, bool &has_message)
+{
+	has_message = false;
+	if (wc.qp_num != qp_->qp_num)
+		return false;
+	const auto slot = static_cast<uint32_t>(wc.wr_id);
+	if (wc.wr_id & is_send) {
+		++done_;
+		handles_[slot].reset();
+		return true;
+	}
+	if (wc.status == IBV_WC_SUCCESS && wc.byte_len == route_header + sizeof message) {
+		std::memcpy(&message, memory_.at(slot * slot_bytes + route_header), sizeof message);
+		has_message = true;
+	}
+	if (wc.status == IBV_WC_SUCCESS)
+		post_receive(slot);
+	return true;
+}
+
+} // namespace pt2p::verbs

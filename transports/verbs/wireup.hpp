@@ -1,0 +1,56 @@
+// How two ranks tell each other of a connection before they have one: short datagrams, which may be lost, so whoever
+// waits for an answer asks again.
+#pragma once
+
+#include <cstdint>
+
+#include "transports/verbs/device.hpp"
+
+namespace pt2p::verbs {
+
+// Where a rank takes such datagrams.
+struct WireupAddress {
+	PortAddress port;
+	uint32_t number;
+};
+
+struct WireupMessage {
+	enum class Kind : uint8_t {
+		request, // here is my queue pair; give me yours
+		accept,  // here is mine, ready to receive
+		confirm, // mine is ready, too
+	};
+	uint64_t job;       // of the sender, so that strangers are not taken for peers
+	WireupAddress from;
+	int32_t rank;       // of the sender
+	uint32_t qp, psn;   // of the sender's queue pair
+	Kind kind;
+	uint8_t unused[3];
+};
+
+class Wireup {
+public:
+	// Completions go to `cq`, which must have room for room_in_cq more. Throws Error.
+	Wireup(const Device &device, ibv_cq *cq, int numa_node);
+	static constexpr int room_in_cq = 128;
+
+	uint32_t number() const { return qp_->qp_num; }
+	// Best effort.
+	void send(const WireupAddress &to, const WireupMessage &message);
+	// Whether a completion is one of ours; if it is a message, that is copied to `message` and `has_message` set.
+	bool handle(const ibv_wc &wc, WireupMessage &message, bool &has_message);
+
+private:
+	static constexpr uint32_t slots = room_in_cq / 2, route_header = 40;
+	static constexpr size_t slot_bytes = 256;
+	static_assert(slot_bytes >= route_header + sizeof(WireupMessage));
+	void post_receive(uint32_t slot);
+
+	const Device &device_;
+	RegisteredMemory memory_; // receive slots, then send slots
+	QpOwner qp_;
+	AhOwner handles_[slots];  // of what is being sent
+	uint32_t sent_ = 0, done_ = 0;
+};
+
+} // namespace pt2p::verbs
