@@ -25,22 +25,32 @@ free_port()
 sockets() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
 show() { sed 's/^/server: /' "$work/server"; sed 's/^/client: /' "$work/client"; }
 
-# ok PATTERN OPTION...: ucx_perftest ends on both sides, and the client says something like the pattern.
-ok()
+# listen COMMAND...: starts a server, and comes back when it listens; finish: its end, after the client's.
+listen()
 {
-	pattern=$1
-	shift
 	free_port
-	timeout -k 5 60 $softhca $here ucx_perftest -p $port "$@" >"$work/server" 2>&1 &
+	timeout -k 5 60 $softhca $here "$@" -p $port >"$work/server" 2>&1 &
 	server=$!
 	until sockets | grep -q ":$(printf %04X $port) 0*:0000 0A "; do
 		kill -0 $server 2>/dev/null || break
 		sleep 0.02
 	done
 	code=0 server_code=0
-	timeout -k 5 60 $softhca $there ucx_perftest localhost -p $port "$@" >"$work/client" 2>&1 || code=$?
+}
+finish()
+{
 	[ $code -eq 0 ] || kill $server 2>/dev/null || :
 	wait $server || server_code=$?
+}
+
+# ok PATTERN OPTION...: ucx_perftest ends on both sides, and the client says something like the pattern.
+ok()
+{
+	pattern=$1
+	shift
+	listen ucx_perftest "$@"
+	timeout -k 5 60 $softhca $there ucx_perftest localhost -p $port "$@" >"$work/client" 2>&1 || code=$?
+	finish
 	if [ $code -ne 0 ] || [ $server_code -ne 0 ] || ! grep -q '^Final:' "$work/client" ||
 		! grep -Eq "$pattern" "$work/client" || grep -q 'UCX  *\(ERROR\|FATAL\|WARN\)' "$work/client" "$work/server"; then
 		show
@@ -104,6 +114,28 @@ else
 	echo "skipped: two hosts: unshare --uts is not allowed"
 fi
 unset UCX_TLS
+
+# UCX's own example, which can also sleep until events come.
+examples=/usr/share/doc/libucx-dev/examples
+if [ -e $examples/ucp_hello_world.c ] && command -v cc >/dev/null &&
+	cc -w -I$examples -o "$work/hello" $examples/ucp_hello_world.c -lucp -lucs 2>"$work/out"; then
+	for UCX_TLS in rc_x dc_x ud_x; do
+		export UCX_TLS
+		for mode in -b -w -f; do
+			listen "$work/hello" $mode -s 5000
+			timeout -k 5 60 $softhca "$work/hello" $mode -s 5000 -p $port -n localhost >"$work/client" 2>&1 || code=$?
+			finish
+			if [ $code -ne 0 ] || [ $server_code -ne 0 ] || ! grep -q 'UCP TEST SUCCESS' "$work/client"; then
+				show
+				fail "ucp_hello_world $mode with $UCX_TLS: exit codes $server_code (server) and $code (client)"
+			fi
+			echo "ok: ucp_hello_world $mode with $UCX_TLS"
+		done
+	done
+	unset UCX_TLS
+else
+	echo "skipped: ucp_hello_world: no compiler or no example (Debian: libucx-dev)"
+fi
 
 # Open MPI above UCX.
 cat >"$work/ring.c" <<'END'
