@@ -9,13 +9,12 @@ done
 softhca="./softhca/softhca --fabric $work/fabric"
 here= there= # what puts the two processes on two hosts
 
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself.
-next=$$
+# A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
+# runs at the same time is about to use.
 free_port()
 {
 	while :; do
-		next=$((next + 1))
-		port=$((10000 + next * 7 % 20000))
+		port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
 		sockets | grep -q ":$(printf %04X $port) " || return 0
 	done
 }

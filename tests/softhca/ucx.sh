@@ -12,13 +12,12 @@ here= there= # what puts the two processes on two hosts
 UCX_NET_DEVICES=mlx5_0:1 UCX_LOG_LEVEL=info UCX_WARN_UNUSED_ENV_VARS=n
 export UCX_NET_DEVICES UCX_LOG_LEVEL UCX_WARN_UNUSED_ENV_VARS
 
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself.
-next=$$
+# A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
+# runs at the same time is about to use.
 free_port()
 {
 	while :; do
-		next=$((next + 1))
-		port=$((10000 + next * 7 % 20000))
+		port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
 		sockets | grep -q ":$(printf %04X $port) " || return 0
 	done
 }
