@@ -7,6 +7,8 @@ for tool in ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat ib_ato
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: perftest)"
 done
 softhca="./softhca/softhca --fabric $work/fabric"
+server= # its process, while there is one
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
 here= there= # what puts the two processes on two hosts
 
 # A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
@@ -37,6 +39,7 @@ ok()
 	timeout -k 5 60 $softhca $there "$@" -F -p $port localhost >"$work/client" 2>&1 || code=$?
 	[ $code -eq 0 ] || kill $server 2>/dev/null || :
 	wait $server || server_code=$?
+	server=
 	# perftest itself never destroys the receive queue's CQ of some DC runs, and then complains that its channel is in use.
 	case "$*" in *'-c DC'*-e*)
 		[ $code -ne 1 ] || ! grep -q 'Failed to close event channel' "$work/client" || code=0

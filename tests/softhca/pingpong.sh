@@ -7,6 +7,8 @@ for tool in ibv_rc_pingpong ibv_srq_pingpong ibv_ud_pingpong ibv_devinfo; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: ibverbs-utils)"
 done
 softhca="./softhca/softhca --fabric $work/fabric"
+server= # its process, while there is one
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
 here= there= # what puts the two processes on two hosts
 
 # A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
@@ -35,6 +37,7 @@ pair()
 	[ $code -eq 0 ] || kill $server 2>/dev/null || :
 	server_code=0
 	wait $server || server_code=$?
+	server=
 }
 show() { sed 's/^/server: /' "$work/server"; sed 's/^/client: /' "$work/client"; }
 

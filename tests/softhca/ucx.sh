@@ -11,6 +11,8 @@ for tool in ucx_info ucx_perftest; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: ucx-utils)"
 done
 softhca="./softhca/softhca --fabric $work/fabric"
+server= # its process, while there is one
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
 here= there= # what puts the two processes on two hosts
 UCX_NET_DEVICES=mlx5_0:1 UCX_LOG_LEVEL=info UCX_WARN_UNUSED_ENV_VARS=n
 export UCX_NET_DEVICES UCX_LOG_LEVEL UCX_WARN_UNUSED_ENV_VARS
@@ -43,6 +45,7 @@ finish()
 {
 	[ $code -eq 0 ] || kill $server 2>/dev/null || :
 	wait $server || server_code=$?
+	server=
 }
 
 # ok PATTERN OPTION...: ucx_perftest ends on both sides, and the client says something like the pattern.
