@@ -3,43 +3,17 @@
 # libibverbs' own examples on softhca: RC, shared receive queues and UD, between two processes and between two hosts.
 # Run in the build tree. Exits with 77 where the tools are not installed.
 . "${srcdir:-.}/tests/common.sh"
+. "${srcdir:-.}/tests/softhca/sides.sh"
 for tool in ibv_rc_pingpong ibv_srq_pingpong ibv_ud_pingpong ibv_devinfo; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: ibverbs-utils)"
 done
-softhca="./softhca/softhca --fabric $work/fabric"
-server= # its process, while there is one
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
-here= there= # what puts the two processes on two hosts
 
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
-# runs at the same time is about to use.
-free_port()
-{
-	while :; do
-		port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
-		sockets | grep -q ":$(printf %04X $port) " || return 0
-	done
-}
-sockets() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-
-# pair COMMAND...: runs it as a server, then as its client. Their output is in $work/server and $work/client.
+# pair COMMAND...: runs it as a server, then as its client.
 pair()
 {
-	free_port
-	timeout -k 5 60 $softhca $here "$@" -p $port >"$work/server" 2>&1 &
-	server=$!
-	until sockets | grep -q ":$(printf %04X $port) 0*:0000 0A "; do
-		kill -0 $server 2>/dev/null || break
-		sleep 0.02
-	done
-	code=0
-	timeout -k 5 60 $softhca $there "$@" -p $port localhost >"$work/client" 2>&1 || code=$?
-	[ $code -eq 0 ] || kill $server 2>/dev/null || :
-	server_code=0
-	wait $server || server_code=$?
-	server=
+	serve "$@"
+	client "$@" localhost
 }
-show() { sed 's/^/server: /' "$work/server"; sed 's/^/client: /' "$work/client"; }
 
 # ok COMMAND...: both ends finish, with the bytes that were sent.
 ok()

@@ -4,58 +4,23 @@
 # without ever giving way, so with few processors a round takes long: few rounds. Run in the build tree. Exits with 77 where
 # UCX's tools are not installed.
 . "${srcdir:-.}/tests/common.sh"
+. "${srcdir:-.}/tests/softhca/sides.sh"
 # UCX and Open MPI never free a lot: with a sanitizer that is no matter here.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export ASAN_OPTIONS
 for tool in ucx_info ucx_perftest; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: ucx-utils)"
 done
-softhca="./softhca/softhca --fabric $work/fabric"
-server= # its process, while there is one
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
-here= there= # what puts the two processes on two hosts
 UCX_NET_DEVICES=mlx5_0:1 UCX_LOG_LEVEL=info UCX_WARN_UNUSED_ENV_VARS=n
 export UCX_NET_DEVICES UCX_LOG_LEVEL UCX_WARN_UNUSED_ENV_VARS
-
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
-# runs at the same time is about to use.
-free_port()
-{
-	while :; do
-		port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
-		sockets | grep -q ":$(printf %04X $port) " || return 0
-	done
-}
-sockets() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-show() { sed 's/^/server: /' "$work/server"; sed 's/^/client: /' "$work/client"; }
-
-# listen COMMAND...: starts a server, and comes back when it listens; finish: its end, after the client's.
-listen()
-{
-	free_port
-	timeout -k 5 60 $softhca $here "$@" -p $port >"$work/server" 2>&1 &
-	server=$!
-	until sockets | grep -q ":$(printf %04X $port) 0*:0000 0A "; do
-		kill -0 $server 2>/dev/null || break
-		sleep 0.02
-	done
-	code=0 server_code=0
-}
-finish()
-{
-	[ $code -eq 0 ] || kill $server 2>/dev/null || :
-	wait $server || server_code=$?
-	server=
-}
 
 # ok PATTERN OPTION...: ucx_perftest ends on both sides, and the client says something like the pattern.
 ok()
 {
 	pattern=$1
 	shift
-	listen ucx_perftest "$@"
-	timeout -k 5 60 $softhca $there ucx_perftest localhost -p $port "$@" >"$work/client" 2>&1 || code=$?
-	finish
+	serve ucx_perftest "$@"
+	client ucx_perftest localhost "$@"
 	if [ $code -ne 0 ] || [ $server_code -ne 0 ] || ! grep -q '^Final:' "$work/client" ||
 		! grep -Eq "$pattern" "$work/client" || grep -q 'UCX  *\(ERROR\|FATAL\|WARN\)' "$work/client" "$work/server"; then
 		show
@@ -127,9 +92,8 @@ if [ -e $examples/ucp_hello_world.c ] && command -v cc >/dev/null &&
 	for UCX_TLS in rc_x dc_x ud_x; do
 		export UCX_TLS
 		for mode in -b -w -f; do
-			listen "$work/hello" $mode -s 5000
-			timeout -k 5 60 $softhca "$work/hello" $mode -s 5000 -p $port -n localhost >"$work/client" 2>&1 || code=$?
-			finish
+			serve "$work/hello" $mode -s 5000
+			client "$work/hello" $mode -s 5000 -n localhost
 			if [ $code -ne 0 ] || [ $server_code -ne 0 ] || ! grep -q 'UCP TEST SUCCESS' "$work/client"; then
 				show
 				fail "ucp_hello_world $mode with $UCX_TLS: exit codes $server_code (server) and $code (client)"
