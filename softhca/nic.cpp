@@ -291,8 +291,6 @@ void Nic::take_all()
 
 void Nic::look_at(Qp &qp)
 {
-	if (qp.state == QpState::error && qp.flush_receives()) // posted since
-		++activity_;
 	const uint16_t producer = qp.send_producer();
 	if (producer == qp.requester.producer())
 		return;
@@ -309,13 +307,17 @@ void Nic::look_at(Qp &qp)
 // Those that were busy lately every time, the others a few at a time: thousands of idle queue pairs cost little.
 void Nic::look_at_doorbells()
 {
-	if (exact::wanted())
-		return; // whoever rings comes by
-	for (size_t i = 0; i < recent_.size(); ++i) // what is looked at here is in the list already: it stays as it is
+	const bool all = !exact::wanted(); // otherwise, whoever rings comes by
+	for (size_t i = 0; all && i < recent_.size(); ++i) // what is looked at here is in the list already: it stays as it is
 		look_at(*recent_[i]);
 	for (size_t n = std::min(records_at_once, watched_.size()); n; --n) {
 		cursor_ = cursor_ + 1 < watched_.size() ? cursor_ + 1 : 0;
-		look_at(*watched_[cursor_]);
+		Qp &qp = *watched_[cursor_];
+		if (all)
+			look_at(qp);
+		// Receives that were posted after the error: nobody rings for these.
+		if (qp.state == QpState::error && qp.flush_receives())
+			++activity_;
 	}
 }
 

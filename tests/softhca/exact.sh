@@ -25,7 +25,7 @@ code=0
 [ $code = 1 ] || fail "softhca_counters for a directory that is not there ends with $code"
 
 command -v ibv_rc_pingpong >/dev/null || { echo "skipped: ibv_rc_pingpong is not installed"; exit 0; }
-port=$((20000 + $$ % 20000))
+port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
 cat >"$work/pingpong" <<EOF
 ibv_rc_pingpong -p $port -s 8 -n 100 &
 sleep 1

@@ -26,7 +26,7 @@ run $softhca --fault 'drop rate=0.1' --fault 'delay us=5' true
 run $softhca tests/softhca/verbs_tests '[.fatal]'
 
 command -v ibv_rc_pingpong >/dev/null || { echo "skipped: ibv_rc_pingpong is not installed"; exit 0; }
-port=$((20000 + $$ % 20000))
+port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
 cat >"$work/pingpong" <<EOF
 ibv_rc_pingpong -p $port -c -n 200 &
 sleep 1

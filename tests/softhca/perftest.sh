@@ -3,41 +3,18 @@
 # perftest on softhca: every operation over RC, DC and UD, polled and with events, several queue pairs, all sizes. Few
 # rounds each: what counts is that they end, not how fast. Run in the build tree. Exits with 77 where perftest is missing.
 . "${srcdir:-.}/tests/common.sh"
+. "${srcdir:-.}/tests/softhca/sides.sh"
 for tool in ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat ib_atomic_bw ib_send_lat ib_send_bw; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: perftest)"
 done
-softhca="./softhca/softhca --fabric $work/fabric"
-here= there= # what puts the two processes on two hosts
-
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself.
-next=$$
-free_port()
-{
-	while :; do
-		next=$((next + 1))
-		port=$((10000 + next * 7 % 20000))
-		sockets | grep -q ":$(printf %04X $port) " || return 0
-	done
-}
-sockets() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-show() { sed 's/^/server: /' "$work/server"; sed 's/^/client: /' "$work/client"; }
 
 # ok LINES COMMAND...: both ends finish, and the client reports that many results.
 ok()
 {
 	lines=$1
 	shift
-	free_port
-	timeout -k 5 60 $softhca $here "$@" -F -p $port >"$work/server" 2>&1 &
-	server=$!
-	until sockets | grep -q ":$(printf %04X $port) 0*:0000 0A "; do
-		kill -0 $server 2>/dev/null || break
-		sleep 0.02
-	done
-	code=0 server_code=0
-	timeout -k 5 60 $softhca $there "$@" -F -p $port localhost >"$work/client" 2>&1 || code=$?
-	[ $code -eq 0 ] || kill $server 2>/dev/null || :
-	wait $server || server_code=$?
+	serve "$@" -F
+	client "$@" -F localhost
 	# perftest itself never destroys the receive queue's CQ of some DC runs, and then complains that its channel is in use.
 	case "$*" in *'-c DC'*-e*)
 		[ $code -ne 1 ] || ! grep -q 'Failed to close event channel' "$work/client" || code=0

@@ -3,41 +3,17 @@
 # libibverbs' own examples on softhca: RC, shared receive queues and UD, between two processes and between two hosts.
 # Run in the build tree. Exits with 77 where the tools are not installed.
 . "${srcdir:-.}/tests/common.sh"
+. "${srcdir:-.}/tests/softhca/sides.sh"
 for tool in ibv_rc_pingpong ibv_srq_pingpong ibv_ud_pingpong ibv_devinfo; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: ibverbs-utils)"
 done
-softhca="./softhca/softhca --fabric $work/fabric"
-here= there= # what puts the two processes on two hosts
 
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself.
-next=$$
-free_port()
-{
-	while :; do
-		next=$((next + 1))
-		port=$((10000 + next * 7 % 20000))
-		sockets | grep -q ":$(printf %04X $port) " || return 0
-	done
-}
-sockets() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-
-# pair COMMAND...: runs it as a server, then as its client. Their output is in $work/server and $work/client.
+# pair COMMAND...: runs it as a server, then as its client.
 pair()
 {
-	free_port
-	timeout -k 5 60 $softhca $here "$@" -p $port >"$work/server" 2>&1 &
-	server=$!
-	until sockets | grep -q ":$(printf %04X $port) 0*:0000 0A "; do
-		kill -0 $server 2>/dev/null || break
-		sleep 0.02
-	done
-	code=0
-	timeout -k 5 60 $softhca $there "$@" -p $port localhost >"$work/client" 2>&1 || code=$?
-	[ $code -eq 0 ] || kill $server 2>/dev/null || :
-	server_code=0
-	wait $server || server_code=$?
+	serve "$@"
+	client "$@" localhost
 }
-show() { sed 's/^/server: /' "$work/server"; sed 's/^/client: /' "$work/client"; }
 
 # ok COMMAND...: both ends finish, with the bytes that were sent.
 ok()
@@ -100,6 +76,7 @@ for events in "" -e; do
 	done
 	ok ibv_ud_pingpong -c -n 50 -g 0 $events
 done
+ok ibv_rc_pingpong -t -n 200 # with -e it gives up when a completion comes between its request for an event and its poll
 # Receives run out and are posted again.
 ok ibv_rc_pingpong -c -n 1000 -r 2
 ok ibv_ud_pingpong -c -n 500 -r 2
