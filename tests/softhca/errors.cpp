@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <string>
 
+#include "softhca/softhca.h"
 #include "tests/softhca/traffic.hpp"
 
 namespace {
@@ -414,29 +416,32 @@ TEST_CASE("a region may go while it is being used")
 		CHECK(n > 0);
 }
 
-// READs that come before the bad request fill the way back: the refusal has to wait until there is room.
+// The answer to a READ that comes before the bad request fills the way back: the refusal has to wait until there is room.
 TEST_CASE("an error is reported after everything that came before it")
 {
 	Device device;
 	Settings settings;
-	settings.send_wr = 64;
 	settings.mtu = IBV_MTU_4096;
 	Pair pair(device, settings);
-	constexpr size_t bytes = 4 << 20;
+	constexpr size_t bytes = 126 * 4096; // just within what may be outstanding
 	Memory near(device.pd, bytes), far(device.pd, bytes);
-	far.fill(1);
-	for (uint64_t i = 0; i < 10; ++i)
-		read(pair.a.qp, near.whole(), far.address(), far.key(), i);
-	write(pair.a.qp, near.piece(0, 8), far.address(), far.key() + 1, 10);
-	read(pair.a.qp, near.whole(), far.address(), far.key(), 11);
-	for (uint64_t i = 0; i < 10; ++i)
-		CHECK(expect(pair.a.send_cq).wr_id == i);
-	CHECK(expect(pair.a.send_cq, IBV_WC_REM_ACCESS_ERR).wr_id == 10);
-	CHECK(expect(pair.a.send_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 11);
-	CHECK(same(near.at(), far.at(), bytes) == bytes);
-	next_event(device.context, IBV_EVENT_QP_ACCESS_ERR);
-	check_broken(pair.b);
-	check_alive(device, pair);
+	for (unsigned round = 0; round < 20; ++round) {
+		far.fill(round);
+		ibv_sge whole = near.whole(), some = near.piece(0, 8);
+		ibv_send_wr list[] = {rdma(IBV_WR_RDMA_READ, {&whole, 1}, far.address(), far.key(), 1),
+		                      rdma(IBV_WR_RDMA_WRITE, {&some, 1}, far.address(), far.key() + 1, 2),
+		                      rdma(IBV_WR_RDMA_READ, {&whole, 1}, far.address(), far.key(), 3)};
+		list[0].next = &list[1]; // they arrive at once
+		list[1].next = &list[2];
+		post(pair.a.qp, list[0]);
+		CHECK(expect(pair.a.send_cq).wr_id == 1);
+		CHECK(same(near.at(), far.at(), bytes) == bytes);
+		CHECK(expect(pair.a.send_cq, IBV_WC_REM_ACCESS_ERR).wr_id == 2);
+		CHECK(expect(pair.a.send_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 3);
+		next_event(device.context, IBV_EVENT_QP_ACCESS_ERR);
+		check_broken(pair.b);
+		check_alive(device, pair);
+	}
 }
 
 TEST_CASE("without an answer, a request is tried again and given up")
@@ -570,4 +575,141 @@ TEST_CASE("both directions of a connection end with it")
 	CHECK(expect(pair.a.receive_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 3);
 	CHECK(pair.b.state() == IBV_QPS_RTS);
 	check_alive(device, pair);
+}
+
+namespace {
+
+// Fault rules for the time of its life.
+struct Rules {
+	explicit Rules(const std::string &rules)
+	{
+		REQUIRE(softhca_fault);
+		REQUIRE(softhca_fault(rules.c_str(), nullptr, 0) == 0);
+	}
+	~Rules() { softhca_fault("clear", nullptr, 0); }
+	Rules(const Rules &) = delete;
+	Rules &operator=(const Rules &) = delete;
+};
+
+uint64_t counter(const char *name, const Endpoint &end)
+{
+	uint64_t value;
+	REQUIRE(softhca_counter(name, -1, end.number(), &value) == 0);
+	return value;
+}
+
+} // namespace
+
+TEST_CASE("one packet that is lost is made good, whichever it is")
+{
+	Device device;
+	Settings settings;
+	settings.mtu = IBV_MTU_256;
+	settings.timeout = 12; // 17 ms
+	settings.retries = 2;
+	settings.psn = 0xffffe0;
+	constexpr size_t bytes = 5000;
+	Memory near(device.pd, 4 * bytes), far(device.pd, 4 * bytes);
+	for (const char *kind : {"send", "write", "read", "atomic", "read_response", "atomic_response", "acknowledge", "refuse"})
+		for (unsigned after : {0u, 1u, 2u, 7u, 18u, 19u, 20u}) {
+			INFO(kind << " after " << after);
+			Pair pair(device, settings);
+			const Rules rules("drop count=1 kind=" + std::string(kind) + " after=" + std::to_string(after));
+			near.fill(after);
+			far.clear();
+			send(pair.a.qp, near.piece(0, bytes), 0);
+			for (uint64_t i = 1; i < 4; ++i) {
+				ibv_sge piece = near.piece(i, 8);
+				ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, {&piece, 1}, i);
+				wr.wr.atomic.remote_addr = far.address(3 * bytes / 8 * 8);
+				wr.wr.atomic.rkey = far.key();
+				wr.wr.atomic.compare_add = 1;
+				if (i == 1)
+					write(pair.a.qp, near.piece(bytes, bytes), far.address(bytes), far.key(), 10);
+				if (i == 2)
+					read(pair.a.qp, near.piece(2 * bytes, bytes), far.address(bytes), far.key(), 11);
+				post(pair.a.qp, wr);
+			}
+			receive(pair.b.qp, {far.piece(0, bytes)});
+			for (uint64_t id : {0, 10, 1, 11, 2, 3})
+				REQUIRE(expect(pair.a.send_cq).wr_id == id);
+			REQUIRE(expect(pair.b.receive_cq).byte_len == bytes);
+			for (size_t i = 16; i < bytes; ++i) // the first bytes have been overwritten by what was there
+				REQUIRE(far.at()[i] == pattern(after, i));
+			REQUIRE(same(far.at(bytes), near.at(bytes), bytes) == bytes);
+			REQUIRE(same(near.at(2 * bytes), near.at(bytes), bytes) == bytes);
+			REQUIRE(far.word(3 * bytes / 8 * 8) == 3);
+		}
+}
+
+TEST_CASE("a response that is lost is asked for once, however many have come after it")
+{
+	Device device;
+	Settings settings;
+	settings.mtu = IBV_MTU_256;
+	settings.retries = 1;
+	constexpr size_t bytes = 1000 * 256;
+	Memory near(device.pd, bytes), far(device.pd, bytes);
+	far.fill(1);
+	for (unsigned after : {0u, 5u, 100u, 700u}) {
+		INFO("after " << after);
+		Pair pair(device, settings);
+		const Rules rules("drop count=1 kind=read_response after=" + std::to_string(after));
+		near.clear();
+		read(pair.a.qp, near.whole(), far.address(), far.key());
+		expect(pair.a.send_cq);
+		CHECK(same(near.at(), far.at(), bytes) == bytes);
+		CHECK(counter("retransmissions", pair.a) == 1);
+	}
+}
+
+TEST_CASE("READs that arrive twice do not count as more than are allowed")
+{
+	Device device;
+	Settings settings;
+	settings.mtu = IBV_MTU_256;
+	settings.rd_atomic = settings.dest_rd_atomic = 4;
+	Pair pair(device, settings);
+	const Rules rules("duplicate kind=read");
+	constexpr size_t n = 50, bytes = 30 * 256; // four fit into what may be outstanding
+	Memory near(device.pd, bytes), far(device.pd, bytes);
+	far.fill(1);
+	ibv_sge piece = near.whole();
+	std::vector<ibv_send_wr> reads; // in one list, so that many arrive at once
+	for (uint64_t i = 0; i < n; ++i)
+		reads.push_back(rdma(IBV_WR_RDMA_READ, {&piece, 1}, far.address(), far.key(), i));
+	for (size_t i = 1; i < n; ++i)
+		reads[i - 1].next = &reads[i];
+	post(pair.a.qp, reads[0]);
+	for (uint64_t i = 0; i < n; ++i)
+		REQUIRE(expect(pair.a.send_cq).wr_id == i);
+	CHECK(same(near.at(), far.at(), bytes) == bytes);
+	CHECK(counter("faults", pair.a) == n);
+}
+
+TEST_CASE("a queue pair without a send queue is not disturbed by its doorbell")
+{
+	Device device;
+	Settings receiver;
+	receiver.send_wr = 0;
+	receiver.inline_bytes = 0;
+	Pair pair(device, {}, receiver);
+	mlx5dv_qp direct{};
+	mlx5dv_obj object{};
+	object.qp.in = pair.b.qp;
+	object.qp.out = &direct;
+	REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0);
+	REQUIRE(direct.sq.wqe_cnt == 0);
+	__atomic_store_n(&direct.dbrec[1], htobe32(5), __ATOMIC_RELEASE);
+	Memory memory(device.pd, 64);
+	for (int i = 0; i < 10; ++i) {
+		receive(pair.b.qp, {memory.piece(0, 8)});
+		send(pair.a.qp, memory.piece(8, 8));
+		expect(pair.a.send_cq);
+		expect(pair.b.receive_cq);
+	}
+	pair.b.to(IBV_QPS_ERR);
+	ibv_wc wc;
+	for (int i = 0; i < 10; ++i)
+		CHECK(ibv_poll_cq(pair.b.send_cq, 1, &wc) == 0);
 }
