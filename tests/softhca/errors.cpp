@@ -370,8 +370,10 @@ TEST_CASE("a region may go while it is being used")
 	constexpr size_t bytes = 16 << 20;
 	Memory near(device.pd, bytes);
 	unsigned failed[4] = {};
-	for (unsigned round = 0; round < 12; ++round) {
+	for (unsigned round = 0; round < 80; ++round) {
 		const unsigned what = round % 4;
+		if (failed[what] == 3)
+			continue;
 		INFO("round " << round);
 		Pair pair(device, settings);
 		Memory far(device.pd, bytes);
@@ -392,13 +394,13 @@ TEST_CASE("a region may go while it is being used")
 			read(pair.a.qp, far.whole(), near.address(), near.key());
 			break;
 		}
-		if (round >= 4) { // further in
-			ibv_wc wc;
-			for (unsigned i = 0; i < round * 3; ++i)
-				REQUIRE(ibv_poll_cq(pair.a.send_cq, 1, &wc) == 0);
-		}
+		ibv_wc wc;
+		int complete = 0; // already
+		for (unsigned i = 0; i < round % 12 * 3 && !complete; ++i) // further in
+			complete = ibv_poll_cq(pair.a.send_cq, 1, &wc);
 		far.deregister();
-		const ibv_wc wc = wait(pair.a.send_cq, 1)[0];
+		if (!complete)
+			wc = wait(pair.a.send_cq, 1)[0];
 		if (wc.status != IBV_WC_SUCCESS) {
 			INFO(ibv_wc_status_str(wc.status));
 			CHECK(wc.status == status);
@@ -413,7 +415,7 @@ TEST_CASE("a region may go while it is being used")
 		check_alive(device, pair);
 	}
 	for (unsigned n : failed)
-		CHECK(n > 0);
+		CHECK(n == 3);
 }
 
 // The answer to a READ that comes before the bad request fills the way back: the refusal has to wait until there is room.
