@@ -81,6 +81,8 @@ public:
 	}
 	// Position on the way to a queue pair: what has been put there, what has been taken.
 	uint64_t posted(uint32_t number) const { return wire_->posted(slot_of(number)); }
+	// Whether the process of a queue pair runs. Slow.
+	bool alive(uint32_t number) { return wire_->alive(slot_of(number)); }
 	// Whether the process of a queue pair still has packets of ours before it, up to `position`: it had no time yet.
 	bool lags(uint32_t number, uint64_t position);
 

@@ -192,6 +192,18 @@ void Qp::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 	}
 }
 
+void Qp::forget_dead_initiators(Nic &nic)
+{
+	std::erase_if(initiators, [&](const auto &entry) {
+		const auto &[from, initiator] = entry;
+		if (nic.alive(static_cast<uint32_t>(from)))
+			return false;
+		nic.forget(*initiator);
+		initiator->flush();
+		return true;
+	});
+}
+
 void Qp::handle_initiator(Nic &nic, const Packet &packet, const uint8_t *payload)
 {
 	const uint64_t from = static_cast<uint64_t>(packet.source_lid) << 32 | packet.source;
@@ -230,6 +242,10 @@ void Qp::handle_initiator(Nic &nic, const Packet &packet, const uint8_t *payload
 		report(Event::qp_access_error);
 		return;
 	}
+	// An initiator that was killed has not said that it leaves.
+	constexpr size_t sweep_every = 1024;
+	if (found == initiators.end() && initiators.size() % sweep_every == sweep_every - 1)
+		forget_dead_initiators(nic);
 	auto &responder_of = initiators[from];
 	if (responder_of) {
 		nic.forget(*responder_of);

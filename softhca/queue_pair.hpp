@@ -248,6 +248,7 @@ struct Qp {
 	void handle(Nic &nic, const Packet &packet, const uint8_t *payload);
 
 private:
+	void forget_dead_initiators(Nic &nic);
 	void handle_initiator(Nic &nic, const Packet &packet, const uint8_t *payload);
 };
 
