@@ -110,8 +110,12 @@ void Progress::yield()
 void Progress::sleep()
 {
 	const uint32_t seen = __atomic_load_n(word_, __ATOMIC_SEQ_CST);
-	for (Transport *t : transports_)
-		if (t->table().progress && !t->arm()) {
+	// The last ones first: shared memory has the most to do before it can sleep, and need not when another cannot.
+	for (auto t = transports_.rbegin(); t != transports_.rend(); ++t)
+		if ((*t)->table().progress && !(*t)->arm()) {
+			if (!sleepers_)
+				for (Transport *armed : transports_)
+					armed->disarm();
 			yield();
 			return;
 		}

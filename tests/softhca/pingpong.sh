@@ -24,7 +24,7 @@ ok()
 		show
 		fail "$*: exit codes $server_code (server) and $code (client)"
 	fi
-	echo "ok: ${here:+two hosts: }$*"
+	echo "ok: ${here:+($here) }$*"
 }
 
 # refused PATTERN COMMAND...: it says so at once.
@@ -84,6 +84,28 @@ ok ibv_ud_pingpong -c -n 500 -r 2
 # Not ours to offer.
 refused "device isn't ODP capable|[Oo]n.?[Dd]emand|ODP" ibv_rc_pingpong -o
 refused "device isn't ODP capable|[Oo]n.?[Dd]emand|ODP" ibv_srq_pingpong -o
+
+# Neither knows the other's process numbers, nor its mounts.
+if unshare --pid --fork --mount --mount-proc true 2>/dev/null; then
+	here="unshare --pid --fork --mount --mount-proc" there=$here
+	ok ibv_rc_pingpong -c -n 200
+	ok ibv_srq_pingpong -c -n 50 -e
+	ok ibv_ud_pingpong -c -n 200
+	here= there=
+else
+	echo "skipped: other process numbers and mounts: unshare --pid --mount is not allowed"
+fi
+
+# From one device of a host to another.
+one_device=$softhca
+softhca="./softhca/softhca --devices 2 --fabric $work/devices"
+for tool in ibv_rc_pingpong ibv_srq_pingpong ibv_ud_pingpong; do
+	serve $tool -c -n 50 -d mlx5_0
+	client $tool -c -n 50 -d mlx5_1 localhost
+	[ $code -eq 0 ] && [ $server_code -eq 0 ] || { show; fail "$tool between two devices"; }
+	echo "ok: two devices: $tool"
+done
+softhca=$one_device
 
 if unshare --uts true 2>/dev/null; then
 	cat >"$work/on" <<-'END'

@@ -32,8 +32,10 @@ uint32_t send_slots(const Config &config) { return static_cast<uint32_t>(4 * con
 
 verbs::CqOwner make_cq(const verbs::Device &device, const Config &config, int ranks)
 {
-	// Room for every receive, and for the signals of many peers; what does not fit is sent later.
-	const int64_t wanted = config.rc_receives + verbs::Wireup::room_in_cq + int64_t{16} * std::min(ranks, 4096) + 256;
+	// Room for every receive, for every send with a buffer, and for the signals of all peers: a quarter of the depth is
+	// between two of one peer, and the probe and the last word come on top.
+	const int64_t wanted =
+	    config.rc_receives + verbs::Wireup::room_in_cq + send_slots(config) + int64_t{8} * ranks;
 	verbs::CqOwner cq(ibv_create_cq(device.context.get(), static_cast<int>(std::min<int64_t>(wanted, device.limits.max_cqe)),
 	                                nullptr, nullptr, 0));
 	if (!cq)
@@ -388,11 +390,13 @@ void RcTransport::take_down(Peer &peer, pt2p_status_t status, const std::string 
 	if (peer.state == Peer::State::down)
 		return;
 	peer.state = Peer::State::down;
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_ERR;
-	if (status != PT2P_ERR_PEER_FINALIZED)
+	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
+	if (status != PT2P_ERR_PEER_FINALIZED) {
+		ibv_qp_attr attr{};
+		attr.qp_state = IBV_QPS_ERR;
 		ibv_modify_qp(peer.qp.get(), &attr, IBV_QP_STATE);
-	on_sent(peer, peer.posted);
+		on_sent(peer, peer.posted);
+	}
 	environment_.events.on_peer_down(peer.peer, status, reason);
 }
 

@@ -62,6 +62,9 @@ public:
 	bool reaches(int rank, std::string_view address, std::string &why_not) override;
 	Endpoint &connect(int rank, std::string_view address) override;
 	void check() override;
+	// What arrives through a connection wakes nobody yet. Without one there is nothing but requests for a connection,
+	// which can wait until the sleeper looks.
+	bool arm() override { return by_queue_pair_.empty(); }
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override;
 	std::string describe(int peer) override;
