@@ -27,6 +27,6 @@ run $softhca --exact $cases threads 2 $rc
 need_launcher
 export PT2P_TRANSPORTS=self,rc
 for ranks in 2 4; do
-	run $softhca "$mpirun" --oversubscribe --bind-to none -n $ranks tests/conformance/conformance_mpi
+	run "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi
 done
 echo "rc: all passed"

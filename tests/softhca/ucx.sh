@@ -5,9 +5,6 @@
 # UCX's tools are not installed.
 . "${srcdir:-.}/tests/common.sh"
 . "${srcdir:-.}/tests/softhca/sides.sh"
-# UCX and Open MPI never free a lot: with a sanitizer that is no matter here.
-ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-export ASAN_OPTIONS
 for tool in ucx_info ucx_perftest; do
 	command -v $tool >/dev/null || skip "$tool is not installed (Debian: ucx-utils)"
 done
