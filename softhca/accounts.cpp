@@ -7,8 +7,9 @@
 #include <fcntl.h>
 #include <new>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "softhca/real.hpp"
 
 namespace softhca {
 
@@ -42,7 +43,7 @@ void Accounts::open(const std::string &path, unsigned host, unsigned devices)
 	if (!account) {
 		std::fprintf(stderr, "softhca: counters cannot be read from outside: %s: %s\n", path.c_str(), std::strerror(errno));
 		if (fd >= 0)
-			syscall(SYS_close, fd);
+			real::close(fd);
 		return;
 	}
 	std::memcpy(account->device, account_->device, sizeof account->device);
@@ -59,7 +60,7 @@ void Accounts::open(const std::string &path, unsigned host, unsigned devices)
 void Accounts::abandon()
 {
 	if (fd_ >= 0)
-		syscall(SYS_close, fd_); // the hook of close() takes locks
+		real::close(fd_); // the hook of close() takes locks
 	fd_ = -1;
 	// In the same place: the parent's queue pairs still point there.
 	mmap(account_.get(), sizeof(Account), PROT_READ | PROT_WRITE,
@@ -79,7 +80,7 @@ Counters &Accounts::add(unsigned index, uint32_t number, uint8_t kind, unsigned 
 				std::memcpy(copy, here, offsetof(Account, queue_pair) + account_->queue_pairs * sizeof entry);
 				mremap(copy, sizeof *copy, sizeof *copy, MREMAP_MAYMOVE | MREMAP_FIXED, here);
 			}
-			syscall(SYS_close, fd_);
+			real::close(fd_);
 			fd_ = -1;
 		}
 	}

@@ -193,14 +193,13 @@ void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 		fail(nic, Syndrome::bad_response);
 		return;
 	}
-	if (!pieces_allowed(qp_, entry.wqe.all(), IB_UVERBS_ACCESS_LOCAL_WRITE)) {
+	const bool placed =
+	    atomic ? scatter(qp_, entry.wqe.all(), 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand)
+	           : scatter(qp_, entry.wqe.all(), offset, payload, packet.payload);
+	if (!placed) {
 		fail(nic, Syndrome::local_protection);
 		return;
 	}
-	if (atomic)
-		scatter(qp_, entry.wqe.all(), 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand);
-	else
-		scatter(qp_, entry.wqe.all(), offset, payload, packet.payload);
 	advance(nic, psn_add(packet.psn, 1));
 }
 

@@ -3,7 +3,6 @@
 // way of calling does not use.
 #include <bit>
 #include <cerrno>
-#include <cstdio>
 #include <endian.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -12,6 +11,7 @@
 
 #include "softhca/attributes.hpp"
 #include "softhca/context.hpp"
+#include "softhca/memory.hpp"
 #include "softhca/nic.hpp"
 
 namespace softhca {
@@ -29,31 +29,6 @@ bool possible_range(uint64_t start, uint64_t length, uint64_t iova)
 }
 
 constexpr uint64_t extended(uint32_t command) { return command | IB_USER_VERBS_CMD_FLAG_EXTENDED; }
-
-} // namespace
-
-bool accessible(uint64_t start, uint64_t length, bool writable)
-{
-	FILE *maps = std::fopen("/proc/self/maps", "re");
-	if (!maps)
-		return true; // cannot be told
-	char line[512];
-	uint64_t at = start;
-	const uint64_t end = start + length;
-	while (at < end && std::fgets(line, sizeof line, maps)) {
-		unsigned long long from, to;
-		char read, write;
-		if (std::sscanf(line, "%llx-%llx %c%c", &from, &to, &read, &write) != 4 || to <= at)
-			continue;
-		if (from > at || read != 'r' || (writable && write != 'w'))
-			break;
-		at = to;
-	}
-	std::fclose(maps);
-	return at >= end;
-}
-
-namespace {
 
 // Whether a command only takes something away: that works on a device that has failed, too.
 bool only_removes(uint64_t command)

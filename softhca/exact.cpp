@@ -1,7 +1,6 @@
 #include "softhca/exact.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "softhca/context.hpp"
+#include "softhca/memory.hpp"
 #include "softhca/nic.hpp"
 #include "softhca/real.hpp"
 #include "softhca/traps.hpp"
@@ -148,27 +148,21 @@ void find_pages(Context &context)
 {
 	if (!wanted())
 		return;
-	FILE *maps = std::fopen("/proc/self/maps", "re");
-	if (!maps)
-		return;
-	struct Mapping {
+	struct Found {
 		uint8_t *address;
 		uint64_t offset;
 	};
-	std::vector<Mapping> found;
-	char line[512];
-	while (std::fgets(line, sizeof line, maps)) {
-		unsigned long long from, to, offset, inode;
-		if (std::sscanf(line, "%llx-%llx %*s %llx %*s %llu", &from, &to, &offset, &inode) != 4 || inode != context.inode())
-			continue;
-		for (uint64_t at = from; at < to; at += page_bytes, offset += page_bytes)
-			found.push_back({reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at)), offset});
-	}
-	std::fclose(maps);
+	std::vector<Found> found;
+	for_each_mapping([&](const Mapping &mapping) {
+		if (mapping.inode == context.inode())
+			for (uint64_t at = mapping.from, offset = mapping.offset; at < mapping.to; at += page_bytes, offset += page_bytes)
+				found.push_back({reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at)), offset});
+		return true;
+	});
 	const std::lock_guard guard(pages().mutex);
-	for (const Mapping &mapping : found)
-		if (!context.is_own_mapping(mapping.address))
-			trap(context, mapping.address, mapping.offset);
+	for (const Found &page : found)
+		if (!context.is_own_mapping(page.address))
+			trap(context, page.address, page.offset);
 }
 
 void mapped(Context &context)

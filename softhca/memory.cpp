@@ -1,6 +1,7 @@
 #include "softhca/memory.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -31,6 +32,39 @@ void for_range(std::span<const DataPiece> pieces, uint64_t offset, size_t bytes,
 }
 
 } // namespace
+
+void for_each_mapping(const std::function<bool(const Mapping &)> &use)
+{
+	FILE *maps = std::fopen("/proc/self/maps", "re");
+	if (!maps)
+		return;
+	char line[512];
+	bool more = true;
+	while (more && std::fgets(line, sizeof line, maps)) {
+		unsigned long long from, to, offset, inode;
+		char read, write;
+		if (std::sscanf(line, "%llx-%llx %c%c%*s %llx %*s %llu", &from, &to, &read, &write, &offset, &inode) == 6)
+			more = use({from, to, offset, inode, read == 'r', write == 'w'});
+	}
+	std::fclose(maps);
+}
+
+bool accessible(uint64_t start, uint64_t length, bool writable)
+{
+	uint64_t at = start;
+	const uint64_t end = start + length;
+	bool seen = false;
+	for_each_mapping([&](const Mapping &mapping) {
+		seen = true;
+		if (mapping.to <= at)
+			return true;
+		if (mapping.from > at || !mapping.readable || (writable && !mapping.writable))
+			return false;
+		at = mapping.to;
+		return at < end;
+	});
+	return at >= end || !seen;
+}
 
 Memory Context::memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t length, uint32_t rights) const
 {
@@ -72,16 +106,21 @@ void gather(Qp &qp, std::span<const DataPiece> pieces, const uint8_t *entry, uin
 	});
 }
 
-void scatter(Qp &qp, std::span<const DataPiece> pieces, uint64_t offset, const uint8_t *from, size_t bytes)
+bool scatter(Qp &qp, std::span<const DataPiece> pieces, uint64_t offset, const uint8_t *from, size_t bytes)
 {
+	bool allowed = true;
 	for_range(pieces, offset, bytes, [&](const DataPiece &piece, uint64_t in_piece, size_t at, size_t n) {
 		const uint64_t address = piece.address + in_piece;
-		const Memory memory = qp.context.memory(*qp.pd, piece.key, address, n, IB_UVERBS_ACCESS_LOCAL_WRITE);
-		if (!memory.bytes)
+		const Memory memory =
+		    piece.in_entry ? Memory{} : qp.context.memory(*qp.pd, piece.key, address, n, IB_UVERBS_ACCESS_LOCAL_WRITE);
+		if (!memory.bytes) {
+			allowed = false;
 			return;
+		}
 		place(memory.bytes, from + at, n);
 		count_write(qp, memory, n);
 	});
+	return allowed;
 }
 
 void count_read(Qp &qp, const Memory &memory, size_t bytes)
@@ -104,13 +143,12 @@ void count_write(Qp &qp, const Memory &memory, size_t bytes)
 	}
 }
 
-// Relaxed atomic stores are neither merged nor reordered by compilers in practice, and the processors that run this
-// (x86-64) make stores visible in their order; elsewhere the fence before the last word keeps what programs rely on.
+// Every store is a release: who sees a later byte sees all before it. On x86-64 these are plain stores.
 void place(uint8_t *to, const uint8_t *from, size_t bytes)
 {
 	using Word = uint64_t;
 	while (bytes && reinterpret_cast<uintptr_t>(to) % sizeof(Word)) {
-		__atomic_store_n(to++, *from++, __ATOMIC_RELAXED);
+		__atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
 		--bytes;
 	}
 	for (; bytes >= sizeof(Word); bytes -= sizeof(Word), to += sizeof(Word), from += sizeof(Word)) {

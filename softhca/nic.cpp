@@ -148,6 +148,12 @@ bool Nic::lags(uint32_t number, uint64_t position)
 	return wire_->alive(slot) && wire_->posted(slot) >= position && wire_->taken(slot) < position;
 }
 
+uint32_t Nic::next_connection()
+{
+	constexpr uint32_t far_apart = 0x9e3779b1; // of two incarnations
+	return static_cast<uint32_t>(wire_->incarnation(wire_->slot())) * far_apart + ++connections_;
+}
+
 void Nic::address(const Qp &qp, Packet &packet) const
 {
 	packet.source = qp.number;

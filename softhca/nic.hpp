@@ -85,6 +85,9 @@ public:
 	bool alive(uint32_t number) { return wire_->alive(slot_of(number)); }
 	// Whether the process of a queue pair still has packets of ours before it, up to `position`: it had no time yet.
 	bool lags(uint32_t number, uint64_t position);
+	// Names a DC connection: a target may still know one of an earlier queue pair of the same number, even one of an
+	// earlier process in our slot.
+	uint32_t next_connection();
 
 	// A packet that has come. Nothing in it is trusted.
 	void handle(const Packet &packet, const uint8_t *payload);
@@ -119,6 +122,7 @@ private:
 	std::unique_ptr<Wire> wire_; // from the first queue pair on
 	std::vector<Qp *> table_;    // by index
 	unsigned last_index_ = first_index - 1, count_ = 0;
+	uint32_t connections_ = 0;
 	std::vector<Qp *> watched_, recent_, ready_, working_ready_;
 	std::vector<Cq *> armed_;
 	std::vector<Responder *> owing_, working_owing_;

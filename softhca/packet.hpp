@@ -28,6 +28,7 @@ enum PacketFlag : uint8_t {
 	packet_immediate = 1 << 4,
 	packet_connect = 1 << 5,    // the first of a DC connection
 	packet_route = 1 << 6,      // a datagram with a global route header
+	packet_compare = 1 << 7,    // an atomic that compares and swaps; otherwise it adds
 };
 
 enum class Refusal : uint8_t {
@@ -43,7 +44,7 @@ struct Packet {
 	PacketKind kind;
 	uint8_t flags;
 	Refusal reason;
-	uint8_t timer;             // code of an RNR timer, or of the compare-and-swap of an atomic
+	uint8_t timer;             // code of an RNR timer
 	uint16_t source_lid, destination_lid;
 	uint32_t source, destination; // queue pairs
 	uint32_t psn;              // 24 bits

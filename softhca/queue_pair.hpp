@@ -159,7 +159,7 @@ private:
 	Refusal receive_write(const Packet &packet, const uint8_t *payload);
 	Refusal receive_read(Nic &nic, const Packet &packet);
 	Refusal receive_atomic(Nic &nic, const Packet &packet);
-	Refusal take_receive(const Packet &packet);
+	Refusal take_receive();
 	Refusal fail_receive(const Packet &packet, Syndrome syndrome, Refusal reason);
 	void finish_receive(const Packet &packet, CqeKind kind, uint64_t bytes);
 	void break_off(Nic &nic, uint32_t psn, Refusal reason);

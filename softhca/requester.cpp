@@ -141,7 +141,7 @@ bool Requester::fetch()
 {
 	if (next_ == producer_)
 		return false;
-	fetched_ = std::make_unique<Sent>();
+	fetched_ = std::make_unique_for_overwrite<Sent>();
 	Wqe &wqe = fetched_->wqe;
 	Syndrome error = Syndrome::none;
 	if (!parse_wqe(qp_.send_ring, next_, qp_.kind, wqe) || wqe.qpn != qp_.number)
@@ -216,10 +216,7 @@ void Requester::switch_target(Nic &nic, const Wqe &wqe)
 	target_ = wqe.destination;
 	target_lid_ = wqe.lid;
 	target_key_ = wqe.access_key;
-	// A target may still know a connection of an earlier queue pair of our number, even of an earlier process in our slot.
-	static uint32_t connections = 0;
-	constexpr uint32_t far_apart = 0x9e3779b1; // of two incarnations
-	connection_ = static_cast<uint32_t>(nic.wire()->incarnation(nic.wire()->slot())) * far_apart + ++connections;
+	connection_ = nic.next_connection();
 	connect_psn_ = end_;
 	qp_.count(Counter::dc_connects, 1);
 }
@@ -272,7 +269,7 @@ bool Requester::send(Nic &nic, Sent &entry)
 	case Opcode::compare_swap:
 	case Opcode::fetch_add:
 		p.kind = PacketKind::atomic;
-		p.timer = wqe.opcode == Opcode::compare_swap;
+		p.flags = wqe.opcode == Opcode::compare_swap ? packet_compare : 0;
 		p.operand = wqe.swap_or_add;
 		p.compare = wqe.compare;
 		break;

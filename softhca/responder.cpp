@@ -124,32 +124,31 @@ void Responder::duplicate(Nic &nic, const Packet &packet)
 		owe(nic, {PacketKind::acknowledge, Refusal::none, packet.psn});
 }
 
-Refusal Responder::take_receive(const Packet &packet)
+Refusal Responder::take_receive()
 {
 	if (has_receive_)
 		return Refusal::none;
 	if (!qp_.take_receive(receive_))
 		return Refusal::receiver_not_ready;
 	has_receive_ = true;
-	if (!pieces_allowed(qp_, receive_.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
-		return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
 	return Refusal::none;
 }
 
 Refusal Responder::receive_send(const Packet &packet, const uint8_t *payload)
 {
 	if (packet.flags & packet_first) {
-		if (const Refusal reason = take_receive(packet); reason != Refusal::none)
+		if (const Refusal reason = take_receive(); reason != Refusal::none)
 			return reason;
+		// All of the receive, also what this message does not fill.
+		if (!pieces_allowed(qp_, receive_.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
+			return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
 		message_ = Message::send;
 		done_ = 0;
 	}
 	if (done_ + packet.payload > receive_.length)
 		return fail_receive(packet, Syndrome::local_length, Refusal::invalid_request);
-	// Again, for every packet: a region may have gone in the meantime.
-	if (!pieces_allowed(qp_, receive_.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
+	if (!scatter(qp_, receive_.all(), done_, payload, packet.payload))
 		return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
-	scatter(qp_, receive_.all(), done_, payload, packet.payload);
 	done_ += packet.payload;
 	if (packet.flags & packet_last) {
 		const bool immediate = packet.flags & packet_immediate;
@@ -177,7 +176,7 @@ Refusal Responder::receive_write(const Packet &packet, const uint8_t *payload)
 	if (done_ + packet.payload > length_ || (last && done_ + packet.payload != length_))
 		return Refusal::invalid_request;
 	if (last && (packet.flags & packet_immediate))
-		if (const Refusal reason = take_receive(packet); reason != Refusal::none)
+		if (const Refusal reason = take_receive(); reason != Refusal::none)
 			return reason;
 	if (packet.payload) {
 		const Memory memory =
@@ -221,8 +220,7 @@ Refusal Responder::receive_atomic(Nic &nic, const Packet &packet)
 		return Refusal::remote_access;
 	// The processor's own operations: atomic for every process that has the memory mapped.
 	auto *word = reinterpret_cast<uint64_t *>(memory.bytes);
-	const bool compare_and_swap = packet.timer;
-	if (compare_and_swap)
+	if (packet.flags & packet_compare)
 		__atomic_compare_exchange_n(word, &old, packet.operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	else
 		old = __atomic_fetch_add(word, packet.operand, __ATOMIC_SEQ_CST);

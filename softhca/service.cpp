@@ -193,7 +193,7 @@ void *serve(void *)
 				crowded_until = then + crowded_for;
 			continue;
 		}
-		nanoseconds most = !used || exact::wanted() ? without_work : assisted ? with_assistance : pause;
+		nanoseconds most = !used ? without_work : assisted ? with_assistance : exact::wanted() ? without_work : pause;
 		if (deadline)
 			most = std::min(most, nanoseconds(std::max<Time>(deadline > now ? deadline - now : 0, 20'000)));
 		deaf = assisted;

@@ -19,11 +19,13 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "softhca/device.hpp"
+#include "softhca/store_instruction.hpp"
+
 namespace softhca {
 
 namespace {
 
-constexpr size_t page_bytes = 4096;
 constexpr size_t most_pages = 1024;
 constexpr uint64_t trap_flag = 0x100; // of the flags register: stop after one instruction
 
@@ -82,260 +84,6 @@ void forget(uintptr_t start, size_t bytes)
 		find(start + at)->key = no_longer_used;
 }
 
-// What the ModRM byte names beside the memory, and how the store is carried out.
-enum class Role : uint8_t {
-	move,      // a general register, which is stored as it is: no need to run the instruction
-	immediate, // a constant, likewise
-	general,   // a general register
-	compare,   // a general register, and RAX has a part in it too
-	other,     // nothing that could be the base of the memory
-	vector,    // a vector register; the only role with VEX and EVEX forms
-	string,    // there is none: the memory is at RDI
-	pointer,   // the general register that holds the address; its memory is read
-};
-
-enum : uint8_t { vector_width = 0x80, operand, byte_or_operand, four_or_eight };
-
-// Prefixes in the encoding of VEX, as a set.
-enum : uint8_t { none = 1, p66 = 2, pf3 = 4, pf2 = 8, any = 15 };
-
-struct Form {
-	uint8_t map;          // 0, 1: 0F, 2: 0F 38, 3: 0F 3A
-	uint8_t mask, opcode; // where the bits of `mask` are as in `opcode`
-	uint8_t prefixes;
-	uint8_t bytes; // as a number, or one of the above
-	Role role;
-};
-// Only instructions that write get here, so a form may take in those that only read.
-constexpr Form forms[] = {
-    {0, 0xfe, 0x88, any, byte_or_operand, Role::move},
-    {0, 0xfe, 0xc6, any, byte_or_operand, Role::immediate},
-    {0, 0xfe, 0xa4, any, byte_or_operand, Role::string},  // movs
-    {0, 0xfe, 0xaa, any, byte_or_operand, Role::string},  // stos
-    {0, 0xfe, 0x86, any, byte_or_operand, Role::general}, // xchg
-    {0, 0xc6, 0x00, any, byte_or_operand, Role::general}, // add, or, adc, sbb, and, sub, xor
-    {0, 0xfc, 0x80, any, byte_or_operand, Role::other},   // the same with a constant; its ModRM.reg is no register
-    {0, 0xfe, 0xf6, any, byte_or_operand, Role::other},   // not, neg
-    {0, 0xfe, 0xfe, any, byte_or_operand, Role::other},   // inc, dec
-    {0, 0xfe, 0xc0, any, byte_or_operand, Role::other},   // shifts; CL is not changed with RCX, that changes by pages
-    {0, 0xfc, 0xd0, any, byte_or_operand, Role::other},
-    {1, 0xff, 0x11, none | p66, vector_width, Role::vector}, // movups
-    {1, 0xff, 0x11, pf3, 4, Role::vector},                   // movss
-    {1, 0xff, 0x11, pf2, 8, Role::vector},
-    {1, 0xfb, 0x13, none | p66, 8, Role::vector},                 // movlps, movhps
-    {1, 0xfd, 0x29, none | p66, vector_width, Role::vector},      // movaps, movntps
-    {1, 0xff, 0x7e, p66, four_or_eight, Role::vector},            // movd, movq
-    {1, 0xff, 0x7f, p66 | pf3 | pf2, vector_width, Role::vector}, // movdqa, movdqu
-    {1, 0xff, 0xd6, p66, 8, Role::vector},                        // movq
-    {1, 0xff, 0xe7, p66, vector_width, Role::vector},             // movntdq
-    {1, 0xf0, 0x90, any, 1, Role::other},                         // setcc
-    {1, 0xff, 0xab, any, operand, Role::general},                 // bts
-    {1, 0xf7, 0xb3, any, operand, Role::general},                 // btr, btc
-    {1, 0xff, 0xba, any, operand, Role::other},                   // the same with a constant
-    {1, 0xfe, 0xb0, any, byte_or_operand, Role::compare},         // cmpxchg
-    {1, 0xfe, 0xc0, any, byte_or_operand, Role::general},         // xadd
-    {1, 0xff, 0xc3, none, four_or_eight, Role::move},             // movnti
-    {2, 0xff, 0xf1, none | p66, operand, Role::general},          // movbe
-    {2, 0xff, 0xf8, p66, 64, Role::pointer},                      // movdir64b
-    {2, 0xff, 0xf9, none, four_or_eight, Role::move},             // movdiri
-    {3, 0xff, 0x14, p66, 1, Role::vector},                        // pextr
-    {3, 0xff, 0x15, p66, 2, Role::vector},
-    {3, 0xff, 0x16, p66, four_or_eight, Role::vector},
-    {3, 0xff, 0x17, p66, 4, Role::vector},
-    {3, 0xdf, 0x19, p66, 16, Role::vector}, // vextract of 128 bits
-    {3, 0xdf, 0x1b, p66, 32, Role::vector}, // and of 256
-};
-
-constexpr int rax = 0, rsp = 4, rbp = 5, rdi = 7, no_register = -1;
-constexpr int places[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                          REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-
-// The instruction at RIP, as far as it matters: what it stores, where, and how it can be sent elsewhere.
-class Instruction {
-public:
-	explicit Instruction(const gregset_t &registers) : registers_(registers), at_(get(REG_RIP)) {}
-
-	// False when this is no store that can be carried out.
-	bool read()
-	{
-		read_opcode();
-		for (const Form &form : forms)
-			if (form.map == map_ && form.opcode == (opcode_ & form.mask) && form.prefixes & 1u << prefix_)
-				return (!vex_ || form.role == Role::vector) && !masked_ && read_operands(form);
-		return false;
-	}
-
-	uint64_t address() const { return address_; }
-	size_t bytes() const { return bytes_; }
-	bool is_move() const { return is_move_; }
-	// Of a move.
-	uint64_t value() const { return value_; }
-	uint64_t end() const { return at_; }
-	// Of anything else: the register that leads to the memory and to nothing else.
-	int base() const { return base_; }
-
-private:
-	uint64_t get(int place) const { return static_cast<uint64_t>(registers_[place]); }
-	uint64_t general(int number) const { return number < 0 ? 0 : get(places[number]); }
-
-	template <class T>
-	T take()
-	{
-		T value;
-		std::memcpy(&value, reinterpret_cast<const void *>(at_), sizeof value);
-		at_ += sizeof value;
-		return value;
-	}
-	uint8_t byte() { return take<uint8_t>(); }
-	// A constant of that many bytes, as a number with a sign.
-	uint64_t constant(size_t bytes)
-	{
-		return static_cast<uint64_t>(bytes == 1 ? take<int8_t>() : bytes == 2 ? take<int16_t>() : take<int32_t>());
-	}
-
-	void read_opcode()
-	{
-		opcode_ = byte();
-		// Segments other than FS and GS mean nothing. Those two and short addresses have no form, so they are refused.
-		for (;; opcode_ = byte()) {
-			if (opcode_ == 0x66)
-				short_operand_ = true;
-			else if (opcode_ == 0xf2 || opcode_ == 0xf3)
-				prefix_ = opcode_ == 0xf2 ? 3 : 2;
-			else if (opcode_ != 0xf0 && (opcode_ & 0xe7) != 0x26) // LOCK; ES, CS, SS, DS
-				break;
-		}
-		if (!prefix_)
-			prefix_ = short_operand_;
-		if ((opcode_ & 0xf0) == 0x40) {
-			rex_ = true;
-			extend(static_cast<uint8_t>(opcode_ << 5));
-			wide_ = opcode_ & 8;
-			opcode_ = byte();
-		}
-		if (opcode_ == 0xc4 || opcode_ == 0xc5 || opcode_ == 0x62) {
-			const uint8_t kind = opcode_;
-			const uint8_t first = byte();
-			extend(static_cast<uint8_t>(~first));
-			uint8_t last = first;
-			map_ = 1;
-			if (kind == 0xc5) {
-				index_more_ = base_more_ = 0; // those bits mean something else here
-			} else {
-				map_ = first & (kind == 0x62 ? 7 : 0x1f);
-				last = byte();
-				wide_ = last & 0x80;
-			}
-			vex_ = true;
-			prefix_ = last & 3;
-			vector_bytes_ = last & 4 ? 32 : 16;
-			if (kind == 0x62) {
-				const uint8_t third = byte();
-				vector_bytes_ = size_t{16} << (third >> 5 & 3);
-				masked_ = third & 7;
-				scaled_ = true;
-			}
-			opcode_ = byte();
-		} else if (opcode_ == 0x0f) {
-			opcode_ = byte();
-			map_ = opcode_ == 0x38 ? 2 : opcode_ == 0x3a ? 3 : 1;
-			if (map_ > 1)
-				opcode_ = byte();
-		}
-	}
-	// The fourth bits of the three register numbers: in front as in VEX, where they are inverted; REX has them last.
-	void extend(uint8_t bits)
-	{
-		reg_more_ = bits >> 4 & 8;
-		index_more_ = bits >> 3 & 8;
-		base_more_ = bits >> 2 & 8;
-	}
-
-	bool read_operands(const Form &form)
-	{
-		const size_t operand_bytes = wide_ ? 8 : short_operand_ ? 2 : 4;
-		switch (form.bytes) {
-		case vector_width: bytes_ = vector_bytes_; break;
-		case operand: bytes_ = operand_bytes; break;
-		case byte_or_operand: bytes_ = opcode_ & 1 ? operand_bytes : 1; break;
-		case four_or_eight: bytes_ = wide_ ? 8 : 4; break;
-		default: bytes_ = form.bytes;
-		}
-		if (form.role == Role::string) {
-			base_ = rdi;
-			address_ = general(rdi);
-			return true;
-		}
-
-		const uint8_t modrm = byte();
-		const int mod = modrm >> 6;
-		int reg = (modrm >> 3 & 7) | reg_more_;
-		if (mod == 3)
-			return false; // no memory
-		int index = no_register;
-		unsigned scale = 0;
-		base_ = modrm & 7;
-		bool relative = false;
-		size_t displacement = mod == 1 ? 1 : mod == 2 ? 4 : 0;
-		if (base_ == rsp) {
-			const uint8_t sib = byte();
-			scale = sib >> 6;
-			index = (sib >> 3 & 7) | index_more_;
-			if (index == rsp)
-				index = no_register;
-			base_ = sib & 7;
-		} else {
-			relative = mod == 0 && base_ == rbp;
-		}
-		if (mod == 0 && base_ == rbp) {
-			base_ = no_register;
-			displacement = 4;
-		} else {
-			base_ |= base_more_;
-		}
-		if (displacement)
-			address_ = constant(displacement) * (scaled_ && displacement == 1 ? bytes_ : 1);
-		address_ += general(base_) + (general(index) << scale);
-
-		// AH, CH, DH and BH.
-		const bool high = bytes_ == 1 && !rex_ && reg >= 4;
-		if (high)
-			reg -= 4;
-		is_move_ = form.role == Role::move || form.role == Role::immediate;
-		if (is_move_) {
-			value_ = form.role == Role::immediate ? constant(bytes_) : general(reg) >> (high ? 8 : 0);
-			if (relative)
-				address_ += at_;
-			return true;
-		}
-		if (form.role == Role::pointer) {
-			const bool also_source = reg == base_ || reg == index;
-			base_ = reg;
-			address_ = general(reg);
-			return !also_source && reg != rsp;
-		}
-		const bool compare = form.role == Role::compare;
-		if (base_ == reg && (form.role == Role::general || compare))
-			return false;
-		// With RSP as base, the next signal would go into the alias.
-		return base_ != no_register && base_ != rsp && base_ != index && !(compare && base_ == rax);
-	}
-
-	const gregset_t &registers_;
-	uint64_t at_;
-	uint8_t opcode_ = 0, map_ = 0, prefix_ = 0;
-	bool short_operand_ = false, wide_ = false, rex_ = false, vex_ = false;
-	bool masked_ = false; // by a register of EVEX
-	bool scaled_ = false; // a displacement of one byte counts in units of the store: EVEX
-	int reg_more_ = 0, index_more_ = 0, base_more_ = 0;
-	size_t vector_bytes_ = 16;
-
-	uint64_t address_ = 0, value_ = 0;
-	size_t bytes_ = 0;
-	bool is_move_ = false;
-	int base_ = no_register;
-};
-
 // One instruction of a thread on its way into the alias.
 struct Step {
 	const Page *page; // null: none
@@ -367,13 +115,13 @@ void move_register(ucontext_t &context, int place, uint64_t by)
 	value = static_cast<greg_t>(static_cast<uint64_t>(value) + by);
 }
 
-void begin_step(ucontext_t &context, const Page &page, const Instruction &instruction)
+void begin_step(ucontext_t &context, const Page &page, const StoreInstruction &instruction)
 {
 	greg_t &flags = context.uc_mcontext.gregs[REG_EFL];
 	step = {&page,
-	        places[instruction.base()],
-	        instruction.address() - page.start,
-	        instruction.bytes(),
+	        instruction.base,
+	        instruction.address - page.start,
+	        instruction.bytes,
 	        get_mask(context),
 	        (flags & trap_flag) != 0};
 	move_register(context, step.place, page.to_alias);
@@ -403,16 +151,16 @@ void store(uint64_t to, uint64_t value)
 	reinterpret_cast<volatile Anywhere *>(to)->value = static_cast<T>(value);
 }
 
-void move(ucontext_t &context, const Page &page, const Instruction &instruction)
+void move(ucontext_t &context, const Page &page, const StoreInstruction &instruction)
 {
-	const uint64_t to = instruction.address() + page.to_alias;
-	switch (instruction.bytes()) {
-	case 1: store<uint8_t>(to, instruction.value()); break;
-	case 2: store<uint16_t>(to, instruction.value()); break;
-	case 4: store<uint32_t>(to, instruction.value()); break;
-	default: store<uint64_t>(to, instruction.value());
+	const uint64_t to = instruction.address + page.to_alias;
+	switch (instruction.bytes) {
+	case 1: store<uint8_t>(to, instruction.value); break;
+	case 2: store<uint16_t>(to, instruction.value); break;
+	case 4: store<uint32_t>(to, instruction.value); break;
+	default: store<uint64_t>(to, instruction.value);
 	}
-	context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(instruction.end());
+	context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(instruction.next);
 }
 
 // The SIGSEGV or SIGTRAP of this library, in front of what was there before.
@@ -489,16 +237,16 @@ void on_fault(int, siginfo_t *info, void *context)
 	}
 
 	const uint64_t at = static_cast<uint64_t>(registers[REG_RIP]);
-	Instruction instruction(registers);
-	const bool understood = instruction.read();
-	const uint64_t address = instruction.address(), offset = address - page->start;
+	StoreInstruction instruction{};
+	const bool understood = read_store(registers, instruction);
+	const uint64_t address = instruction.address, offset = address - page->start;
 	// That the fault is in what the instruction stores is also the proof that it has been read correctly.
-	if (!understood || fault - address >= instruction.bytes() || offset >= page->bytes ||
-	    instruction.bytes() > page->bytes - offset)
+	if (!understood || fault - address >= instruction.bytes || offset >= page->bytes ||
+	    instruction.bytes > page->bytes - offset)
 		refuse(info->si_addr, at);
-	if (instruction.is_move()) {
+	if (instruction.is_move) {
 		move(thread, *page, instruction);
-		page->seen(page->argument, offset, instruction.bytes());
+		page->seen(page->argument, offset, instruction.bytes);
 	} else {
 		begin_step(thread, *page, instruction);
 	}

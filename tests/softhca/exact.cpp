@@ -12,16 +12,6 @@
 
 namespace {
 
-uint64_t counter(const char *name, uint32_t qp = 0)
-{
-	REQUIRE(softhca_counter);
-	uint64_t value = 0;
-	const int result = softhca_counter(name, qp ? 0 : -1, qp, &value);
-	INFO(name);
-	REQUIRE(result == 0);
-	return value;
-}
-
 // How a counter changes from here on.
 class Change {
 public:

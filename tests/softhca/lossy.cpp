@@ -4,34 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "softhca/softhca.h"
 #include "tests/softhca/traffic.hpp"
 
 namespace {
-
-// Rules for the time of its life.
-class Faults {
-public:
-	explicit Faults(const std::string &rules)
-	{
-		REQUIRE(softhca_fault);
-		char why[256] = "";
-		const int result = softhca_fault(("clear;" + rules).c_str(), why, sizeof why);
-		INFO(why);
-		REQUIRE(result == 0);
-	}
-	~Faults() { softhca_fault("clear", nullptr, 0); }
-	Faults(const Faults &) = delete;
-	Faults &operator=(const Faults &) = delete;
-};
-
-uint64_t counter(const char *name)
-{
-	uint64_t value = 0;
-	REQUIRE(softhca_counter(name, -1, 0, &value) == 0);
-	return value;
-}
 
 Settings impatient()
 {
@@ -87,7 +65,7 @@ TEST_CASE("every kind of operation survives every kind of disorder")
 	Device device;
 	const uint64_t before = counter("faults");
 	{
-		Faults faults(rules);
+		const FaultRules faults(rules);
 		mixed_traffic(device, 100);
 	}
 	CHECK(counter("faults") > before);
@@ -106,7 +84,7 @@ TEST_CASE("a DC initiator that changes targets survives losses")
 	Settings settings = impatient();
 	Dct one(device, srq.srq, cq, settings), other(device, srq.srq, cq, settings);
 	Dci dci(device, settings);
-	Faults faults(rules);
+	const FaultRules faults(rules);
 	for (unsigned round = 0; round < 100; ++round) {
 		INFO("round " << round);
 		memory.fill(round);
@@ -131,14 +109,14 @@ TEST_CASE("receives that are hidden make the sender wait, or give up")
 	for (int i = 0; i < 2; ++i)
 		receive(pair.b.qp, {memory.piece(1024, 64)});
 	{
-		Faults faults("starve count=2");
+		const FaultRules faults("starve count=2");
 		const uint64_t before = counter("rnr_naks_sent");
 		send(pair.a.qp, memory.piece(0, 64));
 		expect(pair.a.send_cq);
 		expect(pair.b.receive_cq);
 		CHECK(counter("rnr_naks_sent") == before + 2);
 	}
-	Faults faults("starve count=3");
+	const FaultRules faults("starve count=3");
 	send(pair.a.qp, memory.piece(0, 64));
 	expect(pair.a.send_cq, IBV_WC_RNR_RETRY_EXC_ERR);
 }
@@ -150,7 +128,7 @@ TEST_CASE("a link that is down for a moment is noticed, and made good")
 	Settings settings = impatient();
 	settings.timeout = 14; // 67 ms, seven times
 	Pair pair(device, settings);
-	Faults faults("link_down ms=200 count=1");
+	const FaultRules faults("link_down ms=200 count=1");
 	write(pair.a.qp, memory.piece(0, 64), memory.address(1024), memory.key());
 	next_event(device.context, IBV_EVENT_PORT_ERR);
 	ibv_port_attr port;
@@ -170,7 +148,7 @@ TEST_CASE("a link that stays down ends in exhausted retries")
 	settings.retries = 3;
 	Pair pair(device, settings);
 	{
-		Faults faults("link_down ms=100000 count=1");
+		const FaultRules faults("link_down ms=100000 count=1");
 		const uint64_t before = counter("timeouts");
 		write(pair.a.qp, memory.piece(0, 64), memory.address(1024), memory.key());
 		expect(pair.a.send_cq, IBV_WC_RETRY_EXC_ERR);
@@ -188,7 +166,7 @@ TEST_CASE("a queue pair can be broken at a chosen work request")
 	Memory memory(device.pd, 4096);
 	Pair pair(device);
 	{
-		Faults faults("break after=2 qp=" + std::to_string(pair.a.number()));
+		const FaultRules faults("break after=2 qp=" + std::to_string(pair.a.number()));
 		for (uint64_t i = 0; i < 2; ++i) {
 			write(pair.a.qp, memory.piece(0, 64), memory.address(1024), memory.key(), i);
 			expect(pair.a.send_cq);
@@ -208,7 +186,7 @@ TEST_CASE("objects are refused with an error that says so")
 	Device device;
 	char page[64];
 	{
-		Faults faults("refuse mr count=1; refuse dm count=1; refuse qp count=1");
+		const FaultRules faults("refuse mr count=1; refuse dm count=1; refuse qp count=1");
 		CHECK(ibv_reg_mr(device.pd, page, sizeof page, local_write) == nullptr);
 		CHECK(errno == ENOMEM);
 		ibv_alloc_dm_attr attributes{};
@@ -239,13 +217,100 @@ TEST_CASE("fault rules that cannot be understood are refused with the cause")
 	CHECK(softhca_fault(nullptr, why, sizeof why) == -1);
 }
 
+TEST_CASE("one packet that is lost is made good, whichever it is")
+{
+	Device device;
+	Settings settings;
+	settings.mtu = IBV_MTU_256;
+	settings.timeout = 12; // 17 ms
+	settings.retries = 2;
+	settings.psn = 0xffffe0;
+	constexpr size_t bytes = 5000;
+	Memory near(device.pd, 4 * bytes), far(device.pd, 4 * bytes);
+	for (const char *kind : {"send", "write", "read", "atomic", "read_response", "atomic_response", "acknowledge", "refuse"})
+		for (unsigned after : {0u, 1u, 2u, 7u, 18u, 19u, 20u}) {
+			INFO(kind << " after " << after);
+			Pair pair(device, settings);
+			const FaultRules rules("drop count=1 kind=" + std::string(kind) + " after=" + std::to_string(after));
+			near.fill(after);
+			far.clear();
+			send(pair.a.qp, near.piece(0, bytes), 0);
+			for (uint64_t i = 1; i < 4; ++i) {
+				ibv_sge piece = near.piece(i, 8);
+				ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, {&piece, 1}, i);
+				wr.wr.atomic.remote_addr = far.address(3 * bytes / 8 * 8);
+				wr.wr.atomic.rkey = far.key();
+				wr.wr.atomic.compare_add = 1;
+				if (i == 1)
+					write(pair.a.qp, near.piece(bytes, bytes), far.address(bytes), far.key(), 10);
+				if (i == 2)
+					read(pair.a.qp, near.piece(2 * bytes, bytes), far.address(bytes), far.key(), 11);
+				post(pair.a.qp, wr);
+			}
+			receive(pair.b.qp, {far.piece(0, bytes)});
+			for (uint64_t id : {0, 10, 1, 11, 2, 3})
+				REQUIRE(expect(pair.a.send_cq).wr_id == id);
+			REQUIRE(expect(pair.b.receive_cq).byte_len == bytes);
+			for (size_t i = 16; i < bytes; ++i) // the first bytes have been overwritten by what was there
+				REQUIRE(far.at()[i] == pattern(after, i));
+			REQUIRE(same(far.at(bytes), near.at(bytes), bytes) == bytes);
+			REQUIRE(same(near.at(2 * bytes), near.at(bytes), bytes) == bytes);
+			REQUIRE(far.word(3 * bytes / 8 * 8) == 3);
+		}
+}
+
+TEST_CASE("a response that is lost is asked for once, however many have come after it")
+{
+	Device device;
+	Settings settings;
+	settings.mtu = IBV_MTU_256;
+	settings.retries = 1;
+	constexpr size_t bytes = 1000 * 256;
+	Memory near(device.pd, bytes), far(device.pd, bytes);
+	far.fill(1);
+	for (unsigned after : {0u, 5u, 100u, 700u}) {
+		INFO("after " << after);
+		Pair pair(device, settings);
+		const FaultRules rules("drop count=1 kind=read_response after=" + std::to_string(after));
+		near.clear();
+		read(pair.a.qp, near.whole(), far.address(), far.key());
+		expect(pair.a.send_cq);
+		CHECK(same(near.at(), far.at(), bytes) == bytes);
+		CHECK(counter("retransmissions", pair.a.number()) == 1);
+	}
+}
+
+TEST_CASE("READs that arrive twice do not count as more than are allowed")
+{
+	Device device;
+	Settings settings;
+	settings.mtu = IBV_MTU_256;
+	settings.rd_atomic = settings.dest_rd_atomic = 4;
+	Pair pair(device, settings);
+	const FaultRules rules("duplicate kind=read");
+	constexpr size_t n = 50, bytes = 30 * 256; // four fit into what may be outstanding
+	Memory near(device.pd, bytes), far(device.pd, bytes);
+	far.fill(1);
+	ibv_sge piece = near.whole();
+	std::vector<ibv_send_wr> reads; // in one list, so that many arrive at once
+	for (uint64_t i = 0; i < n; ++i)
+		reads.push_back(rdma(IBV_WR_RDMA_READ, {&piece, 1}, far.address(), far.key(), i));
+	for (size_t i = 1; i < n; ++i)
+		reads[i - 1].next = &reads[i];
+	post(pair.a.qp, reads[0]);
+	for (uint64_t i = 0; i < n; ++i)
+		REQUIRE(expect(pair.a.send_cq).wr_id == i);
+	CHECK(same(near.at(), far.at(), bytes) == bytes);
+	CHECK(counter("faults", pair.a.number()) == n);
+}
+
 // In a process of its own: the device stays broken.
 TEST_CASE("a device that fails tells everybody, and can be closed", "[.fatal]")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
 	Pair pair(device);
-	Faults faults("fatal after=1");
+	const FaultRules faults("fatal after=1");
 	write(pair.a.qp, memory.piece(0, 64), memory.address(1024), memory.key());
 	expect(pair.a.send_cq);
 	write(pair.a.qp, memory.piece(0, 64), memory.address(1024), memory.key());

@@ -7,6 +7,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tests/softhca/device.hpp"
@@ -179,6 +180,10 @@ public:
 	ibv_qp *qp;
 	ibv_qp_ex *ex;
 	mlx5dv_qp_ex *dv;
+
+private:
+	template <class Operation>
+	void one(const Operation &operation, uint32_t dct, const ibv_sge &piece, uint64_t id, uint64_t key);
 };
 
 // Work requests. The pieces must live until they are posted.
@@ -202,7 +207,24 @@ ibv_wc expect(ibv_cq *cq, ibv_wc_status status = IBV_WC_SUCCESS);
 // A message of one byte from one to the other and back, to see that both still work.
 void exchange(Device &device, Endpoint &one, Endpoint &other);
 
+// Fails when the queue pair does not come into error: at once, or soon, as the other side may just be hearing of it.
+void check_broken(Endpoint &end);
+// Both sides work again, from whatever state.
+void check_alive(Device &device, Pair &pair);
+
 // The next asynchronous event, which must be of that type, acknowledged; what it is about.
 ibv_async_event next_event(ibv_context *context, ibv_event_type type);
 // Whether there is none now.
 bool no_event(ibv_context *context);
+
+// Fault rules for the time of its life, in place of all others.
+class FaultRules {
+public:
+	explicit FaultRules(const std::string &rules);
+	~FaultRules();
+	FaultRules(const FaultRules &) = delete;
+	FaultRules &operator=(const FaultRules &) = delete;
+};
+
+// What softhca has counted in this process: for one queue pair, or with 0 for all devices.
+uint64_t counter(const char *name, uint32_t qp = 0);

@@ -1,5 +1,5 @@
-// Frames between processes: order, wrap-around, full rings, processes that are killed or stopped at any point, slots,
-// and shared memory that somebody has scribbled over.
+// Frames between processes: order, wrap-around, full rings, sleep, and shared memory that somebody has scribbled over. Who
+// comes and goes is in wire_members.cpp.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -10,28 +10,22 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
-#include <sched.h>
 #include <set>
 #include <string>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
-#include "softhca/wire.hpp"
+#include "tests/softhca/frames.hpp"
 
-using namespace softhca;
-using namespace std::chrono_literals;
-using Room = Wire::Room;
+using namespace frames;
 
 namespace {
 
@@ -39,91 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 // The layout of an inbox, for scribbling.
 constexpr size_t tail_at = 128, head_at = 256, lock_at = 384, sleeper_at = 512, ring_at = 4096, ring_bytes = 512 << 10;
-
-// A fabric's directory, and a limit to the time that a test may take in it.
-struct Directory {
-	Directory()
-	{
-		std::string name = (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") + std::string("/wire-test.XXXXXX");
-		REQUIRE(mkdtemp(name.data()));
-		path = name;
-		alarm(120);
-	}
-	~Directory()
-	{
-		alarm(0);
-		std::filesystem::remove_all(path);
-	}
-	std::string path;
-};
-
-// A process that runs a function, whose result is its exit code.
-class Child {
-public:
-	explicit Child(const std::function<int()> &function) : pid_(fork())
-	{
-		REQUIRE(pid_ >= 0);
-		if (pid_ == 0) {
-			alarm(120);
-			int code = 99;
-			try {
-				code = function();
-			} catch (...) {
-			}
-			_exit(code);
-		}
-	}
-	~Child()
-	{
-		if (pid_ > 0)
-			kill();
-	}
-	Child(const Child &) = delete;
-	Child &operator=(const Child &) = delete;
-
-	void signal(int number) const { ::kill(pid_, number); }
-	int wait()
-	{
-		int status = 0;
-		waitpid(std::exchange(pid_, -1), &status, 0);
-		return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-	}
-	void kill()
-	{
-		signal(SIGKILL);
-		wait();
-	}
-	void wait_until_stopped() const
-	{
-		int status;
-		waitpid(pid_, &status, WUNTRACED);
-	}
-
-private:
-	pid_t pid_;
-};
-
-// What processes tell each other beside the wire.
-template <class T>
-struct Shared {
-	Shared() : at(static_cast<T *>(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)))
-	{
-		REQUIRE(at != MAP_FAILED);
-	}
-	~Shared() { munmap(at, sizeof(T)); }
-	Shared(const Shared &) = delete;
-	Shared &operator=(const Shared &) = delete;
-	T *operator->() const { return at; }
-	T &operator*() const { return *at; }
-	T *at;
-};
-using Number = Shared<std::atomic<uint64_t>>;
-
-void await(const Number &number, uint64_t value)
-{
-	while (*number < value)
-		sched_yield();
-}
 
 // A file that is scribbled over.
 struct Scribble {
@@ -146,76 +55,6 @@ struct Scribble {
 	uint8_t *at;
 	size_t bytes;
 };
-
-// A frame that can be checked: who, which, a sum, then bytes that follow from both.
-struct Head {
-	uint32_t sender, number;
-	uint64_t sum;
-};
-
-void fill(uint8_t *frame, size_t bytes, uint32_t sender, uint32_t number)
-{
-	uint64_t sum = bytes;
-	for (size_t i = sizeof(Head); i < bytes; ++i) {
-		frame[i] = static_cast<uint8_t>(sender * 31 + number + i * 7);
-		sum = sum * 3 + frame[i];
-	}
-	const Head head{sender, number, sum};
-	std::memcpy(frame, &head, sizeof head);
-}
-
-bool intact(std::span<const uint8_t> frame, Head &head)
-{
-	if (frame.size() < sizeof head)
-		return false;
-	std::memcpy(&head, frame.data(), sizeof head);
-	uint64_t sum = frame.size();
-	for (size_t i = sizeof head; i < frame.size(); ++i)
-		sum = sum * 3 + frame[i];
-	return sum == head.sum;
-}
-
-// Sends one frame, waiting for room; false when nobody is there.
-bool send(Wire &wire, unsigned slot, size_t bytes, uint32_t sender, uint32_t number)
-{
-	uint8_t *frame;
-	Room room;
-	while ((room = wire.begin(slot, bytes, frame)) == Room::full)
-		sched_yield();
-	if (room == Room::nobody)
-		return false;
-	fill(frame, bytes, sender, number);
-	wire.end();
-	return true;
-}
-
-// Takes one frame, waiting for it.
-Head receive(Wire &wire)
-{
-	Head head{};
-	for (std::span<const uint8_t> frame; (frame = wire.front()).empty();)
-		wire.sleep(1ms, true);
-	REQUIRE(intact(wire.front(), head));
-	wire.pop();
-	return head;
-}
-
-size_t random_size(std::mt19937 &random)
-{
-	// Mostly small ones.
-	const size_t most = random() % 8 ? 256 : most_frame_bytes;
-	return sizeof(Head) + random() % (most - sizeof(Head) + 1);
-}
-
-std::string error_of(const std::string &directory)
-{
-	try {
-		Wire wire(directory);
-	} catch (const std::runtime_error &e) {
-		return e.what();
-	}
-	return "";
-}
 
 template <class F>
 std::chrono::nanoseconds time_of(F f)
@@ -334,263 +173,6 @@ TEST_CASE("four processes send to one, each in order")
 	CHECK(reader.front().empty());
 	for (auto &child : children)
 		CHECK(child->wait() == 0);
-}
-
-TEST_CASE("processes that are killed lose nothing of the others and hold up nobody")
-{
-	Directory directory;
-	Wire reader(directory.path);
-	const unsigned to = reader.slot();
-	constexpr uint32_t survivors = 2, frames = 20000, victims = 30;
-	Number enough; // survivors go on until all victims are dead
-	auto survivor = [&](uint32_t sender) {
-		reader.abandon();
-		Wire wire(directory.path);
-		std::mt19937 random(sender);
-		for (uint32_t n = 0; n < frames || !*enough; ++n)
-			if (!send(wire, to, random_size(random), sender, n))
-				return 1;
-		return send(wire, to, 100, sender, UINT32_MAX) ? 0 : 1;
-	};
-	Child first([&] { return survivor(0); }), second([&] { return survivor(1); });
-
-	std::mt19937 random(5);
-	std::map<uint32_t, uint32_t> next;
-	unsigned done = 0, dead = 0;
-	std::unique_ptr<Child> victim;
-	Clock::time_point end;
-	while (done < survivors) {
-		if (victim && Clock::now() >= end) {
-			victim.reset();
-			++dead;
-		}
-		if (!victim && dead < victims) {
-			// Killed at any time from the first moment on.
-			victim = std::make_unique<Child>([&, sender = 100 + dead] {
-				reader.abandon();
-				Wire wire(directory.path);
-				for (uint32_t n = 0;; ++n)
-					send(wire, to, 16 + n % 2000, sender, n);
-				return 0;
-			});
-			end = Clock::now() + std::chrono::microseconds(random() % 20000);
-		}
-		if (dead == victims)
-			*enough = 1;
-		const auto frame = reader.front();
-		if (frame.empty()) {
-			reader.sleep(1ms, true);
-			continue;
-		}
-		Head head;
-		REQUIRE(intact(frame, head));
-		reader.pop();
-		if (head.number == UINT32_MAX)
-			++done;
-		else
-			REQUIRE(head.number == next[head.sender]++);
-	}
-	CHECK(reader.front().empty());
-	CHECK(first.wait() == 0);
-	CHECK(second.wait() == 0);
-	CHECK(next[0] >= frames);
-	CHECK(next[1] >= frames);
-	CHECK(next.size() > survivors); // some victims have sent, too
-	for (unsigned slot = 0; slot < most_processes; ++slot)
-		REQUIRE(reader.alive(slot) == (slot == to));
-}
-
-TEST_CASE("a process that dies in the middle of a frame loses only that frame")
-{
-	Directory directory;
-	Wire wire(directory.path);
-	const unsigned to = wire.slot();
-	REQUIRE(send(wire, to, 64, 1, 0));
-	Child victim([&] {
-		wire.abandon();
-		Wire own(directory.path);
-		uint8_t *frame;
-		own.begin(to, 4000, frame);
-		std::memset(frame, 0xff, 4000);
-		raise(SIGKILL);
-		return 0;
-	});
-	CHECK(victim.wait() == 1000 + SIGKILL);
-	CHECK(time_of([&] { REQUIRE(send(wire, to, 64, 1, 1)); }) < 1s);
-	CHECK(receive(wire).number == 0);
-	CHECK(receive(wire).number == 1);
-	CHECK(wire.front().empty());
-}
-
-TEST_CASE("a process that is stopped in the middle of a frame makes the inbox look full")
-{
-	Directory directory;
-	Wire wire(directory.path), other(directory.path);
-	const unsigned to = wire.slot();
-	Child stopped([&] {
-		wire.abandon();
-		other.abandon();
-		Wire own(directory.path);
-		uint8_t *frame;
-		if (own.begin(to, 100, frame) != Room::yes)
-			return 1;
-		raise(SIGSTOP);
-		fill(frame, 100, 2, 0);
-		own.end();
-		return 0;
-	});
-	stopped.wait_until_stopped();
-	uint8_t *frame;
-	Room room = Room::yes;
-	CHECK(time_of([&] { room = wire.begin(to, 64, frame); }) < 1s);
-	CHECK(room == Room::full);
-	CHECK(send(wire, other.slot(), 64, 1, 0)); // other inboxes are not concerned
-	stopped.signal(SIGCONT);
-	CHECK(stopped.wait() == 0);
-	CHECK(send(wire, to, 64, 1, 0));
-	CHECK(receive(wire).sender == 2);
-	CHECK(receive(wire).sender == 1);
-}
-
-TEST_CASE("slots are given in turn, and again when their owners have left or died")
-{
-	Directory directory;
-	Wire wire(directory.path);
-	unsigned left;
-	{
-		Wire other(directory.path);
-		left = other.slot();
-		CHECK(left != wire.slot());
-		CHECK(wire.alive(left));
-		CHECK(wire.incarnation(left) != 0);
-		CHECK(send(wire, left, 64, 1, 0));
-		CHECK(std::filesystem::exists(directory.path + "/inbox." + std::to_string(left)));
-	}
-	uint8_t *frame;
-	CHECK(wire.begin(left, 64, frame) == Room::nobody);
-	CHECK_FALSE(wire.alive(left));
-	CHECK_FALSE(std::filesystem::exists(directory.path + "/inbox." + std::to_string(left)));
-	CHECK(wire.begin(most_processes, 64, frame) == Room::nobody);
-	CHECK(wire.begin(900, 64, frame) == Room::nobody);
-	CHECK(wire.incarnation(900) == 0);
-	CHECK_FALSE(wire.alive(900));
-
-	Number slot;
-	Child victim([&] {
-		wire.abandon();
-		Wire own(directory.path);
-		*slot = own.slot();
-		pause();
-		return 0;
-	});
-	await(slot, 1);
-	const auto died = static_cast<unsigned>(*slot);
-	CHECK(died != left);
-	CHECK(wire.alive(died));
-	REQUIRE(send(wire, died, 64, 1, 0));
-	const uint64_t incarnation = wire.incarnation(died);
-	victim.kill();
-	CHECK(wire.begin(died, 64, frame) == Room::yes); // not known yet
-	wire.end();
-	CHECK(wire.posted(died) == 160);
-	CHECK_FALSE(wire.alive(died));
-	CHECK(wire.begin(died, 64, frame) == Room::nobody);
-	CHECK(wire.incarnation(died) == incarnation);
-
-	// Once around; nobody else keeps the slot.
-	std::set<unsigned> seen;
-	for (unsigned n = 0; n + 2 < most_processes; ++n)
-		seen.insert(Wire(directory.path).slot());
-	CHECK(seen.size() == most_processes - 2);
-	CHECK_FALSE(seen.count(died));
-	CHECK_FALSE(seen.count(wire.slot()));
-	Wire before(directory.path), next(directory.path);
-	INFO(before.slot() << " " << next.slot());
-	Wire &owner = before.slot() == died ? before : next;
-	REQUIRE(owner.slot() == died);
-	CHECK(wire.incarnation(died) != incarnation);
-	CHECK(wire.alive(died));
-	REQUIRE(send(wire, died, 64, 1, 5));
-	CHECK(receive(owner).number == 5);
-	CHECK(owner.front().empty());
-}
-
-TEST_CASE("the slot of a process that has died unnoticed is taken over")
-{
-	Directory directory;
-	Number slot;
-	Child victim([&] {
-		Wire own(directory.path);
-		*slot = own.slot() + 1;
-		pause();
-		return 0;
-	});
-	await(slot, 1);
-	victim.kill();
-	// All others are taken: one locked file under all names.
-	const std::string file = directory.path + "/file";
-	const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-	REQUIRE(flock(fd, LOCK_EX) == 0);
-	Scribble table(directory.path + "/slots");
-	for (unsigned n = 0; n < most_processes; ++n)
-		if (n + 1 != *slot) {
-			std::filesystem::create_hard_link(file, directory.path + "/inbox." + std::to_string(n));
-			table.put(n * 8, 3);
-		}
-	Wire wire(directory.path);
-	CHECK(wire.slot() + 1 == *slot);
-	CHECK(wire.incarnation(wire.slot()) == 2);
-	// And one more.
-	const std::string error = error_of(directory.path);
-	CHECK_THAT(error, Catch::Contains("1024 slots are taken") && Catch::Contains("fewer processes"));
-	close(fd);
-	CHECK(error_of(directory.path) == "");
-}
-
-TEST_CASE("many join and leave at once")
-{
-	Directory directory;
-	std::vector<std::unique_ptr<Child>> children;
-	for (int n = 0; n < 8; ++n)
-		children.push_back(std::make_unique<Child>([&] {
-			for (int i = 0; i < 100; ++i) {
-				Wire wire(directory.path);
-				if (!wire.alive(wire.slot()) || !send(wire, wire.slot(), 64, 1, 0) || wire.front().size() != 64)
-					return 1;
-			}
-			return 0;
-		}));
-	for (auto &child : children)
-		CHECK(child->wait() == 0);
-	for (const auto &entry : std::filesystem::directory_iterator(directory.path))
-		CHECK(entry.path().filename() == "slots");
-}
-
-TEST_CASE("a child of fork() that forgets the wire does not stand for its parent")
-{
-	Directory directory;
-	Wire wire(directory.path);
-	Number slot, forked, end;
-	Child parent([&] {
-		wire.abandon();
-		Wire own(directory.path);
-		send(own, own.slot(), 64, 1, 0);
-		*slot = own.slot();
-		if (fork() == 0) {
-			own.abandon();
-			*forked = 1;
-			await(end, 1);
-			_exit(0);
-		}
-		pause();
-		return 0;
-	});
-	await(forked, 1);
-	CHECK(wire.alive(static_cast<unsigned>(*slot)));
-	CHECK(std::filesystem::exists(directory.path + "/inbox." + std::to_string(*slot)));
-	parent.kill();
-	CHECK_FALSE(wire.alive(static_cast<unsigned>(*slot)));
-	*end = 1;
 }
 
 TEST_CASE("sleep ends by a frame, by wake() and by time")
@@ -824,14 +406,3 @@ TEST_CASE("shared memory that is scribbled over crashes nobody, and the inbox re
 	}
 }
 
-TEST_CASE("a directory that cannot be used is named in the error")
-{
-	Directory directory;
-	CHECK_THAT(error_of(directory.path + "/missing"),
-	           Catch::Contains(directory.path + "/missing/slots: No such file") && Catch::Contains("must exist"));
-	if (geteuid() == 0)
-		return; // may write everywhere
-	REQUIRE(chmod(directory.path.c_str(), 0500) == 0);
-	CHECK_THAT(error_of(directory.path), Catch::Contains("Permission denied") && Catch::Contains("allowed to write"));
-	REQUIRE(chmod(directory.path.c_str(), 0700) == 0);
-}

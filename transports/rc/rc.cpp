@@ -22,12 +22,6 @@ constexpr int64_t ask_again_after = 20'000'000, give_up_after = 30'000'000'000;
 constexpr uint32_t no_slot = ~0u;
 constexpr uint64_t is_send = UINT64_C(1) << 63; // in a work request's id, above the peer's rank and its count
 
-// What is published.
-struct Address {
-	uint64_t job;
-	verbs::WireupAddress wireup;
-};
-
 uint32_t send_slots(const Config &config) { return static_cast<uint32_t>(4 * config.rc_send_depth); }
 
 verbs::CqOwner make_cq(const verbs::Device &device, const Config &config, int ranks)
@@ -85,19 +79,19 @@ RcTransport::~RcTransport()
 
 std::string RcTransport::address()
 {
-	const Address address{job_, {device_->address, wireup_->number()}};
+	const verbs::WireupAddress address{device_->address, wireup_->number()};
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
 bool RcTransport::reaches(int, std::string_view text, std::string &why_not)
 {
-	Address address;
+	verbs::WireupAddress address;
 	if (text.size() != sizeof address) {
 		why_not = "its address is of another version of libpt2p";
 		return false;
 	}
 	std::memcpy(&address, text.data(), sizeof address);
-	return device_->reaches(address.wireup.port, why_not);
+	return device_->reaches(address.port, why_not);
 }
 
 Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
@@ -140,9 +134,9 @@ Endpoint &RcTransport::connect(int rank, std::string_view text)
 {
 	if (Peer *known = peers_[static_cast<size_t>(rank)].get())
 		return *known; // it was faster
-	Address address;
+	verbs::WireupAddress address;
 	std::memcpy(&address, text.data(), sizeof address);
-	Peer &peer = make_peer(rank, address.wireup);
+	Peer &peer = make_peer(rank, address);
 	tell(peer, verbs::WireupMessage::Kind::request);
 	return peer;
 }
@@ -163,7 +157,7 @@ void RcTransport::connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn)
 	                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	attr = {};
 	attr.qp_state = IBV_QPS_RTS;
-	attr.sq_psn = psn_of(peer) & 0xffffff;
+	attr.sq_psn = psn_of(peer);
 	attr.timeout = static_cast<uint8_t>(config.rc_timeout);
 	attr.retry_cnt = static_cast<uint8_t>(config.rc_retries);
 	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
@@ -186,7 +180,7 @@ void RcTransport::tell(Peer &peer, verbs::WireupMessage::Kind kind)
 	message.from = {device_->address, wireup_->number()};
 	message.rank = environment_.job.rank();
 	message.qp = peer.qp->qp_num;
-	message.psn = psn_of(peer) & 0xffffff;
+	message.psn = psn_of(peer);
 	message.kind = kind;
 	peer.asked = now_ns();
 	wireup_->send(peer.address, message);
