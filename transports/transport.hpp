@@ -32,6 +32,15 @@ enum Capability : uint32_t {
 	cap_get = 1u << 1,  // read a peer's memory
 	cap_put = 1u << 2,  // write a peer's memory
 	cap_wake = 1u << 3, // can wake a sleeping context when something arrives
+	cap_atomic = 1u << 4, // change 64-bit words of a peer's memory atomically, without its processor
+};
+
+enum class AtomicOperation : uint8_t { fetch_add, compare_swap };
+
+// Memory of a peer: where it is there, and the key that its transport gave for it.
+struct RemoteMemory {
+	uint64_t address;
+	uint64_t key;
 };
 
 struct Endpoint;
@@ -42,7 +51,7 @@ class TransportEvents {
 public:
 	// A message from `peer`. `id` and `header` are the sender's, `data` is valid during the call only.
 	virtual void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
-	// A get or put that answered in_progress has finished with `status`; may come before that answer is returned.
+	// A get, put or atomic that answered in_progress has finished with `status`; may come before that answer is returned.
 	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
@@ -75,10 +84,15 @@ struct TransportTable {
 	// Sends header and payload to the peer; the payload (at most endpoint.max_send bytes) is copied before return.
 	// Messages of one endpoint arrive in order.
 	Outcome (*send)(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length);
-	// Reads `length` bytes at `remote_address` of the peer into `local`. `operation` is named in on_complete.
-	Outcome (*get)(Endpoint &endpoint, void *local, uint64_t remote_address, size_t length, void *operation);
-	// Writes `length` bytes from `local` to `remote_address` of the peer.
-	Outcome (*put)(Endpoint &endpoint, const void *local, uint64_t remote_address, size_t length, void *operation);
+	// Reads `length` bytes of the peer's memory into `local`. `operation` is named in on_complete. Gets, puts and atomics
+	// may overtake each other; a put has finished when its bytes are in the peer's memory.
+	Outcome (*get)(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation);
+	// Writes `length` bytes from `local` to the peer's memory.
+	Outcome (*put)(Endpoint &endpoint, const void *local, RemoteMemory to, size_t length, void *operation);
+	// Changes the aligned 64-bit word `at`: adds `operand`, or puts `operand` where `compare` is. What was there before goes
+	// to `*result`. Atomic towards the other operations of this kind on this transport.
+	Outcome (*atomic)(Endpoint &endpoint, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
+	                  uint64_t *result, void *operation);
 	// Delivers what has arrived and moves what is in progress; returns how many events it handled. May be null.
 	unsigned (*progress)(Transport &transport);
 };
@@ -118,6 +132,17 @@ public:
 	virtual void leave() {}
 	// One line for the summary on how `peer` is reached, and the way that large messages take to it.
 	virtual std::string describe(int peer) = 0;
+	// Makes memory of this rank reachable for get, put and atomic of all peers, until it is withdrawn; `key` goes with its
+	// address. Null when that is refused: `why_not` says so. Transports that need no keys answer with anything but null.
+	virtual void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not)
+	{
+		(void)memory, (void)length, (void)why_not;
+		key = 0;
+		return this;
+	}
+	virtual void withdraw(void *exposure) { (void)exposure; }
+	// The program says that it will unmap this memory, or has: nothing that is remembered of it may be used again.
+	virtual void forget(void *memory, size_t length) { (void)memory, (void)length; }
 	// Bytes that a rank costs which nothing is exchanged with, and one that is talked with; for the summary and a test.
 	struct Memory {
 		size_t silent = 0, talking = 0;

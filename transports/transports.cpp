@@ -30,7 +30,8 @@ void check_table(const TransportTable &table)
 {
 	const bool fits = (table.capabilities & cap_send) == (table.send ? cap_send : 0u) &&
 	                  (table.capabilities & cap_get) == (table.get ? cap_get : 0u) &&
-	                  (table.capabilities & cap_put) == (table.put ? cap_put : 0u) && table.open;
+	                  (table.capabilities & cap_put) == (table.put ? cap_put : 0u) &&
+	                  (table.capabilities & cap_atomic) == (table.atomic ? cap_atomic : 0u) && table.open;
 	if (!fits)
 		throw Error(PT2P_ERR_INTERNAL, format("transport %s: capabilities and operations disagree", table.name));
 }

@@ -253,6 +253,10 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 		if (body(status))
 			return on_finished(peer, header, status);
 		break;
+	case id_written:
+		if (body(status))
+			return on_written(peer, header, status);
+		break;
 	case id_stop_eager:
 	case id_resume_eager:
 		if (length == 0) {
@@ -297,7 +301,7 @@ void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 {
 	matcher_.remove(m);
 	if (m.announced) {
-		const Announcement a{m.length, m.address, m.token};
+		const Announcement a{m.length, m.token, m.memory, m.exposed};
 		const int source = m.source;
 		const uint64_t tag = m.tag;
 		messages_.give(&m);

@@ -2,9 +2,11 @@
 // knows nothing of how a transport moves bytes.
 //
 //   eager        EAGER(tag, payload)                                 the payload is copied when sent
-//   rendezvous   ANNOUNCE(tag, length, address) -->                  the receiver reads from `address`:
-//                                  <-- FINISHED                      get by the transport, one copy
-//                or                <-- ACCEPT(length)                where the transport cannot read:
+//   rendezvous   ANNOUNCE(tag, length, memory) -->                   the receiver reads the sender's memory:
+//                                  <-- FINISHED                      get by the transport, no copy in between
+//                or                <-- ACCEPT(length, memory)         the sender writes the receiver's memory:
+//                WRITTEN -->                                         put by the transport, then a notice
+//                or                <-- ACCEPT(length)                where neither can be done:
 //                PIECE, PIECE, ... -->                               the sender streams pieces
 //
 // Order: EAGER and ANNOUNCE of one pair travel in order on one channel and are matched in the order of arrival.
@@ -132,15 +134,20 @@ public:
 		id_accept,
 		id_piece,
 		id_finished,
+		id_written,
 		id_stop_eager,
 		id_resume_eager,
 		id_barrier,
 	};
 	struct Announcement {
-		uint64_t length, address, token;
+		uint64_t length, token;
+		RemoteMemory memory;
+		uint64_t exposed; // whether `memory` may be read
 	};
 	struct Acceptance {
 		uint64_t token, length;
+		RemoteMemory memory;
+		uint64_t exposed; // whether `memory` may be written: else in pieces
 	};
 
 private:
@@ -190,6 +197,8 @@ private:
 	}
 	void complete(Request &request, pt2p_status_t status)
 	{
+		if (__builtin_expect(request.exposed, 0))
+			withdraw(request);
 		request.state = Request::State::done;
 		request.status = status;
 	}
@@ -214,6 +223,11 @@ private:
 	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
 	void on_piece(int peer, uint64_t token, const void *data, size_t length);
 	void on_finished(int peer, uint64_t token, uint32_t status);
+	void on_written(int peer, uint64_t token, uint32_t status);
+	bool expose(Request &request, Channel &channel, void *buffer, size_t length, RemoteMemory &memory);
+	void withdraw(Request &request);
+	void finish_writing(Request &request, pt2p_status_t status);
+	Announcement announcement(Request &request, Channel &channel, const void *data, size_t length);
 
 	// barrier.cpp
 	void on_barrier(int peer, uint64_t header);

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "pt2p.h"
+#include "transports/transport.hpp"
 
 namespace pt2p {
 
@@ -43,7 +44,8 @@ struct UnexpectedMessage {
 	uint64_t tag = 0;
 	size_t length = 0;        // bytes of the message
 	void *payload = nullptr;  // eager: a copy, owned by the engine; null for an announced or an empty message
-	uint64_t address = 0;     // announced: where the payload is at the sender
+	RemoteMemory memory{};    // announced: where the payload is at the sender
+	bool exposed = false;     // announced: whether it may be read there
 	uint64_t token = 0;       // announced: the sender's request
 	int source = 0;
 	bool announced = false;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "config/config.hpp"
 #include "message/engine.hpp"
 
 namespace pt2p {
@@ -12,26 +13,56 @@ namespace {
 void *as_operation(uint64_t handle) { return reinterpret_cast<void *>(handle); }
 uint64_t as_handle(void *operation) { return reinterpret_cast<uint64_t>(operation); }
 
+// Values of PT2P_RENDEZVOUS.
+enum { automatic, by_read, by_write };
+
 } // namespace
 
 void Engine::announce(Request &r, Channel &c)
 {
 	reporter_.add(Counter::rendezvous_sent);
 	reporter_.add(Counter::bytes_sent, r.length);
-	r.awaits_answer = true;
-	const Announcement a{r.length, reinterpret_cast<uint64_t>(r.buffer), r.handle};
+	const Announcement a = announcement(r, c, r.buffer, r.length);
 	control(c, id_announce, r.message_tag, &a, sizeof a);
+}
+
+Engine::Announcement Engine::announcement(Request &r, Channel &c, const void *data, size_t length)
+{
+	r.awaits_answer = true;
+	Announcement a{length, r.handle, {}, false};
+	if (config_.rendezvous == by_read || config_.rendezvous == automatic)
+		a.exposed = expose(r, c, const_cast<void *>(data), length, a.memory);
+	return a;
+}
+
+// Lets the peer read or write the buffer of a request; false when that cannot be done.
+bool Engine::expose(Request &r, Channel &c, void *buffer, size_t length, RemoteMemory &memory)
+{
+	std::string why_not;
+	memory.address = reinterpret_cast<uint64_t>(buffer);
+	r.exposure = router_->transport_of(c)->expose(buffer, length, memory.key, why_not);
+	r.exposed = r.exposure != nullptr;
+	if (!r.exposed) {
+		reporter_.add(Counter::not_exposed);
+		reporter_.log(LogLevel::debug, "a message of %zu bytes goes in pieces: %s", length, why_not.c_str());
+	}
+	return r.exposed;
+}
+
+void Engine::withdraw(Request &r)
+{
+	r.exposed = false;
+	router_->transport_of(*router_->find(r.peer))->withdraw(r.exposure);
 }
 
 // The peer takes no more eager messages: what still waits here for room is announced instead, in its place in the row.
 void Engine::announce_queued(Channel &c)
 {
-	c.for_each_queued([](PendingSend &item) {
+	c.for_each_queued([&](PendingSend &item) {
 		if (item.id != id_eager || !item.length || !item.owner)
 			return;
-		const Announcement a{item.length, reinterpret_cast<uint64_t>(item.data), static_cast<Request *>(item.owner)->handle};
+		const Announcement a = announcement(*static_cast<Request *>(item.owner), c, item.data, item.length);
 		std::memcpy(item.copy, &a, sizeof a);
-		static_cast<Request *>(item.owner)->awaits_answer = true;
 		item.id = id_announce;
 		item.data = item.copy;
 		item.length = sizeof a;
@@ -50,7 +81,8 @@ void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 	m->source = peer;
 	m->tag = tag;
 	m->length = a.length;
-	m->address = a.address;
+	m->memory = a.memory;
+	m->exposed = a.exposed != 0;
 	m->token = a.token;
 	m->announced = true;
 	matcher_.add(*m);
@@ -64,7 +96,6 @@ void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 	r.message_tag = tag;
 	r.length = a.length;
 	r.sender_token = a.token;
-	r.received = 0;
 	r.in_pieces = false;
 	pt2p_status_t status = PT2P_OK;
 	Channel *c = channel(peer, status);
@@ -76,24 +107,43 @@ void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 		finish_fetch(r, PT2P_OK);
 		return;
 	}
-	if (c->endpoint.capabilities & cap_get) {
-		const Outcome outcome =
-		    c->endpoint.table->get(c->endpoint, r.buffer, a.address, r.expected(), as_operation(r.handle));
+	const int64_t way = config_.rendezvous;
+	if (a.exposed && (c->endpoint.capabilities & cap_get) && (way == by_read || way == automatic)) {
+		const Outcome outcome = c->endpoint.table->get(c->endpoint, r.buffer, a.memory, r.expected(), as_operation(r.handle));
 		if (outcome == Outcome::done)
 			finish_fetch(r, PT2P_OK);
 		if (outcome != Outcome::no_resource)
 			return;
 	}
-	r.in_pieces = true;
-	const Acceptance acceptance{r.handle, r.expected()};
+	Acceptance acceptance{r.handle, r.expected(), {}, false};
+	if ((c->endpoint.capabilities & cap_put) && (way == by_write || way == automatic))
+		acceptance.exposed = expose(r, *c, r.buffer, r.expected(), acceptance.memory);
+	r.in_pieces = !acceptance.exposed;
+	if (r.in_pieces)
+		r.received = 0;
 	control(*c, id_accept, a.token, &acceptance, sizeof acceptance);
 }
 
 void Engine::on_complete(void *operation, pt2p_status_t status)
 {
 	Request *r = requests_.find(as_handle(operation));
-	if (r && r->state == Request::State::moving)
+	if (!r || r->state != Request::State::moving)
+		return;
+	if (r->is_send)
+		finish_writing(*r, status);
+	else
 		finish_fetch(*r, status);
+}
+
+// The payload is in the receiver's buffer, or will never be.
+void Engine::finish_writing(Request &r, pt2p_status_t status)
+{
+	Channel *c = router_->find(r.peer);
+	if (c && !c->down() && status != PT2P_ERR_PEER_LOST) {
+		const auto word = static_cast<uint32_t>(status);
+		control(*c, id_written, r.sender_token, &word, sizeof word);
+	}
+	complete(r, status);
 }
 
 // The payload is here, or will never be: the sender may have its buffer back.
@@ -130,6 +180,14 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 		return;
 	}
 	r->awaits_answer = false;
+	if (a.exposed && (c->endpoint.capabilities & cap_put)) {
+		r->sender_token = a.token;
+		const Outcome outcome = c->endpoint.table->put(c->endpoint, r->buffer, a.memory, a.length, as_operation(r->handle));
+		if (outcome == Outcome::done)
+			finish_writing(*r, PT2P_OK);
+		if (outcome != Outcome::no_resource)
+			return;
+	}
 	c->stream(id_piece, a.token, r->buffer, a.length, r);
 	list(*c);
 }
@@ -137,6 +195,11 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 {
 	Request *r = named(token, peer, false);
+	if (r && r->exposed) { // the sender could not write
+		withdraw(*r);
+		r->in_pieces = true;
+		r->received = 0;
+	}
 	if (!r || !r->in_pieces || !length || length > r->expected() - r->received) {
 		malformed(peer, "a piece of a message that was not accepted");
 		return;
@@ -156,6 +219,19 @@ void Engine::on_finished(int peer, uint64_t token, uint32_t status)
 		return;
 	}
 	complete(*r, static_cast<pt2p_status_t>(status));
+}
+
+void Engine::on_written(int peer, uint64_t token, uint32_t status)
+{
+	Request *r = named(token, peer, false);
+	if (!r || !r->exposed || (status != PT2P_OK && status != PT2P_ERR_SYSTEM)) {
+		malformed(peer, "the end of a message that it was not asked to write");
+		return;
+	}
+	if (status == PT2P_OK)
+		arrived(*r);
+	else
+		complete(*r, static_cast<pt2p_status_t>(status));
 }
 
 } // namespace pt2p

@@ -17,7 +17,10 @@ struct alignas(64) Request : PostedReceive {
 
 	// Receive of an announced message.
 	uint64_t sender_token = 0;
-	size_t received = 0;
+	union {
+		size_t received = 0; // in pieces
+		void *exposure;      // of the buffer
+	};
 
 	uint64_t handle = 0;       // see HandlePool
 	State state = State::free;
@@ -26,6 +29,7 @@ struct alignas(64) Request : PostedReceive {
 	// does not pay for it.
 	bool awaits_answer = false; // send: announced, neither accepted nor finished
 	bool in_pieces = false;     // receive: accepted, comes in pieces
+	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0;              // destination, or source once known; for a lost peer, that peer
 	uint64_t message_tag = 0;

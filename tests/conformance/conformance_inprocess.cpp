@@ -125,6 +125,7 @@ int main(int argc, char **argv)
 	} else {
 		const std::vector<std::vector<std::string>> variants = {
 			{"PT2P_TRANSPORTS=self,shm"},
+			{"PT2P_RENDEZVOUS=write"},
 			{"PT2P_SHM_SINGLE_COPY=0"},
 			{"PT2P_SHM_BACKING=devshm"},
 			{"PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"},

@@ -27,8 +27,8 @@ using namespace pt2p;
 
 constexpr size_t buffer_bytes = 4096, receives = 12, most_steps = 400;
 // Forged announcements point here: within one process a get reads the address that it is told without asking the kernel.
-constexpr size_t readable = 1u << 16;
-unsigned char readable_memory[readable];
+constexpr size_t accessible = 1u << 16;
+unsigned char accessible_memory[accessible];
 
 struct Input {
 	const uint8_t *data;
@@ -184,24 +184,26 @@ private:
 		case 0:
 			return tell(Engine::id_eager, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
 		case 1: {
-			uint64_t words[3] = {1 + in.number(2), 0, any_number(in)};
-			bound_announcement(words);
+			uint64_t words[5] = {1 + in.number(2), any_number(in), 0, any_number(in), in.byte() % 4u};
+			bound(Engine::id_announce, words);
 			return tell(Engine::id_announce, in.byte() % 4, words, sizeof words);
 		}
 		case 2:
 		case 3: {
 			const uint64_t send = live_handle(in, true);
-			const Engine::Acceptance acceptance{any_number(in), 1 + in.number(2) % 1500};
-			return send ? tell(Engine::id_accept, send, &acceptance, sizeof acceptance) : void();
+			uint64_t words[5] = {any_number(in), 1 + in.number(2) % 1500, 0, any_number(in), in.byte() % 2u};
+			bound(Engine::id_accept, words);
+			return send ? tell(Engine::id_accept, send, words, sizeof words) : void();
 		}
 		case 4: {
 			const uint64_t receive = live_handle(in, false);
 			return receive ? tell(Engine::id_piece, receive, payload, 1 + in.number(2) % sizeof payload) : void();
 		}
 		case 5: {
-			const uint64_t send = live_handle(in, true);
+			const bool finished = in.byte() % 2;
+			const uint64_t request = live_handle(in, finished);
 			const uint32_t status = in.byte() % 4 ? PT2P_OK : PT2P_ERR_SYSTEM;
-			return send ? tell(Engine::id_finished, send, &status, sizeof status) : void();
+			return request ? tell(finished ? Engine::id_finished : Engine::id_written, request, &status, sizeof status) : void();
 		}
 		case 6:
 			return tell(in.byte() % 2 ? Engine::id_stop_eager : Engine::id_resume_eager, 0, nullptr, 0);
@@ -237,8 +239,7 @@ private:
 		uint64_t words[6];
 		for (uint64_t &w : words)
 			w = any_number(in);
-		if (id == Engine::id_announce)
-			bound_announcement(words);
+		bound(id, words);
 		const size_t usual[] = {0, sizeof(Engine::Announcement), sizeof(Engine::Acceptance), sizeof(uint32_t), sizeof(shm::Help)};
 		size_t length = usual[in.byte() % 5];
 		if (in.byte() % 8 == 0)
@@ -251,6 +252,7 @@ private:
 			length = in.byte() % 8 ? sizeof(Engine::Acceptance) : length;
 			break;
 		case Engine::id_finished:
+		case Engine::id_written:
 			length = in.byte() % 8 ? sizeof(uint32_t) : length;
 			words[0] %= 32;
 			break;
@@ -261,12 +263,16 @@ private:
 		return length;
 	}
 
-	// length, address, token: the address is not what is under test here, see above.
-	static void bound_announcement(uint64_t *words)
+	// Announcements are length, token, address, key, flag; acceptances token, length, and the same. The address is not what
+	// is under test here, see above.
+	static void bound(uint8_t id, uint64_t *words)
 	{
-		words[1] = reinterpret_cast<uint64_t>(readable_memory);
-		if (words[0] <= PTRDIFF_MAX && words[0] > readable)
-			words[0] %= readable + 1;
+		if (id != Engine::id_announce && id != Engine::id_accept)
+			return;
+		words[2] = reinterpret_cast<uint64_t>(accessible_memory);
+		uint64_t &length = words[id == Engine::id_announce ? 0 : 1];
+		if (length <= PTRDIFF_MAX && length > accessible)
+			length %= accessible + 1;
 	}
 
 	uint64_t any_number(Input &in)
@@ -321,10 +327,10 @@ private:
 			}
 		}
 		// A long announcement does not exist, but a short one must not name foreign memory.
-		if (id == Engine::id_announce && length == sizeof(Engine::Announcement)) {
-			uint64_t words[3];
+		if (length == sizeof(Engine::Announcement)) {
+			uint64_t words[5];
 			std::memcpy(words, slot.payload, sizeof words);
-			bound_announcement(words);
+			bound(id, words);
 			std::memcpy(slot.payload, words, sizeof words);
 		}
 		const auto lap = static_cast<uint8_t>(how & 32 ? in.byte() : position / slots_ + 1);

@@ -457,6 +457,6 @@ unsigned progress_rc(Transport &transport) { return static_cast<RcTransport &>(t
 
 } // namespace
 
-const TransportTable rc_table = {"rc", cap_send, open_rc, send_rc, nullptr, nullptr, progress_rc};
+const TransportTable rc_table = {"rc", cap_send, open_rc, send_rc, nullptr, nullptr, nullptr, progress_rc};
 
 } // namespace pt2p::rc

@@ -16,7 +16,7 @@ public:
 	{
 		Endpoint::table = &self_table;
 		peer = environment.job.rank();
-		capabilities = cap_send | cap_get | cap_put;
+		capabilities = self_table.capabilities;
 		max_send = SIZE_MAX;
 	}
 	const TransportTable &table() const override { return self_table; }
@@ -46,22 +46,36 @@ Outcome send_self(Endpoint &endpoint, uint8_t id, uint64_t header, const void *d
 }
 
 // memmove: sender and receiver may have given overlapping buffers.
-Outcome get_self(Endpoint &, void *local, uint64_t remote, size_t length, void *)
+Outcome get_self(Endpoint &, void *local, RemoteMemory from, size_t length, void *)
 {
-	std::memmove(local, reinterpret_cast<const void *>(remote), length);
+	std::memmove(local, reinterpret_cast<const void *>(from.address), length);
 	return Outcome::done;
 }
 
-Outcome put_self(Endpoint &, const void *local, uint64_t remote, size_t length, void *)
+Outcome put_self(Endpoint &, const void *local, RemoteMemory to, size_t length, void *)
 {
-	std::memmove(reinterpret_cast<void *>(remote), local, length);
+	std::memmove(reinterpret_cast<void *>(to.address), local, length);
+	return Outcome::done;
+}
+
+Outcome atomic_self(Endpoint &, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
+                    uint64_t *result, void *)
+{
+	auto *word = reinterpret_cast<uint64_t *>(at.address);
+	if (what == AtomicOperation::fetch_add) {
+		*result = __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
+	} else {
+		__atomic_compare_exchange_n(word, &compare, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		*result = compare;
+	}
 	return Outcome::done;
 }
 
 } // namespace
 
 const TransportTable self_table = {
-    "self", cap_send | cap_get | cap_put, open_self, send_self, get_self, put_self, nullptr,
+    "self",   cap_send | cap_get | cap_put | cap_atomic, open_self, send_self, get_self, put_self, atomic_self,
+    nullptr,
 };
 
 } // namespace pt2p

@@ -558,16 +558,16 @@ Outcome send_shm(Endpoint &e, uint8_t id, uint64_t header, const void *data, siz
 	return peer.transport->send(peer, id, header, data, length);
 }
 
-Outcome get_shm(Endpoint &e, void *local, uint64_t remote, size_t length, void *operation)
+Outcome get_shm(Endpoint &e, void *local, RemoteMemory from, size_t length, void *operation)
 {
 	Peer &peer = peer_of_endpoint(e);
-	return peer.transport->transfer(peer, local, remote, length, operation, false);
+	return peer.transport->transfer(peer, local, from.address, length, operation, false);
 }
 
-Outcome put_shm(Endpoint &e, const void *local, uint64_t remote, size_t length, void *operation)
+Outcome put_shm(Endpoint &e, const void *local, RemoteMemory to, size_t length, void *operation)
 {
 	Peer &peer = peer_of_endpoint(e);
-	return peer.transport->transfer(peer, const_cast<void *>(local), remote, length, operation, true);
+	return peer.transport->transfer(peer, const_cast<void *>(local), to.address, length, operation, true);
 }
 
 unsigned progress_shm(Transport &transport) { return static_cast<ShmTransport &>(transport).progress(); }
@@ -575,7 +575,7 @@ unsigned progress_shm(Transport &transport) { return static_cast<ShmTransport &>
 } // namespace
 
 const TransportTable shm_table = {
-    "shm", cap_send | cap_get | cap_put | cap_wake, open_shm, send_shm, get_shm, put_shm, progress_shm,
+    "shm", cap_send | cap_get | cap_put | cap_wake, open_shm, send_shm, get_shm, put_shm, nullptr, progress_shm,
 };
 
 } // namespace pt2p::shm
