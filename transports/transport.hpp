@@ -19,6 +19,9 @@ struct Config;
 class Reporter;
 class Job;
 struct Topology;
+namespace verbs {
+class Net;
+}
 
 // What a data-path operation answers. There is no error here: a peer that breaks is told through on_peer_down.
 enum class Outcome : uint8_t {
@@ -60,6 +63,11 @@ protected:
 	~TransportEvents() = default;
 };
 
+// What transports of one context have in common; made by the first of them that opens.
+struct SharedByTransports {
+	std::weak_ptr<verbs::Net> net;
+};
+
 // What a transport gets to open with; all outlive it.
 struct TransportEnvironment {
 	const Config &config;
@@ -67,6 +75,7 @@ struct TransportEnvironment {
 	Reporter &reporter;
 	Job &job;
 	TransportEvents &events;
+	std::shared_ptr<SharedByTransports> shared = std::make_shared<SharedByTransports>();
 };
 
 class Transport;
@@ -124,8 +133,12 @@ public:
 	virtual bool arm() { return false; }
 	// Undoes arm() when the last sleeper is awake.
 	virtual void disarm() {}
+	// More sends follow before cork(false): the device may hear of them together. After that, it has heard of all.
+	virtual void cork(bool corked) { (void)corked; }
 	// Futex word that peers bump and wake once armed; null without cap_wake.
 	virtual uint32_t *wake_word() { return nullptr; }
+	// Descriptor that can be read when something has arrived since arm(); -1: none. The same for all transports of a device.
+	virtual int wake_fd() { return -1; }
 	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
 	virtual void abandon(int, pt2p_status_t, const std::string &) {}
 	// No further sends follow: tell the peers that this rank has left.

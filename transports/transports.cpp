@@ -15,6 +15,9 @@ extern const TransportTable shm_table;
 namespace rc {
 extern const TransportTable rc_table;
 }
+namespace dct {
+extern const TransportTable dct_table;
+}
 extern const TransportTable self_table;
 
 const TransportTable *const transport_tables[] = {
@@ -22,6 +25,7 @@ const TransportTable *const transport_tables[] = {
     &shm::shm_table,
 #ifdef HAVE_VERBS
     &rc::rc_table,
+    &dct::dct_table,
 #endif
     nullptr,
 };

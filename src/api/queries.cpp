@@ -60,7 +60,7 @@ try {
 	if (const Channel *c = ctx->router->find(rank)) {
 		copy_text(info->transport, sizeof info->transport, c->endpoint.table->name);
 		if (Transport *t = ctx->router->transport_of(*c))
-			copy_text(info->large, sizeof info->large, t->describe(rank));
+			copy_text(info->large, sizeof info->large, t->describe(rank).substr(0, t->describe(rank).find(',')));
 	}
 	return PT2P_OK;
 }

@@ -68,6 +68,8 @@ pt2p_status_t Engine::barrier()
 	};
 	if (!sent())
 		progress_->wait(sent);
+	for (auto &t : router_->transports())
+		t->cork(false);
 	if (!failure)
 		return PT2P_OK;
 	const int missing = static_cast<int>(failure >> 8 & UINT32_MAX) - 1;

@@ -65,6 +65,8 @@ void Engine::control(Channel &c, Id id, uint64_t header, const void *data, size_
 unsigned Engine::drive()
 {
 	unsigned n = 0;
+	for (auto &t : router_->transports())
+		t->cork(true);
 	for (size_t i = 0; i < busy_.size();) {
 		Channel &c = *busy_[i];
 		n += c.drive();
@@ -76,6 +78,8 @@ unsigned Engine::drive()
 		busy_[i] = busy_.back();
 		busy_.pop_back();
 	}
+	for (auto &t : router_->transports())
+		t->cork(false);
 	has_work = !busy_.empty();
 	return n;
 }

@@ -119,6 +119,13 @@ void Progress::sleep()
 			yield();
 			return;
 		}
+	for (Transport *t : transports_)
+		if (const int fd = t->wake_fd(); fd >= 0) {
+			if (!waker_)
+				waker_ = std::make_unique<Waker>(fd, word_);
+			waker_->watch();
+			break; // transports with a descriptor share it
+		}
 	reporter_.add(Counter::sleeps);
 	++sleepers_;
 	unlock();

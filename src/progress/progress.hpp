@@ -2,7 +2,7 @@
 //
 //   poll + pause            for PT2P_SPIN_TIME   (not when the host is oversubscribed)
 //   poll + sched_yield      for PT2P_YIELD_TIME
-//   arm + sleep on a futex  until something arrives, at most `nap` at a time
+//   arm + sleep on a futex  until something arrives, at most `nap` at a time (devices: see waker.hpp)
 //
 // Whatever arrives starts it anew. One lock for each context, taken only at thread level multiple or with a progress
 // thread, is held while anything of the context is touched and given up between two polls.
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "progress/clock.hpp"
+#include "progress/waker.hpp"
 #include "transports/transport.hpp"
 
 namespace pt2p {
@@ -176,6 +177,7 @@ private:
 	std::atomic<uint32_t> own_word_{0};
 	uint32_t *word_;
 	uint32_t dumps_seen_ = 0;
+	std::unique_ptr<Waker> waker_; // for devices; made when it is first needed
 	std::thread thread_;
 	bool stopping_ = false;
 };

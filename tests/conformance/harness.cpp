@@ -73,6 +73,8 @@ void learn_tunables(Rank &rank, const std::vector<std::string> &tunables)
 			rank.ring_slots = value;
 		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",rc"))
 			rank.transport = "rc";
+		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",dct"))
+			rank.transport = "dct";
 	}
 }
 

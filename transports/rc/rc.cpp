@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
+#include <utility>
 
 #include "config/config.hpp"
 #include "job/job.hpp"
-#include "job/topology.hpp"
 #include "progress/clock.hpp"
 #include "report/report.hpp"
 
@@ -15,71 +14,48 @@ namespace pt2p::rc {
 
 extern const TransportTable rc_table;
 
+using verbs::SendQueue;
+using verbs::WireupMessage;
+using verbs::WorkRequest;
+
 namespace {
 
-constexpr uint8_t id_bye = 0xff; // message ids of the layers above are smaller
-constexpr int64_t ask_again_after = 20'000'000, give_up_after = 30'000'000'000;
-constexpr uint32_t no_slot = ~0u;
-constexpr uint64_t is_send = UINT64_C(1) << 63; // in a work request's id, above the peer's rank and its count
+constexpr int64_t ask_again_after = 20'000'000, connect_within = 30'000'000'000;
 
-uint32_t send_slots(const Config &config) { return static_cast<uint32_t>(4 * config.rc_send_depth); }
-
-verbs::CqOwner make_cq(const verbs::Device &device, const Config &config, int ranks)
+bool to_state(ibv_qp *qp, ibv_qp_state state)
 {
-	// Room for every receive, for every send with a buffer, and for the signals of all peers: a quarter of the depth is
-	// between two of one peer, and the probe and the last word come on top.
-	const int64_t wanted =
-	    config.rc_receives + verbs::Wireup::room_in_cq + send_slots(config) + int64_t{8} * ranks;
-	verbs::CqOwner cq(ibv_create_cq(device.context.get(), static_cast<int>(std::min<int64_t>(wanted, device.limits.max_cqe)),
-	                                nullptr, nullptr, 0));
-	if (!cq)
-		verbs::fail("ibv_create_cq", errno);
-	return cq;
-}
-
-verbs::SrqOwner make_srq(const verbs::Device &device, const Config &config)
-{
-	ibv_srq_init_attr init{};
-	init.attr.max_wr = static_cast<uint32_t>(config.rc_receives);
-	init.attr.max_sge = 1;
-	verbs::SrqOwner srq(ibv_create_srq(device.pd.get(), &init));
-	if (!srq)
-		verbs::fail("ibv_create_srq", errno);
-	return srq;
+	ibv_qp_attr attr{};
+	attr.qp_state = state;
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0;
 }
 
 } // namespace
 
-RcTransport::RcTransport(const TransportEnvironment &environment, std::unique_ptr<verbs::Device> device)
-    : environment_(environment), device_(std::move(device)), job_(std::hash<std::string>()(environment.job.id())),
-      message_bytes_(environment.config.rc_message_bytes), depth_(static_cast<uint32_t>(environment.config.rc_send_depth)),
-      period_(std::max(1u, depth_ / 4)), cq_(make_cq(*device_, environment.config, environment.job.size())),
-      srq_(make_srq(*device_, environment.config)),
-      receives_(*device_, static_cast<size_t>(environment.config.rc_receives) * message_bytes_, IBV_ACCESS_LOCAL_WRITE,
-                environment.topology.numa_node),
-      sends_(*device_, send_slots(environment.config) * message_bytes_, 0, environment.topology.numa_node),
-      wireup_(std::make_unique<verbs::Wireup>(*device_, cq_.get(), environment.topology.numa_node)),
-      peers_(static_cast<size_t>(environment.job.size()))
+void Peer::cut()
 {
-	for (uint32_t slot = send_slots(environment.config); slot--;)
-		free_sends_.push_back(slot);
-	std::vector<uint64_t> all(static_cast<size_t>(environment.config.rc_receives));
-	for (size_t i = 0; i < all.size(); ++i)
-		all[i] = i;
-	for (size_t at = 0; at < all.size(); at += 16)
-		post_receives(&all[at], static_cast<unsigned>(std::min<size_t>(16, all.size() - at)));
+	to_state(connection->qp(), IBV_QPS_ERR);
+	connection->set_broken();
+	connection->drop_all();
+	queue = nullptr;
 }
 
-// Queue pairs go before what they use.
+RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
+    : environment_(environment), net_(std::move(net)), peers_(static_cast<size_t>(environment.job.size()))
+{
+	net_->connector = this;
+}
+
 RcTransport::~RcTransport()
 {
-	peers_.clear();
-	wireup_.reset();
+	net_->connector = nullptr;
+	for (auto &peer : peers_)
+		if (peer)
+			net_->drop_peer(peer->peer);
 }
 
 std::string RcTransport::address()
 {
-	const verbs::WireupAddress address{device_->address, wireup_->number()};
+	const verbs::WireupAddress address{net_->device().address, net_->wireup().number()};
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
@@ -91,337 +67,307 @@ bool RcTransport::reaches(int, std::string_view text, std::string &why_not)
 		return false;
 	}
 	std::memcpy(&address, text.data(), sizeof address);
-	return device_->reaches(address.port, why_not);
+	return net_->device().reaches(address.port, why_not);
 }
+
+// ---- connections ------------------------------------------------------------------------------------------------------
 
 Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
 {
 	auto peer = std::make_unique<Peer>();
 	peer->table = &rc_table;
 	peer->peer = rank;
-	peer->capabilities = cap_send;
-	peer->max_send = message_bytes_ - sizeof(Header);
+	peer->capabilities = rc_table.capabilities;
+	peer->max_send = net_->max_payload();
+	peer->net = net_.get();
 	peer->transport = this;
 	peer->address = address;
 	peer->since = peer->last_sign = now_ns();
+	make_queue_pair(*peer);
+	Peer &made = *(peers_[static_cast<size_t>(rank)] = std::move(peer));
+	net_->set_peer(made);
+	return made;
+}
 
+void RcTransport::make_queue_pair(Peer &peer)
+{
 	ibv_qp_init_attr_ex init{};
 	init.qp_type = IBV_QPT_RC;
-	init.send_cq = init.recv_cq = cq_.get();
-	init.srq = srq_.get();
-	init.cap.max_send_wr = depth_ + 2; // the probe and the last word
+	init.send_cq = init.recv_cq = net_->cq();
+	init.srq = net_->srq();
+	init.cap.max_send_wr = net_->depth();
 	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.rc_inline);
-	init.pd = device_->pd.get();
+	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
+	init.pd = net_->device().domain;
 	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
-	peer->qp.reset(ibv_create_qp_ex(device_->context.get(), &init));
-	if (!peer->qp)
-		verbs::fail("ibv_create_qp (RC)", errno);
-	peer->ex = ibv_qp_to_qp_ex(peer->qp.get());
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device_->port;
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE; // the probe is one of no bytes
-	if (const int error = ibv_modify_qp(peer->qp.get(), &attr,
-	                                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		verbs::fail("ibv_modify_qp (to INIT)", error);
-	by_queue_pair_[peer->qp->qp_num] = peer.get();
-	return *(peers_[static_cast<size_t>(rank)] = std::move(peer));
+	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
+	if (!qp)
+		verbs::fail("ibv_create_qp_ex (RC)", errno);
+	peer.connection = std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(),
+	                                              init.cap.max_inline_data, false);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
 {
-	if (Peer *known = peers_[static_cast<size_t>(rank)].get())
+	if (Peer *known = find(rank))
 		return *known; // it was faster
 	verbs::WireupAddress address;
 	std::memcpy(&address, text.data(), sizeof address);
 	Peer &peer = make_peer(rank, address);
-	tell(peer, verbs::WireupMessage::Kind::request);
+	tell(peer, WireupMessage::Kind::request);
 	return peer;
 }
 
-void RcTransport::connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn)
+// Makes it ready to send and to receive; false: it could not be done, and the peer is down.
+bool RcTransport::connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn)
 {
 	const Config &config = environment_.config;
+	const verbs::Device &device = net_->device();
+	ibv_qp *qp = peer.connection->qp();
 	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = device.port;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(std::min(device_->address.mtu, peer.address.port.mtu));
+	attr.path_mtu = static_cast<ibv_mtu>(std::min(device.address.mtu, peer.address.port.mtu));
 	attr.dest_qp_num = number;
 	attr.rq_psn = psn;
-	attr.max_dest_rd_atomic = 1;
+	attr.max_dest_rd_atomic = device.reads_accepted;
 	attr.min_rnr_timer = 12; // 0.64 ms
-	attr.ah_attr = device_->path_to(peer.address.port);
-	int error = ibv_modify_qp(peer.qp.get(), &attr,
-	                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-	                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	attr = {};
+	attr.ah_attr = device.path_to(peer.address.port);
+	if (!error)
+		error = ibv_modify_qp(qp, &attr,
+		                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = psn_of(peer);
-	attr.timeout = static_cast<uint8_t>(config.rc_timeout);
-	attr.retry_cnt = static_cast<uint8_t>(config.rc_retries);
+	attr.timeout = static_cast<uint8_t>(config.net_timeout);
+	attr.retry_cnt = static_cast<uint8_t>(config.net_retries);
 	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
-	attr.max_rd_atomic = 1;
+	attr.max_rd_atomic = device.reads_started;
 	if (!error)
-		error = ibv_modify_qp(peer.qp.get(), &attr,
+		error = ibv_modify_qp(qp, &attr,
 		                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 		                          IBV_QP_MAX_QP_RD_ATOMIC);
 	if (error) {
-		take_down(peer, PT2P_ERR_SYSTEM, format("ibv_modify_qp failed: %s", errno_text(error).c_str()));
-		return;
+		net_->take_down(peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp", error));
+		return false;
 	}
 	peer.remote_qp = number;
+	return true;
 }
 
-void RcTransport::tell(Peer &peer, verbs::WireupMessage::Kind kind)
+// Another connection of the same queue pair begins elsewhere, so that packets of the old one fit nowhere.
+uint32_t RcTransport::psn_of(const Peer &peer) const
 {
-	verbs::WireupMessage message{};
-	message.job = job_;
-	message.from = {device_->address, wireup_->number()};
+	return (peer.connection->qp()->qp_num + (peer.attempt << 16)) * 0x9e3779b1 >> 8;
+}
+
+void RcTransport::tell(Peer &peer, WireupMessage::Kind kind)
+{
+	WireupMessage message{};
+	message.job = net_->job();
+	message.from = {net_->device().address, net_->wireup().number()};
 	message.rank = environment_.job.rank();
-	message.qp = peer.qp->qp_num;
+	message.qp = peer.connection->qp()->qp_num;
 	message.psn = psn_of(peer);
+	message.attempt = peer.attempt;
 	message.kind = kind;
 	peer.asked = now_ns();
-	wireup_->send(peer.address, message);
+	net_->wireup().send(peer.address, message);
 }
 
-void RcTransport::on_wireup(const verbs::WireupMessage &m)
+void RcTransport::on_wireup(const WireupMessage &m)
 {
-	if (m.job != job_ || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank() || leaving_)
+	if (m.job != net_->job() || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank() ||
+	    leaving_)
 		return;
-	Peer *peer = peers_[static_cast<size_t>(m.rank)].get();
+	Peer *peer = find(m.rank);
 	if (!peer) {
-		if (m.kind != verbs::WireupMessage::Kind::request)
+		if (m.kind != WireupMessage::Kind::request || m.attempt != 1)
 			return;
 		try {
 			peer = &make_peer(m.rank, m.from);
-		} catch (const Error &) {
+		} catch (const Error &e) {
+			environment_.reporter.log(LogLevel::warning, "rank %d asks for a connection: %s", m.rank, e.what());
 			return; // it will ask again, and give up in the end
 		}
 		peer->state = Peer::State::accepting;
 	}
-	if (peer->state == Peer::State::down || (peer->remote_qp && peer->remote_qp != m.qp))
+	if (peer->down)
 		return;
-	if (!peer->remote_qp)
-		connect_queue_pair(*peer, m.qp, m.psn);
-	if (peer->state == Peer::State::down)
-		return;
-	if (m.kind == verbs::WireupMessage::Kind::request) {
-		tell(*peer, verbs::WireupMessage::Kind::accept);
-		return;
+	if (m.attempt != peer->attempt) {
+		// It has given a connection up that we still hold on to.
+		if (static_cast<int32_t>(m.attempt - peer->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
+			return;
+		give_up(*peer, m.attempt);
 	}
-	peer->state = Peer::State::ready;
-	if (m.kind == verbs::WireupMessage::Kind::accept)
-		tell(*peer, verbs::WireupMessage::Kind::confirm);
-}
-
-bool RcTransport::post(Peer &peer, bool signal, const Header *header, const void *data, size_t length, uint32_t slot)
-{
-	ibv_qp_ex *ex = peer.ex;
-	ibv_wr_start(ex);
-	ex->wr_id = is_send | static_cast<uint64_t>(peer.peer) << 32 | (peer.posted + 1);
-	ex->wr_flags = signal ? IBV_SEND_SIGNALED : 0;
-	if (!header) {
-		ibv_wr_rdma_write(ex, 0, 0); // of no bytes
-		ibv_wr_set_sge_list(ex, 0, nullptr);
-	} else if (slot == no_slot) {
-		ex->wr_flags |= IBV_SEND_INLINE;
-		ibv_wr_send(ex);
-		const ibv_data_buf pieces[] = {{const_cast<Header *>(header), sizeof *header}, {const_cast<void *>(data), length}};
-		ibv_wr_set_inline_data_list(ex, length ? 2 : 1, pieces);
-	} else {
-		unsigned char *buffer = sends_.at(slot * message_bytes_);
-		std::memcpy(buffer, header, sizeof *header);
-		std::memcpy(buffer + sizeof *header, data, length);
-		ibv_wr_send(ex);
-		ibv_wr_set_sge(ex, sends_.key(), reinterpret_cast<uintptr_t>(buffer), static_cast<uint32_t>(sizeof *header + length));
-	}
-	if (ibv_wr_complete(ex) != 0)
-		return false;
-	++peer.posted;
-	if (signal)
-		peer.signalled = peer.posted;
-	if (slot != no_slot)
-		peer.slots.emplace_back(peer.posted, slot);
-	return true;
-}
-
-Outcome RcTransport::send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	if (peer.state != Peer::State::ready || peer.posted - peer.completed >= depth_)
-		return Outcome::no_resource;
-	const Header h{header, id, {}};
-	uint32_t slot = no_slot;
-	if (sizeof h + length > static_cast<size_t>(environment_.config.rc_inline)) {
-		if (free_sends_.empty())
-			return Outcome::no_resource;
-		slot = free_sends_.back();
-		free_sends_.pop_back();
-	}
-	// One completion frees all before it. Buffers that run short are asked for at once.
-	const bool signal = peer.posted + 1 - peer.signalled >= period_ ||
-	                    (slot != no_slot && free_sends_.size() < send_slots(environment_.config) / 2);
-	if (!post(peer, signal, &h, data, length, slot)) {
-		if (slot != no_slot)
-			free_sends_.push_back(slot);
-		return Outcome::no_resource;
-	}
-	environment_.reporter.add(Counter::rc_messages);
-	return Outcome::done;
-}
-
-void RcTransport::on_sent(Peer &peer, uint32_t upto)
-{
-	peer.completed = upto;
-	while (!peer.slots.empty() && static_cast<int32_t>(peer.slots.front().first - upto) <= 0) {
-		free_sends_.push_back(peer.slots.front().second);
-		peer.slots.pop_front();
-	}
-}
-
-void RcTransport::post_receives(const uint64_t *buffers, unsigned count)
-{
-	ibv_recv_wr requests[16];
-	ibv_sge pieces[16];
-	for (unsigned i = 0; i < count; ++i) {
-		pieces[i] = {reinterpret_cast<uintptr_t>(receives_.at(buffers[i] * message_bytes_)),
-		             static_cast<uint32_t>(message_bytes_), receives_.key()};
-		requests[i] = {buffers[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
-	}
-	ibv_recv_wr *bad;
-	if (count)
-		ibv_post_srq_recv(srq_.get(), requests, &bad);
-}
-
-void RcTransport::on_receive(const ibv_wc &wc)
-{
-	const auto found = by_queue_pair_.find(wc.qp_num);
-	if (found == by_queue_pair_.end())
-		return;
-	Peer &peer = *found->second;
-	if (peer.state == Peer::State::down)
-		return;
-	const unsigned char *buffer = receives_.at(wc.wr_id * message_bytes_);
-	Header header;
-	if (wc.byte_len < sizeof header) {
-		take_down(peer, PT2P_ERR_PROTOCOL, format("a message of %u bytes without a header", wc.byte_len));
+	if (peer->state == Peer::State::draining) {
+		if (m.kind == WireupMessage::Kind::request)
+			peer->request = m;
 		return;
 	}
-	std::memcpy(&header, buffer, sizeof header);
-	peer.state = Peer::State::ready; // who sends has heard of us
-	if (header.id == id_bye)
-		take_down(peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
-	else
-		environment_.events.on_message(peer.peer, header.id, header.header, buffer + sizeof header, wc.byte_len - sizeof header);
+	if (peer->remote_qp && peer->remote_qp != m.qp)
+		return;
+	if (!peer->remote_qp && !connect_queue_pair(*peer, m.qp, m.psn))
+		return;
+	if (m.kind == WireupMessage::Kind::request) {
+		if (peer->state == Peer::State::requesting)
+			peer->state = Peer::State::accepting;
+		tell(*peer, WireupMessage::Kind::accept);
+		return;
+	}
+	connected(*peer);
+	if (m.kind == WireupMessage::Kind::accept)
+		tell(*peer, WireupMessage::Kind::confirm);
 }
 
-unsigned RcTransport::progress()
+// Who sends has heard of us.
+void RcTransport::on_heard(int rank)
 {
-	constexpr int most = 16;
-	ibv_wc completions[most];
-	const int n = ibv_poll_cq(cq_.get(), most, completions);
-	uint64_t used[most];
-	unsigned used_count = 0, events = 0;
-	for (int i = 0; i < n; ++i) {
-		const ibv_wc &wc = completions[i];
-		verbs::WireupMessage message;
-		bool has_message;
-		if (wireup_->handle(wc, message, has_message)) {
-			if (has_message)
-				on_wireup(message);
+	Peer *peer = find(rank);
+	if (peer && peer->state == Peer::State::accepting && !peer->down)
+		connected(*peer);
+}
+
+void RcTransport::connected(Peer &peer)
+{
+	if (peer.state == Peer::State::connected || leaving_)
+		return;
+	peer.state = Peer::State::connected;
+	peer.ready = true;
+	peer.queue = peer.connection.get();
+	peer.last_sign = now_ns();
+	if (peer.attempt == 1)
+		return;
+	environment_.reporter.log(LogLevel::info, "rank %d: connected again", peer.peer);
+	peer.connection->post_again();
+}
+
+// ---- what breaks ------------------------------------------------------------------------------------------------------
+
+void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
+{
+	const auto found = std::find_if(peers_.begin(), peers_.end(),
+	                                [&](const auto &p) { return p && p->connection.get() == &queue; });
+	if (found == peers_.end() || (*found)->down)
+		return;
+	Peer &peer = **found;
+	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", peer.peer,
+	                          status == IBV_WC_SUCCESS ? "told by the device" : ibv_wc_status_str(status));
+	WorkRequest *front = queue.front();
+	switch (status) {
+	case IBV_WC_SUCCESS:
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_WR_FLUSH_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+	case IBV_WC_FATAL_ERR:
+		break;
+	default:
+		// The work request itself is at fault.
+		if (front && front->is_operation())
+			queue.abandon(*front, PT2P_ERR_SYSTEM);
+		else
+			return net_->take_down(peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
+	}
+	give_up(peer, peer.attempt + 1);
+}
+
+// The connection with this number, and not yet the peer, is given up.
+void RcTransport::give_up(Peer &peer, uint32_t attempt)
+{
+	environment_.reporter.add(Counter::reconnects);
+	to_state(peer.connection->qp(), IBV_QPS_ERR);
+	peer.connection->set_broken();
+	peer.ready = false;
+	peer.queue = nullptr;
+	peer.attempt = attempt;
+	peer.request.attempt = 0;
+	peer.remote_qp = 0;
+	peer.since = now_ns();
+	if (peer.state != Peer::State::draining)
+		++draining_;
+	peer.state = Peer::State::draining;
+}
+
+// Reads what has come through queue pairs that are given up, and resets them.
+unsigned RcTransport::finish_draining()
+{
+	// The device may still be writing completions of what has come through the queue pair.
+	constexpr int64_t settle = 1'000'000;
+	const int64_t now = now_ns();
+	if (!net_->drained())
+		return 0;
+	for (auto &p : peers_) {
+		if (!p || p->state != Peer::State::draining || now - p->since < settle)
+			continue;
+		--draining_;
+		p->state = Peer::State::requesting;
+		if (p->down)
+			continue;
+		if (!to_state(p->connection->qp(), IBV_QPS_RESET)) {
+			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", errno));
 			continue;
 		}
-		if (wc.wr_id & is_send) {
-			Peer *peer = peers_[wc.wr_id >> 32 & 0x7fffffff].get();
-			if (wc.status == IBV_WC_SUCCESS) {
-				peer->last_sign = now_ns();
-				on_sent(*peer, static_cast<uint32_t>(wc.wr_id));
-			} else if (wc.status != IBV_WC_WR_FLUSH_ERR) {
-				take_down(*peer, PT2P_ERR_PEER_LOST,
-				          format("its queue pair does not answer: %s", ibv_wc_status_str(wc.status)));
-			}
-			continue;
-		}
-		if (wc.status == IBV_WC_SUCCESS) {
-			++events;
-			on_receive(wc);
-		}
-		used[used_count++] = wc.wr_id;
+		if (p->request.attempt == p->attempt)
+			on_wireup(p->request);
+		else
+			tell(*p, WireupMessage::Kind::request);
 	}
-	post_receives(used, used_count);
-	return events;
-}
-
-// A WRITE of no bytes: its end, or the lack of one, tells whether the other side is there.
-void RcTransport::probe(Peer &peer)
-{
-	if (peer.posted == peer.completed || peer.signalled != peer.posted)
-		post(peer, true, nullptr, nullptr, 0, no_slot);
+	return 0;
 }
 
 void RcTransport::check()
 {
+	net_->check(this);
 	const int64_t now = now_ns();
 	for (auto &p : peers_) {
-		if (!p || p->state == Peer::State::down)
+		if (!p || p->down || p->state == Peer::State::draining)
 			continue;
-		if (p->state != Peer::State::ready) {
-			if (now - p->since > give_up_after)
-				take_down(*p, PT2P_ERR_PEER_LOST, "it does not answer to a request for a connection");
-			else if (now - p->asked > ask_again_after)
-				tell(*p, p->state == Peer::State::requesting ? verbs::WireupMessage::Kind::request
-				                                             : verbs::WireupMessage::Kind::accept);
-		} else if (now - p->last_sign > environment_.config.rc_probe_time) {
+		if (p->state != Peer::State::connected) {
+			const bool again = p->attempt > 1;
+			if (now - p->since > (again ? environment_.config.net_reconnect_time : connect_within))
+				net_->take_down(*p, PT2P_ERR_PEER_LOST,
+				                again ? "its connection broke, and it does not answer" :
+				                        "it does not answer to a request for a connection");
+			else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
+				tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
+		} else if (std::exchange(p->answered, false)) {
 			p->last_sign = now;
-			probe(*p);
+		} else if (now - p->last_sign > environment_.config.net_probe_time) {
+			p->last_sign = now;
+			// A write of no bytes, unless something is under way that tells as well.
+			if (p->connection->room() && p->connection->idle())
+				p->connection->probe(*p);
+			else
+				p->connection->flush();
 		}
 	}
 }
 
-void RcTransport::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
-{
-	if (peer.state == Peer::State::down)
-		return;
-	peer.state = Peer::State::down;
-	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
-	if (status != PT2P_ERR_PEER_FINALIZED) {
-		ibv_qp_attr attr{};
-		attr.qp_state = IBV_QPS_ERR;
-		ibv_modify_qp(peer.qp.get(), &attr, IBV_QP_STATE);
-		on_sent(peer, peer.posted);
-	}
-	environment_.events.on_peer_down(peer.peer, status, reason);
-}
-
 void RcTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
 {
-	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
-		take_down(*peer, status, reason);
+	if (Peer *peer = find(rank))
+		net_->take_down(*peer, status, reason);
 }
 
 void RcTransport::leave()
 {
 	leaving_ = true;
-	const Header bye{0, id_bye, {}};
-	for (auto &p : peers_)
-		if (p && p->state == Peer::State::ready)
-			post(*p, true, &bye, nullptr, 0, no_slot);
-	// What has been handed to the device has to arrive: its queue pairs end with this call.
-	constexpr int64_t longest = 2'000'000'000;
-	const int64_t end = now_ns() + longest;
-	const auto busy = [](const std::unique_ptr<Peer> &p) {
-		return p && p->state == Peer::State::ready && p->signalled != p->completed;
-	};
-	while (std::any_of(peers_.begin(), peers_.end(), busy) && now_ns() < end)
-		progress();
+	net_->leave(this);
 }
 
-std::string RcTransport::describe(int) { return "reliable connection, " + device_->name; }
+// ---- the table --------------------------------------------------------------------------------------------------------
+
+std::string RcTransport::describe(int) { return "zero-copy, " + net_->device().name; }
 
 Transport::Memory RcTransport::memory_per_peer()
 {
-	return {sizeof(std::unique_ptr<Peer>), sizeof(Peer) + (depth_ + 2) * 64};
+	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + net_->bytes_per_queue()};
 }
 
 const TransportTable &RcTransport::table() const { return rc_table; }
@@ -430,33 +376,27 @@ namespace {
 
 std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std::string &why_not)
 {
-	if (environment.job.size() < 2) {
-		why_not = "no other rank";
-		return nullptr;
-	}
-	const Config &config = environment.config;
-	try {
-		auto device = verbs::Device::open(environment, why_not);
-		return device ? std::make_unique<RcTransport>(environment, std::move(device)) : nullptr;
-	} catch (const Error &e) {
-		// Who has asked for it hears of it; who has not may do without.
-		if (config.transports != "all" || !config.net_device.empty())
-			throw;
-		why_not = e.what();
-		return nullptr;
-	}
+	auto net = verbs::Net::open(environment, why_not);
+	return net ? std::make_unique<RcTransport>(environment, std::move(net)) : nullptr;
 }
 
 Outcome send_rc(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	auto &peer = static_cast<Peer &>(endpoint);
-	return peer.transport->send(peer, id, header, data, length);
+	if (__builtin_expect(!peer.ready || !peer.connection->room(), 0))
+		return Outcome::no_resource;
+	if (__builtin_expect(!peer.connection->send(peer, id, header, data, length), 0))
+		return Outcome::no_resource;
+	peer.net->reporter().add(Counter::rc_messages);
+	return Outcome::done;
 }
 
 unsigned progress_rc(Transport &transport) { return static_cast<RcTransport &>(transport).progress(); }
 
 } // namespace
 
-const TransportTable rc_table = {"rc", cap_send, open_rc, send_rc, nullptr, nullptr, nullptr, progress_rc};
+const TransportTable rc_table = {
+    "rc", cap_send | cap_get | cap_put | cap_atomic, open_rc, send_rc, verbs::get, verbs::put, verbs::atomic, progress_rc,
+};
 
 } // namespace pt2p::rc

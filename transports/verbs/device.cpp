@@ -96,6 +96,7 @@ std::unique_ptr<Device> try_open(ibv_device *candidate, int wanted_port, std::st
 		device->pd.reset(ibv_alloc_pd(context));
 		if (!device->pd)
 			fail("ibv_alloc_pd", errno);
+		device->complete();
 		return device;
 	}
 	return nullptr;
@@ -138,6 +139,26 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 		throw Error(PT2P_ERR_TUNABLE,
 		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device" : why_not.c_str()));
 	return nullptr;
+}
+
+void Device::complete()
+{
+	domain = pd.get();
+	ibv_td_init_attr td{};
+	thread_domain_.reset(ibv_alloc_td(context.get(), &td));
+	if (thread_domain_) {
+		ibv_parent_domain_init_attr parent{};
+		parent.pd = pd.get();
+		parent.td = thread_domain_.get();
+		parent_domain_.reset(ibv_alloc_parent_domain(context.get(), &parent));
+		if (parent_domain_)
+			domain = parent_domain_.get();
+	}
+	reads_accepted = static_cast<uint8_t>(std::clamp(limits.max_qp_rd_atom, 1, 16));
+	reads_started = static_cast<uint8_t>(std::clamp(limits.max_qp_init_rd_atom, 1, 16));
+	ibv_device_attr_ex extended{};
+	if (ibv_query_device_ex(context.get(), nullptr, &extended) == 0)
+		device_memory = extended.max_dm_size;
 }
 
 ibv_ah_attr Device::path_to(const PortAddress &peer) const
@@ -184,7 +205,7 @@ RegisteredMemory::~RegisteredMemory()
 	munmap(memory_, bytes_);
 }
 
-void fail(const char *call, int error)
+std::string failure(const char *call, int error)
 {
 	std::string text = format("%s failed: %s", call, errno_text(error).c_str());
 	rlimit limit;
@@ -193,7 +214,12 @@ void fail(const char *call, int error)
 		text += format("; only %llu KiB may be locked (RLIMIT_MEMLOCK): raise it with ulimit -l unlimited, in "
 		               "/etc/security/limits.conf, or in the unit of the resource manager",
 		               static_cast<unsigned long long>(limit.rlim_cur / 1024));
-	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, text);
+	return text;
+}
+
+void fail(const char *call, int error)
+{
+	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, failure(call, error));
 }
 
 } // namespace pt2p::verbs

@@ -25,6 +25,16 @@ using MrOwner = std::unique_ptr<ibv_mr, Deleter<ibv_dereg_mr>>;
 using CqOwner = std::unique_ptr<ibv_cq, Deleter<ibv_destroy_cq>>;
 using SrqOwner = std::unique_ptr<ibv_srq, Deleter<ibv_destroy_srq>>;
 using QpOwner = std::unique_ptr<ibv_qp, Deleter<ibv_destroy_qp>>;
+using ChannelOwner = std::unique_ptr<ibv_comp_channel, Deleter<ibv_destroy_comp_channel>>;
+// The same for functions that exist in the header only.
+struct InlineDeleter {
+	void operator()(ibv_td *td) const { ibv_dealloc_td(td); }
+	void operator()(ibv_dm *dm) const { ibv_free_dm(dm); }
+	void operator()(ibv_cq_ex *cq) const { ibv_destroy_cq(ibv_cq_ex_to_cq(cq)); }
+};
+using ThreadDomainOwner = std::unique_ptr<ibv_td, InlineDeleter>;
+using DmOwner = std::unique_ptr<ibv_dm, InlineDeleter>;
+using CqExOwner = std::unique_ptr<ibv_cq_ex, InlineDeleter>;
 using AhOwner = std::unique_ptr<ibv_ah, Deleter<ibv_destroy_ah>>;
 
 // Where a port is: what its peers need to send to it.
@@ -47,9 +57,21 @@ struct Device {
 	std::string name;  // of device and port, "mlx5_0:1"
 	ContextOwner context;
 	PdOwner pd;
+	// For queue pairs and completion queues: tells the driver that one thread at a time uses them, so that it takes no
+	// locks and shares no doorbell page. `pd` itself where there is no such thing.
+	ibv_pd *domain = nullptr;
 	ibv_device_attr limits{};
+	uint64_t device_memory = 0; // bytes on the device that can be allocated
+	uint8_t reads_accepted = 1, reads_started = 1; // READs and atomics at a time, as responder and as requester
 	uint8_t port = 0, gid_index = 0;
 	PortAddress address{};
+
+	// Fills `domain` and `device_memory`.
+	void complete();
+
+private:
+	ThreadDomainOwner thread_domain_;
+	PdOwner parent_domain_;
 };
 
 // Memory of our own, on whole pages, registered for local use.
@@ -71,6 +93,8 @@ private:
 };
 
 // "ibv_create_qp failed: Cannot allocate memory (ENOMEM)", with what usually helps.
+std::string failure(const char *call, int error);
+// Throws Error with that.
 [[noreturn]] void fail(const char *call, int error);
 
 } // namespace pt2p::verbs

@@ -12,8 +12,8 @@ constexpr uint64_t is_send = UINT64_C(1) << 32; // in a work request's id, above
 
 } // namespace
 
-Wireup::Wireup(const Device &device, ibv_cq *cq, int numa_node)
-    : device_(device), memory_(device, 2 * slots * slot_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node)
+Wireup::Wireup(const Device &device, ibv_cq *cq, uint64_t id, int numa_node)
+    : device_(device), id_(id), memory_(device, 2 * slots * slot_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node)
 {
 	ibv_qp_init_attr init{};
 	init.send_cq = init.recv_cq = cq;
@@ -43,7 +43,7 @@ Wireup::Wireup(const Device &device, ibv_cq *cq, int numa_node)
 void Wireup::post_receive(uint32_t slot)
 {
 	ibv_sge piece{reinterpret_cast<uintptr_t>(memory_.at(slot * slot_bytes)), slot_bytes, memory_.key()};
-	ibv_recv_wr request{slot, nullptr, &piece, 1}, *bad;
+	ibv_recv_wr request{id_ | slot, nullptr, &piece, 1}, *bad;
 	ibv_post_recv(qp_.get(), &request, &bad);
 }
 
@@ -60,7 +60,7 @@ void Wireup::send(const WireupAddress &to, const WireupMessage &message)
 	std::memcpy(memory, &message, sizeof message);
 	ibv_sge piece{reinterpret_cast<uintptr_t>(memory), sizeof message, memory_.key()};
 	ibv_send_wr request{}, *bad;
-	request.wr_id = is_send | slot;
+	request.wr_id = id_ | is_send | slot;
 	request.sg_list = &piece;
 	request.num_sge = 1;
 	request.opcode = IBV_WR_SEND;
@@ -72,24 +72,20 @@ void Wireup::send(const WireupAddress &to, const WireupMessage &message)
 		++sent_;
 }
 
-bool Wireup::handle(const ibv_wc &wc, WireupMessage &message, bool &has_message)
+bool Wireup::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, WireupMessage &message)
 {
-	has_message = false;
-	if (wc.qp_num != qp_->qp_num)
-		return false;
-	const auto slot = static_cast<uint32_t>(wc.wr_id);
-	if (wc.wr_id & is_send) {
+	const auto slot = static_cast<uint32_t>(id);
+	if (id & is_send) {
 		++done_;
 		handles_[slot].reset();
-		return true;
+		return false;
 	}
-	if (wc.status == IBV_WC_SUCCESS && wc.byte_len == route_header + sizeof message) {
+	const bool whole = status == IBV_WC_SUCCESS && bytes == route_header + sizeof message;
+	if (whole)
 		std::memcpy(&message, memory_.at(slot * slot_bytes + route_header), sizeof message);
-		has_message = true;
-	}
-	if (wc.status == IBV_WC_SUCCESS)
+	if (status == IBV_WC_SUCCESS)
 		post_receive(slot);
-	return true;
+	return whole;
 }
 
 } // namespace pt2p::verbs

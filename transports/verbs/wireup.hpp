@@ -24,21 +24,23 @@ struct WireupMessage {
 	WireupAddress from;
 	int32_t rank;       // of the sender
 	uint32_t qp, psn;   // of the sender's queue pair
+	uint32_t attempt;   // counts the connections between the two, from 1
 	Kind kind;
-	uint8_t unused[3];
+	uint8_t unused[7];
 };
 
 class Wireup {
 public:
-	// Completions go to `cq`, which must have room for room_in_cq more. Throws Error.
-	Wireup(const Device &device, ibv_cq *cq, int numa_node);
+	// Completions go to `cq`, which must have room for room_in_cq more; `id` is in the ids of all work requests. Throws
+	// Error.
+	Wireup(const Device &device, ibv_cq *cq, uint64_t id, int numa_node);
 	static constexpr int room_in_cq = 128;
 
 	uint32_t number() const { return qp_->qp_num; }
 	// Best effort.
 	void send(const WireupAddress &to, const WireupMessage &message);
-	// Whether a completion is one of ours; if it is a message, that is copied to `message` and `has_message` set.
-	bool handle(const ibv_wc &wc, WireupMessage &message, bool &has_message);
+	// A completion of ours has been read. True when it is a message, which is copied to `message`.
+	bool handle(uint64_t id, ibv_wc_status status, uint32_t bytes, WireupMessage &message);
 
 private:
 	static constexpr uint32_t slots = room_in_cq / 2, route_header = 40;
@@ -47,6 +49,7 @@ private:
 	void post_receive(uint32_t slot);
 
 	const Device &device_;
+	const uint64_t id_;
 	RegisteredMemory memory_; // receive slots, then send slots
 	QpOwner qp_;
 	AhOwner handles_[slots];  // of what is being sent

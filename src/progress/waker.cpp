@@ -1,0 +1,69 @@
+#include "progress/waker.hpp"
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "report/report.hpp"
+
+namespace pt2p {
+
+namespace {
+
+void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+} // namespace
+
+Waker::Waker(int fd, uint32_t *word) : fd_(fd), word_(word), stop_fd_(eventfd(0, EFD_CLOEXEC))
+{
+	if (stop_fd_ < 0)
+		throw Error(PT2P_ERR_SYSTEM, format("eventfd: %s", errno_text(errno).c_str()));
+	// Signals are for the program's threads.
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	thread_ = std::thread([this] { run(); });
+	pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+Waker::~Waker()
+{
+	const uint64_t one = 1;
+	if (write(stop_fd_, &one, sizeof one) == sizeof one) {
+		watch();
+		thread_.join();
+	}
+	close(stop_fd_);
+}
+
+void Waker::watch()
+{
+	if (__atomic_exchange_n(&watching_, 1, __ATOMIC_SEQ_CST) == 0)
+		futex_wake(&watching_);
+}
+
+void Waker::run()
+{
+	for (;;) {
+		while (!__atomic_load_n(&watching_, __ATOMIC_SEQ_CST))
+			syscall(SYS_futex, &watching_, FUTEX_WAIT, 0, nullptr, nullptr, 0);
+		pollfd fds[] = {{fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (fds[1].revents)
+			return;
+		if (!fds[0].revents)
+			continue;
+		// First this, then the word: who wakes and sleeps again asks again.
+		__atomic_store_n(&watching_, 0, __ATOMIC_SEQ_CST);
+		__atomic_fetch_add(word_, 1, __ATOMIC_SEQ_CST);
+		futex_wake(word_);
+	}
+}
+
+} // namespace pt2p

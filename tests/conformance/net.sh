@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The conformance cases through reliable connections and through DC, on devices in software: in-process, launched, on a wire
+# that loses, doubles and reorders packets, with a single DC initiator, and with every doorbell trapped. Run in the build
+# tree. With arguments: only these transports.
+. "${srcdir:-.}/tests/common.sh"
+softhca=./softhca/softhca
+[ -x $softhca ] || skip "built without libibverbs"
+
+run()
+{
+	timeout -k 5 170 "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
+	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
+	echo "ok: $*"
+}
+cases=tests/conformance/conformance_inprocess
+all_cases()
+{
+	only=PT2P_TRANSPORTS=self,$1
+	shift
+	for ranks in 2 3 8; do
+		run $softhca $cases threads $ranks $only "$@"
+	done
+	run $softhca $cases cooperative 4 $only "$@"
+	run $softhca $cases threads 2 $only "$@" PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
+	run $softhca $cases threads 2 $only "$@" PT2P_EAGER_MAX=0
+	run $softhca $cases threads 2 $only "$@" PT2P_PROGRESS_THREAD=1
+	run $softhca $cases threads 2 $only "$@" PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0
+	run $softhca $cases threads 2 $only "$@" PT2P_RENDEZVOUS=write PT2P_NET_DOORBELL_BATCH=8
+	run $softhca $cases threads 2 $only "$@" PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0
+	run $softhca $cases threads 2 $only "$@" PT2P_REGISTRATION_CACHE=explicit
+	run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only "$@" PT2P_NET_TIMEOUT=8
+	run $softhca --exact $cases threads 2 $only "$@"
+}
+
+need_launcher
+for transport in ${*:-rc dct}; do
+	all_cases $transport
+	[ $transport = rc ] || all_cases $transport PT2P_DCT_INITIATORS=1
+	export PT2P_TRANSPORTS=self,$transport
+	for ranks in 2 4 8; do
+		run "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi
+	done
+	unset PT2P_TRANSPORTS
+done
+echo "net: all passed"

@@ -1,0 +1,343 @@
+#include "transports/dct/dct.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <infiniband/mlx5dv.h>
+#include <random>
+#include <utility>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "progress/clock.hpp"
+#include "report/report.hpp"
+
+namespace pt2p::dct {
+
+extern const TransportTable dct_table;
+
+using verbs::SendQueue;
+using verbs::WorkRequest;
+
+namespace {
+
+uint64_t random_key()
+{
+	std::random_device random;
+	return uint64_t{random()} << 32 | random();
+}
+
+} // namespace
+
+SendQueue *Peer::acquire() { return ready ? transport->choose(*this) : nullptr; }
+
+// What is under way for it stops with its initiator; what that has for others is posted again when it has been restarted.
+void Peer::cut()
+{
+	if (!in_flight || last == no_initiator)
+		return;
+	SendQueue &initiator = *queue;
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_ERR;
+	ibv_modify_qp(initiator.qp(), &attr, IBV_QP_STATE);
+	initiator.drop(*this);
+	net->report_broken(initiator, IBV_WC_SUCCESS);
+}
+
+DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
+    : environment_(environment), net_(std::move(net)), key_(random_key()),
+      peers_(static_cast<size_t>(environment.job.size()))
+{
+	make_target();
+	for (int64_t i = 0; i < environment.config.dct_initiators; ++i)
+		make_initiator();
+	states_.resize(initiators_.size());
+}
+
+DctTransport::~DctTransport()
+{
+	initiators_.clear();
+	for (auto &peer : peers_)
+		if (peer)
+			net_->drop_peer(peer->peer);
+}
+
+void DctTransport::make_target()
+{
+	const verbs::Device &device = net_->device();
+	ibv_qp_init_attr_ex init{};
+	init.qp_type = IBV_QPT_DRIVER;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD;
+	init.pd = device.pd.get();
+	init.send_cq = init.recv_cq = net_->cq();
+	init.srq = net_->srq();
+	mlx5dv_qp_init_attr driver{};
+	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
+	driver.dc_init_attr.dct_access_key = key_;
+	target_.reset(mlx5dv_create_qp(device.context.get(), &init, &driver));
+	if (!target_)
+		verbs::fail("mlx5dv_create_qp (DC target)", errno);
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = device.port;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	int error = ibv_modify_qp(target_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
+	attr.min_rnr_timer = 12; // 0.64 ms
+	attr.ah_attr = device.path_to(device.address);
+	if (!error)
+		error = ibv_modify_qp(target_.get(), &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU);
+	if (error)
+		verbs::fail("ibv_modify_qp (DC target)", error);
+}
+
+void DctTransport::make_initiator()
+{
+	const verbs::Device &device = net_->device();
+	ibv_qp_init_attr_ex init{};
+	init.qp_type = IBV_QPT_DRIVER;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	init.pd = device.domain;
+	init.send_cq = init.recv_cq = net_->cq();
+	init.cap.max_send_wr = net_->depth();
+	init.cap.max_send_sge = 1;
+	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
+	mlx5dv_qp_init_attr driver{};
+	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+	verbs::QpOwner qp(mlx5dv_create_qp(device.context.get(), &init, &driver));
+	if (!qp)
+		verbs::fail("mlx5dv_create_qp (DC initiator)", errno);
+	if (!start_initiator(qp.get()))
+		verbs::fail("ibv_modify_qp (DC initiator)", errno);
+	const auto most_inline = static_cast<uint32_t>(environment_.config.net_inline);
+	initiators_.push_back(
+	    std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(), most_inline, true));
+}
+
+bool DctTransport::start_initiator(ibv_qp *qp) const
+{
+	const Config &config = environment_.config;
+	const verbs::Device &device = net_->device();
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = device.port;
+	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
+	if (!error)
+		error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = static_cast<uint8_t>(config.net_timeout);
+	attr.retry_cnt = static_cast<uint8_t>(config.net_retries);
+	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
+	attr.max_rd_atomic = device.reads_started;
+	if (!error)
+		error = ibv_modify_qp(qp, &attr,
+		                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+		                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_SQ_PSN);
+	errno = error;
+	return error == 0;
+}
+
+// ---- peers ------------------------------------------------------------------------------------------------------------
+
+std::string DctTransport::address()
+{
+	Address address;
+	std::memset(static_cast<void *>(&address), 0, sizeof address);
+	address.port = net_->device().address;
+	address.number = target_->qp_num;
+	address.key = key_;
+	address.rc_peers = environment_.config.rc_peers;
+	return {reinterpret_cast<const char *>(&address), sizeof address};
+}
+
+bool DctTransport::reaches(int, std::string_view text, std::string &why_not)
+{
+	Address address;
+	if (text.size() != sizeof address) {
+		why_not = "its address is of another version of libpt2p";
+		return false;
+	}
+	std::memcpy(&address, text.data(), sizeof address);
+	return net_->device().reaches(address.port, why_not);
+}
+
+Endpoint &DctTransport::connect(int rank, std::string_view text)
+{
+	auto &place = peers_[static_cast<size_t>(rank)];
+	if (place)
+		return *place;
+	Address address;
+	std::memcpy(&address, text.data(), sizeof address);
+	auto peer = std::make_unique<Peer>();
+	ibv_ah_attr path = net_->device().path_to(address.port);
+	peer->handle.reset(ibv_create_ah(net_->device().pd.get(), &path));
+	if (!peer->handle)
+		verbs::fail("ibv_create_ah", errno);
+	peer->table = &dct_table;
+	peer->peer = rank;
+	peer->capabilities = dct_table.capabilities;
+	peer->max_send = net_->max_payload();
+	peer->net = net_.get();
+	peer->transport = this;
+	peer->ah = peer->handle.get();
+	peer->dct = address.number;
+	peer->dc_key = address.key;
+	peer->ready = true;
+	peer->last_sign = now_ns();
+	net_->set_peer(*peer);
+	return *(place = std::move(peer));
+}
+
+SendQueue *DctTransport::choose(Peer &peer)
+{
+	if (__builtin_expect(peer.in_flight == 0, 0))
+		peer.last = no_initiator;
+	else if (peer.queue->room()) // the usual case: it stays where it is
+		return peer.queue;
+	for (size_t i = 0; i < initiators_.size(); ++i) {
+		states_[i].outstanding = initiators_[i]->outstanding();
+		states_[i].room = initiators_[i]->room();
+	}
+	const size_t i = choose_initiator(states_, &peer, peer.last);
+	if (i == no_initiator) {
+		environment_.reporter.add(Counter::dct_waits);
+		return nullptr;
+	}
+	if (states_[i].target && states_[i].target != &peer)
+		environment_.reporter.add(Counter::dct_switches);
+	states_[i].target = &peer;
+	states_[i].used = ++chosen_;
+	peer.last = i;
+	return peer.queue = initiators_[i].get();
+}
+
+// ---- what breaks ------------------------------------------------------------------------------------------------------
+
+void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
+{
+	WorkRequest *front = queue.front();
+	switch (status) {
+	case IBV_WC_SUCCESS:
+	case IBV_WC_WR_FLUSH_ERR:
+	case IBV_WC_FATAL_ERR:
+		break;
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+		if (front)
+			fail_target(static_cast<Peer &>(*front->peer), status);
+		break;
+	default: // the work request itself is at fault
+		if (front && front->is_operation())
+			queue.abandon(*front, PT2P_ERR_SYSTEM);
+		else if (front)
+			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
+	}
+	environment_.reporter.add(Counter::reconnects);
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_RESET;
+	if (ibv_modify_qp(queue.qp(), &attr, IBV_QP_STATE) != 0 || !start_initiator(queue.qp())) {
+		// Nothing goes through it any more: whoever has work in it is lost to us.
+		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", errno);
+		while (WorkRequest *request = queue.front()) {
+			net_->take_down(*request->peer, PT2P_ERR_SYSTEM, reason);
+			queue.drop_all();
+		}
+		return;
+	}
+	queue.post_again();
+}
+
+// A target does not answer: it is tried again, and given up in the end. Work for other targets goes on in between.
+void DctTransport::fail_target(Peer &peer, ibv_wc_status status)
+{
+	const int64_t now = now_ns();
+	if (!peer.failing_since || std::exchange(peer.answered, false))
+		peer.failing_since = now;
+	if (now - peer.failing_since >= environment_.config.net_reconnect_time)
+		net_->take_down(peer, PT2P_ERR_PEER_LOST, format("its DC target does not answer: %s", ibv_wc_status_str(status)));
+}
+
+void DctTransport::check()
+{
+	net_->check(this);
+	const int64_t now = now_ns();
+	for (auto &p : peers_) {
+		if (!p || !p->ready)
+			continue;
+		if (std::exchange(p->answered, false))
+			p->last_sign = now;
+		if (now - p->last_sign <= environment_.config.net_probe_time)
+			continue;
+		p->last_sign = now;
+		if (p->in_flight) {
+			p->queue->flush();
+		} else if (SendQueue *queue = choose(*p)) {
+			queue->probe(*p);
+		}
+	}
+}
+
+void DctTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
+{
+	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
+		net_->take_down(*peer, status, reason);
+}
+
+// ---- the table --------------------------------------------------------------------------------------------------------
+
+std::string DctTransport::describe(int) { return "zero-copy, " + net_->device().name; }
+
+Transport::Memory DctTransport::memory_per_peer()
+{
+	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + sizeof(ibv_ah) + 64};
+}
+
+const TransportTable &DctTransport::table() const { return dct_table; }
+
+namespace {
+
+std::unique_ptr<Transport> open_dct(const TransportEnvironment &environment, std::string &why_not)
+{
+	auto net = verbs::Net::open(environment, why_not);
+	if (!net)
+		return nullptr;
+	if (!mlx5dv_is_supported(net->device().context->device)) {
+		why_not = net->device().name + " is not a device of mlx5, and others have no DC";
+		return nullptr;
+	}
+	try {
+		return std::make_unique<DctTransport>(environment, std::move(net));
+	} catch (const Error &e) {
+		if (environment.config.transports != "all")
+			throw;
+		why_not = e.what();
+		return nullptr;
+	}
+}
+
+Outcome send_dct(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	auto &peer = static_cast<Peer &>(endpoint);
+	SendQueue *queue = peer.ready ? peer.transport->choose(peer) : nullptr;
+	if (__builtin_expect(!queue || !queue->send(peer, id, header, data, length), 0))
+		return Outcome::no_resource;
+	peer.net->reporter().add(Counter::dct_messages);
+	return Outcome::done;
+}
+
+unsigned progress_dct(Transport &transport) { return static_cast<DctTransport &>(transport).progress(); }
+
+} // namespace
+
+const TransportTable dct_table = {
+    "dct", cap_send | cap_get | cap_put | cap_atomic, open_dct, send_dct, verbs::get, verbs::put, verbs::atomic, progress_dct,
+};
+
+} // namespace pt2p::dct

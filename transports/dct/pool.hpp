@@ -1,0 +1,51 @@
+// Which DC initiator a message goes through.
+//
+// An initiator works for one target at a time: when the next work request is for another, it waits until everything for the
+// old one is acknowledged, then connects anew. The policy, in this order:
+//   1. A target with work under way stays with its initiator: messages arrive in order.
+//   2. The initiator that served the target last: it may still be connected.
+//   3. An initiator with nothing under way; of these the one that has been idle longest, so that connections last.
+//   4. The one with the least under way that has room. The device works for its targets in turn, so with a single initiator
+//      everything still gets its turn: nothing waits for anything but completions, which need no help of this or another
+//      rank's program.
+// None has room: the message waits in its channel until a completion has been read.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pt2p::dct {
+
+// What the policy knows of an initiator.
+struct InitiatorState {
+	const void *target = nullptr; // that it served last
+	uint32_t outstanding = 0;     // work requests
+	bool room = true;
+	uint64_t used = 0;            // when it was last chosen; larger: later
+};
+
+constexpr size_t no_initiator = SIZE_MAX;
+
+// The initiator for `target`, which has work under way in `current` (no_initiator: nowhere). no_initiator: none has room.
+inline size_t choose_initiator(const std::vector<InitiatorState> &all, const void *target, size_t current)
+{
+	if (current != no_initiator)
+		return all[current].room ? current : no_initiator;
+	size_t idle = no_initiator, least = no_initiator;
+	for (size_t i = 0; i < all.size(); ++i) {
+		const InitiatorState &s = all[i];
+		if (!s.room)
+			continue;
+		if (s.target == target)
+			return i;
+		if (!s.outstanding && (idle == no_initiator || s.used < all[idle].used))
+			idle = i;
+		if (least == no_initiator || s.outstanding < all[least].outstanding)
+			least = i;
+	}
+	return idle != no_initiator ? idle : least;
+}
+
+} // namespace pt2p::dct

@@ -1,0 +1,83 @@
+#include "transports/verbs/buffers.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <infiniband/mlx5dv.h>
+
+#include "report/report.hpp"
+
+namespace pt2p::verbs {
+
+namespace {
+
+// Stores to memory of a device may be held back and combined by the processor: now they go out.
+inline void flush_write_combining()
+{
+#if defined(__x86_64__)
+	__builtin_ia32_sfence();
+#elif defined(__aarch64__)
+	asm volatile("dsb st" ::: "memory");
+#else
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+} // namespace
+
+DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not)
+{
+	bytes = std::min<size_t>(bytes, device.device_memory);
+	if (bytes < cell_bytes) {
+		why_not = device.device_memory ? "PT2P_NET_DEVICE_MEMORY is too small" : "the device has no memory to offer";
+		return;
+	}
+	bytes = bytes / cell_bytes * cell_bytes;
+	ibv_alloc_dm_attr attributes{};
+	// Others may have taken a part of it.
+	for (; bytes >= cell_bytes && !dm_; bytes = bytes / 2 / cell_bytes * cell_bytes) {
+		attributes.length = bytes;
+		dm_.reset(ibv_alloc_dm(device.context.get(), &attributes));
+		if (dm_)
+			break;
+	}
+	if (!dm_) {
+		why_not = failure("ibv_alloc_dm", errno);
+		return;
+	}
+	mlx5dv_dm view{};
+	mlx5dv_obj object{};
+	object.dm = {dm_.get(), &view};
+	mr_.reset(ibv_reg_dm_mr(device.pd.get(), dm_.get(), 0, bytes, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE));
+	if (!mr_ || mlx5dv_init_obj(&object, MLX5DV_OBJ_DM) != 0 || !view.buf) {
+		why_not = failure("ibv_reg_dm_mr", errno);
+		mr_.reset();
+		dm_.reset();
+		return;
+	}
+	words_ = static_cast<volatile uint64_t *>(view.buf);
+	cell_bytes_ = cell_bytes;
+	cells_.fill(static_cast<uint32_t>(bytes / cell_bytes));
+}
+
+void DeviceMemory::write(uint32_t cell, const void *header, size_t header_bytes, const void *data, size_t length)
+{
+	volatile uint64_t *to = words_ + address(cell) / sizeof(uint64_t);
+	const auto put = [&](const unsigned char *from, size_t n) {
+		uint64_t word;
+		for (; n >= sizeof word; n -= sizeof word, from += sizeof word) {
+			std::memcpy(&word, from, sizeof word);
+			*to++ = word;
+		}
+		if (n) {
+			word = 0;
+			std::memcpy(&word, from, n);
+			*to++ = word;
+		}
+	};
+	put(static_cast<const unsigned char *>(header), header_bytes); // a multiple of 8
+	put(static_cast<const unsigned char *>(data), length);
+	flush_write_combining();
+}
+
+} // namespace pt2p::verbs

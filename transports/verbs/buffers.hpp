@@ -1,0 +1,67 @@
+// Where the payload of a message waits for the device: in buffers of host memory, which the device reads by DMA, or in
+// cells of the device's own memory, which the processor writes into, so that the device need not read at all.
+//
+// Both are taken when a message is posted and given back when its completion is known. Completions of different queue pairs
+// come in any order, so free places are a list and not a ring.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transports/verbs/device.hpp"
+
+namespace pt2p::verbs {
+
+// A number of places of one size.
+class Places {
+public:
+	static constexpr uint32_t none = ~0u;
+
+	void fill(uint32_t count)
+	{
+		for (uint32_t place = count; place--;)
+			free_.push_back(place);
+	}
+	uint32_t take()
+	{
+		if (free_.empty())
+			return none;
+		const uint32_t place = free_.back();
+		free_.pop_back();
+		return place;
+	}
+	void give(uint32_t place) { free_.push_back(place); }
+	size_t count() const { return free_.size(); }
+
+private:
+	std::vector<uint32_t> free_;
+};
+
+// Memory on the device: one allocation, mapped for writing. Never read back.
+class DeviceMemory {
+public:
+	// At most `bytes`, in cells of `cell_bytes` (a multiple of 64). Has no cells when the device has no memory, or none
+	// left: then everything goes another way, and `why_not` says why.
+	DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not);
+
+	size_t cell_bytes() const { return cell_bytes_; }
+	uint32_t take() { return cells_.take(); }
+	void give(uint32_t cell) { cells_.give(cell); }
+	bool usable() const { return mr_ != nullptr; }
+	uint32_t key() const { return mr_->lkey; }
+	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }
+	// Puts a message into a cell; visible to the device when the call returns. Whole words are stored, so up to 7 bytes
+	// after the message change, too.
+	void write(uint32_t cell, const void *header, size_t header_bytes, const void *data, size_t length);
+
+private:
+	DmOwner dm_;
+	MrOwner mr_; // addresses count from the beginning of the allocation
+	volatile uint64_t *words_ = nullptr;
+	size_t cell_bytes_ = 0;
+	Places cells_;
+};
+
+} // namespace pt2p::verbs

@@ -1,0 +1,23 @@
+// What a message of rc and dct looks like on the wire.
+#pragma once
+
+#include <cstdint>
+
+namespace pt2p::verbs {
+
+// In front of the payload. The sequence number counts the messages from one rank to another, by whatever queue pair: a
+// message that is sent again after a queue pair has broken is recognized.
+struct MessageHeader {
+	uint64_t header; // of the layer above
+	uint32_t sequence;
+	uint32_t rank_and_id;
+
+	static uint32_t pack(int rank, uint8_t id) { return static_cast<uint32_t>(rank) << 8 | id; }
+	int rank() const { return static_cast<int>(rank_and_id >> 8); }
+	uint8_t id() const { return static_cast<uint8_t>(rank_and_id); }
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+constexpr uint8_t id_bye = 0xff; // the sender has finalized; ids of the layers above are smaller
+
+} // namespace pt2p::verbs

@@ -1,0 +1,561 @@
+#include "transports/verbs/net.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <utility>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "job/topology.hpp"
+#include "progress/clock.hpp"
+#include "report/report.hpp"
+
+namespace pt2p::verbs {
+
+namespace {
+
+constexpr uint32_t results = 1024;
+constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
+constexpr uint32_t first_queues = 4;                  // that the completion queue has room for at first
+constexpr size_t part_bytes = size_t{1} << 20;        // of a long operation: others get their turn in between
+
+uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
+
+uint32_t cq_base(const Config &config)
+{
+	return static_cast<uint32_t>(config.net_receives) + static_cast<uint32_t>(Wireup::room_in_cq);
+}
+
+CqExOwner make_cq(const Device &device, uint32_t entries, ibv_comp_channel *channel)
+{
+	ibv_cq_init_attr_ex init{};
+	init.cqe = std::min(entries, static_cast<uint32_t>(device.limits.max_cqe));
+	init.channel = channel;
+	init.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
+	if (device.domain != device.pd.get()) {
+		init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+		init.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+		init.parent_domain = device.domain;
+		if (ibv_cq_ex *cq = ibv_create_cq_ex(device.context.get(), &init))
+			return CqExOwner(cq);
+		init.comp_mask = init.flags = 0;
+	}
+	CqExOwner cq(ibv_create_cq_ex(device.context.get(), &init));
+	if (!cq)
+		fail("ibv_create_cq_ex", errno);
+	return cq;
+}
+
+SrqOwner make_srq(const Device &device, const Config &config)
+{
+	ibv_srq_init_attr init{};
+	init.attr.max_wr = static_cast<uint32_t>(config.net_receives);
+	init.attr.max_sge = 1;
+	SrqOwner srq(ibv_create_srq(device.pd.get(), &init));
+	if (!srq)
+		fail("ibv_create_srq", errno);
+	return srq;
+}
+
+ChannelOwner make_channel(const Device &device)
+{
+	ChannelOwner channel(ibv_create_comp_channel(device.context.get()));
+	if (channel && fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+		channel.reset();
+	return channel;
+}
+
+} // namespace
+
+std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::string &why_not)
+{
+	if (auto net = environment.shared->net.lock())
+		return net;
+	if (environment.job.size() < 2) {
+		why_not = "no other rank";
+		return nullptr;
+	}
+	const Config &config = environment.config;
+	try {
+		auto device = Device::open(environment, why_not);
+		if (!device)
+			return nullptr;
+		auto net = std::make_shared<Net>(environment, std::move(device));
+		environment.shared->net = net;
+		return net;
+	} catch (const Error &e) {
+		// Who has asked for it hears of it; who has not may do without.
+		if (config.transports != "all" || !config.net_device.empty())
+			throw;
+		why_not = e.what();
+		return nullptr;
+	}
+}
+
+Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device)
+    : environment_(environment), rank_(environment.job.rank()), size_(environment.job.size()), device_(std::move(device)),
+      device_memory(*device_, environment.config.net_device_memory,
+                    (environment.config.net_device_memory_max + sizeof(MessageHeader) + 63) / 64 * 64, device_memory_reason_),
+      job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
+      depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
+      period_(environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
+                                                   : std::max(1u, depth_ / 4)),
+      buffer_count_(buffer_count(environment.config)), batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
+      channel_(make_channel(*device_)), cq_entries_(cq_base(environment.config) + first_queues * depth_),
+      cq_(make_cq(*device_, cq_entries_, channel_.get())), srq_(make_srq(*device_, environment.config)),
+      receives_(*device_, static_cast<size_t>(environment.config.net_receives) * message_bytes_, IBV_ACCESS_LOCAL_WRITE,
+                environment.topology.numa_node),
+      sends_(*device_, buffer_count_ * message_bytes_, 0, environment.topology.numa_node),
+      results_(*device_, results * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, environment.topology.numa_node),
+      registrations_(*device_, environment.reporter,
+                     environment.config.registration_cache ? environment.config.registration_cache_bytes : 0),
+      wireup_(std::make_unique<Wireup>(*device_, cq(), is_wireup, environment.topology.numa_node)),
+      peers_(static_cast<size_t>(size_)), expected_(static_cast<size_t>(size_))
+{
+	if (!device_memory.usable() && environment.config.net_device_memory)
+		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
+	ibv_context *context = device_->context.get();
+	if (fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK) != 0)
+		fail("fcntl", errno);
+	free_buffers_.fill(buffer_count_);
+	free_results_.fill(results);
+	const auto count = static_cast<size_t>(config().net_receives);
+	std::vector<uint64_t> all(count);
+	for (size_t i = 0; i < count; ++i)
+		all[i] = i;
+	for (size_t at = 0; at < count; at += 16)
+		post_receives(&all[at], static_cast<unsigned>(std::min<size_t>(16, count - at)));
+}
+
+Net::~Net() = default;
+
+// ---- queues -----------------------------------------------------------------------------------------------------------
+
+void Net::add(SendQueue &queue)
+{
+	// Room for whatever a queue can complete with, also when everything in it is flushed: an overrun would break all.
+	const uint32_t wanted = cq_base(config()) + (queue_count_ + 1) * depth_;
+	if (wanted > cq_entries_) {
+		const uint32_t entries = std::min(2 * wanted, static_cast<uint32_t>(device_->limits.max_cqe));
+		if (wanted > entries)
+			throw Error(PT2P_ERR_SYSTEM, format("%u connections with PT2P_NET_SEND_DEPTH=%u need more completions than the "
+			                                    "device's %d; make it smaller, or PT2P_RC_PEERS",
+			                                    queue_count_ + 1, depth_, device_->limits.max_cqe));
+		if (const int error = ibv_resize_cq(cq(), static_cast<int>(entries)))
+			fail("ibv_resize_cq", error);
+		cq_entries_ = entries;
+	}
+	++queue_count_;
+	const auto free = std::find(queues_.begin(), queues_.end(), nullptr);
+	queue.index = static_cast<uint32_t>(free - queues_.begin());
+	if (free == queues_.end())
+		queues_.push_back(&queue);
+	else
+		*free = &queue;
+}
+
+void Net::remove(SendQueue &queue)
+{
+	rung(queue);
+	--queue_count_;
+	queues_[queue.index] = nullptr;
+	std::erase_if(broken_, [&](const Broken &b) { return b.queue == &queue; });
+}
+
+void Net::list(SendQueue &queue)
+{
+	queue.listed = true;
+	unrung_.push_back(&queue);
+}
+
+void Net::unlist(SendQueue &queue)
+{
+	queue.listed = false;
+	std::erase(unrung_, &queue);
+}
+
+void Net::ring_all()
+{
+	while (!unrung_.empty())
+		unrung_.back()->ring(); // takes itself off the list
+}
+
+void Net::cork(bool corked)
+{
+	const auto usual = static_cast<uint32_t>(config().net_doorbell_batch);
+	batch_ = corked ? std::max(corked_batch, usual) : usual;
+	if (!corked)
+		ring_all();
+}
+
+// ---- completions ------------------------------------------------------------------------------------------------------
+
+unsigned Net::progress(const void *caller)
+{
+	if (!driver_)
+		driver_ = caller;
+	return driver_ == caller ? progress() : 0;
+}
+
+unsigned Net::progress()
+{
+	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
+		ring_all();
+	ibv_cq_ex *cq = cq_.get();
+	ibv_poll_cq_attr attributes{};
+	drained_ = ibv_start_poll(cq, &attributes) != 0;
+	if (drained_)
+		return 0;
+	constexpr unsigned most = 16;
+	uint64_t used[most];
+	unsigned used_count = 0, events = 0, n = 0;
+	do {
+		const uint64_t id = cq->wr_id;
+		if (id & is_send) {
+			on_send_completion(id, cq->status);
+		} else if (__builtin_expect((id & is_wireup) != 0, 0)) {
+			WireupMessage message;
+			if (wireup_->handle(id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, message) && connector)
+				connector->on_wireup(message);
+		} else {
+			if (__builtin_expect(cq->status == IBV_WC_SUCCESS, 1))
+				events += on_receive(static_cast<uint32_t>(id), ibv_wc_read_byte_len(cq));
+			used[used_count++] = id;
+		}
+	} while (++n < most && ibv_next_poll(cq) == 0);
+	ibv_end_poll(cq);
+	post_receives(used, used_count);
+	if (__builtin_expect(first_waiting_ != nullptr, 0))
+		drive_waiting();
+	if (__builtin_expect(!broken_.empty(), 0))
+		handle_broken();
+	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
+		ring_all(); // answers to what has come
+	return events;
+}
+
+inline void Net::on_send_completion(uint64_t id, ibv_wc_status status)
+{
+	SendQueue *queue = queues_[id >> 32 & 0x3fffffff];
+	if (__builtin_expect(!queue || queue->broken(), 0))
+		return;
+	if (__builtin_expect(status == IBV_WC_SUCCESS, 1)) {
+		queue->complete(static_cast<uint32_t>(id));
+		return;
+	}
+	queue->complete(static_cast<uint32_t>(id) - 1);
+	report_broken(*queue, status);
+}
+
+// True when a message has been delivered.
+inline bool Net::on_receive(uint32_t place, uint32_t bytes)
+{
+	const unsigned char *buffer = receives_.at(place * message_bytes_);
+	MessageHeader h;
+	std::memcpy(&h, buffer, sizeof h);
+	const int rank = h.rank();
+	// Not from one of us: there is nobody to blame.
+	if (__builtin_expect(bytes < sizeof h || rank >= size_ || rank == rank_, 0))
+		return false;
+	Peer *peer = peers_[static_cast<size_t>(rank)];
+	if (__builtin_expect(!peer || !peer->ready, 0)) {
+		if (peer && peer->down)
+			return false;
+		if (connector)
+			connector->on_heard(rank);
+	}
+	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	if (__builtin_expect(h.sequence != expected, 0)) {
+		if (static_cast<int32_t>(h.sequence - expected) < 0) {
+			reporter().add(Counter::net_duplicates);
+			return false;
+		}
+		const char *what = "messages from it are missing";
+		if (peer)
+			take_down(*peer, PT2P_ERR_PROTOCOL, what);
+		else
+			environment_.events.on_peer_down(rank, PT2P_ERR_PROTOCOL, what);
+		return false;
+	}
+	++expected;
+	if (__builtin_expect(h.id() == id_bye, 0)) {
+		const char *what = "it has called pt2p_finalize";
+		if (peer)
+			take_down(*peer, PT2P_ERR_PEER_FINALIZED, what);
+		else
+			environment_.events.on_peer_down(rank, PT2P_ERR_PEER_FINALIZED, what);
+		return true;
+	}
+	environment_.events.on_message(rank, h.id(), h.header, buffer + sizeof h, bytes - sizeof h);
+	return true;
+}
+
+void Net::post_receives(const uint64_t *buffers, unsigned count)
+{
+	ibv_recv_wr requests[16];
+	ibv_sge pieces[16];
+	for (unsigned i = 0; i < count; ++i) {
+		pieces[i] = {reinterpret_cast<uintptr_t>(receives_.at(buffers[i] * message_bytes_)),
+		             static_cast<uint32_t>(message_bytes_), receives_.key()};
+		requests[i] = {buffers[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
+	}
+	ibv_recv_wr *bad;
+	if (count)
+		ibv_post_srq_recv(srq_.get(), requests, &bad);
+}
+
+// ---- what breaks ------------------------------------------------------------------------------------------------------
+
+void Net::report_broken(SendQueue &queue, ibv_wc_status status)
+{
+	if (queue.broken())
+		return;
+	queue.set_broken();
+	broken_.push_back({&queue, status});
+}
+
+void Net::handle_broken()
+{
+	const std::vector<Broken> now = std::move(broken_);
+	broken_.clear();
+	for (const Broken &b : now)
+		b.queue->owner.on_broken(*b.queue, b.status);
+}
+
+void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
+{
+	if (peer.down)
+		return;
+	peer.down = true;
+	peer.ready = false;
+	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
+	if (status != PT2P_ERR_PEER_FINALIZED)
+		peer.cut();
+	for (Operation **place = &first_waiting_; *place;) {
+		Operation *operation = *place;
+		if (operation->peer != &peer) {
+			place = &operation->next;
+			continue;
+		}
+		*place = operation->next;
+		operation->status = status;
+		operation->length = operation->posted;
+		if (operation->done == operation->length)
+			finish(*operation);
+	}
+	last_waiting_ = first_waiting_;
+	while (last_waiting_ && last_waiting_->next)
+		last_waiting_ = last_waiting_->next;
+	environment_.events.on_peer_down(peer.peer, status, reason);
+}
+
+void Net::read_events()
+{
+	ibv_async_event event;
+	while (ibv_get_async_event(device_->context.get(), &event) == 0) {
+		const bool of_queue = event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
+		                      event.event_type == IBV_EVENT_QP_ACCESS_ERR;
+		SendQueue *queue = of_queue ? static_cast<SendQueue *>(event.element.qp->qp_context) : nullptr;
+		ibv_ack_async_event(&event);
+		reporter().log(LogLevel::info, "%s: %s", device_->name.c_str(), ibv_event_type_str(event.event_type));
+		if (queue)
+			report_broken(*queue, IBV_WC_SUCCESS);
+		if (event.event_type == IBV_EVENT_DEVICE_FATAL && !failed_) {
+			failed_ = true;
+			reporter().log(LogLevel::error, "%s has failed for good; what needs it fails, too. The system's log says more",
+			               device_->name.c_str());
+			for (int rank = 0; rank < size_; ++rank)
+				if (Peer *p = peer(rank))
+					take_down(*p, PT2P_ERR_SYSTEM, "this rank's device " + device_->name + " has failed");
+		}
+	}
+	handle_broken();
+}
+
+void Net::check(const void *caller)
+{
+	if (driver_ == caller)
+		read_events();
+}
+
+void Net::leave(const void *caller)
+{
+	if (std::exchange(left_, true))
+		return;
+	driver_ = caller;
+	constexpr int64_t longest = 2'000'000'000;
+	const int64_t end = now_ns() + longest;
+	cork(false);
+	for (Peer *p : peers_)
+		while (p && p->ready && now_ns() < end) {
+			SendQueue *queue = p->acquire();
+			if (queue && queue->send(*p, id_bye, 0, nullptr, 0)) {
+				p->ready = false;
+				break;
+			}
+			progress();
+		}
+	ring_all();
+	// What has been handed to the device has to arrive: its queue pairs end with this call.
+	const auto busy = [](const SendQueue *queue) { return queue && !queue->idle() && !queue->broken(); };
+	for (SendQueue *queue : queues_)
+		if (busy(queue) && queue->room())
+			queue->flush();
+	while (std::any_of(queues_.begin(), queues_.end(), busy) && now_ns() < end)
+		progress();
+}
+
+// ---- one-sided operations ---------------------------------------------------------------------------------------------
+
+Outcome Net::start(Peer &peer, Kind kind, void *local, RemoteMemory remote, size_t length, uint64_t operand,
+                   uint64_t compare, uint64_t *result, void *owner)
+{
+	if (peer.down)
+		return Outcome::no_resource;
+	const bool atomic = kind == Kind::fetch_add || kind == Kind::compare_swap;
+	Registration *registration = nullptr;
+	if (!atomic) {
+		std::string why_not;
+		registration = registrations_.acquire(local, length, why_not);
+		if (!registration) {
+			reporter().log(LogLevel::debug, "%zu bytes: %s", length, why_not.c_str());
+			return Outcome::no_resource;
+		}
+	}
+	if (kind == Kind::read)
+		reporter().add(Counter::net_read_bytes, length);
+	else if (kind == Kind::write)
+		reporter().add(Counter::net_written_bytes, length);
+	Operation *operation = operations_.take();
+	*operation = {kind, owner, static_cast<unsigned char *>(local), result, length, remote, operand, compare, registration,
+	              0, 0, PT2P_OK, &peer, nullptr};
+	if (first_waiting_ || !post_parts(*operation)) {
+		(first_waiting_ ? last_waiting_->next : first_waiting_) = operation;
+		last_waiting_ = operation;
+	}
+	return Outcome::in_progress;
+}
+
+// Posts what there is room for; true when that was all.
+bool Net::post_parts(Operation &operation)
+{
+	const bool atomic = !operation.registration;
+	while (operation.posted < operation.length) {
+		SendQueue *queue = operation.peer->acquire();
+		if (!queue || (atomic && !free_results_.count()))
+			return false;
+		const size_t bytes = std::min(operation.length - operation.posted, part_bytes);
+		const size_t offset = operation.posted;
+		operation.posted += bytes;
+		queue->post(*operation.peer, operation, offset, bytes, operation.posted == operation.length);
+	}
+	return true;
+}
+
+// Those that wait for a peer that has no room do not hold up the others.
+void Net::drive_waiting()
+{
+	Operation *previous = nullptr;
+	for (Operation *o = first_waiting_; o;) {
+		Operation *next = o->next;
+		if (!post_parts(*o)) {
+			previous = o;
+			o = next;
+			continue;
+		}
+		(previous ? previous->next : first_waiting_) = next;
+		if (last_waiting_ == o)
+			last_waiting_ = previous;
+		o->next = nullptr;
+		o = next;
+	}
+}
+
+void Net::part_done(Operation &operation, size_t bytes)
+{
+	operation.done += bytes;
+	if (operation.done == operation.length)
+		finish(operation);
+}
+
+void Net::part_failed(Operation &operation, size_t bytes, pt2p_status_t status)
+{
+	operation.status = status;
+	operation.done += bytes;
+	// What waits for room is not posted any more: see take_down().
+	if (operation.done == operation.length)
+		finish(operation);
+}
+
+void Net::finish(Operation &operation)
+{
+	void *owner = operation.owner;
+	const pt2p_status_t status = operation.status;
+	if (operation.registration)
+		registrations_.release(operation.registration);
+	operations_.give(&operation);
+	if (!left_) // else the layers above are going, too
+		environment_.events.on_complete(owner, status);
+}
+
+void *Net::expose(void *memory, size_t length, uint64_t &key, std::string &why_not)
+{
+	Registration *registration = registrations_.acquire(memory, length, why_not);
+	if (registration)
+		key = registration->remote_key();
+	return registration;
+}
+
+// ---- sleeping ---------------------------------------------------------------------------------------------------------
+
+int Net::wake_fd() const { return channel_ ? channel_->fd : -1; }
+
+bool Net::arm()
+{
+	if (!channel_)
+		return false;
+	disarm(); // what came while we were awake
+	ring_all();
+	if (!armed_ && ibv_req_notify_cq(cq(), 0) != 0)
+		return false;
+	armed_ = true;
+	// What came before the request raises no event.
+	return progress() == 0 && unrung_.empty();
+}
+
+void Net::disarm()
+{
+	ibv_cq *of;
+	void *context;
+	while (channel_ && ibv_get_cq_event(channel_.get(), &of, &context) == 0) {
+		ibv_ack_cq_events(of, 1);
+		armed_ = false;
+	}
+}
+
+Outcome get(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation)
+{
+	auto &peer = static_cast<Peer &>(endpoint);
+	return peer.net->start(peer, Kind::read, local, from, length, 0, 0, nullptr, operation);
+}
+
+Outcome put(Endpoint &endpoint, const void *local, RemoteMemory to, size_t length, void *operation)
+{
+	auto &peer = static_cast<Peer &>(endpoint);
+	return peer.net->start(peer, Kind::write, const_cast<void *>(local), to, length, 0, 0, nullptr, operation);
+}
+
+Outcome atomic(Endpoint &endpoint, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
+               uint64_t *result, void *operation)
+{
+	auto &peer = static_cast<Peer &>(endpoint);
+	const Kind kind = what == AtomicOperation::fetch_add ? Kind::fetch_add : Kind::compare_swap;
+	return peer.net->start(peer, kind, nullptr, at, sizeof(uint64_t), operand, compare, result, operation);
+}
+
+size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * 64); }
+
+} // namespace pt2p::verbs

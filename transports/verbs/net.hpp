@@ -1,0 +1,174 @@
+// A rank on its RDMA device: what all transports over verbs share. One completion queue for everything, one shared receive
+// queue, buffers, device memory, registrations; and the one place where completions are read.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory/pool.hpp"
+#include "transports/verbs/buffers.hpp"
+#include "transports/verbs/registrations.hpp"
+#include "transports/verbs/send_queue.hpp"
+#include "transports/verbs/wireup.hpp"
+
+namespace pt2p::verbs {
+
+// Who makes connections, and hears of them.
+class Connector {
+public:
+	virtual void on_wireup(const WireupMessage &message) = 0;
+	// A message has come from a rank that was not ready.
+	virtual void on_heard(int rank) = 0;
+
+protected:
+	~Connector() = default;
+};
+
+class Net {
+	const TransportEnvironment environment_;
+	const int rank_, size_;
+	const std::unique_ptr<Device> device_;
+	std::string device_memory_reason_;
+
+public:
+	DeviceMemory device_memory;
+
+	// The one of this context, opened by the first who asks. Null, with the reason in `why_not`, when there is no device;
+	// throws Error when the one that was asked for cannot be used.
+	static std::shared_ptr<Net> open(const TransportEnvironment &environment, std::string &why_not);
+	Net(const TransportEnvironment &environment, std::unique_ptr<Device> device);
+	~Net();
+
+	const TransportEnvironment &environment() const { return environment_; }
+	const Config &config() const { return environment_.config; }
+	Reporter &reporter() const { return environment_.reporter; }
+	int rank() const { return rank_; }
+	uint64_t job() const { return job_; }
+	const Device &device() const { return *device_; }
+	ibv_cq *cq() const { return ibv_cq_ex_to_cq(cq_.get()); }
+	ibv_srq *srq() const { return srq_.get(); }
+	Wireup &wireup() { return *wireup_; }
+	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
+	uint32_t depth() const { return depth_; }
+	uint32_t period() const { return period_; }
+
+	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the calls
+	// of one of them do anything. Returns how many messages were delivered.
+	unsigned progress(const void *caller);
+	// As progress, whoever calls.
+	unsigned progress();
+	// Whether the last progress() found nothing at all.
+	bool drained() const { return drained_; }
+	// Events of the device; for one of the transports, as progress(). Every few milliseconds.
+	void check(const void *caller);
+	// From here on to the end, what is posted is rung for together.
+	void cork(bool corked);
+	bool arm();
+	int wake_fd() const;
+	void disarm();
+
+	Connector *connector = nullptr;
+	// Of each rank that has an endpoint here.
+	void set_peer(Peer &peer) { peers_[static_cast<size_t>(peer.peer)] = &peer; }
+	Peer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
+	void drop_peer(int rank) { peers_[static_cast<size_t>(rank)] = nullptr; }
+	// Nothing goes to that rank any more. May be called at any time.
+	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
+	// Says goodbye to all peers, and waits until what was posted has arrived.
+	void leave(const void *caller);
+
+	// One-sided operations on a peer.
+	Outcome start(Peer &peer, Kind kind, void *local, RemoteMemory remote, size_t length, uint64_t operand,
+	              uint64_t compare, uint64_t *result, void *owner);
+	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not);
+	void withdraw(void *exposure) { registrations_.release(static_cast<Registration *>(exposure)); }
+	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
+
+	// For SendQueue.
+	void add(SendQueue &queue); // throws Error: the completion queue cannot grow
+	void remove(SendQueue &queue);
+	void posted(SendQueue &queue, uint32_t unrung)
+	{
+		if (__builtin_expect(unrung >= batch_, 1))
+			queue.ring();
+		else if (!queue.listed)
+			list(queue);
+	}
+	void rung(SendQueue &queue)
+	{
+		if (__builtin_expect(queue.listed, 0))
+			unlist(queue);
+	}
+	void part_done(Operation &operation, size_t bytes);
+	void part_failed(Operation &operation, size_t bytes, pt2p_status_t status);
+	// Its owner will be told outside of the reading of completions, when everything that is there has been read.
+	void report_broken(SendQueue &queue, ibv_wc_status status);
+
+	uint32_t take_buffer() { return free_buffers_.take(); }
+	void give_buffer(uint32_t place) { free_buffers_.give(place); }
+	bool buffers_scarce() const { return free_buffers_.count() < buffer_count_ / 2; }
+	unsigned char *buffer(uint32_t place) const { return sends_.at(place * message_bytes_); }
+	uint32_t buffer_key() const { return sends_.key(); }
+	// Where the device puts what an atomic operation has found.
+	uint32_t take_result() { return free_results_.take(); }
+	void give_result(uint32_t place) { free_results_.give(place); }
+	uint64_t *result(uint32_t place) const { return reinterpret_cast<uint64_t *>(results_.at(place * sizeof(uint64_t))); }
+	uint32_t result_key() const { return results_.key(); }
+
+	// Ids of work requests.
+	static constexpr uint64_t is_send = UINT64_C(1) << 63, is_wireup = UINT64_C(1) << 62;
+	static uint64_t send_id(uint32_t index, uint32_t number) { return is_send | uint64_t{index} << 32 | number; }
+
+	size_t bytes_per_queue() const;
+	static constexpr size_t bytes_per_silent_peer = sizeof(Peer *) + sizeof(uint32_t);
+
+private:
+	void on_send_completion(uint64_t id, ibv_wc_status status);
+	bool on_receive(uint32_t buffer, uint32_t bytes);
+	void post_receives(const uint64_t *buffers, unsigned count);
+	void handle_broken();
+	void read_events();
+	void drive_waiting();
+	bool post_parts(Operation &operation);
+	void finish(Operation &operation);
+	void list(SendQueue &queue);
+	void unlist(SendQueue &queue);
+	void ring_all();
+	void grow_cq();
+
+	const uint64_t job_;         // a hash of its name
+	const size_t message_bytes_; // of a buffer, the header included
+	const uint32_t depth_, period_, buffer_count_;
+	uint32_t batch_;             // work requests for one ring at present
+	ChannelOwner channel_;
+	uint32_t cq_entries_ = 0;
+	CqExOwner cq_;
+	SrqOwner srq_;
+	RegisteredMemory receives_, sends_, results_;
+	Places free_buffers_, free_results_;
+	Registrations registrations_;
+	std::unique_ptr<Wireup> wireup_;
+	std::vector<Peer *> peers_;           // by rank
+	std::vector<uint32_t> expected_;      // by rank: sequence number of the next message
+	std::vector<SendQueue *> queues_;     // by index; null: free
+	uint32_t queue_count_ = 0;
+	std::vector<SendQueue *> unrung_;
+	struct Broken {
+		SendQueue *queue;
+		ibv_wc_status status;
+	};
+	std::vector<Broken> broken_;
+	Pool<Operation> operations_;
+	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
+	const void *driver_ = nullptr;
+	bool corked_ = false, armed_ = false, failed_ = false, drained_ = false, left_ = false;
+};
+
+// Operations of a transport's table.
+Outcome get(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation);
+Outcome put(Endpoint &endpoint, const void *local, RemoteMemory to, size_t length, void *operation);
+Outcome atomic(Endpoint &endpoint, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
+               uint64_t *result, void *operation);
+
+} // namespace pt2p::verbs

@@ -1,0 +1,166 @@
+// The send side of a queue pair, reliable connection or DC initiator alike: work requests in order, kept until their
+// completion is known, so that they can be posted again when the queue pair breaks.
+//
+//   posted -----> rung -----> executed by the device -----> completed
+//          ring()                                  a completion frees all before it; it is asked for every `period`
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "transports/verbs/device.hpp"
+#include "transports/verbs/message.hpp"
+#include "transports/verbs/registrations.hpp"
+
+struct mlx5dv_qp_ex;
+
+namespace pt2p::verbs {
+
+class Net;
+class SendQueue;
+
+// Who looks after a queue pair.
+class QueueOwner {
+public:
+	// It is in error: completions up to the failure have been read. `status` is that of the first that failed, success when
+	// none has.
+	virtual void on_broken(SendQueue &queue, ibv_wc_status status) = 0;
+
+protected:
+	~QueueOwner() = default;
+};
+
+// A peer, as what sends to it sees it.
+struct Peer : Endpoint {
+	Net *net = nullptr;
+	SendQueue *queue = nullptr;  // that its messages go through at present; null: none
+	uint32_t in_flight = 0;      // its work requests that are not complete
+	uint32_t next_sequence = 0;
+	bool ready = false;          // connected, as far as need be, and not down
+	bool down = false;
+	bool answered = false;       // something was completed since this was last cleared: it lives
+	int64_t last_sign = 0;       // of life
+	// What DC work requests are addressed with.
+	ibv_ah *ah = nullptr;
+	uint32_t dct = 0;
+	uint64_t dc_key = 0;
+
+	// A queue with room for a work request to it; null: none now.
+	virtual SendQueue *acquire() = 0;
+	// It is down: the device is to stop working on what is for it, and its operations fail.
+	virtual void cut() = 0;
+};
+
+enum class Kind : uint8_t { message, probe, read, write, fetch_add, compare_swap };
+
+// A one-sided operation.
+struct Operation {
+	Kind kind;
+	void *owner;               // named when it is complete
+	unsigned char *local;      // read and write: the program's memory
+	uint64_t *result;          // atomics: where the program wants what was there before
+	size_t length;
+	RemoteMemory remote;
+	uint64_t operand, compare;
+	Registration *registration; // of `local`
+	size_t posted, done;       // bytes
+	pt2p_status_t status;      // of what has failed so far
+	Peer *peer;
+	Operation *next;           // that waits for room
+};
+
+// A work request.
+struct WorkRequest {
+	static constexpr uint32_t no_place = ~0u;
+
+	Kind kind = Kind::message;
+	bool signalled = false;
+	bool abandoned = false;      // nobody waits for it
+	bool on_device = false;      // the message is in a cell of device memory, else in a buffer, else here
+	Peer *peer = nullptr;
+	uint32_t length = 0;         // bytes of the message with its header, or of this part of an operation
+	uint32_t place = no_place;   // of the message, or of an atomic's result
+	Operation *operation = nullptr;
+	size_t offset = 0;           // in the operation
+	unsigned char bytes[64];     // the message, when it is that short
+
+	bool is_operation() const { return kind >= Kind::read && !abandoned; }
+};
+
+class SendQueue {
+public:
+	static constexpr size_t most_inline = sizeof(WorkRequest::bytes);
+
+	// Takes the queue pair over. `name` is what its work requests are called by in their ids.
+	SendQueue(Net &net, QueueOwner &owner, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc);
+	~SendQueue();
+	SendQueue(const SendQueue &) = delete;
+	SendQueue &operator=(const SendQueue &) = delete;
+
+	ibv_qp *qp() const { return qp_.get(); }
+	bool is_dc() const { return dc_; }
+	bool room() const { return posted_ - completed_ < depth_ && !broken_; }
+	// Whether everything that was posted is complete, as far as known.
+	bool idle() const { return posted_ == completed_; }
+	uint32_t outstanding() const { return posted_ - completed_; }
+
+	// Each needs room().
+	// Posts a message; false when there is no place for its payload.
+	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	// Posts one part of an operation.
+	void post(Peer &peer, Operation &operation, size_t offset, size_t length, bool last);
+	// A write of no bytes, whose completion, or failure, tells whether the peer is there and frees all before it.
+	void probe(Peer &peer);
+	// Asks for a completion of everything that was posted, unless that has been done.
+	void flush();
+
+	// Makes the device see what has been posted.
+	void ring();
+	// From now on `period` work requests are posted for each completion.
+	void set_period(uint32_t period) { period_ = period; }
+
+	// A completion has been read: of this work request and all before it.
+	void complete(uint32_t upto);
+	// The queue pair is in error: nothing is posted, completions of flushed work requests mean nothing.
+	bool broken() const { return broken_; }
+	void set_broken();
+	// The first that is not complete: after a failure, the one that has failed. Null: there is none.
+	WorkRequest *front() { return idle() ? nullptr : &at(completed_); }
+	// The queue pair works again: posts what is not complete once more, in order. Not what is for a peer that is down, and
+	// not atomics, which the peer may have done already: those fail.
+	void post_again();
+	// Its operation fails, and it is not posted again.
+	void abandon(WorkRequest &request, pt2p_status_t status);
+	// The operations of this peer fail; its work requests are not posted again.
+	void drop(Peer &peer);
+	// Forgets everything that is not complete. The device must have stopped.
+	void drop_all();
+
+	QueueOwner &owner;
+	uint32_t index = 0;    // in the table of queues
+	Peer *target = nullptr; // DC: whom the last work request was for
+	bool listed = false;   // among those that have to be rung
+
+private:
+	WorkRequest &next(Peer &peer, Kind kind, uint32_t length);
+	void hand_over(WorkRequest &request, uint32_t number);
+	void submit(WorkRequest &request, bool signal);
+	void release(WorkRequest &request);
+	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
+
+	Net &net_;
+	QpOwner qp_;
+	ibv_qp_ex *ex_;
+	mlx5dv_qp_ex *dc_ = nullptr; // null: a reliable connection
+	const uint32_t depth_, mask_, max_inline_;
+	uint32_t period_;
+	// Counted from the beginning; work request n is at place n of the ring.
+	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
+	uint32_t unrung_ = 0;
+	bool broken_ = false;
+	std::unique_ptr<WorkRequest[]> ring_;
+};
+
+} // namespace pt2p::verbs
