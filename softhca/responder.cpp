@@ -332,7 +332,11 @@ bool Responder::respond(Nic &nic, unsigned burst)
 {
 	for (; burst && !owed_.empty(); --burst) {
 		if (owed_.front().kind == PacketKind::read_response && !readable(owed_.front())) {
-			// The region has gone since the request came.
+			// The region has gone since the request came. Who asks again, late, for what has been answered does no wrong.
+			if (owed_.front().again) {
+				owed_.pop_front();
+				continue;
+			}
 			const uint32_t psn = owed_.front().psn;
 			owed_.clear();
 			break_off(nic, psn, Refusal::remote_access);

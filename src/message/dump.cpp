@@ -40,12 +40,13 @@ void Engine::explain(const Request &r)
 	case PT2P_ERR_CANCELLED:
 		reporter_.fail(r.status, "receive from %s, tag %#llx", source_text(r.source).c_str(), tag);
 		break;
-	case PT2P_ERR_SYSTEM:
-		reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: the kernel refused to copy between the processes (is "
-		               "the whole buffer readable and writable?)", r.is_send ? "sending" : "receiving", r.length,
-		               r.is_send ? "to" : "from", r.peer, tag);
-		break;
 	default:
+		if (r.status == PT2P_ERR_SYSTEM && loss == losses_.end()) {
+			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: the kernel, or the network device, refused to copy "
+			               "them (is the whole buffer readable and writable?)", r.is_send ? "sending" : "receiving",
+			               r.length, r.is_send ? "to" : "from", r.peer, tag);
+			break;
+		}
 		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
 		               r.is_send ? r.length : r.capacity, r.is_send ? "to" : "from",
 		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer,

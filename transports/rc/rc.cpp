@@ -192,8 +192,14 @@ void RcTransport::on_wireup(const WireupMessage &m)
 		try {
 			peer = &make_peer(m.rank, m.from);
 		} catch (const Error &e) {
-			environment_.reporter.log(LogLevel::warning, "rank %d asks for a connection: %s", m.rank, e.what());
-			return; // it will ask again, and give up in the end
+			WireupMessage refusal{};
+			refusal.job = m.job;
+			refusal.rank = environment_.job.rank();
+			refusal.attempt = m.attempt;
+			refusal.kind = WireupMessage::Kind::refuse;
+			std::strncpy(refusal.reason, e.what(), sizeof refusal.reason - 1);
+			net_->wireup().send(m.from, refusal); // when it is lost, it will ask again
+			return;
 		}
 		peer->state = Peer::State::accepting;
 	}
@@ -204,6 +210,12 @@ void RcTransport::on_wireup(const WireupMessage &m)
 		if (static_cast<int32_t>(m.attempt - peer->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
 			return;
 		give_up(*peer, m.attempt);
+	}
+	if (m.kind == WireupMessage::Kind::refuse) {
+		if (peer->state == Peer::State::requesting)
+			net_->take_down(*peer, PT2P_ERR_UNREACHABLE,
+			                "it refuses a connection: " + std::string(m.reason, strnlen(m.reason, sizeof m.reason)));
+		return;
 	}
 	if (peer->state == Peer::State::draining) {
 		if (m.kind == WireupMessage::Kind::request)

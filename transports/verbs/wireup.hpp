@@ -19,6 +19,7 @@ struct WireupMessage {
 		request, // here is my queue pair; give me yours
 		accept,  // here is mine, ready to receive
 		confirm, // mine is ready, too
+		refuse,  // I cannot make one: `reason` says why
 	};
 	uint64_t job;       // of the sender, so that strangers are not taken for peers
 	WireupAddress from;
@@ -26,7 +27,7 @@ struct WireupMessage {
 	uint32_t qp, psn;   // of the sender's queue pair
 	uint32_t attempt;   // counts the connections between the two, from 1
 	Kind kind;
-	uint8_t unused[7];
+	char reason[103];   // ended by zero
 };
 
 class Wireup {

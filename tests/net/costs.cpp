@@ -1,0 +1,196 @@
+// What messages cost the device, counted: work queue entries, doorbells, reads over PCIe, completions.
+#include "tests/net/job.hpp"
+
+using namespace net;
+
+namespace {
+
+constexpr uint64_t unit = 64; // of a send queue
+
+// Sends `n` messages of `length` bytes one by one, each received before the next is sent.
+void send_singly(Job &job, unsigned n, size_t length)
+{
+	for (unsigned i = 0; i < n; ++i)
+		job.exchange(0, 1, length);
+}
+
+} // namespace
+
+TEST_CASE("an 8-byte message is one entry of the smallest size and one BlueFlame write, and no payload is read", "[.exact]")
+{
+	const bool dc = GENERATE(false, true);
+	Job job(dc ? "dct" : "rc");
+	job.warm_up();
+	send_singly(job, 64, 8);
+	constexpr unsigned n = 256;
+	Change wqes("wqes"), bytes("wqe_bytes"), rings("doorbells"), blueflames("blueflames"), payload("payload_reads"),
+	    fetched("wqe_reads"), completions("cqes"), payload_bytes("inline_bytes");
+	send_singly(job, n, 8);
+	CHECK(wqes() == n);
+	// Control 16, payload with its header and length 28; and with DC the address 48.
+	CHECK(bytes() == n * unit * (dc ? 2 : 1));
+	CHECK(payload_bytes() == n * 24);
+	CHECK(rings() == n);
+	CHECK(blueflames() == n);
+	CHECK(fetched() == 0);
+	CHECK(payload() == 0);
+	// One for each message at the receiver, one for each signal period at the sender.
+	CHECK(completions() <= n + n / 32 + 1);
+	CHECK(completions() >= n + n / 32);
+}
+
+TEST_CASE("messages that are posted together are one doorbell", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	constexpr unsigned k = 16;
+	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=16"});
+	job.warm_up();
+	job.progress();
+	Change wqes("wqes"), rings("doorbells"), reads("payload_reads");
+	uint64_t out[k], in[k];
+	std::vector<pt2p_request_t *> requests;
+	for (unsigned i = 0; i < k; ++i) {
+		out[i] = i;
+		requests.emplace_back();
+		REQUIRE(pt2p_irecv(job.ctx[1], &in[i], 8, 0, i, PT2P_TAG_EXACT, &requests.back()) == PT2P_OK);
+	}
+	std::vector<pt2p_request_t *> sends(k);
+	for (unsigned i = 0; i < k; ++i)
+		REQUIRE(pt2p_isend(job.ctx[0], &out[i], 8, 1, i, &sends[i]) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[1], k, requests.data(), nullptr) == PT2P_OK);
+	for (unsigned i = 0; i < k; ++i)
+		CHECK(in[i] == i);
+	CHECK(wqes() == k);
+	CHECK(rings() == 1);
+	CHECK(reads() == 0);
+}
+
+TEST_CASE("messages that had to wait for room are handed over together", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_SEND_DEPTH=8"});
+	job.warm_up();
+	constexpr unsigned k = 256;
+	Change wqes("wqes"), rings("doorbells");
+	std::vector<uint64_t> out(k), in(k);
+	std::vector<pt2p_request_t *> requests(k), sends(k);
+	for (unsigned i = 0; i < k; ++i)
+		REQUIRE(pt2p_irecv(job.ctx[1], &in[i], 8, 0, 1, PT2P_TAG_EXACT, &requests[i]) == PT2P_OK);
+	for (unsigned i = 0; i < k; ++i) {
+		out[i] = i;
+		REQUIRE(pt2p_isend(job.ctx[0], &out[i], 8, 1, 1, &sends[i]) == PT2P_OK);
+	}
+	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[1], k, requests.data(), nullptr) == PT2P_OK);
+	CHECK(in == out);
+	CHECK(wqes() == k);
+	// The first eight of each sixteen one by one; the others when the call makes progress, as room comes back.
+	CHECK(rings() <= k * 3 / 4);
+}
+
+TEST_CASE("a message of 512 bytes goes through device memory, and is not read from the host's", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport);
+	job.warm_up();
+	constexpr unsigned n = 100;
+	Change wqes("wqes"), reads("payload_reads"), from_device("dm_read_bytes"), stored("dm_store_bytes");
+	send_singly(job, n, 512);
+	CHECK(wqes() == n);
+	CHECK(reads() == 0);
+	CHECK(from_device() == n * (512 + 16));
+	CHECK(stored() == n * (512 + 16));
+	CHECK(job.counter(0, "net_device_memory_messages") == n);
+}
+
+TEST_CASE("without device memory the same goes through a buffer", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY=0"});
+	job.warm_up();
+	constexpr unsigned n = 100;
+	Change reads("payload_read_bytes"), from_device("dm_read_bytes");
+	send_singly(job, n, 512);
+	CHECK(reads() == n * (512 + 16));
+	CHECK(from_device() == 0);
+}
+
+TEST_CASE("device memory that is full is no obstacle", "[.exact]")
+{
+	Job job("rc", 2, {"PT2P_NET_DEVICE_MEMORY=4096"}); // three cells
+	job.warm_up();
+	constexpr unsigned k = 64;
+	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
+	std::vector<unsigned char> out(512, 1);
+	std::vector<std::vector<unsigned char>> in(k, std::vector<unsigned char>(512));
+	std::vector<pt2p_request_t *> requests(k), sends(k);
+	for (unsigned i = 0; i < k; ++i)
+		REQUIRE(pt2p_irecv(job.ctx[1], in[i].data(), 512, 0, 1, PT2P_TAG_EXACT, &requests[i]) == PT2P_OK);
+	for (unsigned i = 0; i < k; ++i)
+		REQUIRE(pt2p_isend(job.ctx[0], out.data(), 512, 1, 1, &sends[i]) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[1], k, requests.data(), nullptr) == PT2P_OK);
+	for (const auto &message : in)
+		CHECK(message == out);
+	CHECK(from_device() + from_host() == k * (512 + 16));
+	CHECK(from_device() >= 3 * (512 + 16));
+	CHECK(job.counter(0, "net_device_memory_full") > 0);
+}
+
+TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const bool write = GENERATE(false, true);
+	Job job(transport, 2, {write ? "PT2P_RENDEZVOUS=write" : "PT2P_RENDEZVOUS=read"});
+	job.warm_up();
+	constexpr size_t length = 1 << 20;
+	std::vector<unsigned char> out(length), in(length);
+	for (size_t i = 0; i < length; ++i)
+		out[i] = static_cast<unsigned char>(i * 7 + i / 251);
+	Change wqes("wqes"), rings("doorbells"), read("payload_read_bytes"), written("payload_write_bytes");
+	pt2p_request_t *receive, *send;
+	REQUIRE(pt2p_irecv(job.ctx[1], in.data(), length, 0, 3, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+	REQUIRE(pt2p_isend(job.ctx[0], out.data(), length, 1, 3, &send) == PT2P_OK);
+	REQUIRE(pt2p_wait(job.ctx[1], receive, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
+	CHECK(in == out);
+	// Every byte is read once and written once by the device; beside it there are the control messages only.
+	CHECK(read() == length);
+	CHECK(written() >= length);
+	CHECK(written() < length + 512);
+	CHECK(wqes() == (write ? 4 : 3));
+	CHECK(rings() == wqes());
+	CHECK(job.counter(write ? 0 : 1, write ? "net_written_bytes" : "net_read_bytes") == length);
+	CHECK(job.counter(1, "shm_pipelined_bytes") == 0);
+}
+
+TEST_CASE("what is registered already is not registered again", "[.exact]")
+{
+	const bool all = GENERATE(false, true);
+	Job job("rc", 2, {all ? "PT2P_REGISTRATION_CACHE=all" : "PT2P_REGISTRATION_CACHE=explicit"});
+	for (int i = 0; i < 5; ++i)
+		job.exchange(0, 1, 100000);
+	const uint64_t made = job.counter(0, "registrations"), found = job.counter(0, "registrations_reused");
+	CHECK(made + found == 5);
+	if (!all)
+		CHECK(made == 5);
+}
+
+TEST_CASE("an idle peer costs nothing of the device, and few bytes")
+{
+	const char *transport = GENERATE("rc", "dct");
+	constexpr int size = 16;
+	Job job(transport, size);
+	job.warm_up();
+	for (auto &t : job.ctx[0]->router->transports()) {
+		const auto memory = t->memory_per_peer();
+		if (std::string(t->table().name) == "self")
+			continue;
+		CAPTURE(t->table().name);
+		CHECK(memory.silent <= 32);
+		CHECK(memory.talking <= (std::string(t->table().name) == "rc" ? 64 * 1024 : 512));
+	}
+	CHECK(job.counter(0, "peers_connected") == 1);
+	CHECK(job.counter(5, "peers_connected") == 0);
+}

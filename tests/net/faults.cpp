@@ -1,0 +1,273 @@
+// What happens when things go wrong: nothing is lost, doubled or out of order, or the failure is told.
+#include "tests/net/job.hpp"
+
+#include <chrono>
+
+#include "route/route.hpp"
+
+using namespace net;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Streams of numbered messages of several sizes in both directions between two ranks.
+struct Traffic {
+	Traffic(Job &j, int first, int second) : job(j), a(first), b(second) {}
+
+	Job &job;
+	const int a, b;
+	unsigned sent[2] = {}, received[2] = {};
+
+	static size_t length_of(unsigned n)
+	{
+		constexpr size_t lengths[] = {8, 40, 100, 700, 5000, 40000};
+		return lengths[n % 6];
+	}
+	static void fill(std::vector<unsigned char> &message, unsigned n)
+	{
+		message.assign(length_of(n), static_cast<unsigned char>(n));
+		std::memcpy(message.data(), &n, sizeof n);
+	}
+	struct Pending {
+		pt2p_request_t *request;
+		std::vector<unsigned char> data;
+	};
+	std::vector<Pending> sends[2];
+	std::vector<Pending> receives[2];
+
+	// Keeps `window` messages under way in each direction until `done()`, checks each, then waits for those under way.
+	template <class Done>
+	void run(unsigned window, const Done &done)
+	{
+		bool stopping = false;
+		const auto limit = Clock::now() + 40s;
+		for (;;) {
+			REQUIRE(Clock::now() < limit);
+			stopping |= done();
+			bool busy = false;
+			for (int side = 0; side < 2; ++side) {
+				pt2p_context_t *from = job.ctx[Job::index(side ? b : a)], *to = job.ctx[Job::index(side ? a : b)];
+				while (!stopping && sends[side].size() < window) {
+					receives[side].push_back({nullptr, std::vector<unsigned char>(length_of(sent[side]))});
+					Pending &in = receives[side].back();
+					REQUIRE(pt2p_irecv(to, in.data.data(), in.data.size(), side ? b : a, 9, PT2P_TAG_EXACT, &in.request) == PT2P_OK);
+					sends[side].emplace_back();
+					Pending &out = sends[side].back();
+					fill(out.data, sent[side]++);
+					REQUIRE(pt2p_isend(from, out.data.data(), out.data.size(), side ? a : b, 9, &out.request) == PT2P_OK);
+				}
+				collect(from, sends[side], nullptr);
+				collect(to, receives[side], &received[side]);
+				busy |= !sends[side].empty() || !receives[side].empty();
+			}
+			job.progress();
+			if (stopping && !busy)
+				break;
+		}
+		CHECK(received[0] == sent[0]);
+		CHECK(received[1] == sent[1]);
+	}
+
+private:
+	void collect(pt2p_context_t *ctx, std::vector<Pending> &list, unsigned *expected)
+	{
+		while (!list.empty()) {
+			int finished = 0;
+			pt2p_result_t result;
+			const pt2p_status_t status = pt2p_test(ctx, list.front().request, &finished, &result);
+			if (!finished)
+				return;
+			INFO(pt2p_last_error(ctx));
+			REQUIRE(status == PT2P_OK);
+			if (expected) {
+				std::vector<unsigned char> wanted;
+				fill(wanted, (*expected)++);
+				REQUIRE(list.front().data == wanted);
+			}
+			list.erase(list.begin());
+		}
+	}
+};
+
+auto for_time(std::chrono::milliseconds time)
+{
+	return [end = Clock::now() + time] { return Clock::now() >= end; };
+}
+
+const std::vector<std::string> impatient = {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETRIES=2"};
+
+} // namespace
+
+TEST_CASE("a queue pair that breaks under traffic is connected again, and each message arrives once")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport);
+	job.warm_up();
+	Traffic traffic(job, 0, 1);
+	{
+		Faults faults("break rate=0.002 count=12");
+		traffic.run(16, [&] { return traffic.sent[0] > 4000 && job.counter(0, "reconnects") + job.counter(1, "reconnects") >= 4; });
+	}
+	traffic.run(16, for_time(50ms));
+	CHECK(traffic.sent[0] > 4000);
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("packets that get lost for longer than the device tries again are sent by a new connection")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, impatient);
+	job.warm_up();
+	Traffic traffic(job, 0, 1);
+	traffic.run(16, for_time(20ms));
+	for (int i = 0; i < 3; ++i) {
+		{
+			Faults faults("drop");
+			traffic.run(16, [&, end = Clock::now() + 150ms] {
+				// Under way when the wire comes back.
+				return Clock::now() >= end && softhca_fault("clear", nullptr, 0) == 0;
+			});
+		}
+		traffic.run(16, for_time(30ms));
+	}
+	CHECK(job.counter(0, "reconnects") + job.counter(1, "reconnects") >= 1);
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("a link that is down for two seconds holds everything up, and no more")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport);
+	job.warm_up();
+	Traffic traffic(job, 0, 1);
+	traffic.run(16, for_time(20ms));
+	const auto start = Clock::now();
+	{
+		Faults faults("link_down ms=2000 count=1");
+		const unsigned before = traffic.sent[0];
+		traffic.run(16, [&] { return traffic.sent[0] > before + 200; });
+		CHECK(Clock::now() - start >= 2s);
+		CHECK(Clock::now() - start < 20s);
+	}
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("a receiver that is not ready for long loses nothing")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_RECEIVES=16", "PT2P_NET_SEND_DEPTH=256"});
+	job.warm_up();
+	constexpr unsigned n = 150;
+	std::vector<unsigned> out(n), in(n);
+	std::vector<pt2p_request_t *> sends(n), receives(n);
+	for (unsigned i = 0; i < n; ++i) {
+		out[i] = i;
+		REQUIRE(pt2p_isend(job.ctx[0], &out[i], sizeof out[i], 1, 5, &sends[i]) == PT2P_OK);
+	}
+	for (const auto end = Clock::now() + 1s; Clock::now() < end;)
+		pt2p_progress(job.ctx[0]);
+	for (unsigned i = 0; i < n; ++i)
+		REQUIRE(pt2p_irecv(job.ctx[1], &in[i], sizeof in[i], 0, 5, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[1], n, receives.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], n, sends.data(), nullptr) == PT2P_OK);
+	CHECK(in == out);
+}
+
+TEST_CASE("a remote access error fails its operation, and nothing else")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, impatient);
+	job.warm_up();
+	pt2p::Channel *channel = job.ctx[0]->router->find(1);
+	REQUIRE(channel);
+	static unsigned char memory[4096];
+	const uint64_t before = job.counter(0, "reconnects");
+	REQUIRE(channel->endpoint.table->get(channel->endpoint, memory, {0x10000, 0xdead}, sizeof memory, nullptr) ==
+	        pt2p::Outcome::in_progress);
+	Traffic traffic(job, 0, 1);
+	traffic.run(8, [&] { return job.counter(0, "reconnects") > before; });
+	traffic.run(8, for_time(50ms));
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("memory that the device refuses to register makes a message go in pieces")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport);
+	job.warm_up();
+	{
+		Faults faults("refuse mr");
+		job.exchange(0, 1, 100000);
+	}
+	CHECK(job.counter(0, "not_exposed") == 1);
+	CHECK(job.counter(1, "net_read_bytes") == 0);
+	job.exchange(0, 1, 100000);
+	CHECK(job.counter(1, "net_read_bytes") == 100000);
+}
+
+TEST_CASE("a connection that is refused is an error that says why")
+{
+	Job job("rc");
+	Faults faults("refuse qp");
+	uint64_t word = 1;
+	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 1, 1) != PT2P_OK);
+	const std::string why = pt2p_last_error(job.ctx[0]);
+	CAPTURE(why);
+	CHECK(why.find("ibv_create_qp_ex (RC)") != why.npos);
+	CHECK(why.find("rank 1") != why.npos);
+}
+
+// The device is gone afterwards, for the whole process.
+void fail_device(const char *transport)
+{
+	Job job(transport);
+	job.warm_up();
+	Faults faults("fatal count=1");
+	uint64_t word = 1, in = 0;
+	pt2p_request_t *receive;
+	REQUIRE(pt2p_irecv(job.ctx[1], &in, sizeof in, 0, 1, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+	pt2p_send(job.ctx[0], &word, sizeof word, 1, 1);
+	const pt2p_status_t status = pt2p_wait(job.ctx[1], receive, nullptr);
+	const std::string why = pt2p_last_error(job.ctx[1]);
+	CAPTURE(why);
+	CHECK(status == PT2P_ERR_SYSTEM);
+	CHECK(why.find("has failed") != why.npos);
+	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 1, 1) == PT2P_ERR_SYSTEM);
+}
+
+TEST_CASE("a device that fails for good fails what needs it, and says so: rc", "[.fatal_rc]") { fail_device("rc"); }
+TEST_CASE("a device that fails for good fails what needs it, and says so: dct", "[.fatal_dct]") { fail_device("dct"); }
+
+TEST_CASE("what the device refuses at the start is done without, or is an error that says why", "[.refused]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	pt2p_context_t *ctx[2] = {};
+	const std::string list = std::string("PT2P_TRANSPORTS=self,") + transport;
+	const char *tunables[] = {list.c_str(), nullptr};
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.tunables = tunables;
+	const pt2p_status_t status = pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx);
+	if (status == PT2P_OK) {
+		uint64_t word = 1, in = 0;
+		pt2p_request_t *receive;
+		REQUIRE(pt2p_irecv(ctx[1], &in, sizeof in, 0, 1, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+		const pt2p_status_t sent = pt2p_send(ctx[0], &word, sizeof word, 1, 1);
+		if (sent == PT2P_OK) {
+			CHECK(pt2p_wait(ctx[1], receive, nullptr) == PT2P_OK);
+		} else {
+			INFO(pt2p_last_error(ctx[0]));
+			CHECK(std::string(pt2p_last_error(ctx[0])).find("create_qp") != std::string::npos);
+			pt2p_cancel(ctx[1], receive);
+			pt2p_wait(ctx[1], receive, nullptr);
+		}
+		for (pt2p_context_t *c : ctx)
+			pt2p_finalize(c);
+	} else {
+		const std::string why = pt2p_last_error(nullptr);
+		CAPTURE(why);
+		CHECK((why.find("ibv_reg_mr failed") != why.npos || why.find("create_qp") != why.npos));
+		CHECK(why.find("ENOMEM") != why.npos);
+	}
+}

@@ -1,0 +1,109 @@
+// A small job inside of this process whose ranks talk through a network transport; one thread drives all.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <pt2p.h>
+
+#include "api/context.hpp"
+#include "softhca/softhca.h"
+
+namespace net {
+
+struct Job {
+	explicit Job(const std::string &transport, int size = 2, std::vector<std::string> tunables = {},
+	             pt2p_inprocess_mode_t mode = PT2P_INPROCESS_COOPERATIVE)
+	    : ctx(static_cast<size_t>(size))
+	{
+		tunables.push_back("PT2P_TRANSPORTS=self," + transport);
+		std::vector<const char *> list;
+		for (const std::string &t : tunables)
+			list.push_back(t.c_str());
+		list.push_back(nullptr);
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.tunables = list.data();
+		const pt2p_status_t status = pt2p_init_inprocess(size, mode, &options, ctx.data());
+		INFO(pt2p_last_error(nullptr));
+		REQUIRE(status == PT2P_OK);
+	}
+	~Job()
+	{
+		for (pt2p_context_t *c : ctx)
+			if (c)
+				pt2p_finalize(c);
+	}
+	Job(const Job &) = delete;
+	Job &operator=(const Job &) = delete;
+
+	void progress() const
+	{
+		for (pt2p_context_t *c : ctx)
+			if (c)
+				pt2p_progress(c);
+	}
+	// A message each way, so that everything is connected and warm.
+	void warm_up(int a = 0, int b = 1)
+	{
+		exchange(a, b);
+		exchange(b, a);
+	}
+	void exchange(int from, int to, size_t length = 8)
+	{
+		std::vector<unsigned char> out(length, 0x5a), in(length);
+		pt2p_request_t *request;
+		REQUIRE(pt2p_irecv(ctx[index(to)], in.data(), length, from, 7, PT2P_TAG_EXACT, &request) == PT2P_OK);
+		REQUIRE(pt2p_send(ctx[index(from)], out.data(), length, to, 7) == PT2P_OK);
+		REQUIRE(pt2p_wait(ctx[index(to)], request, nullptr) == PT2P_OK);
+		REQUIRE(in == out);
+	}
+	uint64_t counter(int rank, const char *name) const
+	{
+		for (int i = 0; i < pt2p_counter_count(); ++i)
+			if (!std::strcmp(pt2p_counter_name(i), name)) {
+				uint64_t value = 0;
+				pt2p_counter_read(ctx[index(rank)], i, &value);
+				return value;
+			}
+		FAIL("no counter " << name);
+		return 0;
+	}
+	static size_t index(int rank) { return static_cast<size_t>(rank); }
+
+	std::vector<pt2p_context_t *> ctx;
+};
+
+// Fault rules for a while.
+struct Faults {
+	explicit Faults(const std::string &rules)
+	{
+		char why[200] = "softhca is not there";
+		const int result = softhca_fault ? softhca_fault(rules.c_str(), why, sizeof why) : -1;
+		INFO(why);
+		REQUIRE(result == 0);
+	}
+	~Faults() { softhca_fault("clear", nullptr, 0); }
+};
+
+// How a counter of the device changes from here on.
+class Change {
+public:
+	explicit Change(const char *name) : name_(name), before_(read()) {}
+	uint64_t operator()() const { return read() - before_; }
+
+private:
+	uint64_t read() const
+	{
+		uint64_t value = 0;
+		REQUIRE(softhca_counter);
+		REQUIRE(softhca_counter(name_, -1, 0, &value) == 0);
+		return value;
+	}
+	const char *name_;
+	uint64_t before_;
+};
+
+} // namespace net

@@ -1,0 +1,43 @@
+// Parts by themselves.
+#include <catch2/catch.hpp>
+
+#include "transports/dct/pool.hpp"
+
+using namespace pt2p::dct;
+
+TEST_CASE("DC initiators: a target stays, then comes back, then takes what is idle longest, then what has least to do")
+{
+	int a, b, c, d;
+	std::vector<InitiatorState> all(3);
+	CHECK(choose_initiator(all, &a, no_initiator) == 0);
+	all[0] = {&a, 5, true, 1};
+	all[1] = {&b, 0, true, 3};
+	all[2] = {&c, 0, true, 2};
+	// Work under way: no other, even when it has no room.
+	CHECK(choose_initiator(all, &a, 0) == 0);
+	all[0].room = false;
+	CHECK(choose_initiator(all, &a, 0) == no_initiator);
+	all[0].room = true;
+	// The one that served it last, also when another is idle for longer.
+	CHECK(choose_initiator(all, &b, no_initiator) == 1);
+	// Idle longest.
+	CHECK(choose_initiator(all, &d, no_initiator) == 2);
+	// None idle: the least loaded that has room.
+	all[1].outstanding = 3;
+	all[2].outstanding = 2;
+	CHECK(choose_initiator(all, &d, no_initiator) == 2);
+	all[2].room = false;
+	CHECK(choose_initiator(all, &d, no_initiator) == 1);
+	all[0].room = all[1].room = false;
+	CHECK(choose_initiator(all, &d, no_initiator) == no_initiator);
+}
+
+TEST_CASE("a single DC initiator serves everybody as long as it has room")
+{
+	int a, b;
+	std::vector<InitiatorState> one(1);
+	one[0] = {&a, 7, true, 1};
+	CHECK(choose_initiator(one, &b, no_initiator) == 0);
+	one[0].room = false;
+	CHECK(choose_initiator(one, &b, no_initiator) == no_initiator);
+}
