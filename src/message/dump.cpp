@@ -127,7 +127,7 @@ std::string Engine::summary() const
 	std::string text = format("libpt2p %s: rank %d of %d on %s, %d ranks on this node, job %s\n", pt2p_version(), rank_,
 	                          job_.size(), reporter_.host().c_str(), job_.local_size(), job_.kind());
 	for (const auto &t : router_->transports()) {
-		std::string peers;
+		std::string peers, why;
 		size_t count = 0;
 		for (int rank = 0; rank < job_.size(); ++rank) {
 			const Channel *c = router_->find(rank);
@@ -135,10 +135,14 @@ std::string Engine::summary() const
 				continue;
 			if (++count <= most_lines)
 				peers += format("%s%d (%s)", peers.empty() ? "" : ", ", rank, t->describe(rank).c_str());
+			if (count == 1)
+				why = router_->why(rank);
 		}
 		if (count > most_lines)
 			peers += format(" and %zu more", count - most_lines);
 		text += format("  %s: %s\n", t->table().name, count ? ("ranks " + peers).c_str() : "usable, not used");
+		if (!why.empty())
+			text += format("    because: %s\n", why.c_str());
 	}
 	for (const auto &t : router_->transports())
 		if (const Transport::Memory m = t->memory_per_peer(); m.talking)

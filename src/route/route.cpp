@@ -1,8 +1,12 @@
 #include "route/route.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 #include "config/config.hpp"
 #include "job/job.hpp"
 #include "report/report.hpp"
+#include "route/choice.hpp"
 
 namespace pt2p {
 
@@ -32,6 +36,9 @@ void check_list(const std::string &list)
 	}
 }
 
+// The part of a rank's blob that holds its PT2P_RC_PEERS.
+constexpr const char *rule_part = "rc_peers";
+
 } // namespace
 
 Router::Router(const TransportEnvironment &environment, ChannelClient &client)
@@ -54,6 +61,7 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		add_address_part(blob, table.name, transport->address());
 		transports_.push_back(std::move(transport));
 	}
+	add_address_part(blob, rule_part, std::to_string(config.rc_peers));
 	environment_.job.publish(blob);
 }
 
@@ -77,17 +85,42 @@ Channel &Router::connect(int rank)
 
 Transport *Router::choose(int rank, const std::string &blob, std::string &reasons) const
 {
+	const Config &config = environment_.config;
+	const Job &job = environment_.job;
+	const bool have_dct = std::any_of(transports_.begin(), transports_.end(),
+	                                  [](const auto &t) { return !std::strcmp(t->table().name, "dct"); });
+	const bool both_have_dct = have_dct && !address_part(blob, "dct").empty();
 	for (auto &transport : transports_) {
 		const char *name = transport->table().name;
 		const std::string address = address_part(blob, name);
 		std::string why_not = "that rank does not have it";
-		if (!address.empty() && transport->reaches(rank, address, why_not))
+		const bool either = both_have_dct && !std::strcmp(name, "rc");
+		if (either && address_part(blob, rule_part) != std::to_string(config.rc_peers)) {
+			reasons = format("rank %d has PT2P_RC_PEERS=%s and this rank, %d, has %lld: all ranks must have the same", rank,
+			                 address_part(blob, rule_part).c_str(), job.rank(), static_cast<long long>(config.rc_peers));
+			return nullptr;
+		}
+		if (either && !within_nearest(job.rank(), rank, job.size(), config.rc_peers))
+			why_not = format("not among the %lld nearest ranks (PT2P_RC_PEERS)", static_cast<long long>(config.rc_peers));
+		else if (!address.empty() && transport->reaches(rank, address, why_not))
 			return transport.get();
 		reasons += format("%s%s: %s", reasons.empty() ? "" : "; ", name, why_not.c_str());
 	}
 	for (const std::string &reason : not_open_)
 		reasons += (reasons.empty() ? "" : "; ") + reason;
 	return nullptr;
+}
+
+std::string Router::why(int rank) const
+{
+	std::string blob, reasons;
+	try {
+		if (environment_.job.try_lookup(rank, blob))
+			choose(rank, blob, reasons);
+	} catch (const Error &) {
+		// It has left; why it was reached as it was can no longer be told.
+	}
+	return reasons;
 }
 
 Transport *Router::transport_of(const Channel &channel) const

@@ -28,6 +28,8 @@ public:
 	Transport *transport_of(const Channel &channel) const;
 	// Why a transport of this build is not open: one entry each.
 	const std::vector<std::string> &not_open() const { return not_open_; }
+	// Why the channel to `rank` does not use the transports before its own: "shm: on another node".
+	std::string why(int rank) const;
 	// Private memory for a peer that nothing was ever exchanged with, bytes.
 	static constexpr size_t bytes_per_silent_peer = sizeof(std::unique_ptr<Channel>);
 

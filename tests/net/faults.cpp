@@ -219,6 +219,32 @@ TEST_CASE("a connection that is refused is an error that says why")
 	CHECK(why.find("rank 1") != why.npos);
 }
 
+TEST_CASE("near ranks are connected, far ones reached by DC, and ranks that disagree say so")
+{
+	{
+		Job job("rc,dct", 6, {"PT2P_RC_PEERS=2"});
+		for (int rank = 1; rank < 6; ++rank) {
+			job.warm_up(0, rank);
+			pt2p_peer_info_t info{};
+			REQUIRE(pt2p_peer_query(job.ctx[0], rank, &info) == PT2P_OK);
+			CHECK(std::string(info.transport) == (rank == 1 || rank == 5 ? "rc" : "dct"));
+			CHECK(std::string(info.large) == "zero-copy");
+		}
+		std::vector<char> text(20000);
+		REQUIRE(pt2p_summary(job.ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
+		const std::string summary = text.data();
+		CAPTURE(summary);
+		CHECK(summary.find("because: self: another rank; rc: not among the 2 nearest ranks (PT2P_RC_PEERS)") != summary.npos);
+	}
+	Job job("rc,dct", 4, {"PT2P_RC_PEERS=2"});
+	job.ctx[0]->config.rc_peers = 4; // as if it had been started with another setting
+	uint64_t word = 1;
+	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 2, 1) == PT2P_ERR_UNREACHABLE);
+	const std::string why = pt2p_last_error(job.ctx[0]);
+	CAPTURE(why);
+	CHECK(why.find("rank 2 has PT2P_RC_PEERS=2 and this rank, 0, has 4") != why.npos);
+}
+
 // The device is gone afterwards, for the whole process.
 void fail_device(const char *transport)
 {

@@ -1,6 +1,7 @@
 // Parts by themselves.
 #include <catch2/catch.hpp>
 
+#include "route/choice.hpp"
 #include "transports/dct/pool.hpp"
 
 using namespace pt2p::dct;
@@ -40,4 +41,22 @@ TEST_CASE("a single DC initiator serves everybody as long as it has room")
 	CHECK(choose_initiator(one, &b, no_initiator) == 0);
 	one[0].room = false;
 	CHECK(choose_initiator(one, &b, no_initiator) == no_initiator);
+}
+
+TEST_CASE("ranks agree on who has a reliable connection, and nobody has more than he may")
+{
+	for (const int size : {2, 3, 7, 8, 100})
+		for (const int64_t most : {0, 1, 2, 5, 8, 99, 1000})
+			for (int a = 0; a < size; ++a) {
+				int64_t count = 0;
+				for (int b = 0; b < size; ++b) {
+					if (b == a)
+						continue;
+					REQUIRE(pt2p::within_nearest(a, b, size, most) == pt2p::within_nearest(b, a, size, most));
+					count += pt2p::within_nearest(a, b, size, most);
+				}
+				REQUIRE(count <= most);
+				if (most >= size) // everybody is near
+					REQUIRE(count == size - 1);
+			}
 }

@@ -152,7 +152,6 @@ std::string DctTransport::address()
 	address.port = net_->device().address;
 	address.number = target_->qp_num;
 	address.key = key_;
-	address.rc_peers = environment_.config.rc_peers;
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 

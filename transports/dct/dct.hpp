@@ -19,7 +19,6 @@ struct Address {
 	verbs::PortAddress port;
 	uint32_t number;
 	uint64_t key;
-	int64_t rc_peers; // all ranks must agree
 };
 
 struct Peer final : verbs::Peer {
