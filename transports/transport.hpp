@@ -112,6 +112,7 @@ struct Endpoint {
 	int peer;                    // rank at the other end
 	uint32_t capabilities;       // subset of the table's that works towards this peer
 	size_t max_send;             // longest payload of one send, bytes
+	size_t max_unasked = SIZE_MAX; // longest that should be sent without asking the receiver first, bytes
 	virtual ~Endpoint() = default;
 };
 

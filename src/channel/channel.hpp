@@ -38,7 +38,7 @@ protected:
 class Channel {
 public:
 	Channel(Endpoint &endpoint, size_t eager_max, Pool<PendingSend> &pool, ChannelClient &client)
-	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(std::min(eager_max, endpoint.max_send)), pool_(pool),
+	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(std::min({eager_max, endpoint.max_send, endpoint.max_unasked})), pool_(pool),
 	      client_(client)
 	{
 		refresh();

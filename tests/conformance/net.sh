@@ -28,7 +28,9 @@ all_cases()
 	run $softhca $cases threads 2 $only "$@" PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0
 	run $softhca $cases threads 2 $only "$@" PT2P_RENDEZVOUS=write PT2P_NET_DOORBELL_BATCH=8
 	run $softhca $cases threads 2 $only "$@" PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0
-	run $softhca $cases threads 2 $only "$@" PT2P_REGISTRATION_CACHE=explicit
+	run $softhca $cases threads 2 $only "$@" PT2P_REGISTRATION_CACHE=all PT2P_NET_DELIVERY=read
+	run $softhca $cases threads 2 $only "$@" PT2P_NET_DELIVERY=write
+	run $softhca $cases threads 3 $only "$@" PT2P_NET_DELIVERY=auto PT2P_NET_RINGS=1 PT2P_NET_RING_SLOTS=4
 	run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only "$@" PT2P_NET_TIMEOUT=8
 	run $softhca --exact $cases threads 2 $only "$@"
 }

@@ -138,6 +138,45 @@ TEST_CASE("device memory that is full is no obstacle", "[.exact]")
 	CHECK(job.counter(0, "net_device_memory_full") > 0);
 }
 
+TEST_CASE("a message that is written into a ring takes no receive and no completion", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_DELIVERY=write"});
+	job.warm_up();
+	send_singly(job, 200, 8);
+	constexpr unsigned n = 320;
+	Change wqes("wqes"), rings("doorbells"), payload("payload_reads"), receives("receives"), completions("cqes");
+	send_singly(job, n, 8);
+	CHECK(job.counter(0, "net_deposits") >= n);
+	// The receiver tells twice a round of 64 slots how far it is.
+	CHECK(wqes() == n + n / 32);
+	CHECK(rings() == wqes());
+	CHECK(payload() == 0);
+	CHECK(receives() == 0);
+	CHECK(completions() <= n / 32 + 2);
+}
+
+TEST_CASE("rings carry what fits, and what finds them full is sent: all in order", "[.exact]")
+{
+	Job job("rc", 2, {"PT2P_NET_DELIVERY=write", "PT2P_NET_RING_SLOTS=4", "PT2P_NET_RINGS=1"});
+	job.warm_up();
+	send_singly(job, 20, 8);
+	constexpr unsigned k = 60;
+	std::vector<uint64_t> out(k), in(k);
+	std::vector<pt2p_request_t *> sends(k);
+	const uint64_t before = job.counter(0, "net_deposits");
+	for (unsigned i = 0; i < k; ++i) {
+		out[i] = i;
+		REQUIRE(pt2p_isend(job.ctx[0], &out[i], 8, 1, 1, &sends[i]) == PT2P_OK);
+	}
+	for (unsigned i = 0; i < k; ++i)
+		REQUIRE(pt2p_recv(job.ctx[1], &in[i], 8, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
+	CHECK(in == out);
+	CHECK(job.counter(0, "net_deposits") > before);
+	CHECK(job.counter(0, "net_deposits") < before + k);
+}
+
 TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");

@@ -102,8 +102,8 @@ const std::vector<std::string> impatient = {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETR
 
 TEST_CASE("a queue pair that breaks under traffic is connected again, and each message arrives once")
 {
-	const char *transport = GENERATE("rc", "dct");
-	Job job(transport);
+	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
+	Job job(transport, 2, {std::string("PT2P_NET_DELIVERY=") + delivery});
 	job.warm_up();
 	Traffic traffic(job, 0, 1);
 	{

@@ -182,6 +182,7 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->peer = rank;
 	peer->capabilities = dct_table.capabilities;
 	peer->max_send = net_->max_payload();
+	peer->max_unasked = net_->max_unasked();
 	peer->net = net_.get();
 	peer->transport = this;
 	peer->ah = peer->handle.get();
@@ -328,6 +329,7 @@ Outcome send_dct(Endpoint &endpoint, uint8_t id, uint64_t header, const void *da
 	if (__builtin_expect(!queue || !queue->send(peer, id, header, data, length), 0))
 		return Outcome::no_resource;
 	peer.net->reporter().add(Counter::dct_messages);
+	peer.net->consider_ring(peer, length);
 	return Outcome::done;
 }
 

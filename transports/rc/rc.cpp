@@ -79,6 +79,7 @@ Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
 	peer->peer = rank;
 	peer->capabilities = rc_table.capabilities;
 	peer->max_send = net_->max_payload();
+	peer->max_unasked = net_->max_unasked();
 	peer->net = net_.get();
 	peer->transport = this;
 	peer->address = address;
@@ -400,6 +401,7 @@ Outcome send_rc(Endpoint &endpoint, uint8_t id, uint64_t header, const void *dat
 	if (__builtin_expect(!peer.connection->send(peer, id, header, data, length), 0))
 		return Outcome::no_resource;
 	peer.net->reporter().add(Counter::rc_messages);
+	peer.net->consider_ring(peer, length);
 	return Outcome::done;
 }
 

@@ -60,23 +60,36 @@ DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes
 	cells_.fill(static_cast<uint32_t>(bytes / cell_bytes));
 }
 
-void DeviceMemory::write(uint32_t cell, const void *header, size_t header_bytes, const void *data, size_t length)
+void DeviceMemory::write(uint32_t cell, std::span<const Piece> pieces)
 {
 	volatile uint64_t *to = words_ + address(cell) / sizeof(uint64_t);
-	const auto put = [&](const unsigned char *from, size_t n) {
-		uint64_t word;
-		for (; n >= sizeof word; n -= sizeof word, from += sizeof word) {
-			std::memcpy(&word, from, sizeof word);
-			*to++ = word;
+	uint64_t word = 0;
+	unsigned filled = 0; // bytes of `word`
+	for (const Piece &piece : pieces) {
+		const auto *from = static_cast<const unsigned char *>(piece.bytes);
+		size_t left = piece.length;
+		while (left) {
+			if (!filled && left >= sizeof word) {
+				uint64_t whole;
+				std::memcpy(&whole, from, sizeof whole);
+				*to++ = whole;
+				from += sizeof whole;
+				left -= sizeof whole;
+				continue;
+			}
+			const size_t n = std::min(left, sizeof word - filled);
+			std::memcpy(reinterpret_cast<unsigned char *>(&word) + filled, from, n);
+			filled += static_cast<unsigned>(n);
+			from += n;
+			left -= n;
+			if (filled == sizeof word) {
+				*to++ = word;
+				filled = 0;
+			}
 		}
-		if (n) {
-			word = 0;
-			std::memcpy(&word, from, n);
-			*to++ = word;
-		}
-	};
-	put(static_cast<const unsigned char *>(header), header_bytes); // a multiple of 8
-	put(static_cast<const unsigned char *>(data), length);
+	}
+	if (filled)
+		*to = word;
 	flush_write_combining();
 }
 

@@ -8,11 +8,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transports/verbs/device.hpp"
 
 namespace pt2p::verbs {
+
+// A part of a message.
+struct Piece {
+	const void *bytes;
+	size_t length;
+};
 
 // A number of places of one size.
 class Places {
@@ -52,9 +59,9 @@ public:
 	bool usable() const { return mr_ != nullptr; }
 	uint32_t key() const { return mr_->lkey; }
 	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }
-	// Puts a message into a cell; visible to the device when the call returns. Whole words are stored, so up to 7 bytes
-	// after the message change, too.
-	void write(uint32_t cell, const void *header, size_t header_bytes, const void *data, size_t length);
+	// Puts the pieces of a message into a cell, one after the other; visible to the device when the call returns. Stores
+	// words of 8 bytes, so up to 7 bytes after the message change, too.
+	void write(uint32_t cell, std::span<const Piece> pieces);
 
 private:
 	DmOwner dm_;

@@ -74,7 +74,7 @@ private:
 	PdOwner parent_domain_;
 };
 
-// Memory of our own, on whole pages, registered for local use.
+// Memory of our own, on whole pages, registered.
 class RegisteredMemory {
 public:
 	// Throws Error: no memory, or the device refuses.
@@ -85,6 +85,7 @@ public:
 
 	unsigned char *at(size_t offset) const { return memory_ + offset; }
 	uint32_t key() const { return mr_->lkey; }
+	uint32_t remote_key() const { return mr_->rkey; }
 
 private:
 	unsigned char *memory_;

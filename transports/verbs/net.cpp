@@ -17,10 +17,16 @@ namespace pt2p::verbs {
 
 namespace {
 
+constexpr unsigned ring_burst = 32;                    // messages, then the other rings
 constexpr uint32_t results = 1024;
+constexpr uint32_t rings_out = 512;                    // to peers, at most
+constexpr uint32_t worth_a_ring = 256;                // messages; a power of two
 constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
 constexpr uint32_t first_queues = 4;                  // that the completion queue has room for at first
 constexpr size_t part_bytes = size_t{1} << 20;        // of a long operation: others get their turn in between
+
+// Values of PT2P_NET_DELIVERY.
+enum { automatic, by_send, by_write, by_read };
 
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
 
@@ -113,8 +119,18 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       registrations_(*device_, environment.reporter,
                      environment.config.registration_cache ? environment.config.registration_cache_bytes : 0),
       wireup_(std::make_unique<Wireup>(*device_, cq(), is_wireup, environment.topology.numa_node)),
-      peers_(static_cast<size_t>(size_)), expected_(static_cast<size_t>(size_))
+      peers_(static_cast<size_t>(size_)), expected_(static_cast<size_t>(size_)),
+      told_(*device_, rings_out * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+            environment.topology.numa_node)
 {
+	if (config().net_delivery == by_write || config().net_delivery == automatic) {
+		ring_most_ = static_cast<int64_t>(config().net_ring_slot_bytes - sizeof(RingTrailer));
+		// At the first message, or when there have been many; again after as many.
+		ring_mask_ = worth_a_ring - 1;
+		ring_phase_ = config().net_delivery == by_write ? 1 : 0;
+	}
+	free_told_.fill(rings_out);
+
 	if (!device_memory.usable() && environment.config.net_device_memory)
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
 	ibv_context *context = device_->context.get();
@@ -206,12 +222,15 @@ unsigned Net::progress()
 		ring_all();
 	ibv_cq_ex *cq = cq_.get();
 	ibv_poll_cq_attr attributes{};
+	unsigned rung = 0;
+	if (__builtin_expect(!ringing_.empty(), 0))
+		rung = read_rings();
 	drained_ = ibv_start_poll(cq, &attributes) != 0;
 	if (drained_)
-		return 0;
+		return rung;
 	constexpr unsigned most = 16;
 	uint64_t used[most];
-	unsigned used_count = 0, events = 0, n = 0;
+	unsigned used_count = 0, events = rung, n = 0;
 	do {
 		const uint64_t id = cq->wr_id;
 		if (id & is_send) {
@@ -268,6 +287,9 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 			connector->on_heard(rank);
 	}
 	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	// What was written before this was sent is there by now.
+	if (__builtin_expect(h.sequence != expected, 0) && peer && peer->incoming)
+		read_ring(*peer, UINT32_MAX);
 	if (__builtin_expect(h.sequence != expected, 0)) {
 		if (static_cast<int32_t>(h.sequence - expected) < 0) {
 			reporter().add(Counter::net_duplicates);
@@ -281,16 +303,33 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 		return false;
 	}
 	++expected;
-	if (__builtin_expect(h.id() == id_bye, 0)) {
+	deliver(rank, h.id(), h.header, buffer + sizeof h, bytes - sizeof h);
+	return true;
+}
+
+// A message in its turn.
+inline void Net::deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length)
+{
+	if (__builtin_expect(id < id_ring_request, 1))
+		return environment_.events.on_message(rank, id, header, data, length);
+	Peer *peer = peers_[static_cast<size_t>(rank)];
+	RingRequest request;
+	RingOffer offer;
+	if (id == id_bye) {
 		const char *what = "it has called pt2p_finalize";
 		if (peer)
 			take_down(*peer, PT2P_ERR_PEER_FINALIZED, what);
 		else
 			environment_.events.on_peer_down(rank, PT2P_ERR_PEER_FINALIZED, what);
-		return true;
+	} else if (id == id_ring_request && length == sizeof request) {
+		std::memcpy(&request, data, sizeof request);
+		if (peer)
+			on_ring_request(*peer, request);
+	} else if (id == id_ring_offer && length == sizeof offer) {
+		std::memcpy(&offer, data, sizeof offer);
+		if (peer)
+			on_ring_offer(*peer, offer);
 	}
-	environment_.events.on_message(rank, h.id(), h.header, buffer + sizeof h, bytes - sizeof h);
-	return true;
 }
 
 void Net::post_receives(const uint64_t *buffers, unsigned count)
@@ -331,6 +370,8 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 		return;
 	peer.down = true;
 	peer.ready = false;
+	std::erase(ringing_, &peer);
+	peer.ring.most = -1;
 	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
 	if (status != PT2P_ERR_PEER_FINALIZED)
 		peer.cut();
@@ -406,6 +447,114 @@ void Net::leave(const void *caller)
 			queue->flush();
 	while (std::any_of(queues_.begin(), queues_.end(), busy) && now_ns() < end)
 		progress();
+}
+
+size_t Net::max_unasked() const { return config().net_delivery == by_read ? 0 : SIZE_MAX; }
+
+// ---- rings ------------------------------------------------------------------------------------------------------------
+
+// Takes note of how much has been read. False while the reader sleeps.
+bool Net::look_at_ring(Peer &peer)
+{
+	const auto *word = reinterpret_cast<uint64_t *>(told_.at(peer.ring.told * sizeof(uint64_t)));
+	const uint64_t told = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+	const auto read = static_cast<uint32_t>(told);
+	// Never back, and never beyond what was sent, whatever is written there.
+	if (static_cast<int32_t>(read - peer.ring.read) > 0 && static_cast<int32_t>(peer.ring.sent - read) >= 0)
+		peer.ring.read = read;
+	return !(told & ring_asleep);
+}
+
+void Net::ask_for_ring(Peer &peer)
+{
+	SendQueue *queue = peer.acquire();
+	if (peer.ring.told == Places::none)
+		peer.ring.told = free_told_.take();
+	if (!queue || peer.ring.told == Places::none)
+		return; // later
+	auto *word = reinterpret_cast<uint64_t *>(told_.at(peer.ring.told * sizeof(uint64_t)));
+	*word = 0;
+	const RingRequest request{reinterpret_cast<uintptr_t>(word), told_.remote_key(), 0};
+	queue->send(peer, id_ring_request, 0, &request, sizeof request);
+}
+
+void Net::on_ring_request(Peer &peer, const RingRequest &request)
+{
+	RingOffer offer{};
+	if (!peer.incoming && ringing_.size() < static_cast<size_t>(config().net_rings)) {
+		try {
+			peer.incoming = std::make_unique<IncomingRing>(*device_, static_cast<uint32_t>(config().net_ring_slots),
+			                                               static_cast<uint32_t>(config().net_ring_slot_bytes),
+			                                               environment_.topology.numa_node, request);
+			ringing_.push_back(&peer);
+		} catch (const Error &e) {
+			reporter().log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
+		}
+	}
+	// No room for the offer: it is asked for again, and made again.
+	if (peer.incoming)
+		offer = peer.incoming->offer();
+	if (SendQueue *queue = peer.acquire())
+		queue->send(peer, id_ring_offer, 0, &offer, sizeof offer);
+}
+
+void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
+{
+	if (!offer.slots || peer.ring.most >= 0 || peer.ring.told == Places::none)
+		return;
+	if ((offer.slots & (offer.slots - 1)) || offer.slot_bytes <= sizeof(RingTrailer) || offer.slot_bytes > message_bytes_)
+		return take_down(peer, PT2P_ERR_PROTOCOL, "it offered a ring that cannot be");
+	peer.ring.address = offer.address;
+	peer.ring.key = offer.key;
+	peer.ring.slots = offer.slots;
+	peer.ring.slot_bytes = offer.slot_bytes;
+	peer.ring.most = static_cast<int64_t>(offer.slot_bytes - sizeof(RingTrailer));
+}
+
+unsigned Net::read_rings()
+{
+	unsigned n = 0;
+	for (size_t i = 0; i < ringing_.size(); ++i) { // may get shorter
+		Peer &peer = *ringing_[i];
+		n += read_ring(peer, ring_burst);
+	}
+	return n;
+}
+
+// Delivers what is there and has its turn.
+unsigned Net::read_ring(Peer &peer, unsigned most)
+{
+	unsigned n = 0;
+	IncomingRing &ring = *peer.incoming;
+	uint32_t &expected = expected_[static_cast<size_t>(peer.peer)];
+	while (const RingTrailer *there = n < most && !peer.down ? ring.next() : nullptr) {
+		RingTrailer t;
+		std::memcpy(&t, there, sizeof t);
+		if (t.sequence != expected)
+			break; // one that was sent before has its completion still to be read
+		if (t.length > ring.most() || static_cast<int>(t.rank_and_id >> 8) != peer.peer) {
+			take_down(peer, PT2P_ERR_PROTOCOL, "a message in its ring is impossible");
+			break;
+		}
+		++expected;
+		++n;
+		deliver(peer.peer, static_cast<uint8_t>(t.rank_and_id), t.header, ring.payload(t.length), t.length);
+		ring.pop();
+	}
+	if (n && ring.owes())
+		tell_read(peer);
+	return n;
+}
+
+// False when there is no room to tell it now.
+bool Net::tell_read(Peer &peer, uint64_t flags)
+{
+	SendQueue *queue = peer.acquire();
+	if (!queue)
+		return false;
+	queue->tell(peer, peer.incoming->tell(), peer.incoming->read() | flags);
+	peer.incoming->told();
+	return true;
 }
 
 // ---- one-sided operations ---------------------------------------------------------------------------------------------
@@ -517,11 +666,14 @@ bool Net::arm()
 {
 	if (!channel_)
 		return false;
-	disarm(); // what came while we were awake
+	if (armed_)
+		disarm(); // what came while we were awake
 	ring_all();
 	if (!armed_ && ibv_req_notify_cq(cq(), 0) != 0)
 		return false;
 	armed_ = true;
+	for (Peer *peer : ringing_)
+		asleep_ |= tell_read(*peer, ring_asleep);
 	// What came before the request raises no event.
 	return progress() == 0 && unrung_.empty();
 }
@@ -534,6 +686,9 @@ void Net::disarm()
 		ibv_ack_cq_events(of, 1);
 		armed_ = false;
 	}
+	if (std::exchange(asleep_, false))
+		for (Peer *peer : ringing_)
+			tell_read(*peer);
 }
 
 Outcome get(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation)

@@ -50,6 +50,7 @@ public:
 	ibv_srq *srq() const { return srq_.get(); }
 	Wireup &wireup() { return *wireup_; }
 	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
+	size_t max_unasked() const; // bytes, by PT2P_NET_DELIVERY
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
 
@@ -110,6 +111,21 @@ public:
 	bool buffers_scarce() const { return free_buffers_.count() < buffer_count_ / 2; }
 	unsigned char *buffer(uint32_t place) const { return sends_.at(place * message_bytes_); }
 	uint32_t buffer_key() const { return sends_.key(); }
+	// Rings (ring.hpp).
+	bool ring_has_room(Peer &peer) { return look_at_ring(peer) && peer.ring.has_room(); }
+	bool has_been_read(Peer &peer, uint32_t number)
+	{
+		look_at_ring(peer);
+		return static_cast<int32_t>(peer.ring.read - number) >= 0;
+	}
+	// A message of this length is being sent by SEND: the peer may be worth a ring.
+	void consider_ring(Peer &peer, size_t length)
+	{
+		if (__builtin_expect(static_cast<int64_t>(length) <= ring_most_ && peer.ring.most < 0, 0) &&
+		    (++peer.ring.considered & ring_mask_) == ring_phase_)
+			ask_for_ring(peer);
+	}
+
 	// Where the device puts what an atomic operation has found.
 	uint32_t take_result() { return free_results_.take(); }
 	void give_result(uint32_t place) { free_results_.give(place); }
@@ -127,6 +143,14 @@ private:
 	void on_send_completion(uint64_t id, ibv_wc_status status);
 	bool on_receive(uint32_t buffer, uint32_t bytes);
 	void post_receives(const uint64_t *buffers, unsigned count);
+	void deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length);
+	bool look_at_ring(Peer &peer);
+	void ask_for_ring(Peer &peer);
+	void on_ring_request(Peer &peer, const RingRequest &request);
+	void on_ring_offer(Peer &peer, const RingOffer &offer);
+	unsigned read_rings();
+	unsigned read_ring(Peer &peer, unsigned most);
+	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
 	void read_events();
 	void drive_waiting();
@@ -151,6 +175,11 @@ private:
 	std::unique_ptr<Wireup> wireup_;
 	std::vector<Peer *> peers_;           // by rank
 	std::vector<uint32_t> expected_;      // by rank: sequence number of the next message
+	int64_t ring_most_ = -1;              // longest payload for a ring, bytes; -1: no rings to others
+	uint32_t ring_mask_ = 0, ring_phase_ = 0; // at which messages to a peer to ask for one
+	std::vector<Peer *> ringing_;         // those with a ring to us
+	RegisteredMemory told_;               // words in which peers tell how much they have read
+	Places free_told_;
 	std::vector<SendQueue *> queues_;     // by index; null: free
 	uint32_t queue_count_ = 0;
 	std::vector<SendQueue *> unrung_;
@@ -162,7 +191,7 @@ private:
 	Pool<Operation> operations_;
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
-	bool corked_ = false, armed_ = false, failed_ = false, drained_ = false, left_ = false;
+	bool corked_ = false, armed_ = false, failed_ = false, asleep_ = false, drained_ = false, left_ = false;
 };
 
 // Operations of a transport's table.

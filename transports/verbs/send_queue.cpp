@@ -41,15 +41,21 @@ inline WorkRequest &SendQueue::next(Peer &peer, Kind kind, uint32_t length)
 
 bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	const MessageHeader h{header, peer.next_sequence, MessageHeader::pack(net_.rank(), id)};
-	const auto bytes = static_cast<uint32_t>(sizeof h + length);
+	const uint32_t rank_and_id = MessageHeader::pack(net_.rank(), id);
+	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
+	// What goes with the payload: in front of it, or in a ring behind it.
+	const MessageHeader front{header, peer.next_sequence, rank_and_id};
+	const RingTrailer back{header, rank_and_id, static_cast<uint32_t>(length), peer.next_sequence, peer.ring.sent + 1};
+	const Piece pieces[] = {{&front, deposit ? 0 : sizeof front}, {data, length}, {&back, deposit ? sizeof back : 0}};
+	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
+
 	uint32_t place = WorkRequest::no_place;
 	bool on_device = false, scarce = false;
 	if (__builtin_expect(bytes > max_inline_, 0)) {
 		if (bytes <= net_.device_memory.cell_bytes()) {
 			place = net_.device_memory.take();
 			on_device = place != Places::none;
-			if (!on_device) // or it has none
+			if (!on_device)
 				net_.reporter().add(Counter::net_device_memory_full);
 		}
 		if (!on_device)
@@ -58,27 +64,43 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 			return false;
 		scarce = !on_device && net_.buffers_scarce();
 	}
-	WorkRequest &request = next(peer, Kind::message, bytes);
+	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
 	request.place = place;
 	request.on_device = on_device;
-	if (place == WorkRequest::no_place) {
-		std::memcpy(request.bytes, &h, sizeof h);
-		if (__builtin_expect(length == 8, 1))
-			std::memcpy(request.bytes + sizeof h, data, 8);
-		else if (length)
-			std::memcpy(request.bytes + sizeof h, data, length);
-	} else if (on_device) {
-		net_.device_memory.write(place, &h, sizeof h, data, length);
+	if (__builtin_expect(on_device, 0)) {
+		net_.device_memory.write(place, pieces);
 		net_.reporter().add(Counter::net_device_memory_messages);
 	} else {
-		unsigned char *buffer = net_.buffer(place);
-		std::memcpy(buffer, &h, sizeof h);
-		std::memcpy(buffer + sizeof h, data, length);
+		unsigned char *to = place == WorkRequest::no_place ? request.bytes : net_.buffer(place);
+		if (__builtin_expect(!deposit, 1)) {
+			std::memcpy(to, &front, sizeof front);
+			if (__builtin_expect(length == 8, 1))
+				std::memcpy(to + sizeof front, data, 8);
+			else if (length)
+				std::memcpy(to + sizeof front, data, length);
+		} else {
+			if (length)
+				std::memcpy(to, data, length);
+			std::memcpy(to + length, &back, sizeof back);
+		}
+	}
+	if (deposit) {
+		request.number = ++peer.ring.sent;
+		net_.reporter().add(Counter::net_deposits);
 	}
 	++peer.next_sequence;
 	submit(request, scarce);
 	net_.posted(*this, unrung_);
 	return true;
+}
+
+void SendQueue::tell(Peer &peer, const RingRequest &where, uint64_t value)
+{
+	WorkRequest &request = next(peer, Kind::told, sizeof(uint64_t));
+	std::memcpy(request.bytes, &value, sizeof value);
+	std::memcpy(request.bytes + sizeof value, &where, sizeof where);
+	submit(request, false);
+	net_.posted(*this, unrung_);
 }
 
 void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t length, bool last)
@@ -117,32 +139,48 @@ inline void SendQueue::submit(WorkRequest &request, bool signal)
 	posted_ = number;
 }
 
+inline void SendQueue::set_address(const WorkRequest &request)
+{
+	if (dc_)
+		mlx5dv_wr_set_dc_addr(dc_, request.peer->ah, request.peer->dct, request.peer->dc_key);
+}
+
+// Of a message.
+inline void SendQueue::set_payload(const WorkRequest &request)
+{
+	set_address(request);
+	if (request.place == WorkRequest::no_place)
+		ibv_wr_set_inline_data(ex_, const_cast<unsigned char *>(request.bytes), request.length);
+	else if (request.on_device)
+		ibv_wr_set_sge(ex_, net_.device_memory.key(), net_.device_memory.address(request.place), request.length);
+	else
+		ibv_wr_set_sge(ex_, net_.buffer_key(), reinterpret_cast<uintptr_t>(net_.buffer(request.place)), request.length);
+}
+
 void SendQueue::hand_over(WorkRequest &request, uint32_t number)
 {
 	ex_->wr_id = Net::send_id(index, number);
 	ex_->wr_flags = request.signalled ? IBV_SEND_SIGNALED : 0;
+	if (request.kind <= Kind::told && request.place == WorkRequest::no_place)
+		ex_->wr_flags |= IBV_SEND_INLINE;
 	const Operation *operation = request.operation;
 	switch (request.kind) {
 	case Kind::message:
-		if (request.place == WorkRequest::no_place) {
-			ex_->wr_flags |= IBV_SEND_INLINE;
-			ibv_wr_send(ex_);
-			if (dc_)
-				mlx5dv_wr_set_dc_addr(dc_, request.peer->ah, request.peer->dct, request.peer->dc_key);
-			ibv_wr_set_inline_data(ex_, request.bytes, request.length);
-			return;
-		}
 		ibv_wr_send(ex_);
-		if (dc_)
-			mlx5dv_wr_set_dc_addr(dc_, request.peer->ah, request.peer->dct, request.peer->dc_key);
-		if (request.on_device)
-			ibv_wr_set_sge(ex_, net_.device_memory.key(), net_.device_memory.address(request.place), request.length);
-		else
-			ibv_wr_set_sge(ex_, net_.buffer_key(), reinterpret_cast<uintptr_t>(net_.buffer(request.place)), request.length);
-		return;
+		return set_payload(request);
+	case Kind::deposit:
+		ibv_wr_rdma_write(ex_, request.peer->ring.key, request.peer->ring.place(request.number, request.length));
+		return set_payload(request);
+	case Kind::told: {
+		RingRequest where;
+		std::memcpy(&where, request.bytes + request.length, sizeof where);
+		ibv_wr_rdma_write(ex_, where.key, where.told_at);
+		return set_payload(request);
+	}
 	case Kind::probe:
 		ibv_wr_rdma_write(ex_, 0, 0);
-		break;
+		set_address(request);
+		return ibv_wr_set_sge_list(ex_, 0, nullptr);
 	case Kind::read:
 		ibv_wr_rdma_read(ex_, static_cast<uint32_t>(operation->remote.key), operation->remote.address + request.offset);
 		break;
@@ -158,11 +196,8 @@ void SendQueue::hand_over(WorkRequest &request, uint32_t number)
 		                      operation->compare, operation->operand);
 		break;
 	}
-	if (dc_)
-		mlx5dv_wr_set_dc_addr(dc_, request.peer->ah, request.peer->dct, request.peer->dc_key);
-	if (request.kind == Kind::probe)
-		ibv_wr_set_sge_list(ex_, 0, nullptr);
-	else if (request.place != WorkRequest::no_place)
+	set_address(request);
+	if (request.place != WorkRequest::no_place)
 		ibv_wr_set_sge(ex_, net_.result_key(), reinterpret_cast<uintptr_t>(net_.result(request.place)), sizeof(uint64_t));
 	else
 		ibv_wr_set_sge(ex_, operation->registration->local_key(),
@@ -222,7 +257,9 @@ void SendQueue::post_again()
 		WorkRequest request;
 		std::memcpy(static_cast<void *>(&request), &at(n), sizeof request);
 		const bool in_doubt = request.kind == Kind::fetch_add || request.kind == Kind::compare_swap;
-		if (request.abandoned || request.peer->down || in_doubt) {
+		// A deposit that has been read: its slot may hold a later one.
+		const bool stale = request.kind == Kind::deposit && net_.has_been_read(*request.peer, request.number);
+		if (request.abandoned || request.peer->down || in_doubt || stale) {
 			abandon(request, request.peer->down ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM);
 			release(request);
 			continue;
@@ -239,7 +276,7 @@ void SendQueue::release(WorkRequest &request)
 	--request.peer->in_flight;
 	if (request.place == WorkRequest::no_place)
 		return;
-	if (request.kind != Kind::message)
+	if (request.kind >= Kind::read)
 		net_.give_result(request.place);
 	else if (request.on_device)
 		net_.device_memory.give(request.place);

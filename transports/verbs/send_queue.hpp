@@ -13,6 +13,7 @@
 #include "transports/verbs/device.hpp"
 #include "transports/verbs/message.hpp"
 #include "transports/verbs/registrations.hpp"
+#include "transports/verbs/ring.hpp"
 
 struct mlx5dv_qp_ex;
 
@@ -42,6 +43,8 @@ struct Peer : Endpoint {
 	bool down = false;
 	bool answered = false;       // something was completed since this was last cleared: it lives
 	int64_t last_sign = 0;       // of life
+	OutgoingRing ring;           // to it
+	std::unique_ptr<IncomingRing> incoming; // from it
 	// What DC work requests are addressed with.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
@@ -53,7 +56,13 @@ struct Peer : Endpoint {
 	virtual void cut() = 0;
 };
 
-enum class Kind : uint8_t { message, probe, read, write, fetch_add, compare_swap };
+enum class Kind : uint8_t {
+	message,   // by SEND
+	deposit,   // a message by WRITE, into a ring
+	told,      // how much of a ring has been read
+	probe,
+	read, write, fetch_add, compare_swap, // one-sided operations
+};
 
 // A one-sided operation.
 struct Operation {
@@ -82,6 +91,7 @@ struct WorkRequest {
 	Peer *peer = nullptr;
 	uint32_t length = 0;         // bytes of the message with its header, or of this part of an operation
 	uint32_t place = no_place;   // of the message, or of an atomic's result
+	uint32_t number = 0;         // deposit: in the ring
 	Operation *operation = nullptr;
 	size_t offset = 0;           // in the operation
 	unsigned char bytes[64];     // the message, when it is that short
@@ -109,6 +119,8 @@ public:
 	// Each needs room().
 	// Posts a message; false when there is no place for its payload.
 	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	// Writes a word that tells the peer how much of its ring has been read.
+	void tell(Peer &peer, const RingRequest &where, uint64_t value);
 	// Posts one part of an operation.
 	void post(Peer &peer, Operation &operation, size_t offset, size_t length, bool last);
 	// A write of no bytes, whose completion, or failure, tells whether the peer is there and frees all before it.
@@ -146,6 +158,8 @@ public:
 private:
 	WorkRequest &next(Peer &peer, Kind kind, uint32_t length);
 	void hand_over(WorkRequest &request, uint32_t number);
+	void set_address(const WorkRequest &request);
+	void set_payload(const WorkRequest &request);
 	void submit(WorkRequest &request, bool signal);
 	void release(WorkRequest &request);
 	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
