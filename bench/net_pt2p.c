@@ -4,6 +4,10 @@
  *
  *     net_pt2p TRANSPORT MESSAGES
  */
+#define _GNU_SOURCE /* dladdr */
+#include <dlfcn.h>
+#include <infiniband/mlx5dv.h>
+
 #include <pt2p.h>
 
 #include "bench/net_steps.h"
@@ -37,6 +41,80 @@ static int turn(int end)
 	return 0;
 }
 
+/* libmlx5 comes without symbols: tells which of its functions libibverbs reaches through its tables, so that a profile can
+   be read. */
+static void print_name(const char *name, const void *function)
+{
+	Dl_info where;
+	if (function && dladdr(function, &where) && where.dli_fname && strstr(where.dli_fname, "libmlx5"))
+		printf("function 0x%016zx %s\n", (size_t)((const char *)function - (const char *)where.dli_fbase), name);
+}
+
+/* Able to send, to itself: until then, what ends a work request is a function that refuses. */
+static void connect_to_itself(struct ibv_qp *qp)
+{
+	struct ibv_port_attr port;
+	if (ibv_query_port(qp->context, 1, &port) != 0)
+		give_up("net_pt2p", "no port");
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = qp->qp_num;
+	attr.ah_attr.dlid = port.lid;
+	attr.ah_attr.port_num = 1;
+	error |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	attr.qp_state = IBV_QPS_RTS;
+	error |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+	                                      IBV_QP_MAX_QP_RD_ATOMIC);
+	if (error)
+		give_up("net_pt2p", "a queue pair cannot be connected");
+}
+
+static void print_names(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *opened = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	if (!opened)
+		give_up("net_pt2p", "no device");
+	/* Before the first queue pair: softhca then puts functions of its own in front. */
+	print_name("poll_cq", (const void *)opened->ops.poll_cq);
+	print_name("post_recv", (const void *)opened->ops.post_recv);
+	print_name("post_srq_recv", (const void *)opened->ops.post_srq_recv);
+	struct ibv_qp_init_attr_ex wanted = {.cap = {1, 1, 1, 1, 0},
+	                                     .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+	                                     .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
+	wanted.send_cq = wanted.recv_cq = ibv_create_cq(opened, 1, NULL, NULL, 0);
+	wanted.pd = ibv_alloc_pd(opened);
+	struct mlx5dv_qp_init_attr initiator = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
+	                                        .dc_init_attr = {.dc_type = MLX5DV_DCTYPE_DCI}};
+	for (int dc = 0; dc < 2; ++dc) {
+		wanted.qp_type = dc ? IBV_QPT_DRIVER : IBV_QPT_RC;
+		struct ibv_qp *qp = dc ? mlx5dv_create_qp(opened, &wanted, &initiator) : ibv_create_qp_ex(opened, &wanted);
+		if (!qp)
+			continue;
+		if (!dc)
+			connect_to_itself(qp);
+		const struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+		print_name("wr_start", (const void *)ex->wr_start);
+		print_name("wr_send", (const void *)ex->wr_send);
+		print_name("wr_rdma_write", (const void *)ex->wr_rdma_write);
+		print_name("wr_set_sge", (const void *)ex->wr_set_sge);
+		print_name("wr_set_inline_data", (const void *)ex->wr_set_inline_data);
+		print_name("wr_set_inline_data_list", (const void *)ex->wr_set_inline_data_list);
+		if (!dc)
+			print_name("wr_complete, the doorbell", (const void *)ex->wr_complete);
+		else
+			print_name("wr_set_dc_addr", (const void *)mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp))->wr_set_dc_addr);
+		ibv_destroy_qp(qp);
+	}
+	ibv_destroy_cq(wanted.send_cq);
+	ibv_dealloc_pd(wanted.pd);
+	ibv_close_device(opened);
+	ibv_free_device_list(list);
+}
+
 int main(int argc, char **argv)
 {
 	const long messages = argc == 3 ? atol(argv[2]) : 0;
@@ -44,6 +122,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: net_pt2p TRANSPORT MESSAGES\n");
 		return 2;
 	}
+	print_names();
 	open_crank();
 	char list[64];
 	snprintf(list, sizeof list, "PT2P_TRANSPORTS=self,%s", argv[1]);
