@@ -82,6 +82,24 @@ static void print_names(void)
 	print_name("poll_cq", (const void *)opened->ops.poll_cq);
 	print_name("post_recv", (const void *)opened->ops.post_recv);
 	print_name("post_srq_recv", (const void *)opened->ops.post_srq_recv);
+	/* Of the extended queues, each has the functions that fit what it was asked for. */
+	for (int alone = 0; alone < 2; ++alone) {
+		struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_STANDARD_FLAGS};
+		if (alone) {
+			attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+			attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+		}
+		struct ibv_cq_ex *cq = ibv_create_cq_ex(opened, &attr);
+		if (!cq)
+			continue;
+		print_name("start_poll", (const void *)cq->start_poll);
+		print_name("next_poll", (const void *)cq->next_poll);
+		print_name("end_poll", (const void *)cq->end_poll);
+		print_name("read_opcode", (const void *)cq->read_opcode);
+		print_name("read_byte_len", (const void *)cq->read_byte_len);
+		print_name("read_qp_num", (const void *)cq->read_qp_num);
+		ibv_destroy_cq(ibv_cq_ex_to_cq(cq));
+	}
 	struct ibv_qp_init_attr_ex wanted = {.cap = {1, 1, 1, 1, 0},
 	                                     .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 	                                     .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
