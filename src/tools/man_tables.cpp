@@ -6,6 +6,7 @@
 
 #include "config/config.hpp"
 #include "report/report.hpp"
+#include "tools/rdma_environment.hpp"
 
 namespace {
 
@@ -164,6 +165,19 @@ Words may be written in upper or lower case.
 		out += prose(tunable.help);
 		out += ".br\n" + prose("Allowed: " + how_written(tunable) + ".");
 		out += prose("Default: " + tunable.standard + ".");
+	}
+	out += R"(.El
+.Ss Below libpt2p
+These are not libpt2p's: libmlx5 reads them in every process that opens a device
+of it, and they change what is measured.
+.Ic pt2p_info \-\-devices
+tells of those that are set.
+.Bl -tag -width Ds
+)";
+	for (const pt2p::RdmaVariable &variable : pt2p::rdma_variables) {
+		out += std::string(".It Ev ") + variable.name + "\n";
+		out += prose(variable.effect);
+		out += ".br\n" + prose(std::string("Default: ") + variable.standard + ".");
 	}
 	out += R"(.El
 .Sh ENVIRONMENT

@@ -22,6 +22,7 @@
 #include "job/topology.hpp"
 #include "report/report.hpp"
 #include "tools/json.hpp"
+#include "tools/rdma_devices.hpp"
 #include "tools/system_facts.hpp"
 #include "transports/transport.hpp"
 
@@ -42,6 +43,7 @@ const char usage_text[] =
 	"  --config [NAME ...]  all tunables with value, default, origin, range and unit, or the long help of some\n"
 	"  --topology           the host: sockets, NUMA nodes, caches, cores\n"
 	"  --transports         the transports, and why each is or is not usable; what they depend on\n"
+	"  --devices            RDMA devices, with the limits that matter here, and what is set for libmlx5\n"
 	"  --build              compiler and flags of this build\n"
 	"  --counters           what pt2p_counter_read counts\n"
 	"  --version            version of the library\n"
@@ -51,10 +53,10 @@ const char usage_text[] =
 	"Exit status: 0; 1 when the configuration is invalid or the host cannot be examined; 2 for a wrong option.\n";
 
 struct Request {
-	bool json = false, config = false, topology = false, transports = false, build = false, counters = false;
-	bool version = false, help = false;
+	bool json = false, config = false, topology = false, transports = false, devices = false, build = false;
+	bool counters = false, version = false, help = false;
 	std::vector<std::string> names; // of --config
-	bool everything() const { return !config && !topology && !transports && !build && !counters && !version; }
+	bool everything() const { return !config && !topology && !transports && !devices && !build && !counters && !version; }
 };
 
 std::vector<Fact> build_facts()
@@ -181,13 +183,6 @@ std::string unit_text(const TunableInfo &tunable)
 	return strcmp(tunable.kind, "choice") == 0 ? "" : tunable.unit;
 }
 
-void print_facts(const char *title, const std::vector<Fact> &facts)
-{
-	printf("%s\n", title);
-	for (const Fact &fact : facts)
-		printf("  %-26s %s\n", fact.label.c_str(), fact.value.c_str());
-}
-
 void print_table(const std::vector<std::vector<std::string>> &rows, const char *margin)
 {
 	std::vector<size_t> widths;
@@ -230,19 +225,7 @@ void print_changed(const std::vector<TunableInfo> &tunables)
 void print_help(const TunableInfo &t)
 {
 	printf("%s: %s\n", t.name, t.line);
-	std::string_view rest = t.help;
-	std::string line = "   ";
-	while (!rest.empty()) {
-		auto blank = rest.find(' ');
-		std::string_view word = rest.substr(0, blank);
-		rest.remove_prefix(blank == rest.npos ? rest.size() : blank + 1);
-		if (line.size() + word.size() > 78) {
-			puts(line.c_str());
-			line = "   ";
-		}
-		(line += ' ') += word;
-	}
-	puts(line.c_str());
+	print_text(t.help);
 	std::string unit = unit_text(t);
 	std::string from = t.origin == Origin::built_in ? "" : " (from " + origin_text(t) + ")";
 	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), from.c_str(),
@@ -265,14 +248,6 @@ void print_counters()
 	puts("counters");
 	for (int i = 0; i < pt2p_counter_count(); ++i)
 		printf("  %-26s %s\n", pt2p_counter_name(i), pt2p_counter_help(i));
-}
-
-void write_facts(Json &json, const char *key, const std::vector<Fact> &facts)
-{
-	json.open(key, '{');
-	for (const Fact &fact : facts)
-		json.add(fact.key.c_str(), fact.value);
-	json.close('}');
 }
 
 void write_tunables(Json &json, const std::vector<TunableInfo> &tunables)
@@ -353,6 +328,8 @@ bool parse(int count, char **arguments, Request &request)
 			request.topology = true;
 		else if (word == "--transports")
 			request.transports = true;
+		else if (word == "--devices")
+			request.devices = true;
 		else if (word == "--build")
 			request.build = true;
 		else if (word == "--counters")
@@ -406,6 +383,10 @@ int show(const Request &request)
 	if (all || request.transports)
 		transports = transport_facts(parsed.config, topology);
 
+	RdmaDevices devices;
+	if (all || request.devices)
+		devices = read_rdma_devices();
+
 	if (request.json) {
 		Json json;
 		json.open(nullptr, '{');
@@ -418,6 +399,8 @@ int show(const Request &request)
 			write_transports(json, transports);
 			write_facts(json, "system", system);
 		}
+		if (all || request.devices)
+			write_rdma_devices(json, devices);
 		if (all || request.config)
 			write_tunables(json, parsed.tunables);
 		if (all || request.counters)
@@ -450,6 +433,10 @@ int show(const Request &request)
 		print_transports(transports);
 		section();
 		print_facts("what they depend on", system);
+	}
+	if (all || request.devices) {
+		section();
+		print_rdma_devices(devices);
 	}
 	if (request.counters) {
 		section();

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tools/system_facts.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <dirent.h>
 #include <iterator>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -94,27 +92,6 @@ std::string memlock_text()
 	return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : bytes_text(limit.rlim_cur);
 }
 
-std::string rdma_text()
-{
-	static const char folder[] = "/sys/class/infiniband";
-	std::vector<std::string> devices;
-	if (DIR *directory = opendir(folder)) {
-		while (dirent *entry = readdir(directory)) {
-			std::string name = entry->d_name;
-			if (name.front() == '.')
-				continue;
-			std::string state = first_line(std::string(folder) + "/" + name + "/ports/1/state");
-			devices.push_back(state.empty() ? name : name + " (port 1: " + state + ")");
-		}
-		closedir(directory);
-	}
-	std::sort(devices.begin(), devices.end());
-	std::string out;
-	for (const std::string &device : devices)
-		out += (out.empty() ? "" : ", ") + device;
-	return out.empty() ? "none" : out;
-}
-
 } // namespace
 
 std::string bytes_text(uint64_t bytes)
@@ -129,12 +106,42 @@ std::string bytes_text(uint64_t bytes)
 	return unit == 0 ? format("%.0f bytes", value) : format("%.1f %s", value, units[unit]);
 }
 
+void print_facts(const char *title, const std::vector<Fact> &facts)
+{
+	printf("%s\n", title);
+	for (const Fact &fact : facts)
+		printf("  %-26s %s\n", fact.label.c_str(), fact.value.c_str());
+}
+
+void print_text(std::string_view text)
+{
+	std::string line = "   ";
+	while (!text.empty()) {
+		auto blank = text.find(' ');
+		std::string_view word = text.substr(0, blank);
+		text.remove_prefix(blank == text.npos ? text.size() : blank + 1);
+		if (line.size() + word.size() > 78) {
+			puts(line.c_str());
+			line = "   ";
+		}
+		(line += ' ') += word;
+	}
+	puts(line.c_str());
+}
+
+void write_facts(Json &json, const char *key, const std::vector<Fact> &facts)
+{
+	json.open(key, '{');
+	for (const Fact &fact : facts)
+		json.add(fact.key.c_str(), fact.value);
+	json.close('}');
+}
+
 std::vector<Fact> system_facts()
 {
 	return {{"process_vm", "single copy (process_vm)", process_vm_text()},
 	        {"dev_shm", "/dev/shm", dev_shm_text()},
-	        {"memlock", "locked memory limit", memlock_text()},
-	        {"rdma", "RDMA devices", rdma_text()}};
+	        {"memlock", "locked memory limit", memlock_text()}};
 }
 
 } // namespace pt2p

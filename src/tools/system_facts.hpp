@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the transports depend on and the system decides, in words for pt2p_info.
+// What the transports depend on and the system decides, in words for pt2p_info; and how such facts are shown.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "tools/json.hpp"
 
 namespace pt2p {
 
@@ -16,7 +19,14 @@ struct Fact {
 // 1536 as "1.5 KiB".
 std::string bytes_text(uint64_t bytes);
 
-// Single copy, /dev/shm, locked memory, RDMA devices. Forks to try the first: call it before threads are started.
+// One a line, below a title, in two columns.
+void print_facts(const char *title, const std::vector<Fact> &facts);
+// In lines of 78 columns, four of them blank.
+void print_text(std::string_view text);
+// As an object, by their keys.
+void write_facts(Json &json, const char *key, const std::vector<Fact> &facts);
+
+// Single copy, /dev/shm, locked memory. Forks to try the first: call it before threads are started.
 std::vector<Fact> system_facts();
 
 } // namespace pt2p

@@ -4,7 +4,8 @@
 # tree, or with the program to test as the argument.
 info=${1:-./pt2p_info}
 case $info in /*) ;; *) info=$PWD/${info#./} ;; esac
-for name in $(env | sed -n 's/^\(PT2P_[A-Za-z0-9_]*\)=.*/\1/p'); do
+softhca=$(dirname "$info")/softhca/softhca
+for name in $(env | sed -n 's/^\(\(PT2P\|MLX5\)_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
 work=$(mktemp -d) || exit 99
@@ -16,28 +17,30 @@ PT2P_CONF=/dev/null
 export HOME PT2P_CONF
 failures=0
 checks=0
+below= # what pt2p_info is run below
 
 # expect STATUS STREAM PATTERN ARGUMENT... : runs pt2p_info and looks for the pattern in what it wrote there.
 expect() {
 	wanted=$1 stream=$2 pattern=$3
 	shift 3
-	"$info" "$@" >out 2>err
+	$below "$info" "$@" >out 2>err
 	got=$?
 	checks=$((checks + 1))
 	if [ $got -ne "$wanted" ] || ! grep -q -e "$pattern" "$stream"; then
-		echo "FAIL: pt2p_info $*: exit $got, wanted $wanted and \"$pattern\" in $stream:"
+		echo "FAIL: $below pt2p_info $*: exit $got, wanted $wanted and \"$pattern\" in $stream:"
 		cat out err
 		failures=$((failures + 1))
 	fi
 }
 
 expect 0 out '^libpt2p [0-9]*\.[0-9]*\.[0-9]*$'
-for title in build topology transports 'what they depend on' 'tunables that differ'; do
+for title in build topology transports 'what they depend on' 'RDMA device' 'tunables that differ'; do
 	expect 0 out "^$title"
 done
 expect 0 out '^  none; pt2p_info --config lists all$'
 expect 0 out '^  self  *usable'
 expect 0 out '^  single copy (process_vm)  *\(allowed\|refused\)' --transports
+expect 0 out '^RDMA device [a-z]\|^  no RDMA device.*softhca\|^  built without rdma-core' --devices
 expect 0 out '^  compiler  *[a-z]' --build
 expect 0 out '^  logical CPUs  *[1-9]' --topology
 expect 0 out '^  messages_sent  *two-sided' --counters
@@ -71,7 +74,7 @@ expect 0 out '^  shm .*left out by PT2P_TRANSPORTS' --transports
 rm pt2p.conf
 
 # Every section as JSON, read by whatever is there that reads JSON.
-for sections in '' --config '--config SLEEP' '--build --topology' --transports --counters --version; do
+for sections in '' --config '--config SLEEP' '--build --topology' --transports --devices --counters --version; do
 	# shellcheck disable=SC2086 # several words
 	expect 0 out '^  "version": "[0-9]' --json $sections
 	if command -v python3 >/dev/null 2>&1; then
@@ -82,6 +85,52 @@ for sections in '' --config '--config SLEEP' '--build --topology' --transports -
 		}
 	fi
 done
+
+# What is set for libmlx5, with a word on what it does; only what is set.
+expect 0 out '^  "rdma_environment": \[\],*$' --json --devices
+MLX5_CQE_SIZE=128
+MLX5_SHUT_UP_BF=0
+export MLX5_CQE_SIZE MLX5_SHUT_UP_BF
+expect 0 out '^set for libmlx5, below libpt2p$' --devices
+expect 0 out '^  MLX5_CQE_SIZE = 128 (default: 64)$' --devices
+expect 0 out '^    Bytes of a completion' --devices
+expect 0 out '^  MLX5_SHUT_UP_BF = 0 (default: 0)$'
+expect 0 out '"name": "MLX5_CQE_SIZE",' --json --devices
+expect 0 out '"value": "128",' --json --devices
+unset MLX5_CQE_SIZE MLX5_SHUT_UP_BF
+"$info" --devices | grep -q MLX5_ && {
+	echo "FAIL: pt2p_info tells of variables that are not set"
+	failures=$((failures + 1))
+}
+
+# The devices of softhca, with what they can and what they are denied.
+if [ -x "$softhca" ]; then
+	below=$softhca
+	expect 0 out '^RDMA device mlx5_0$'
+	for fact in 'firmware  *[0-9][0-9]*\.' 'NUMA node  *0$' 'inline data  *[1-9][0-9]* bytes$' 'DC transport  *yes$' \
+		'device memory  *256.0 KiB$' 'shared receive queues  *[1-9]' 'READs and atomics at once  *16 out, 16 in' \
+		'port mlx5_0:1$' 'state  *active$' 'link layer  *InfiniBand$' 'MTU  *4096 bytes' 'GIDs  *0: fe80::'; do
+		expect 0 out "^  $fact" --devices
+	done
+	below="$softhca --devices 2"
+	expect 0 out '^RDMA device mlx5_1$' --devices
+	if command -v python3 >/dev/null 2>&1; then
+		checks=$((checks + 1))
+		$below "$info" --json --devices >out
+		python3 - out <<'END' || { echo "FAIL: pt2p_info --json --devices"; failures=$((failures + 1)); }
+import json, sys
+found = json.load(open(sys.argv[1]))
+assert [d["name"] for d in found["rdma_devices"]] == ["mlx5_0", "mlx5_1"], found
+assert all(d["dc"] == "yes" and d["ports"][0]["state"] == "active" for d in found["rdma_devices"]), found
+assert found["why_no_rdma_devices"] == "" and found["rdma_environment"] == [], found
+END
+	fi
+	below=$softhca
+	MLX5_CQE_SIZE=100 expect 0 out '^  DC transport  *unknown: Invalid argument (EINVAL)$' --devices
+	SOFTHCA_FAULTS='refuse qp' expect 0 out '^  DC transport  *no: an initiator cannot be made: ' --devices
+	SOFTHCA_FAULTS='refuse qp' expect 0 out '^  inline data  *unknown: ' --devices
+	below=
+fi
 
 # A full disk is not silence.
 if [ -w /dev/full ]; then

@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# pt2p_perf and every example through each transport of RDMA that there is, on the device in software, chosen by nothing but
+# PT2P_TRANSPORTS; payloads and results are verified. Then shared memory and RDMA in one job. Run in the build tree. Exits
+# with 77 without Open MPI's mpirun or without softhca.
+. "${srcdir:-.}/tests/common.sh"
+need_launcher
+softhca=./softhca/softhca
+[ -x $softhca ] || skip "built without libibverbs"
+checks=0
+failures=0
+
+complain()
+{
+	echo "FAILED: $*"
+	tail -n 20 "$work/out" "$work/err"
+	failures=$((failures + 1))
+}
+
+# expect RANKS STATUS PATTERN PROGRAM [argument ...] : the job ends so, and a line of its output or errors matches.
+expect()
+{
+	ranks=$1 wanted=$2 pattern=$3
+	shift 3
+	timeout -k 5 60 $softhca "$mpirun" --oversubscribe --bind-to none -n "$ranks" "$@" >"$work/out" 2>"$work/err"
+	got=$?
+	checks=$((checks + 1))
+	if [ $got -ne "$wanted" ] || ! cat "$work/out" "$work/err" | grep -Eq -e "$pattern"; then
+		complain "PT2P_TRANSPORTS=$PT2P_TRANSPORTS, $ranks ranks: $*: status $got, wanted $wanted and a line like \"$pattern\""
+	fi
+}
+
+# What pt2p_info says that messages can take here, but for what stays on one node.
+transports=
+for candidate in $($softhca ./pt2p_info --transports | sed -n 's/^  \([a-z]*\)  *usable (.*/\1/p'); do
+	case $candidate in self | shm) ;; *) transports="$transports $candidate" ;; esac
+done
+[ -n "$transports" ] || fail "pt2p_info lists no transport of RDMA on softhca"
+
+checked='--check --time 0.01 --repetitions 3 --window 8'
+for transport in $transports; do
+	PT2P_TRANSPORTS=self,$transport
+	export PT2P_TRANSPORTS
+	before=$failures
+	# Sizes around the borders of the protocols: inline, one buffer, eager.
+	for ranks in 2 3 4; do
+		# shellcheck disable=SC2086 # several words
+		expect $ranks 0 '^rate +1m ' ./pt2p_perf $checked --sizes 0,1,8,48,49,1k,8176,8177,16384,16385,65537,1m
+	done
+	expect 1 0 '^lat +8 ' ./pt2p_perf --check --time 0.01 --test lat --sizes 8
+	expect 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --sizes 8
+	expect 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --test bw --sizes 64k
+	# Which way they went: that is what the tunable was for.
+	expect 2 0 "^# rank 0 to 1: $transport(,|\$)" ./pt2p_perf --test lat --sizes 8 --time 0.01
+	expect 2 0 "\"way\": \"$transport[\",]" ./pt2p_perf --json --test lat,bw --sizes 8,64k --time 0.01
+	expect 2 0 "^  rank 0 to 1 +$transport(,|\$)" ./pt2p_perf --demo --time 0.01
+
+	for ranks in 1 2 4 8; do
+		expect $ranks 0 '^largest error .*: verified$' ./examples/heat3d -n 21 -s 40 -o "$work/$ranks.pgm"
+		checks=$((checks + 1))
+		cmp "$work/1.pgm" "$work/$ranks.pgm" || complain "the picture of heat3d depends on the number of ranks"
+	done
+	expect 4 0 '^largest error .*: verified$' ./examples/heat3d -n 70 -s 5
+	for ranks in 2 3 8; do
+		expect $ranks 0 '^all payloads came back whole$' ./examples/pingpong
+		expect $ranks 0 '^9592 primes below 100000: verified$' ./examples/taskfarm 100000
+	done
+	PT2P_EAGER_MAX=0
+	export PT2P_EAGER_MAX
+	expect 2 0 '^all payloads came back whole$' ./examples/pingpong
+	expect 4 0 '^largest error .*: verified$' ./examples/heat3d -n 21 -s 20
+	unset PT2P_EAGER_MAX
+	[ $failures -ne "$before" ] || echo "ok: pt2p_perf and the examples with $PT2P_TRANSPORTS"
+done
+
+# As on two nodes of two ranks each: shared memory within, RDMA between.
+for transport in $transports; do
+	PT2P_TRANSPORTS=self,shm,$transport PT2P_RANKS_PER_NODE=2
+	export PT2P_TRANSPORTS PT2P_RANKS_PER_NODE
+	before=$failures
+	# shellcheck disable=SC2086
+	expect 4 0 "^# rank 0 to 2: $transport(,|\$)" ./pt2p_perf $checked --sizes 0,8,1k,64k,1m
+	expect 4 0 '^largest error .*: verified$' ./examples/heat3d -n 21 -s 40
+	expect 4 0 '^9592 primes below 100000: verified$' ./examples/taskfarm 100000
+	expect 4 0 '^all payloads came back whole$' ./examples/pingpong
+	[ $failures -ne "$before" ] || echo "ok: pt2p_perf and the examples with $PT2P_TRANSPORTS, two ranks a node"
+done
+
+echo "$checks checks, $failures failed"
+[ $failures -eq 0 ]
