@@ -20,7 +20,7 @@ namespace {
 constexpr unsigned ring_burst = 32;                    // messages, then the other rings
 constexpr uint32_t results = 1024;
 constexpr uint32_t rings_out = 512;                    // to peers, at most
-constexpr uint32_t worth_a_ring = 256;                // messages; a power of two
+constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
 constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
 constexpr uint32_t first_queues = 4;                  // that the completion queue has room for at first
 constexpr size_t part_bytes = size_t{1} << 20;        // of a long operation: others get their turn in between
@@ -125,9 +125,10 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 {
 	if (config().net_delivery == by_write || config().net_delivery == automatic) {
 		ring_most_ = static_cast<int64_t>(config().net_ring_slot_bytes - sizeof(RingTrailer));
-		// At the first message, or when there have been many; again after as many.
-		ring_mask_ = worth_a_ring - 1;
-		ring_phase_ = config().net_delivery == by_write ? 1 : 0;
+		// At the first message, or when there have been many; and again later.
+		const bool always = config().net_delivery == by_write;
+		ring_mask_ = (always ? ask_again : worth_a_ring) - 1;
+		ring_phase_ = always ? 1 : 0;
 	}
 	free_told_.fill(rings_out);
 
