@@ -23,7 +23,7 @@ in_host()
 # make_device I
 make_device()
 {
-	ip link add "rv$1" type veth peer name "rp$1"
+	ip link add "rv$1" mtu 4200 type veth peer name "rp$1" mtu 4200 # frames with room for 4096 bytes of payload
 	ip link set "rp$1" master rdma up
 	ip addr add "10.0.0.$1/24" dev "rv$1" noprefixroute
 	for setting in accept_local=1 rp_filter=0 arp_ignore=1 arp_announce=2; do
