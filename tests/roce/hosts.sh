@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Hosts with an RDMA device each, inside of one kernel; sourced by `guest`.
 #
-# rdma_rxe of Linux 6.1 works in the first network name space only, since its sockets and routes are there. So all devices
+# rdma_rxe works in the first network name space only, since its sockets and routes are there. So all devices
 # stay in it: rxeI on rvI, one end of a virtual cable whose other end rpI is a port of the bridge rdma. Rules for routes
 # make packets from one to the other really pass the cables, though both addresses are local. A host is name spaces (net,
 # uts, ipc, mount) that see one of the devices in /dev/infiniband, and an interface of the bridge tcp for mpirun.
