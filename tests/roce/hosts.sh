@@ -26,6 +26,8 @@ make_device()
 	ip link add "rv$1" mtu 4200 type veth peer name "rp$1" mtu 4200 # frames with room for 4096 bytes of payload
 	ip link set "rp$1" master rdma up
 	ip addr add "10.0.0.$1/24" dev "rv$1" noprefixroute
+	# The last GID of the device is one that leads nowhere: the library has to choose the one of IPv4.
+	ip addr add "fd00:$1::1/128" dev "rv$1" nodad
 	for setting in accept_local=1 rp_filter=0 arp_ignore=1 arp_announce=2; do
 		echo "${setting#*=}" >"/proc/sys/net/ipv4/conf/rv$1/${setting%=*}"
 	done
