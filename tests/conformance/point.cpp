@@ -1,6 +1,8 @@
 // Messages between two ranks: sizes, directions, self-sends, results.
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <unistd.h>
 
 #include "harness.hpp"
 
@@ -212,7 +214,11 @@ Finish result_fields(Rank &r)
 	pt2p_peer_info_t peer{};
 	EXPECT_OK(r.ctx, pt2p_peer_query(r.ctx, r.right(), &peer));
 	EXPECT_EQ(peer.rank, r.right());
-	EXPECT_EQ(peer.same_node, 1);
+	char mine[256] = {}, its[256] = {};
+	EXPECT(gethostname(mine, sizeof mine - 1) == 0);
+	EXPECT_OK(r.ctx, pt2p_sendrecv(r.ctx, mine, sizeof mine, r.left(), tag, its, sizeof its, r.right(), tag, PT2P_TAG_EXACT,
+	                               nullptr));
+	EXPECT_EQ(peer.same_node, strcmp(mine, its) == 0);
 	EXPECT_EQ(int{peer.state}, int{PT2P_PEER_ALIVE});
 	EXPECT(std::string(peer.transport) == (r.size == 1 ? "self" : r.transport));
 	return {};

@@ -48,15 +48,29 @@ Wanted parse_wanted(const std::string &text)
 	return wanted;
 }
 
-// The GID to send from: on Ethernet the last of the version that can be routed, on InfiniBand the first.
+// How well a GID can be reached from elsewhere: an IPv4 address, another address, one of the link only.
+int reach_of(const union ibv_gid &gid)
+{
+	static constexpr uint8_t ipv4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	if (std::memcmp(gid.raw, ipv4, sizeof ipv4) == 0)
+		return 3;
+	return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? 1 : 2;
+}
+
+// The GID to send from: on Ethernet, of those of the version that can be routed, the last of those that reach farthest; on
+// InfiniBand the first.
 uint8_t choose_gid(ibv_context *context, uint8_t port, const ibv_port_attr &attributes, union ibv_gid &gid)
 {
 	uint8_t best = 0;
 	if (attributes.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		ibv_gid_entry entry;
+		int reach = 0;
 		for (uint32_t i = 0; i < static_cast<uint32_t>(std::min(attributes.gid_tbl_len, 255)); ++i)
-			if (ibv_query_gid_ex(context, port, i, &entry, 0) == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2)
+			if (ibv_query_gid_ex(context, port, i, &entry, 0) == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+			    reach_of(entry.gid) >= reach) {
 				best = static_cast<uint8_t>(i);
+				reach = reach_of(entry.gid);
+			}
 	}
 	if (ibv_query_gid(context, port, best, &gid) != 0)
 		std::memset(&gid, 0, sizeof gid);
