@@ -19,6 +19,7 @@ struct Rank {
 	uint64_t ring_bytes = 128u << 10;
 	uint64_t ring_slots = 64;
 	const char *transport = "shm"; // to other ranks
+	std::string one_sided = "auto"; // PT2P_ONE_SIDED
 	bool cooperative = false;
 	std::function<void()> last; // what a case leaves to be done when all ranks are through its second half
 
@@ -58,6 +59,7 @@ void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
 void add_traffic_cases(std::vector<Case> &cases);
+void add_onesided_cases(std::vector<Case> &cases);
 
 // Sets what cases must know of the tunables from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);
