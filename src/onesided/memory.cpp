@@ -80,14 +80,14 @@ MemoryTable::~MemoryTable()
 	});
 }
 
-Memory &MemoryTable::add(void *address, size_t length)
+Memory &MemoryTable::add(void *address, size_t length, size_t room)
 {
 	Memory &m = *table_.take();
 	m.address = static_cast<unsigned char *>(address);
 	m.length = length;
 	try {
-		expose(m);
-		choose_agent(m);
+		expose(m, room);
+		choose_agent(m, room);
 	} catch (...) {
 		withdraw(m);
 		table_.give(&m);
@@ -110,7 +110,7 @@ Memory &MemoryTable::allocate(size_t length)
 	}
 	struct stat about {};
 	fstat(made.file.get(), &about);
-	Memory &m = add(made.mapping.memory(), length);
+	Memory &m = add(made.mapping.memory(), length, (length + 7) / 8 * 8);
 	m.file = std::move(made.file);
 	m.mapping = std::move(made.mapping);
 	m.device = about.st_dev;
@@ -118,12 +118,12 @@ Memory &MemoryTable::allocate(size_t length)
 	return m;
 }
 
-void MemoryTable::expose(Memory &m)
+void MemoryTable::expose(Memory &m, size_t room)
 {
 	for (auto &transport : router_.transports()) {
 		std::string why_not;
 		uint64_t key = 0;
-		if (void *exposure = transport->expose(m.address, m.length, key, why_not)) {
+		if (void *exposure = transport->expose(m.address, room, key, why_not)) {
 			m.exposures.push_back({transport.get(), exposure, key});
 			continue;
 		}
@@ -133,18 +133,19 @@ void MemoryTable::expose(Memory &m)
 	}
 }
 
-// The device needs a way to this rank itself, for what this rank and those of its node want done; and whole 64-bit words,
-// as it knows no others.
-void MemoryTable::choose_agent(Memory &m)
+// The device needs a way to this rank itself, for what this rank and those of its node want done. It knows 64-bit words
+// only, so those at the ends must not reach into what belongs to somebody else.
+void MemoryTable::choose_agent(Memory &m, size_t room)
 {
 	m.agent = Agent::cpu;
 	const int64_t choice = environment_.config.atomics;
 	const bool several_nodes = environment_.job.local_size() < environment_.job.size();
 	if (choice == by_cpu || (choice == automatic && !several_nodes))
 		return;
-	const bool words = (reinterpret_cast<uintptr_t>(m.address) | m.length) % 8 == 0;
+	if ((reinterpret_cast<uintptr_t>(m.address) | room) % 8)
+		return;
 	for (const Memory::Exposure &e : m.exposures) {
-		Endpoint *loopback = words && e.transport->table().capabilities & cap_atomic ? e.transport->loopback() : nullptr;
+		Endpoint *loopback = e.transport->table().capabilities & cap_atomic ? e.transport->loopback() : nullptr;
 		if (!loopback || !(loopback->capabilities & cap_atomic))
 			continue;
 		m.agent = Agent::nic;
@@ -154,8 +155,7 @@ void MemoryTable::choose_agent(Memory &m)
 	}
 	if (choice == by_nic)
 		throw Error(PT2P_ERR_UNSUPPORTED,
-		            words ? "PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations"
-		                  : "PT2P_ATOMICS is nic, but the memory does not start and end at multiples of 8 bytes");
+		            "PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations");
 }
 
 void MemoryTable::withdraw(Memory &m)

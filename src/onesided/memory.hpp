@@ -46,7 +46,7 @@ public:
 	~MemoryTable();
 
 	// Throw Error.
-	Memory &add(void *address, size_t length);
+	Memory &add(void *address, size_t length) { return add(address, length, length); }
 	Memory &allocate(size_t length);
 	void release(Memory &memory);
 	std::string blob(const Memory &memory);
@@ -62,8 +62,10 @@ public:
 	size_t count() const { return count_; }
 
 private:
-	void expose(Memory &memory);
-	void choose_agent(Memory &memory);
+	// `room`: bytes that are there and nobody else's.
+	Memory &add(void *address, size_t length, size_t room);
+	void expose(Memory &memory, size_t room);
+	void choose_agent(Memory &memory, size_t room);
 	void withdraw(Memory &memory);
 
 	TransportEnvironment environment_;

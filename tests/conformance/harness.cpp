@@ -76,6 +76,10 @@ void learn_tunables(Rank &rank, const std::vector<std::string> &tunables)
 			rank.one_sided = t.substr(equal + 1);
 		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",rc"))
 			rank.transport = "rc";
+		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",device"))
+			rank.transport = "device";
+		else if (name == "PT2P_RANKS_PER_NODE")
+			rank.ranks_per_node = static_cast<int>(value);
 	}
 }
 

@@ -563,7 +563,7 @@ Finish one_sided_ways(Rank &r)
 					EXPECT(put == "owner" && atomic == "owner");
 				} else if (r.one_sided == "transport") {
 					EXPECT(put != "direct");
-				} else if (i == r.me || (window.allocated && !strcmp(r.transport, "shm"))) {
+				} else if (i == r.me || (window.allocated && r.same_node(i))) {
 					EXPECT(put == "direct");
 					EXPECT(info.atomics_by_nic || atomic == "direct");
 				}
