@@ -451,6 +451,19 @@ pt2p_status_t pt2p_flush(pt2p_context_t *ctx, int rank);
 /** As pt2p_flush for all ranks. Returns one failure when there are several. */
 pt2p_status_t pt2p_flush_all(pt2p_context_t *ctx);
 
+/**
+ * Waits until a 64-bit word of this rank's memory, compared as an unsigned number, is at least `value`: for the signals of
+ * pt2p_put_signal. What was written before the signal can be read when it returns.
+ *
+ * word:   aligned to 8 bytes.
+ * source: the rank whose signal is awaited, or PT2P_ANY_SOURCE: the wait fails when that rank is lost or has finalized, as
+ *         a receive does.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED,
+ * PT2P_ERR_PROTOCOL.
+ */
+pt2p_status_t pt2p_signal_wait(pt2p_context_t *ctx, const uint64_t *word, uint64_t value, int source);
+
 /** Orders without waiting: operations of this context on memory of `rank` that start later take effect after all that have
  *  started before. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK. */
 pt2p_status_t pt2p_fence(pt2p_context_t *ctx, int rank);

@@ -382,3 +382,27 @@ try {
 	return PT2P_OK;
 }
 PT2P_CATCH
+
+pt2p_status_t pt2p_signal_wait(pt2p_context_t *ctx, const uint64_t *word, uint64_t value, int source)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!word)
+		return null_argument(ctx, __func__, "word");
+	if (reinterpret_cast<uintptr_t>(word) % 8)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the word at %p is not aligned to 8 bytes", __func__,
+		                          static_cast<const void *>(word));
+	if (source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
+		return bad_rank(ctx, __func__, source);
+	pt2p_status_t status = PT2P_OK;
+	const auto finished = [&] {
+		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
+			return true;
+		status = ctx->engine->source_status(source);
+		return status != PT2P_OK;
+	};
+	if (!finished())
+		ctx->progress->wait_on_memory(finished);
+	return status;
+}
+PT2P_CATCH

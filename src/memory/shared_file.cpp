@@ -1,6 +1,7 @@
 #include "memory/shared_file.hpp"
 
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -44,6 +45,25 @@ std::string address_space_left()
 	const unsigned long long all = limit.rlim_cur;
 	const unsigned long long used = std::strtoull(process_fact(static_cast<uint32_t>(getpid()), 23).c_str(), nullptr, 10);
 	return format("%llu bytes available of the limit of %llu (ulimit -v)", all > used ? all - used : 0, all);
+}
+
+constexpr size_t large_reservation = size_t{64} << 20; // bytes: from here on it is worth to look first
+
+// Bytes that the machine can give without killing anybody, as far as it knows.
+unsigned long long memory_left()
+{
+	const FileDescriptor fd(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+	char text[4096];
+	const ssize_t n = fd ? read(fd.get(), text, sizeof text - 1) : -1;
+	if (n <= 0)
+		return ULLONG_MAX;
+	text[n] = 0;
+	const auto kilobytes = [&](const char *name) {
+		const char *at = std::strstr(text, name);
+		return at ? std::strtoull(at + std::strlen(name), nullptr, 10) : 0;
+	};
+	const unsigned long long left = kilobytes("MemAvailable:") + kilobytes("SwapFree:");
+	return left ? left * 1024 : ULLONG_MAX;
 }
 
 // Ended, though its parent has not asked yet how.
@@ -96,6 +116,11 @@ FileDescriptor::~FileDescriptor()
 
 void reserve(int fd, size_t offset, size_t bytes, const char *what)
 {
+	// A file in memory without a limit of its own takes pages until the machine has none left, and somebody is killed.
+	unsigned long long available = bytes >= large_reservation ? memory_left() : ULLONG_MAX;
+	if (bytes > available)
+		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot reserve memory for %s: %zu bytes needed, %llu bytes available on "
+		                                           "this machine", what, bytes, available));
 	int error;
 	do // a signal may interrupt it
 		error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
@@ -103,7 +128,7 @@ void reserve(int fd, size_t offset, size_t bytes, const char *what)
 	if (!error)
 		return;
 	// Memory files report the machine's memory, others their file system's.
-	unsigned long long available = 0;
+	available = 0;
 	struct statvfs fs;
 	struct sysinfo system;
 	if (fstatvfs(fd, &fs) == 0 && fs.f_blocks)

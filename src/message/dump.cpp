@@ -38,7 +38,9 @@ void Engine::explain(const Request &r)
 	if (r.is_one_sided()) {
 		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,
 		               static_cast<unsigned long long>(r.tag), r.peer, loss != losses_.end() ? ": " : "",
-		               loss != losses_.end() ? loss->second.reason.c_str() : "");
+		               loss != losses_.end()             ? loss->second.reason.c_str()
+		               : r.status == PT2P_ERR_PEER_LOST ? ": its process ended during the transfer"
+		                                                 : "");
 		return;
 	}
 	switch (r.status) {

@@ -375,6 +375,8 @@ void OneSided::finish(Operation &op, pt2p_status_t status)
 		} else if (status != PT2P_OK && t.failure == PT2P_OK) {
 			std::string reason;
 			engine_.loss_of(t.rank, reason);
+			if (reason.empty() && status == PT2P_ERR_PEER_LOST)
+				reason = "its process ended during the transfer";
 			t.failure = status;
 			t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
 			                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset),
@@ -401,6 +403,8 @@ pt2p_status_t OneSided::flush(int rank)
 	Target &t = found->second;
 	if (t.pending)
 		progress_.wait([&] { return !t.pending; });
+	else
+		progress_.poll(); // news of lost ranks, also for who never waits
 	return report_failure(t);
 }
 

@@ -205,6 +205,9 @@ Finish signal_order(Rank &r)
 				                                 i % 2 ? PT2P_SIGNAL_ADD : PT2P_SIGNAL_SET, i % 2 ? 1 : 1, nullptr));
 				EXPECT_OK(r.ctx, pt2p_fence(r.ctx, r.right()));
 				const auto seen = [&] { return signals.word(&window == &w->front() ? 8 : 16); };
+				if (i % 4 < 2)
+					EXPECT_OK(r.ctx, pt2p_signal_wait(r.ctx, reinterpret_cast<uint64_t *>(signals.base + (&window == &w->front() ? 8 : 16)),
+					                                  1, r.left()));
 				while (!seen()) {
 					EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
 					sched_yield();
