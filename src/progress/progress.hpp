@@ -128,7 +128,7 @@ private:
 		bool spinning = true;
 	};
 	struct Waiter {
-		explicit Waiter(int &count) : count(count) { ++count; }
+		explicit Waiter(int &counter) : count(counter) { ++count; }
 		~Waiter() { --count; }
 		int &count;
 	};

@@ -521,3 +521,35 @@ TEST_CASE("memory: bad arguments")
 	CHECK(pt2p_memory_release(c, mem) == PT2P_OK);
 	CHECK(pt2p_memory_gone(c, bytes, 64) == PT2P_OK);
 }
+
+TEST_CASE("finalize drives one-sided operations to their end, and tells of those that have none")
+{
+	for (const char *time : {"PT2P_FINALIZE_TIME=10", "PT2P_FINALIZE_TIME=0"}) {
+		const char *tunables[] = {"PT2P_ONE_SIDED=owner", time, nullptr};
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.tunables = tunables;
+		pt2p_context_t *ctx[2];
+		REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx) == PT2P_OK);
+		pt2p_memory_t *mem = nullptr;
+		pt2p_remote_t *remote = nullptr;
+		void *address = nullptr;
+		unsigned char blob[PT2P_EXPORT_MAX];
+		size_t needed = 0;
+		const size_t length = 1 << 20;
+		std::vector<unsigned char> data(length, 7);
+		REQUIRE(pt2p_memory_allocate(ctx[1], length, &mem, &address) == PT2P_OK);
+		REQUIRE(pt2p_memory_export(ctx[1], mem, blob, sizeof blob, &needed) == PT2P_OK);
+		REQUIRE(pt2p_memory_import(ctx[0], 1, blob, needed, &remote) == PT2P_OK);
+		CHECK(pt2p_put(ctx[0], data.data(), length, remote, 0, nullptr) == PT2P_OK);
+		CHECK(pt2p_fetch_add64(ctx[0], remote, 0, 0, nullptr, nullptr) == PT2P_OK);
+		std::vector<char> text(10000);
+		REQUIRE(pt2p_summary(ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
+		CHECK(strstr(text.data(), "2 one-sided operations on memory of rank 1 are not done") != nullptr);
+		const bool drives = strcmp(time, "PT2P_FINALIZE_TIME=0") != 0;
+		CHECK(pt2p_finalize(ctx[0]) == (drives ? PT2P_OK : PT2P_ERR_UNFINISHED));
+		if (!drives)
+			CHECK(strstr(pt2p_last_error(nullptr), "one-sided operations on memory of rank 1") != nullptr);
+		CHECK((memcmp(address, data.data(), length) == 0) == drives);
+		CHECK(pt2p_finalize(ctx[1]) == PT2P_OK);
+	}
+}

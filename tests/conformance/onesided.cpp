@@ -155,12 +155,13 @@ Finish put_get(Rank &r)
 	};
 }
 
+constexpr size_t each = 3'000'001;
+
 // Large, and from everybody to everybody at once.
 Finish put_get_large(Rank &r)
 {
-	const size_t each = 3'000'001;
 	auto w = make_windows(r, each * static_cast<size_t>(r.size));
-	return [&r, w, each] {
+	return [&r, w] {
 		Bytes out(each);
 		std::vector<Bytes> in(static_cast<size_t>(r.size), Bytes(each));
 		fill(out.data(), each, seed_of(41, r.me, 0, 0));
@@ -176,7 +177,7 @@ Finish put_get_large(Rank &r)
 			for (const Bytes &bytes : in)
 				EXPECT_PAYLOAD(bytes.data(), each, seed_of(41, r.me, 0, 0));
 		}
-		at_the_end(r, w, [&r, each](Window &window) {
+		at_the_end(r, w, [&r](Window &window) {
 			for (int i = 0; i < r.size; ++i)
 				EXPECT_PAYLOAD(window.base + each * static_cast<size_t>(i), each, seed_of(41, i, 0, 0));
 		});

@@ -23,6 +23,14 @@ run $softhca $cases threads 2 $rc PT2P_EAGER_MAX=0
 run $softhca $cases threads 2 $rc PT2P_PROGRESS_THREAD=1
 run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $rc PT2P_RC_TIMEOUT=8
 run $softhca --exact $cases threads 2 $rc
+one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
+	one_sided_errors released_memory'
+# shellcheck disable=SC2086 # several words
+for setting in PT2P_RANKS_PER_NODE=1 PT2P_ONE_SIDED=owner 'PT2P_ONE_SIDED=owner PT2P_RC_MESSAGE_BYTES=256'; do
+	run $softhca $cases threads 3 $rc $setting $one_sided
+done
+# shellcheck disable=SC2086
+run $softhca $cases threads 4 PT2P_RANKS_PER_NODE=2 $one_sided
 
 need_launcher
 export PT2P_TRANSPORTS=self,rc

@@ -395,21 +395,21 @@ int one_sided(bool stopped)
 		pt2p_status_t status = PT2P_OK;
 		uint64_t was[3];
 		for (pt2p_remote_t *r : remote) {
-			const auto keep = [&](pt2p_status_t s, pt2p_request_t *req) {
+			pt2p_request_t *req;
+			const auto keep = [&](pt2p_status_t s) {
 				if (s != PT2P_OK)
 					status = s;
 				else
 					reqs.push_back(req);
 			};
-			pt2p_request_t *req;
-			keep(pt2p_put(ctx, data.data(), length, r, 0, &req), req);
-			keep(pt2p_get(ctx, data.data(), length, r, 0, &req), req);
-			keep(pt2p_fetch_add64(ctx, r, 8, 1, &was[0], &req), req);
-			keep(pt2p_swap64(ctx, r, 16, 1, &was[1], &req), req);
-			keep(pt2p_put_signal(ctx, data.data(), 1000, r, 64, r, 0, PT2P_SIGNAL_ADD, 1, &req), req);
+			keep(pt2p_put(ctx, data.data(), length, r, 0, &req));
+			keep(pt2p_get(ctx, data.data(), length, r, 0, &req));
+			keep(pt2p_fetch_add64(ctx, r, 8, 1, &was[0], &req));
+			keep(pt2p_swap64(ctx, r, 16, 1, &was[1], &req));
+			keep(pt2p_put_signal(ctx, data.data(), 1000, r, 64, r, 0, PT2P_SIGNAL_ADD, 1, &req));
 			if (status == PT2P_OK)
 				status = pt2p_fence(ctx, victim);
-			keep(pt2p_compare_swap64(ctx, r, 24, 0, 1, &was[2], &req), req);
+			keep(pt2p_compare_swap64(ctx, r, 24, 0, 1, &was[2], &req));
 			if (status == PT2P_OK)
 				status = pt2p_put(ctx, data.data(), 8, r, 128, nullptr);
 		}
