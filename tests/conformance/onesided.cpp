@@ -556,7 +556,7 @@ Finish one_sided_ways(Rank &r)
 	auto w = make_windows(r, 64);
 	return [&r, w] {
 		const uint64_t before[] = {counter(r, "one_sided_direct"), counter(r, "one_sided_transport"), counter(r, "one_sided_by_owner")};
-		uint64_t expected[3] = {};
+		uint64_t expected[3] = {}, value = 1;
 		for (Window &window : *w) {
 			window.open();
 			for (int i = 0; i < r.size; ++i) {
@@ -571,7 +571,6 @@ Finish one_sided_ways(Rank &r)
 					EXPECT(put == "direct");
 					EXPECT(info.atomics_by_nic || atomic == "direct");
 				}
-				uint64_t value = 1;
 				EXPECT_OK(r.ctx, pt2p_put(r.ctx, &value, 8, window.at(i), 0, nullptr));
 				EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, window.at(i), 8, 1, nullptr, nullptr));
 				for (const std::string &way : {put, atomic})
