@@ -155,6 +155,9 @@ public:
 		return this;
 	}
 	virtual void withdraw(void *exposure) { (void)exposure; }
+	// A way to this rank itself through its device, with cap_atomic: what a device does to a word is atomic only towards what
+	// the same device does. Made on first use; null when there is none, and for transports without a device.
+	virtual Endpoint *loopback() { return nullptr; }
 	// The program says that it will unmap this memory, or has: nothing that is remembered of it may be used again.
 	virtual void forget(void *memory, size_t length) { (void)memory, (void)length; }
 	// Bytes that a rank costs which nothing is exchanged with, and one that is talked with; for the summary and a test.

@@ -9,6 +9,7 @@
 #include "job/job.hpp"
 #include "job/topology.hpp"
 #include "message/engine.hpp"
+#include "onesided/onesided.hpp"
 #include "progress/progress.hpp"
 #include "report/report.hpp"
 #include "route/route.hpp"
@@ -30,6 +31,7 @@ struct pt2p_context {
 	std::unique_ptr<pt2p::Engine> engine;
 	std::unique_ptr<pt2p::Router> router;
 	std::unique_ptr<pt2p::Progress> progress;
+	std::unique_ptr<pt2p::onesided::OneSided> onesided;
 	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
 	uint32_t sends_since_poll = 0;
 

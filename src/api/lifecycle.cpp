@@ -75,8 +75,8 @@ void build(pt2p_context &ctx, const Settings &settings)
 	const Config &config = ctx.config;
 	ctx.reporter.identify(static_cast<LogLevel>(config.log_level), ctx.job->rank(), ctx.topology.host);
 	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
-	ctx.router = std::make_unique<Router>(
-	    TransportEnvironment{config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine}, *ctx.engine);
+	const TransportEnvironment environment{config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine};
+	ctx.router = std::make_unique<Router>(environment, *ctx.engine);
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
 	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || config.progress_thread;
@@ -84,6 +84,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	for (auto &transport : ctx.router->transports())
 		ctx.progress->add(*transport);
 	ctx.engine->use(*ctx.router, *ctx.progress);
+	ctx.onesided = std::make_unique<onesided::OneSided>(environment, *ctx.engine, *ctx.router, *ctx.progress);
 	ctx.progress->start_thread();
 }
 

@@ -464,8 +464,9 @@ try {
 	Request *r = from_handle(ctx, req);
 	if (!r)
 		return bad_request(ctx, __func__, req);
-	if (r->is_send)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a send; only receives can be cancelled", __func__);
+	if (r->is_send || r->is_one_sided())
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled", __func__,
+		                          r->is_send ? "send" : r->operation);
 	ctx->engine->cancel(*r);
 	return PT2P_OK;
 }

@@ -14,6 +14,9 @@ std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any so
 
 std::string request_text(const Request &r)
 {
+	if (r.is_one_sided())
+		return format("%s of %zu bytes at offset %llu of memory of rank %d%s", r.operation, r.length,
+		              static_cast<unsigned long long>(r.tag), r.peer, r.done() ? ", done but not waited for" : "");
 	const bool posted = r.state == Request::State::posted;
 	if (r.is_send)
 		return format("send of %zu bytes to rank %d, tag %#llx%s", r.length, r.peer,
@@ -32,6 +35,14 @@ void Engine::explain(const Request &r)
 {
 	const auto tag = static_cast<unsigned long long>(r.message_tag);
 	const auto loss = losses_.find(r.peer);
+	if (r.is_one_sided()) {
+		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,
+		               static_cast<unsigned long long>(r.tag), r.peer, loss != losses_.end() ? ": " : "",
+		               loss != losses_.end()             ? loss->second.reason.c_str()
+		               : r.status == PT2P_ERR_PEER_LOST ? ": its process ended during the transfer"
+		                                                 : "");
+		return;
+	}
 	switch (r.status) {
 	case PT2P_ERR_TRUNCATED:
 		reporter_.fail(r.status, "the message from rank %d with tag %#llx has %zu bytes, the buffer %zu", r.peer, tag,
@@ -56,7 +67,7 @@ void Engine::explain(const Request &r)
 
 bool Engine::sends_pending() const
 {
-	if (!busy_.empty())
+	if (!busy_.empty() || (extension_ && extension_->pending()))
 		return true;
 	bool pending = false;
 	requests_.for_each([&](const Request &r) { pending |= r.is_send && r.state == Request::State::moving; });
@@ -65,19 +76,23 @@ bool Engine::sends_pending() const
 
 std::string Engine::unfinished() const
 {
-	size_t sends = 0, receives = 0, collected = 0;
+	size_t sends = 0, receives = 0, one_sided = 0, collected = 0;
 	std::string first;
 	requests_.for_each([&](const Request &r) {
 		if (!r.active())
 			return;
-		++(r.done() ? collected : r.is_send ? sends : receives);
+		++(r.done() ? collected : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
 		if (first.empty())
 			first = request_text(r);
 	});
+	// Operations without a request show up there only.
+	if (first.empty() && extension_ && extension_->pending())
+		first = extension_->pending_text();
 	if (first.empty())
 		return {};
-	return format("%zu sends and %zu receives have not completed, %zu completed requests were not waited for; first: %s",
-	              sends, receives, collected, first.c_str());
+	return format("%zu sends and %zu receives have not completed, %zu completed requests were not waited for%s; first: %s",
+	              sends, receives, collected,
+	              one_sided ? format(", %zu one-sided operations have not completed", one_sided).c_str() : "", first.c_str());
 }
 
 pt2p_peer_state_t Engine::peer_state(int rank) const
@@ -103,6 +118,8 @@ void Engine::dump(const char *reason)
 			add(request_text(r));
 	});
 	const size_t requests = lines;
+	if (extension_)
+		text += extension_->pending_text();
 	lines = 0;
 	matcher_.for_each_unexpected([&](const UnexpectedMessage &m) {
 		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
@@ -148,6 +165,8 @@ std::string Engine::summary() const
 		if (const Transport::Memory m = t->memory_per_peer(); m.talking)
 			text += format("  memory for each rank of this node in %s: silent %zu bytes, talked with %zu bytes\n", t->table().name,
 			               m.silent + Router::bytes_per_silent_peer, m.talking + sizeof(Channel));
+	if (extension_)
+		text += extension_->pending_text();
 	for (const std::string &reason : router_->not_open())
 		text += format("  %s\n", (reason.substr(0, reason.find(':')) + ": not used" + reason.substr(reason.find(':'))).c_str());
 	for (size_t i = 0; i < static_cast<size_t>(Counter::count); ++i) {

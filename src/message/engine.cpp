@@ -78,9 +78,11 @@ unsigned Engine::drive()
 		busy_[i] = busy_.back();
 		busy_.pop_back();
 	}
+	if (extension_ && extension_->has_work())
+		n += extension_->drive();
 	for (auto &t : router_->transports())
 		t->cork(false);
-	has_work = !busy_.empty();
+	has_work = !busy_.empty() || (extension_ && extension_->has_work());
 	return n;
 }
 
@@ -167,6 +169,28 @@ const Engine::Loss *Engine::unreported_loss(int &peer)
 			return &loss;
 		}
 	return nullptr;
+}
+
+Request *Engine::start_one_sided(const char *operation, size_t length, int peer, uint64_t offset)
+{
+	Request *r = requests_.take();
+	start_receive(*r, nullptr, length, Request::no_source, offset, 0);
+	r->state = Request::State::one_sided;
+	r->peer = peer;
+	r->message_tag = 0;
+	r->length = length;
+	r->operation = operation;
+	r->exposed = false;
+	return r;
+}
+
+pt2p_status_t Engine::loss_of(int rank, std::string &reason) const
+{
+	const auto loss = losses_.find(rank);
+	if (loss == losses_.end())
+		return PT2P_OK;
+	reason = loss->second.reason;
+	return loss->second.status;
 }
 
 void Engine::cancel(Request &r)
@@ -277,6 +301,11 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 			return on_barrier(peer, header);
 		break;
 	default:
+		if (extension_ && id >= Extension::first_id && id <= Extension::last_id) {
+			if (const char *wrong = extension_->on_message(peer, id, header, data, length))
+				malformed(peer, wrong);
+			return;
+		}
 		break;
 	}
 	malformed(peer, "a control message that does not exist or has the wrong length");
@@ -407,6 +436,8 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 				loss.reported = true;
 		}
 	});
+	if (extension_)
+		extension_->on_peer_down(peer, status);
 }
 
 // A receive from a rank that no transport reaches would wait for ever; sends find out when they connect.

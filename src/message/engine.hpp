@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "memory/pool.hpp"
+#include "message/extension.hpp"
 #include "message/matching.hpp"
 #include "message/request.hpp"
 #include "progress/progress.hpp"
@@ -37,6 +38,19 @@ public:
 		router_ = &router;
 		progress_ = &progress;
 	}
+
+	// For the one-sided layer.
+	void extend(Extension &extension) { extension_ = &extension; }
+	// Has the extension driven in the next turn.
+	void wake_extension() { has_work = true; }
+	// A request for an operation on memory of `peer`, and its end.
+	Request *start_one_sided(const char *operation, size_t length, int peer, uint64_t offset);
+	void finish_one_sided(Request &request, pt2p_status_t status) { complete(request, status); }
+	// The channel to a rank, connected if need be; null when it cannot be reached: `status` says why, and the explanation
+	// has been recorded.
+	Channel *reach(int rank, pt2p_status_t &status) { return channel(rank, status); }
+	// PT2P_OK, or how a rank was lost, with the reason.
+	pt2p_status_t loss_of(int rank, std::string &reason) const;
 
 	// Start an operation. Arguments have been checked. Null when it could not be started: `status` says why and the
 	// explanation has been recorded.
@@ -256,6 +270,7 @@ private:
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
+	Extension *extension_ = nullptr;
 
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};

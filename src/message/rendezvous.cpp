@@ -126,6 +126,8 @@ void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 
 void Engine::on_complete(void *operation, pt2p_status_t status)
 {
+	if (extension_ && as_handle(operation) & Extension::operation_bit)
+		return extension_->on_complete(as_handle(operation), status);
 	Request *r = requests_.find(as_handle(operation));
 	if (!r || r->state != Request::State::moving)
 		return;

@@ -1,4 +1,4 @@
-// A request: one send or receive in flight.
+// A request: one send, receive or one-sided operation in flight.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,12 @@ namespace pt2p {
 //   free --> posted --> moving --> done --> free        receive: posted until a message matches, moving while a large
 //                                                       message comes in
 //   free -------------> moving --> done --> free        send: moving while queued, or until the receiver has the data
+//   free ----------> one_sided --> done --> free        one-sided operation: the one-sided layer sees to it
 // Two cache lines: what only a receive needs, and what both need. A send that is done at once touches the second alone.
 struct alignas(64) Request : PostedReceive {
-	enum class State : uint8_t { free, posted, moving, done };
+	enum class State : uint8_t { free, posted, moving, one_sided, done };
+	// As source, which sends do not have: costs them nothing.
+	static constexpr int no_source = -2;
 
 	// Receive of an announced message.
 	uint64_t sender_token = 0;
@@ -34,12 +37,16 @@ struct alignas(64) Request : PostedReceive {
 	int peer = 0;              // destination, or source once known; for a lost peer, that peer
 	uint64_t message_tag = 0;
 	size_t length = 0;         // bytes of the message
-	void *buffer = nullptr;
+	union {
+		void *buffer = nullptr;
+		const char *operation; // one-sided: its name
+	};
 	size_t capacity = 0;       // receive: bytes of the buffer
 	Request *next_free = nullptr;
 
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }
+	bool is_one_sided() const { return !is_send && source == no_source; }
 	// Receive: bytes that go into the buffer.
 	size_t expected() const { return length < capacity ? length : capacity; }
 };

@@ -18,6 +18,7 @@ namespace pt2p {
 namespace {
 
 constexpr int64_t nap = 20000000;         // longest sleep, ns: bounds the time until a lost peer is noticed
+constexpr int64_t short_nap = 500000;      // the same while memory is waited for that changes without news
 constexpr int64_t check_period = 10000000; // ns
 
 // The only state outside contexts: a signal handler has no other place to leave its news.
@@ -129,7 +130,7 @@ void Progress::sleep()
 	reporter_.add(Counter::sleeps);
 	++sleepers_;
 	unlock();
-	const timespec limit{0, nap};
+	const timespec limit{0, memory_waiters_ ? short_nap : nap};
 	syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0);
 	lock();
 	if (--sleepers_ == 0)

@@ -99,6 +99,13 @@ public:
 			idle(backoff);
 		}
 	}
+	// As wait, for what peers write without waking anybody: sleeps are short.
+	template <class Done>
+	void wait_on_memory(Done &&done)
+	{
+		const Waiter watching(memory_waiters_);
+		wait(done);
+	}
 	// As wait, for at most `limit` nanoseconds; false when the time was up.
 	template <class Done>
 	bool wait_for(int64_t limit, Done &&done)
@@ -122,7 +129,7 @@ private:
 		bool spinning = true;
 	};
 	struct Waiter {
-		explicit Waiter(int &count) : count(count) { ++count; }
+		explicit Waiter(int &counter) : count(counter) { ++count; }
 		~Waiter() { --count; }
 		int &count;
 	};
@@ -173,7 +180,7 @@ private:
 	std::mutex mutex_;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
-	int waiters_ = 0, sleepers_ = 0;
+	int waiters_ = 0, sleepers_ = 0, memory_waiters_ = 0;
 	std::atomic<uint32_t> own_word_{0};
 	uint32_t *word_;
 	uint32_t dumps_seen_ = 0;

@@ -56,6 +56,10 @@ TEST_CASE("a null context is refused by every function")
 	pt2p_request_t *req = nullptr;
 	pt2p_info_t info;
 	pt2p_peer_info_t peer;
+	pt2p_memory_t *mem = nullptr;
+	pt2p_remote_t *remote = nullptr;
+	pt2p_remote_info_t remote_info;
+	void *address = nullptr;
 	const pt2p_status_t got[] = {
 	    pt2p_finalize(nullptr),
 	    pt2p_query(nullptr, &info),
@@ -77,6 +81,27 @@ TEST_CASE("a null context is refused by every function")
 	    pt2p_barrier(nullptr),
 	    pt2p_progress(nullptr),
 	    pt2p_counter_read(nullptr, 0, &value),
+	    pt2p_memory_register(nullptr, &value, 8, &mem),
+	    pt2p_memory_allocate(nullptr, 8, &mem, &address),
+	    pt2p_memory_release(nullptr, nullptr),
+	    pt2p_memory_export(nullptr, nullptr, &byte, 1, &index),
+	    pt2p_memory_import(nullptr, 0, &byte, 1, &remote),
+	    pt2p_memory_gone(nullptr, &byte, 1),
+	    pt2p_remote_release(nullptr, nullptr),
+	    pt2p_remote_query(nullptr, nullptr, &remote_info),
+	    pt2p_put(nullptr, &byte, 1, nullptr, 0, &req),
+	    pt2p_get(nullptr, &byte, 1, nullptr, 0, &req),
+	    pt2p_put_signal(nullptr, &byte, 1, nullptr, 0, nullptr, 0, PT2P_SIGNAL_SET, 1, &req),
+	    pt2p_fetch_add32(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_fetch_add64(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_swap32(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_swap64(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_compare_swap32(nullptr, nullptr, 0, 1, 2, nullptr, &req),
+	    pt2p_compare_swap64(nullptr, nullptr, 0, 1, 2, nullptr, &req),
+	    pt2p_flush(nullptr, 0),
+	    pt2p_flush_all(nullptr),
+	    pt2p_fence(nullptr, 0),
+	    pt2p_signal_wait(nullptr, &value, 0, 0),
 	    pt2p_summary(nullptr, &byte, 1, nullptr),
 	    pt2p_dump(nullptr),
 	};
@@ -414,4 +439,117 @@ TEST_CASE("texts, counters, queries")
 	CHECK(small[4] == 0);
 	CHECK(small[5] == 'x');
 	CHECK(text.compare(0, 4, small) == 0);
+}
+
+TEST_CASE("memory: bad arguments")
+{
+	const Job job;
+	pt2p_context_t *c = job[0];
+	alignas(8) unsigned char bytes[64] = {};
+	pt2p_memory_t *mem = reinterpret_cast<pt2p_memory_t *>(garbage[0]);
+	void *address = bytes;
+	size_t needed = 5;
+	refused(c, pt2p_memory_register(c, bytes, 64, nullptr), PT2P_ERR_ARGUMENT, "mem");
+	refused(c, pt2p_memory_register(c, nullptr, 64, &mem), PT2P_ERR_ARGUMENT, "address");
+	CHECK(mem == nullptr);
+	refused(c, pt2p_memory_register(c, bytes, 0, &mem), PT2P_ERR_LENGTH);
+	refused(c, pt2p_memory_register(c, bytes, negative, &mem), PT2P_ERR_LENGTH, "-5");
+	refused(c, pt2p_memory_allocate(c, 64, nullptr, &address), PT2P_ERR_ARGUMENT, "mem");
+	refused(c, pt2p_memory_allocate(c, 64, &mem, nullptr), PT2P_ERR_ARGUMENT, "address");
+	refused(c, pt2p_memory_allocate(c, negative, &mem, &address), PT2P_ERR_LENGTH, "-5");
+	CHECK((mem == nullptr && address == nullptr));
+	// More than there is: reserved when it is made, not found out later.
+	refused(c, pt2p_memory_allocate(c, size_t{1} << 46, &mem, &address), PT2P_ERR_SHARED_MEMORY, "bytes needed");
+	CHECK((mem == nullptr && address == nullptr));
+	refused(c, pt2p_memory_export(c, nullptr, bytes, 64, &needed), PT2P_ERR_MEMORY, "NULL");
+	CHECK(needed == 0);
+	REQUIRE(pt2p_memory_register(c, bytes, 64, &mem) == PT2P_OK);
+	refused(c, pt2p_memory_export(c, mem, nullptr, 64, &needed), PT2P_ERR_ARGUMENT, "blob");
+	refused(c, pt2p_memory_export(c, mem, bytes, 64, nullptr), PT2P_ERR_ARGUMENT, "needed");
+	refused(c, pt2p_memory_export(c, mem, bytes, 64, &needed), PT2P_ERR_TRUNCATED, "room for 64");
+	refused(job[1], pt2p_memory_export(job[1], mem, bytes, 64, &needed), PT2P_ERR_MEMORY); // another context's
+	std::vector<unsigned char> blob(PT2P_EXPORT_MAX);
+	REQUIRE(pt2p_memory_export(c, mem, blob.data(), blob.size(), &needed) == PT2P_OK);
+	pt2p_remote_t *remote = nullptr, *other = nullptr;
+	refused(c, pt2p_memory_import(c, 0, blob.data(), needed, nullptr), PT2P_ERR_ARGUMENT, "remote");
+	refused(c, pt2p_memory_import(c, 0, nullptr, needed, &remote), PT2P_ERR_ARGUMENT, "blob");
+	refused(c, pt2p_memory_import(c, 2, blob.data(), needed, &remote), PT2P_ERR_RANK, "2");
+	refused(c, pt2p_memory_import(c, 0, blob.data(), needed - 1, &remote), PT2P_ERR_ARGUMENT);
+	refused(c, pt2p_memory_import(c, 1, blob.data(), needed, &remote), PT2P_ERR_ARGUMENT, "rank 0");
+	const Job another;
+	refused(another[0], pt2p_memory_import(another[0], 0, blob.data(), needed, &remote), PT2P_ERR_ARGUMENT, "another job");
+	REQUIRE(pt2p_memory_import(c, 0, blob.data(), needed, &remote) == PT2P_OK);
+	REQUIRE(pt2p_memory_import(job[1], 0, blob.data(), needed, &other) == PT2P_OK);
+
+	pt2p_remote_info_t info;
+	refused(c, pt2p_remote_query(c, remote, nullptr), PT2P_ERR_ARGUMENT, "info");
+	refused(c, pt2p_remote_query(c, other, &info), PT2P_ERR_MEMORY);
+	refused(c, pt2p_remote_release(c, other), PT2P_ERR_MEMORY);
+	pt2p_request_t *req = garbage[1];
+	refused(c, pt2p_put(c, nullptr, 8, remote, 0, &req), PT2P_ERR_ARGUMENT, "buffer");
+	CHECK(req == nullptr);
+	refused(c, pt2p_get(c, bytes, negative, remote, 0, &req), PT2P_ERR_LENGTH, "-5");
+	refused(c, pt2p_get(c, bytes, 8, remote, 57, &req), PT2P_ERR_BOUNDS, "57");
+	refused(c, pt2p_get(c, bytes, 8, other, 0, &req), PT2P_ERR_MEMORY);
+	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, nullptr, 8, PT2P_SIGNAL_SET, 1, &req), PT2P_ERR_MEMORY, "signal");
+	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, remote, 12, PT2P_SIGNAL_SET, 1, &req), PT2P_ERR_BOUNDS, "aligned");
+	pt2p_signal_t how;
+	std::memset(&how, 7, sizeof how);
+	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, remote, 8, how, 1, &req), PT2P_ERR_ARGUMENT, "how");
+	for (pt2p_request_t *g : garbage) {
+		auto *handle = reinterpret_cast<pt2p_remote_t *>(g);
+		refused(c, pt2p_put(c, bytes, 8, handle, 0, &req), PT2P_ERR_MEMORY);
+		refused(c, pt2p_fetch_add32(c, handle, 0, 1, nullptr, &req), PT2P_ERR_MEMORY);
+		refused(c, pt2p_compare_swap64(c, handle, 0, 1, 2, nullptr, &req), PT2P_ERR_MEMORY);
+		refused(c, pt2p_memory_release(c, reinterpret_cast<pt2p_memory_t *>(g)), PT2P_ERR_MEMORY);
+	}
+	refused(c, pt2p_flush(c, 2), PT2P_ERR_RANK, "2");
+	refused(c, pt2p_fence(c, -1), PT2P_ERR_RANK, "-1");
+	refused(c, pt2p_signal_wait(c, nullptr, 0, 0), PT2P_ERR_ARGUMENT, "word");
+	refused(c, pt2p_signal_wait(c, reinterpret_cast<uint64_t *>(bytes + 4), 0, 0), PT2P_ERR_ARGUMENT, "aligned");
+	refused(c, pt2p_signal_wait(c, reinterpret_cast<uint64_t *>(bytes), 0, 2), PT2P_ERR_RANK, "2");
+	refused(c, pt2p_memory_gone(c, nullptr, 8), PT2P_ERR_ARGUMENT, "address");
+	refused(c, pt2p_memory_gone(c, bytes + 8, 8), PT2P_ERR_ARGUMENT, "registered");
+	// None of this did anything, and the context works.
+	for (unsigned char byte : bytes)
+		CHECK(byte == 0);
+	CHECK(pt2p_put(c, "x", 1, remote, 5, nullptr) == PT2P_OK);
+	CHECK(pt2p_flush_all(c) == PT2P_OK);
+	CHECK(bytes[5] == 'x');
+	CHECK(pt2p_remote_release(c, remote) == PT2P_OK);
+	CHECK(pt2p_remote_release(job[1], other) == PT2P_OK);
+	CHECK(pt2p_memory_release(c, mem) == PT2P_OK);
+	CHECK(pt2p_memory_gone(c, bytes, 64) == PT2P_OK);
+}
+
+TEST_CASE("finalize drives one-sided operations to their end, and tells of those that have none")
+{
+	for (const char *time : {"PT2P_FINALIZE_TIME=10", "PT2P_FINALIZE_TIME=0"}) {
+		const char *tunables[] = {"PT2P_ONE_SIDED=owner", time, nullptr};
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.tunables = tunables;
+		pt2p_context_t *ctx[2];
+		REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx) == PT2P_OK);
+		pt2p_memory_t *mem = nullptr;
+		pt2p_remote_t *remote = nullptr;
+		void *address = nullptr;
+		unsigned char blob[PT2P_EXPORT_MAX];
+		size_t needed = 0;
+		const size_t length = 1 << 20;
+		std::vector<unsigned char> data(length, 7);
+		REQUIRE(pt2p_memory_allocate(ctx[1], length, &mem, &address) == PT2P_OK);
+		REQUIRE(pt2p_memory_export(ctx[1], mem, blob, sizeof blob, &needed) == PT2P_OK);
+		REQUIRE(pt2p_memory_import(ctx[0], 1, blob, needed, &remote) == PT2P_OK);
+		CHECK(pt2p_put(ctx[0], data.data(), length, remote, 0, nullptr) == PT2P_OK);
+		CHECK(pt2p_fetch_add64(ctx[0], remote, 0, 0, nullptr, nullptr) == PT2P_OK);
+		std::vector<char> text(10000);
+		REQUIRE(pt2p_summary(ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
+		CHECK(strstr(text.data(), "2 one-sided operations on memory of rank 1 are not done") != nullptr);
+		const bool drives = strcmp(time, "PT2P_FINALIZE_TIME=0") != 0;
+		CHECK(pt2p_finalize(ctx[0]) == (drives ? PT2P_OK : PT2P_ERR_UNFINISHED));
+		if (!drives)
+			CHECK(strstr(pt2p_last_error(nullptr), "one-sided operations on memory of rank 1") != nullptr);
+		CHECK((memcmp(address, data.data(), length) == 0) == drives);
+		CHECK(pt2p_finalize(ctx[1]) == PT2P_OK);
+	}
 }

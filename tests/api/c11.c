@@ -24,6 +24,36 @@ static int first_program(void)
 	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
 }
 
+/* A counter and a message in memory of this rank itself. */
+static int one_sided(void)
+{
+	pt2p_context_t *ctx;
+	pt2p_memory_t *mem;
+	pt2p_remote_t *remote;
+	pt2p_remote_info_t info;
+	void *address;
+	char blob[PT2P_EXPORT_MAX], text[16] = "";
+	size_t length;
+	uint64_t was = 9;
+	if (pt2p_init(NULL, &ctx) != PT2P_OK)
+		return 1;
+	int me = pt2p_rank(ctx);
+	if (pt2p_memory_allocate(ctx, 4096, &mem, &address) != PT2P_OK ||
+	    pt2p_memory_export(ctx, mem, blob, sizeof blob, &length) != PT2P_OK ||
+	    pt2p_memory_import(ctx, me, blob, length, &remote) != PT2P_OK ||
+	    pt2p_remote_query(ctx, remote, &info) != PT2P_OK || info.length != 4096 || info.rank != me)
+		return 1;
+	if (pt2p_put_signal(ctx, "signal", 7, remote, 64, remote, 0, PT2P_SIGNAL_ADD, 3, NULL) != PT2P_OK ||
+	    pt2p_signal_wait(ctx, address, 3, me) != PT2P_OK || strcmp((char *)address + 64, "signal") != 0 ||
+	    pt2p_fetch_add64(ctx, remote, 0, 1, &was, NULL) != PT2P_OK || pt2p_fence(ctx, me) != PT2P_OK ||
+	    pt2p_get(ctx, text, 7, remote, 64, NULL) != PT2P_OK || pt2p_flush(ctx, me) != PT2P_OK || was != 3 ||
+	    strcmp(text, "signal") != 0)
+		return 1;
+	if (pt2p_remote_release(ctx, remote) != PT2P_OK || pt2p_memory_release(ctx, mem) != PT2P_OK)
+		return 1;
+	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
+}
+
 typedef void (*function)(void);
 
 int main(void)
@@ -38,6 +68,12 @@ int main(void)
 		(function)pt2p_progress, (function)pt2p_strerror, (function)pt2p_last_error, (function)pt2p_counter_count,
 		(function)pt2p_counter_name, (function)pt2p_counter_help, (function)pt2p_counter_read,
 		(function)pt2p_summary, (function)pt2p_dump,
+		(function)pt2p_memory_register, (function)pt2p_memory_allocate, (function)pt2p_memory_release,
+		(function)pt2p_memory_export, (function)pt2p_memory_import, (function)pt2p_memory_gone,
+		(function)pt2p_remote_release, (function)pt2p_remote_query, (function)pt2p_put, (function)pt2p_get,
+		(function)pt2p_put_signal, (function)pt2p_fetch_add32, (function)pt2p_fetch_add64, (function)pt2p_swap32,
+		(function)pt2p_swap64, (function)pt2p_compare_swap32, (function)pt2p_compare_swap64, (function)pt2p_flush,
+		(function)pt2p_flush_all, (function)pt2p_fence, (function)pt2p_signal_wait,
 	};
 	for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i)
 		if (!functions[i])
@@ -49,5 +85,5 @@ int main(void)
 		fprintf(stderr, "version %s\n", pt2p_version());
 		return 1;
 	}
-	return first_program();
+	return first_program() || one_sided();
 }

@@ -11,6 +11,9 @@
 static_assert(!std::is_copy_constructible_v<pt2p::context> && std::is_move_constructible_v<pt2p::context>);
 static_assert(!std::is_copy_constructible_v<pt2p::request> && std::is_move_constructible_v<pt2p::request>);
 
+static_assert(!std::is_copy_constructible_v<pt2p::memory> && std::is_move_constructible_v<pt2p::memory>);
+static_assert(!std::is_copy_constructible_v<pt2p::remote> && std::is_move_constructible_v<pt2p::remote>);
+
 namespace {
 
 std::pair<pt2p::context, pt2p::context> two()
@@ -81,4 +84,31 @@ TEST_CASE("a request that is dropped is withdrawn")
 	CHECK_NOTHROW(a.finalize());
 	CHECK(a.get() == nullptr);
 	b.finalize();
+}
+
+TEST_CASE("memory of another rank is written, read and counted in")
+{
+	auto [a, b] = two();
+	std::vector<double> own(8);
+	pt2p::memory made(b, 4096), registered(b, std::span(own));
+	pt2p::remote to_made(a, 1, made.exported());
+	pt2p::remote to_registered(a, 1, registered.exported());
+	const std::array<double, 2> out{1.5, 2.5};
+	to_registered.iput(std::span(out), 8).wait();
+	CHECK((own[1] == 1.5 && own[2] == 2.5));
+	to_made.put_signal(std::span(out), 64, 0, PT2P_SIGNAL_ADD, 2);
+	a.fence(1);
+	std::array<double, 2> in{};
+	to_made.get(std::span(in), 64);
+	a.flush(1);
+	CHECK(in == out);
+	b.signal_wait(made.as<uint64_t>()[0], 2, 0);
+	CHECK(to_made.fetch_add<uint64_t>(0, 3) == 2);
+	CHECK(to_made.swap<uint32_t>(4, 9) == 0);
+	CHECK(to_made.compare_swap<uint32_t>(4, 9, 0) == 9);
+	CHECK(made.as<uint64_t>()[0] == 5);
+	CHECK_THROWS_AS(to_made.put(std::span(out), 4090), pt2p::error);
+	pt2p::remote moved = std::move(to_made);
+	moved = {};
+	a.flush();
 }

@@ -141,6 +141,16 @@ int main(int argc, char **argv)
 			run_job(false, 2, tunables, {});
 			run_job(true, 2, tunables, {});
 		}
+		const std::vector<std::string> one_sided = {"one_sided_ways", "put_get", "put_get_large", "signal_order", "signal_sum",
+		                                            "atomics", "fence", "many_one_sided", "mixed_requests", "one_sided_errors",
+		                                            "released_memory"};
+		for (const char *ways : {"PT2P_ONE_SIDED=transport", "PT2P_ONE_SIDED=owner"}) {
+			run_job(false, 1, {ways}, one_sided);
+			run_job(false, 3, {ways}, one_sided);
+			run_job(true, 3, {ways}, one_sided);
+		}
+		run_job(false, 3, {"PT2P_ONE_SIDED=owner", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, one_sided);
+		run_job(false, 2, {"PT2P_ONE_SIDED=owner", "PT2P_PROGRESS_THREAD=1"}, one_sided);
 		run_job(false, 4, {}, {});
 		run_job(true, 4, {}, {});
 		run_job(true, 16, {}, {"empty_messages", "any_source", "random_exact", "wait_all"});

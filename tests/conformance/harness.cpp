@@ -17,6 +17,7 @@ const std::vector<Case> &all_cases()
 		add_order_cases(c);
 		add_request_cases(c);
 		add_traffic_cases(c);
+		add_onesided_cases(c);
 		return c;
 	}();
 	return cases;
@@ -71,10 +72,16 @@ void learn_tunables(Rank &rank, const std::vector<std::string> &tunables)
 			rank.ring_bytes = value;
 		else if (name == "PT2P_SHM_RING_SLOTS")
 			rank.ring_slots = value;
+		else if (name == "PT2P_ONE_SIDED")
+			rank.one_sided = t.substr(equal + 1);
 		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",rc"))
 			rank.transport = "rc";
 		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",dct"))
 			rank.transport = "dct";
+		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",device"))
+			rank.transport = "device";
+		else if (name == "PT2P_RANKS_PER_NODE")
+			rank.ranks_per_node = static_cast<int>(value);
 	}
 }
 

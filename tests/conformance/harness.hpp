@@ -19,6 +19,8 @@ struct Rank {
 	uint64_t ring_bytes = 128u << 10;
 	uint64_t ring_slots = 64;
 	const char *transport = "shm"; // to other ranks
+	std::string one_sided = "auto"; // PT2P_ONE_SIDED
+	int ranks_per_node = 0;         // PT2P_RANKS_PER_NODE
 	bool cooperative = false;
 	std::function<void()> last; // what a case leaves to be done when all ranks are through its second half
 
@@ -37,6 +39,7 @@ struct Rank {
 		last = {};
 	}
 	int right() const { return (me + 1) % size; }
+	bool same_node(int rank) const { return !ranks_per_node || rank / ranks_per_node == me / ranks_per_node; }
 	int left() const { return (me + size - 1) % size; }
 	// The other one of a pair; the last rank of an odd job is paired with itself.
 	int partner() const { return (me ^ 1) < size ? me ^ 1 : me; }
@@ -58,6 +61,7 @@ void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
 void add_traffic_cases(std::vector<Case> &cases);
+void add_onesided_cases(std::vector<Case> &cases);
 
 // Sets what cases must know of the tunables from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);

@@ -34,11 +34,35 @@ all_cases()
 	run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only "$@" PT2P_NET_TIMEOUT=8
 	run $softhca --exact $cases threads 2 $only "$@"
 }
+one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
+	one_sided_errors released_memory'
+# shellcheck disable=SC2086 # several words
+one_sided_cases()
+{
+	for setting in PT2P_RANKS_PER_NODE=1 PT2P_ONE_SIDED=owner 'PT2P_ONE_SIDED=owner PT2P_NET_MESSAGE_BYTES=256' \
+		'PT2P_ATOMICS=nic PT2P_RANKS_PER_NODE=1' 'PT2P_ATOMICS=nic PT2P_RANKS_PER_NODE=1 PT2P_NET_SEND_DEPTH=4'; do
+		run $softhca $cases threads 3 PT2P_TRANSPORTS=self,$1 $setting $one_sided
+	done
+	run $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 $one_sided
+}
+# A single initiator: what could deadlock.
+few_cases()
+{
+	only="PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=1"
+	# shellcheck disable=SC2086 # several words
+	{
+		run $softhca $cases threads 3 $only
+		run $softhca $cases threads 8 $only PT2P_NET_SEND_DEPTH=4
+		run $softhca $cases cooperative 4 $only
+		run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only PT2P_NET_TIMEOUT=8
+	}
+}
 
 need_launcher
 for transport in ${*:-rc dct}; do
 	all_cases $transport
-	[ $transport = rc ] || all_cases $transport PT2P_DCT_INITIATORS=1
+	[ $transport = rc ] || few_cases
+	one_sided_cases $transport
 	export PT2P_TRANSPORTS=self,$transport
 	for ranks in 2 4 8; do
 		run "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi

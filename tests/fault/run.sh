@@ -114,6 +114,10 @@ if [ $openmpi = yes ]; then
 	killed any_source 3
 	killed finalize_dead 3
 	killed finalized 3
+	for way in auto transport owner; do
+		killed one_sided 3 PT2P_ONE_SIDED=$way
+		killed one_sided_stopped 3 PT2P_ONE_SIDED=$way
+	done
 
 	# Through the network there is nobody to tell of a rank that was killed, except its silence.
 	if [ -x softhca/softhca ]; then

@@ -57,6 +57,7 @@ public:
 		                          "PT2P_LOG_LEVEL=error",
 		                          "PT2P_FINALIZE_TIME=0",
 		                          tight ? "PT2P_UNEXPECTED_MAX=2k" : "PT2P_UNEXPECTED_MAX=64m",
+		                          tight ? "PT2P_ONE_SIDED=owner" : "PT2P_ONE_SIDED=auto",
 		                          nullptr};
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
 		options.tunables = tunables;
@@ -77,6 +78,7 @@ public:
 			fprintf(stderr, "rank 1 has no ring from rank 0\n");
 			exit(1);
 		}
+		share(in_reach_);
 		slots_ = shm_->header()->slots;
 		data_bytes_ = shm_->header()->data_bytes;
 		ring_ = shm::Ring::at(&shm_->peer_of(0)->in.head(), slots_);
@@ -93,6 +95,7 @@ public:
 		// Some more steps once the peer has been given up: late answers must do no harm either.
 		for (size_t i = 0, after = 0; i < most_steps && after < 30 && !in.empty(); ++i, after += given_up())
 			step(in);
+		check_guards();
 		// Everything that can end ends, and what the library tells of it is readable.
 		for (int i = 0; i < 8; ++i)
 			for (pt2p_context_t *c : ctx_)
@@ -112,7 +115,9 @@ public:
 private:
 	void step(Input &in)
 	{
-		const unsigned what = in.byte() % 14;
+		const unsigned what = in.byte() % 18;
+		if (what >= 14)
+			return what < 17 ? forge_one_sided(in) : one_sided(in);
 		if (what < 8 && gentle_ && in.byte() % 64)
 			return plausible(in);
 		switch (what) {
@@ -152,6 +157,106 @@ private:
 			for (int n = in.byte() % 4; n >= 0; --n)
 				pt2p_progress(ctx_[n % 2]);
 		}
+	}
+
+	// Rank 1 has memory that rank 0 may operate on, amid bytes that nobody may touch.
+	void share(unsigned char *memory)
+	{
+		std::memset(guarded_, 0xa5, sizeof guarded_);
+		pt2p_memory_register(ctx_[1], memory, shared_bytes, &mem_);
+		unsigned char blob[PT2P_EXPORT_MAX];
+		size_t length = 0;
+		pt2p_memory_export(ctx_[1], mem_, blob, sizeof blob, &length);
+		for (int i = 0; i < 2; ++i)
+			pt2p_memory_import(ctx_[i], 1, blob, length, &remote_[i]);
+	}
+	void check_guards() const
+	{
+		for (size_t i = 0; i < sizeof guarded_; ++i)
+			if ((i < 64 || i >= 64 + shared_bytes) && guarded_[i] != 0xa5) {
+				fprintf(stderr, "byte %zu outside of registered memory was changed\n", i);
+				abort();
+			}
+	}
+
+	// Operations of rank 0 on memory of rank 1 as a peer would ask for them, with numbers that are nearly right.
+	void forge_one_sided(Input &in)
+	{
+		using namespace onesided;
+		unsigned char payload[512];
+		std::memset(payload, in.byte(), sizeof payload);
+		const auto near = [&](uint64_t right) {
+			const uint8_t how = in.byte();
+			return how < 160 ? right : how < 200 ? right + in.byte() - 128 : any_number(in);
+		};
+		const auto memory = [&] { return near(reinterpret_cast<uint64_t>(mem_)); };
+		const auto offset = [&] { return near(in.byte() % (shared_bytes / 8) * 8); };
+		const auto tell = [&](uint8_t id, uint64_t header, size_t length) {
+			ctx_[1]->engine->on_message(0, id, header, payload, in.byte() < 8 ? in.number(2) % sizeof payload : length);
+		};
+		switch (in.byte() % 8) {
+		case 0:
+		case 1: {
+			const uint64_t whole = in.byte() % 160;
+			const PutHead head{memory(), offset(), near(whole), memory(), offset(), any_number(in), near(in.byte() % 3)};
+			std::memcpy(payload, &head, sizeof head);
+			return tell(id_put, 7, sizeof head + whole);
+		}
+		case 2: {
+			const PutHead head{memory(), offset(), near(in.number(2) % 700), memory(), offset(), 1, in.byte() % 3u};
+			std::memcpy(payload, &head, sizeof head);
+			return tell(id_put, 7, sizeof head);
+		}
+		case 3:
+			return tell(id_piece, near(7), in.number(2) % sizeof payload);
+		case 4: {
+			const GetHead head{memory(), offset(), near(in.number(2) % 700)};
+			std::memcpy(payload, &head, sizeof head);
+			return tell(id_get, 7, sizeof head);
+		}
+		case 5: {
+			const AtomicHead head{memory(), offset(), any_number(in), any_number(in), static_cast<uint32_t>(near(in.byte() % 3)),
+			                      static_cast<uint32_t>(near(in.byte() % 2 ? 4 : 8))};
+			std::memcpy(payload, &head, sizeof head);
+			return tell(id_atomic, 7, sizeof head);
+		}
+		case 6: {
+			const Result result{any_number(in), static_cast<uint32_t>(near(PT2P_OK)), 0};
+			std::memcpy(payload, &result, sizeof result);
+			return tell(id_result, any_number(in), sizeof result);
+		}
+		default:
+			return tell(id_data, any_number(in), in.number(2) % sizeof payload);
+		}
+	}
+
+	// Honest ones beside them; and now and then the memory goes.
+	void one_sided(Input &in)
+	{
+		const uint8_t how = in.byte();
+		pt2p_context_t *c = ctx_[0];
+		const size_t offset = in.number(2) % shared_bytes, length = in.number(2) % (shared_bytes - offset + 1);
+		switch (how % 8) {
+		case 0:
+			if (how < 16)
+				pt2p_memory_release(ctx_[1], mem_);
+			break;
+		case 1:
+		case 2:
+			pt2p_put(c, private_, length, remote_[0], offset, nullptr);
+			break;
+		case 3:
+		case 4:
+			pt2p_get(c, private_, length, remote_[0], offset, nullptr);
+			break;
+		case 5:
+			pt2p_put_signal(c, private_, length, remote_[0], offset, remote_[0], 8, PT2P_SIGNAL_ADD, 1, nullptr);
+			break;
+		default:
+			pt2p_fetch_add32(c, remote_[0], offset & ~size_t{3}, 1, nullptr, nullptr);
+		}
+		pt2p_progress(ctx_[how % 2]);
+		check_guards();
 	}
 
 	bool given_up() const
@@ -310,7 +415,7 @@ private:
 		const uint8_t how = in.byte();
 		uint8_t id = in.byte();
 		if (how & 1)
-			id = id % 10; // those that exist
+			id = id % 16 < 10 ? id % 16 : static_cast<uint8_t>(onesided::id_put + id % 16 - 10); // those that exist
 		if (how & 2)
 			id = static_cast<uint8_t>(0xfe | (id & 1));
 		slot.header = any_number(in);
@@ -344,7 +449,7 @@ private:
 	{
 		unsigned char payload[2048];
 		const uint8_t how = in.byte();
-		const auto id = static_cast<uint8_t>(how & 1 ? in.byte() : in.byte() % 10);
+		const auto id = static_cast<uint8_t>(how & 1 ? in.byte() : how & 64 ? onesided::id_put + in.byte() % 7 : in.byte() % 10);
 		const uint64_t header = any_number(in);
 		size_t length = control_payload(in, id, payload);
 		if (how & 2 && id != Engine::id_announce) {
@@ -469,6 +574,12 @@ private:
 	bool single_copy_, gentle_;
 	std::vector<Held> requests_[2];
 	std::vector<uint64_t> tokens_;
+	static constexpr size_t shared_bytes = 600;
+	alignas(8) unsigned char guarded_[64 + shared_bytes + 64];
+	unsigned char *const in_reach_ = guarded_ + 64;
+	unsigned char private_[shared_bytes] = {};
+	pt2p_memory_t *mem_ = nullptr;
+	pt2p_remote_t *remote_[2] = {};
 };
 
 } // namespace

@@ -67,13 +67,13 @@ awk '
 	}' "$header" >header
 
 # Functions are declared with their type and name at the start of a line.
-functions=$(sed -n 's/^[a-z].*[ *]\(pt2p_[a-z_]*\)(.*/\1/p' header | sort -u)
+functions=$(sed -n 's/^[a-z].*[ *]\(pt2p_[a-z0-9_]*\)(.*/\1/p' header | sort -u)
 [ "$(echo "$functions" | wc -l)" -ge 30 ] || fail "too few functions found in pt2p.h: $functions"
 for function in $functions; do
 	checks=$((checks + 1))
 	[ -f "man3/$function.3" ] || fail "$function has no page man3/$function.3"
 done
-for function in $(sed -n 's/^\.F[on] \(pt2p_[a-z_]*\).*/\1/p' man3/*.3 | sort -u); do
+for function in $(sed -n 's/^\.F[on] \(pt2p_[a-z0-9_]*\).*/\1/p' man3/*.3 | sort -u); do
 	echo "$functions" | grep -qx "$function" || fail "$function has a page but is not in pt2p.h"
 done
 

@@ -55,10 +55,15 @@ done
 expect 8 0 '^all payloads came back whole$' ./examples/pingpong
 expect 8 0 '^9592 primes below 100000: verified$' ./examples/taskfarm 100000
 expect 8 0 '^0 primes below 2: verified$' ./examples/taskfarm 2 # more workers than tasks
+for option in PT2P_ONE_SIDED=auto PT2P_ONE_SIDED=transport PT2P_ONE_SIDED=owner; do
+	expect 1 0 '^[0-9]+ steps in 500 tasks: verified$' -x $option ./examples/workqueue
+	expect 4 0 '^[0-9]+ steps in 500 tasks: verified$' -x $option ./examples/workqueue
+done
+expect 8 0 '^134100 steps in 1 tasks: verified$' ./examples/workqueue 1 # more ranks than tasks
 
 # Failures are explained by rank 0 and end every rank.
 expect 8 1 '^usage: heat3d' ./examples/heat3d -n 1
-for program in heat3d pingpong taskfarm; do
+for program in heat3d pingpong taskfarm workqueue; do
 	expect 2 1 'no transport reaches the peer' -x PT2P_TRANSPORTS=self ./examples/$program
 	expect 2 1 'PT2P_EAGER_MAXX.*did you mean PT2P_EAGER_MAX' -x PT2P_EAGER_MAXX=1 ./examples/$program
 done

@@ -20,7 +20,7 @@ using verbs::WorkRequest;
 
 namespace {
 
-constexpr int64_t ask_again_after = 20'000'000, connect_within = 30'000'000'000;
+constexpr int64_t ask_again_after = 20'000'000;
 
 bool to_state(ibv_qp *qp, ibv_qp_state state)
 {
@@ -119,6 +119,24 @@ Endpoint &RcTransport::connect(int rank, std::string_view text)
 	Peer &peer = make_peer(rank, address);
 	tell(peer, WireupMessage::Kind::request);
 	return peer;
+}
+
+// A queue pair that is its own other side.
+Endpoint *RcTransport::loopback()
+{
+	const int self = environment_.job.rank();
+	if (Peer *known = find(self))
+		return known->down ? nullptr : known;
+	try {
+		Peer &peer = make_peer(self, {net_->device().address, net_->wireup().number()});
+		if (!connect_queue_pair(peer, peer.connection->qp()->qp_num, psn_of(peer)))
+			return nullptr;
+		connected(peer);
+		return &peer;
+	} catch (const Error &e) {
+		environment_.reporter.log(LogLevel::info, "no loopback through the device: %s", e.what());
+		return nullptr;
+	}
 }
 
 // Makes it ready to send and to receive; false: it could not be done, and the peer is down.
@@ -342,11 +360,9 @@ void RcTransport::check()
 		if (!p || p->down || p->state == Peer::State::draining)
 			continue;
 		if (p->state != Peer::State::connected) {
-			const bool again = p->attempt > 1;
-			if (now - p->since > (again ? environment_.config.net_reconnect_time : connect_within))
-				net_->take_down(*p, PT2P_ERR_PEER_LOST,
-				                again ? "its connection broke, and it does not answer" :
-				                        "it does not answer to a request for a connection");
+			// Who has never answered may be computing, and answers when it calls in.
+			if (p->attempt > 1 && now - p->since > environment_.config.net_reconnect_time)
+				net_->take_down(*p, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
 			else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
 				tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 		} else if (std::exchange(p->answered, false)) {

@@ -54,6 +54,7 @@ public:
 	std::string address() override;
 	bool reaches(int rank, std::string_view address, std::string &why_not) override;
 	Endpoint &connect(int rank, std::string_view address) override;
+	Endpoint *loopback() override;
 	void check() override;
 	bool arm() override { return net_->arm(); }
 	void disarm() override { net_->disarm(); }

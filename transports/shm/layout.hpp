@@ -30,6 +30,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/fence.hpp"
+
 namespace pt2p::shm {
 
 constexpr uint64_t segment_magic = UINT64_C(0x70743270'73686d31); // "pt2pshm1"
@@ -109,16 +111,6 @@ struct Word {
 	static uint32_t length(uint64_t w) { return static_cast<uint32_t>(w >> 16) & field_mask; }
 	static uint32_t credit(uint64_t w) { return static_cast<uint32_t>(w >> 40); }
 };
-
-// A full fence; ThreadSanitizer does not model fences, and needs none of this one's ordering.
-inline void full_fence()
-{
-#if defined(__SANITIZE_THREAD__) && defined(__x86_64__)
-	asm volatile("mfence" ::: "memory");
-#else
-	std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
 
 constexpr size_t page = 4096;
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include "memory/shared_file.hpp"
 #include "transports/shm/layout.hpp"
 
 namespace pt2p {
@@ -28,50 +28,6 @@ struct Address {
 	std::string pack() const;
 	// False when the blob is not one of this version's.
 	static bool unpack(std::string_view blob, Address &address);
-};
-
-// Clock ticks since boot at which a process started; 0 when there is no such process.
-uint64_t process_start_time(uint32_t pid);
-
-// Maps part of a file; unmaps when destroyed.
-class Mapping {
-public:
-	Mapping() = default;
-	Mapping(int fd, size_t offset, size_t bytes); // throws Error(PT2P_ERR_SHARED_MEMORY)
-	Mapping(Mapping &&other) noexcept { swap(other); }
-	Mapping &operator=(Mapping &&other) noexcept
-	{
-		swap(other);
-		return *this;
-	}
-	~Mapping();
-	void *memory() const { return memory_; }
-
-private:
-	void swap(Mapping &other) noexcept
-	{
-		std::swap(memory_, other.memory_);
-		std::swap(bytes_, other.bytes_);
-	}
-	void *memory_ = nullptr;
-	size_t bytes_ = 0;
-};
-
-class FileDescriptor {
-public:
-	explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-	FileDescriptor(FileDescriptor &&other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-	FileDescriptor &operator=(FileDescriptor &&other) noexcept
-	{
-		std::swap(fd_, other.fd_);
-		return *this;
-	}
-	~FileDescriptor();
-	int get() const { return fd_; }
-	explicit operator bool() const { return fd_ >= 0; }
-
-private:
-	int fd_;
 };
 
 // This rank's segment. Reserves the header; rings are reserved by those who write them.
@@ -115,8 +71,5 @@ private:
 	bool same_process_ = false;
 	int shared_fd_ = -1; // the owner's descriptor, in the same process
 };
-
-// Reserves bytes of the file; throws Error(PT2P_ERR_SHARED_MEMORY) with the bytes needed and available.
-void reserve(int fd, size_t offset, size_t bytes, const char *what);
 
 } // namespace pt2p::shm

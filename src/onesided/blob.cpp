@@ -1,0 +1,65 @@
+#include "onesided/blob.hpp"
+
+#include <cstddef>
+#include <cstring>
+
+namespace pt2p::onesided {
+
+namespace {
+
+constexpr uint64_t magic = UINT64_C(0x7074'3270'6d65'6d31); // "pt2pmem1"
+constexpr size_t most_keys = 8, longest_node_id = 512;
+
+// Keys and the node's identity follow.
+struct Packed {
+	uint64_t magic, job, handle, address, length, start_time, device, inode;
+	int32_t rank, file;
+	uint32_t pid, agent, keys, node_id;
+	char nic[8];
+};
+static_assert(sizeof(Packed) == 96);
+
+} // namespace
+
+std::string MemoryBlob::pack() const
+{
+	Packed p{magic, job, handle, address, length, start_time, device, inode, rank, file, pid, static_cast<uint32_t>(agent),
+	         static_cast<uint32_t>(keys.size()), static_cast<uint32_t>(node_id.size()), {}};
+	std::memcpy(p.nic, nic, sizeof p.nic);
+	std::string bytes(reinterpret_cast<const char *>(&p), sizeof p);
+	bytes.append(reinterpret_cast<const char *>(keys.data()), keys.size() * sizeof(Key));
+	return bytes + node_id;
+}
+
+bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
+{
+	Packed p;
+	if (bytes.size() < sizeof p)
+		return false;
+	std::memcpy(&p, bytes.data(), sizeof p);
+	if (p.magic != magic || p.keys > most_keys || p.node_id > longest_node_id || p.agent > static_cast<uint32_t>(Agent::nic) ||
+	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id || p.length > PTRDIFF_MAX ||
+	    p.address + p.length < p.address || p.nic[sizeof p.nic - 1])
+		return false;
+	b.job = p.job;
+	b.rank = p.rank;
+	b.agent = static_cast<Agent>(p.agent);
+	b.handle = p.handle;
+	b.address = p.address;
+	b.length = p.length;
+	b.pid = p.pid;
+	b.file = p.file;
+	b.start_time = p.start_time;
+	b.device = p.device;
+	b.inode = p.inode;
+	std::memcpy(b.nic, p.nic, sizeof b.nic);
+	b.keys.resize(p.keys);
+	std::memcpy(b.keys.data(), bytes.data() + sizeof p, p.keys * sizeof(Key));
+	for (const Key &key : b.keys)
+		if (key.transport[sizeof key.transport - 1])
+			return false;
+	b.node_id = bytes.substr(sizeof p + p.keys * sizeof(Key));
+	return true;
+}
+
+} // namespace pt2p::onesided

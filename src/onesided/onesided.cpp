@@ -1,0 +1,445 @@
+#include "onesided/onesided.hpp"
+
+#include <cstring>
+#include <random>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "memory/fence.hpp"
+
+namespace pt2p::onesided {
+
+namespace {
+
+constexpr uint32_t calls_between_polls = 16; // lets answers in while the program only starts operations
+constexpr size_t most_lines = 16;            // of a report
+
+void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | Extension::operation_bit); }
+
+void store(const AtomicRequest &a, uint64_t value, void *result)
+{
+	if (!result)
+		return;
+	const auto half = static_cast<uint32_t>(value);
+	if (a.width == 4)
+		std::memcpy(result, &half, 4);
+	else
+		std::memcpy(result, &value, 8);
+}
+
+Way way_of(const Remote &r, Operation::Kind kind)
+{
+	return kind == Operation::Kind::put ? r.put_way : kind == Operation::Kind::get ? r.get_way : r.atomic_way;
+}
+
+} // namespace
+
+OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress)
+    : environment_(environment), config_(environment.config), reporter_(environment.reporter), job_(environment.job),
+      engine_(engine), router_(router), progress_(progress), memories_(environment, router),
+      remotes_(std::random_device{}()), operations_(std::random_device{}())
+{
+	engine_.extend(*this);
+}
+
+// ---- targets ----------------------------------------------------------------------------------------------------------
+
+Target &OneSided::target(int rank)
+{
+	const auto [found, made] = targets_.try_emplace(rank);
+	Target &t = found->second;
+	if (made) {
+		t.rank = rank;
+		std::string reason;
+		t.status = engine_.loss_of(rank, reason);
+	}
+	return t;
+}
+
+bool OneSided::connect(Target &t, pt2p_status_t &status)
+{
+	if (!t.channel)
+		t.channel = engine_.reach(t.rank, status);
+	return t.channel != nullptr;
+}
+
+void OneSided::list(Target &t)
+{
+	if (!t.listed) {
+		t.listed = true;
+		busy_.push_back(&t);
+	}
+	engine_.wake_extension();
+}
+
+unsigned OneSided::drive()
+{
+	unsigned n = 0;
+	for (size_t i = 0; i < busy_.size();) {
+		Target &t = *busy_[i];
+		n += drive(t);
+		if (t.has_work()) {
+			++i;
+			continue;
+		}
+		t.listed = false;
+		busy_[i] = busy_.back();
+		busy_.pop_back();
+	}
+	return n;
+}
+
+unsigned OneSided::drive(Target &t)
+{
+	unsigned n = send_replies(t) + stream(t);
+	while (!t.resumed.empty()) {
+		Operation &op = t.resumed.pop();
+		if (!issue(op)) {
+			if (t.status == PT2P_OK) // else it has been ended
+				t.resumed.push_front(op);
+			break;
+		}
+		++n;
+	}
+	return n + start_waiting(t);
+}
+
+unsigned OneSided::start_waiting(Target &t)
+{
+	unsigned n = 0;
+	while (!t.waiting.empty()) {
+		Operation &op = *t.waiting.front();
+		if (op.fenced && t.started)
+			break;
+		// Before it is issued: it may be over, and its object another's, when that returns.
+		t.waiting.pop();
+		op.started = true;
+		++t.started;
+		if (issue(op)) {
+			++n;
+			continue;
+		}
+		if (t.status == PT2P_OK) {
+			op.started = false;
+			--t.started;
+			t.waiting.push_front(op);
+		}
+		break;
+	}
+	return n;
+}
+
+void OneSided::on_peer_down(int peer, pt2p_status_t status)
+{
+	const auto found = targets_.find(peer);
+	if (found == targets_.end())
+		return;
+	Target &t = found->second;
+	t.status = status;
+	t.waiting.clear();
+	t.resumed.clear();
+	t.streaming = nullptr;
+	t.incoming = {};
+	drop_replies(t);
+	operations_.for_each([&](Operation &op) {
+		if (!op.active)
+			return;
+		if (op.served == &t) { // a device still works on it
+			op.served = nullptr;
+			--t.owed;
+			--owed_;
+		}
+		if (op.target == &t && !op.foreign)
+			finish(op, status);
+	});
+}
+
+// ---- starting ---------------------------------------------------------------------------------------------------------
+
+pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
+{
+	Target &t = *w.remote->target;
+	if (t.status != PT2P_OK) {
+		std::string reason;
+		engine_.loss_of(t.rank, reason);
+		return reporter_.fail(t.status, "%s on memory of rank %d: %s", w.name, t.rank, reason.c_str());
+	}
+	for (Remote *r : {w.remote, w.signal}) {
+		if (!r)
+			continue;
+		if (t.rank == job_.rank() && !memories_.find(r->memory))
+			return reporter_.fail(PT2P_ERR_MEMORY, "%s: this rank has released the memory", w.name);
+		const pt2p_status_t status = choose_ways(*r);
+		if (status != PT2P_OK)
+			return status;
+	}
+	Request *request = req ? engine_.start_one_sided(w.name, w.length, t.rank, w.offset) : nullptr;
+	if (req)
+		*req = to_handle(request);
+	if (at_once(w, t)) {
+		if (request)
+			engine_.finish_one_sided(*request, PT2P_OK);
+		return PT2P_OK;
+	}
+	Operation &op = *operations_.take();
+	const uint64_t handle = op.handle;
+	op = Operation{};
+	op.handle = handle;
+	op.active = true;
+	op.target = &t;
+	op.request = request;
+	op.name = w.name;
+	op.remote = op.at = w.remote;
+	op.signal_remote = w.signal;
+	op.kind = w.kind;
+	op.offset = w.offset;
+	op.length = w.length;
+	op.local = static_cast<unsigned char *>(w.local);
+	op.atomic = w.atomic;
+	op.signal_offset = w.signal_offset;
+	op.signals = w.signal != nullptr;
+	op.result = w.result;
+	op.way = way_of(*w.remote, w.kind);
+	op.endpoint = w.remote->endpoint;
+	op.key = w.remote->key;
+	if (op.kind == Operation::Kind::atomic)
+		set_up_atomic(op, *w.remote, w.offset);
+	op.fenced = std::exchange(t.fence, false);
+	reporter_.add(op.way == Way::direct      ? Counter::one_sided_direct
+	              : op.way == Way::transport ? Counter::one_sided_transport
+	                                         : Counter::one_sided_by_owner);
+	++w.remote->pending;
+	if (w.signal)
+		++w.signal->pending;
+	++t.pending;
+	++pending_;
+	t.waiting.push(op);
+	drive(t);
+	if (t.has_work())
+		list(t);
+	if (++calls_ % calls_between_polls == 0)
+		progress_.poll();
+	return PT2P_OK;
+}
+
+// What the processor does, when nothing is before it; and what there is nothing to do for.
+bool OneSided::at_once(const Work &w, Target &t)
+{
+	if (w.kind == Operation::Kind::atomic || w.signal)
+		reporter_.add(Counter::atomics);
+	if (w.kind != Operation::Kind::atomic)
+		reporter_.add(w.kind == Operation::Kind::put ? Counter::put_bytes : Counter::get_bytes, w.length);
+	if (w.kind != Operation::Kind::atomic && !w.length && !w.signal)
+		return true;
+	if (way_of(*w.remote, w.kind) != Way::direct || (w.signal && w.signal->atomic_way != Way::direct) || !t.waiting.empty() ||
+	    (t.fence && t.started))
+		return false;
+	if (t.fence)
+		full_fence();
+	t.fence = false;
+	unsigned char *there = w.remote->base + w.offset;
+	if (w.kind == Operation::Kind::atomic)
+		store(w.atomic, apply(w.atomic, there), w.result);
+	else if (w.length)
+		std::memmove(w.kind == Operation::Kind::put ? there : w.local, w.kind == Operation::Kind::put ? w.local : there,
+		             w.length);
+	if (w.signal)
+		apply(w.atomic, w.signal->base + w.signal_offset);
+	reporter_.add(Counter::one_sided_direct);
+	return true;
+}
+
+void OneSided::set_up_atomic(Operation &op, Remote &r, uint64_t offset)
+{
+	op.kind = Operation::Kind::atomic;
+	op.at = &r;
+	op.way = r.atomic_way;
+	op.offset = offset;
+	op.length = op.atomic.width;
+	op.endpoint = r.atomic_endpoint;
+	op.key = r.atomic_key;
+	op.device = DeviceAtomic(op.atomic, r.address + offset);
+}
+
+bool OneSided::issue(Operation &op)
+{
+	switch (op.way) {
+	case Way::direct: do_direct(op); return true;
+	case Way::transport: return issue_by_transport(op);
+	default: return ask(op);
+	}
+}
+
+void OneSided::do_direct(Operation &op)
+{
+	if (op.fenced)
+		full_fence();
+	unsigned char *there = op.at->base + op.offset;
+	if (op.kind == Operation::Kind::atomic)
+		store(op.atomic, apply(op.atomic, there), op.result);
+	else if (op.length)
+		std::memmove(op.kind == Operation::Kind::put ? there : op.local, op.kind == Operation::Kind::put ? op.local : there,
+		             op.length);
+	advance(op, PT2P_OK);
+}
+
+bool OneSided::issue_by_transport(Operation &op)
+{
+	if (!op.length) { // nothing but a signal
+		advance(op, PT2P_OK);
+		return true;
+	}
+	Endpoint &e = *op.endpoint;
+	for (;;) {
+		Outcome outcome;
+		switch (op.kind) {
+		case Operation::Kind::put:
+			outcome = e.table->put(e, op.local, {op.at->address + op.offset, op.key}, op.length, as_operation(op));
+			break;
+		case Operation::Kind::get:
+			outcome = e.table->get(e, op.local, {op.at->address + op.offset, op.key}, op.length, as_operation(op));
+			break;
+		default:
+			outcome = e.table->atomic(e, op.device.operation(), {op.device.word(), op.key}, op.device.operand(),
+			                          op.device.compare(), &op.word, as_operation(op));
+		}
+		if (outcome == Outcome::no_resource)
+			return false;
+		if (outcome == Outcome::in_progress)
+			return true; // it may be over already
+		if (finish_step(op)) {
+			advance(op, PT2P_OK);
+			return true;
+		}
+	}
+}
+
+// What a transport has done of an operation; false when it takes another step.
+bool OneSided::finish_step(Operation &op)
+{
+	if (op.kind != Operation::Kind::atomic)
+		return true;
+	if (!op.device.finished(op.word, op.value)) {
+		reporter_.add(Counter::atomic_repeats);
+		return false;
+	}
+	store(op.atomic, op.value, op.result);
+	return true;
+}
+
+void OneSided::on_complete(uint64_t operation, pt2p_status_t status)
+{
+	Operation *op = operations_.find(operation & ~operation_bit);
+	if (!op || !op->active || op->way != Way::transport)
+		return;
+	if (status == PT2P_OK && !finish_step(*op)) {
+		op->target->resumed.push(*op);
+		list(*op->target);
+	} else {
+		advance(*op, status);
+	}
+}
+
+// The payload of a put is there: the signal follows. All else is over.
+void OneSided::advance(Operation &op, pt2p_status_t status)
+{
+	if (status != PT2P_OK || !op.signals) {
+		finish(op, status);
+		return;
+	}
+	op.signals = false;
+	set_up_atomic(op, *op.signal_remote, op.signal_offset);
+	op.target->resumed.push(op);
+	list(*op.target);
+}
+
+void OneSided::finish(Operation &op, pt2p_status_t status)
+{
+	Target &t = *op.target;
+	if (op.foreign) {
+		if (op.served) {
+			--op.served->owed;
+			--owed_;
+			reply(*op.served, op.token, status, op.value);
+		}
+	} else {
+		t.started -= op.started;
+		t.asked -= op.asked;
+		--t.pending;
+		--pending_;
+		--op.remote->pending;
+		if (op.signal_remote)
+			--op.signal_remote->pending;
+		if (op.request) {
+			engine_.finish_one_sided(*op.request, status);
+		} else if (status != PT2P_OK && t.failure == PT2P_OK) {
+			std::string reason;
+			engine_.loss_of(t.rank, reason);
+			if (reason.empty() && status == PT2P_ERR_PEER_LOST)
+				reason = "its process ended during the transfer";
+			t.failure = status;
+			t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
+			                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset),
+			                        t.rank, reason.empty() ? "" : ": ", reason.c_str());
+		}
+	}
+	op.active = false;
+	operations_.give(&op);
+}
+
+// ---- order and end ----------------------------------------------------------------------------------------------------
+
+pt2p_status_t OneSided::report_failure(Target &t)
+{
+	const pt2p_status_t status = std::exchange(t.failure, PT2P_OK);
+	return status == PT2P_OK ? status : reporter_.fail(status, "%s", t.failure_text.c_str());
+}
+
+pt2p_status_t OneSided::flush(int rank)
+{
+	const auto found = targets_.find(rank);
+	if (found == targets_.end())
+		return PT2P_OK;
+	Target &t = found->second;
+	if (t.pending)
+		progress_.wait([&] { return !t.pending; });
+	else
+		progress_.poll(); // news of lost ranks, also for who never waits
+	return report_failure(t);
+}
+
+pt2p_status_t OneSided::flush_all()
+{
+	if (pending_)
+		progress_.wait([this] { return !pending_; });
+	pt2p_status_t first = PT2P_OK;
+	for (auto &[rank, t] : targets_) {
+		if (first == PT2P_OK)
+			first = report_failure(t);
+		t.failure = PT2P_OK;
+	}
+	return first;
+}
+
+void OneSided::fence(int rank)
+{
+	const auto found = targets_.find(rank);
+	if (found != targets_.end())
+		found->second.fence = true;
+}
+
+std::string OneSided::pending_text() const
+{
+	std::string text;
+	size_t lines = 0;
+	for (const auto &[rank, t] : targets_) {
+		if (t.pending && ++lines <= most_lines)
+			text += format("  %zu one-sided operations on memory of rank %d are not done: %zu under way, %u of them not answered "
+			               "by that rank\n", t.pending, rank, t.started, t.asked);
+		if (t.owed && ++lines <= most_lines)
+			text += format("  %u one-sided operations of rank %d are not answered\n", t.owed, rank);
+	}
+	return text;
+}
+
+} // namespace pt2p::onesided

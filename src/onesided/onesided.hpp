@@ -1,0 +1,137 @@
+// One-sided operations: memory that is registered, exported and imported; put, get and atomic operations on it; their
+// order and their end. pt2p_onesided(7) tells the semantics.
+//
+// The way of an operation is chosen for each remote memory, the first of these that works:
+//
+//   direct      the memory is this rank's, or mapped here (allocated memory of a rank of this node): memcpy and the
+//               processor's atomic instructions, done within the call
+//   transport   get, put and atomic of the endpoint
+//   owner       messages; the owner does it in its next turn (wire.hpp)
+//
+// Atomic operations on one memory are all done by one agent, which the owner chooses when it registers the memory: `cpu`,
+// the processors of its host, which hosts that are elsewhere ask through the owner; or `nic`, the owner's device. Ranks
+// that have the device's transport towards the owner use that; all others, those of the owner's node among them, ask the
+// owner, who goes through its device's loopback.
+//
+//   waiting ---> started ---> done         waiting: behind a fence, for room, or for answers of the owner
+//
+// What waits is kept in order for each target; nothing else is ordered. A put with a signal becomes an atomic operation
+// when its payload is in place.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/pool.hpp"
+#include "message/engine.hpp"
+#include "onesided/memory.hpp"
+#include "onesided/operation.hpp"
+
+namespace pt2p::onesided {
+
+class OneSided final : public Extension {
+public:
+	OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress);
+
+	MemoryTable &memories() { return memories_; }
+	// Null for a dead or foreign handle.
+	Remote *find_remote(uint64_t handle) const
+	{
+		Remote *r = remotes_.find(handle);
+		return r && r->active ? r : nullptr;
+	}
+	// Throws Error.
+	Remote &import(int rank, std::string_view bytes);
+	// Waits for the operations that use it.
+	void release(Remote &remote);
+	// Chooses the ways if that has not been done; the failure has been recorded.
+	pt2p_status_t choose_ways(Remote &remote);
+	// Tells the transports.
+	void gone(void *address, size_t length);
+
+	// What to do. Arguments have been checked.
+	struct Work {
+		const char *name;
+		Operation::Kind kind;
+		Remote *remote;
+		uint64_t offset, length;
+		void *local;              // put: where from; get: where to
+		AtomicRequest atomic{};   // atomic operation or signal
+		void *result = nullptr;
+		Remote *signal = nullptr; // of the same rank
+		uint64_t signal_offset = 0;
+	};
+	// Starts it; `req` null: flush tells of it.
+	pt2p_status_t submit(const Work &work, pt2p_request_t **req);
+	pt2p_status_t flush(int rank);
+	pt2p_status_t flush_all();
+	void fence(int rank);
+
+	// From the engine.
+	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
+	void on_complete(uint64_t operation, pt2p_status_t status) override;
+	void on_peer_down(int peer, pt2p_status_t status) override;
+	unsigned drive() override;
+	bool has_work() const override { return !busy_.empty(); }
+	bool pending() const override { return pending_ || owed_; }
+	std::string pending_text() const override;
+
+private:
+	Target &target(int rank);
+	bool connect(Target &target, pt2p_status_t &status);
+	void list(Target &target);
+	unsigned drive(Target &target);
+	unsigned start_waiting(Target &target);
+
+	// onesided.cpp
+	bool at_once(const Work &work, Target &target);
+	void do_direct(Operation &operation);
+	// False when there is no room now and nothing has happened.
+	bool issue(Operation &operation);
+	bool issue_by_transport(Operation &operation);
+	bool finish_step(Operation &operation);
+	void advance(Operation &operation, pt2p_status_t status);
+	void finish(Operation &operation, pt2p_status_t status);
+	void set_up_atomic(Operation &operation, Remote &remote, uint64_t offset);
+	pt2p_status_t report_failure(Target &target);
+
+	// owner.cpp: asking
+	bool ask(Operation &operation);
+	bool ask_put(Operation &operation, Channel &channel);
+	unsigned stream(Target &target);
+	Operation *asked(uint64_t token, const Target &target);
+	const char *on_data(Target &target, uint64_t token, const void *data, size_t length);
+	const char *on_result(Target &target, uint64_t token, const Result &result);
+	// owner.cpp: being asked
+	const char *on_put(Target &target, uint64_t token, const PutHead &head, const unsigned char *data, size_t length);
+	const char *on_piece(Target &target, uint64_t token, const void *data, size_t length);
+	void take_piece(Target &target, const void *data, size_t length);
+	const char *on_get(Target &target, uint64_t token, const GetHead &head);
+	const char *on_atomic(Target &target, uint64_t token, const AtomicHead &head);
+	void execute(Target &target, uint64_t token, uint64_t memory, uint64_t offset, const AtomicRequest &atomic);
+	pt2p_status_t examine(uint64_t memory, uint64_t offset, uint64_t length, Memory *&found);
+	void reply(Target &target, uint64_t token, pt2p_status_t status, uint64_t value);
+	unsigned send_replies(Target &target);
+	bool send_reply(Target &target, Reply &reply, bool &over);
+	void drop_replies(Target &target);
+
+	TransportEnvironment environment_;
+	const Config &config_;
+	Reporter &reporter_;
+	Job &job_;
+	Engine &engine_;
+	Router &router_;
+	Progress &progress_;
+	MemoryTable memories_;
+	HandlePool<Remote> remotes_;
+	HandlePool<Operation> operations_;
+	Pool<Reply> replies_;
+	std::unordered_map<int, Target> targets_; // by rank, once something was exchanged
+	std::vector<Target *> busy_;
+	size_t pending_ = 0, owed_ = 0; // over all targets
+	uint32_t calls_ = 0;
+};
+
+} // namespace pt2p::onesided

@@ -1,0 +1,160 @@
+// One-sided operations in flight, what they work on, and where they wait.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "channel/channel.hpp"
+#include "memory/shared_file.hpp"
+#include "message/request.hpp"
+#include "onesided/blob.hpp"
+#include "onesided/wire.hpp"
+#include "onesided/word_atomic.hpp"
+
+namespace pt2p::onesided {
+
+// Who moves the bytes or changes the word.
+enum class Way : uint8_t {
+	direct,    // this rank's processor
+	transport, // get, put and atomic of the endpoint
+	owner,     // the owner, when it is asked by a message and makes progress
+};
+
+struct Target;
+
+// Memory of a rank, imported.
+struct Remote {
+	uint64_t handle = 0; // see HandlePool
+	Remote *next_free = nullptr;
+	bool active = false;
+	int rank = 0;
+	Target *target = nullptr;
+	uint64_t memory = 0; // the owner's handle
+	uint64_t address = 0, length = 0; // at the owner
+	Agent agent = Agent::cpu;
+	std::string nic;          // transport whose device does the atomic operations
+	std::vector<Key> keys;
+	unsigned char *base = nullptr; // where this rank's processor reaches it; null: nowhere
+	Mapping mapping;
+	size_t pending = 0; // operations
+
+	// Chosen on first use.
+	bool ways_known = false;
+	Way put_way = Way::owner, get_way = Way::owner, atomic_way = Way::owner;
+	Endpoint *endpoint = nullptr, *atomic_endpoint = nullptr; // Way::transport
+	uint64_t key = 0, atomic_key = 0;
+
+	bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
+};
+
+struct Operation {
+	enum class Kind : uint8_t { put, get, atomic };
+
+	uint64_t handle = 0; // see HandlePool
+	Operation *next_free = nullptr;
+	Operation *next = nullptr; // in a row
+	Target *target = nullptr;
+	Request *request = nullptr; // null: flush tells of it
+	const char *name = "";
+	Remote *remote = nullptr, *signal_remote = nullptr;
+	Remote *at = nullptr; // of the two, the one at hand
+	Kind kind = Kind::put;
+	Way way = Way::owner;
+	bool active = false;
+	bool started = false; // has left the row in which it waited
+	bool fenced = false;  // starts when all before it are done
+	bool asked = false;   // the owner has been asked and has not answered
+	bool signals = false; // a put that an atomic operation follows
+
+	uint64_t offset = 0, length = 0;
+	unsigned char *local = nullptr;
+	uint64_t moved = 0; // bytes sent or received in pieces
+
+	AtomicRequest atomic; // or the signal that follows
+	uint64_t signal_offset = 0;
+	void *result = nullptr; // of the caller; may be null
+	// By a device.
+	DeviceAtomic device;
+	Endpoint *endpoint = nullptr;
+	uint64_t key = 0;
+	uint64_t word = 0;  // what the device told
+	uint64_t value = 0; // what that means
+
+	// On behalf of a peer, by this rank's device.
+	Target *served = nullptr;
+	uint64_t token = 0;
+	bool foreign = false;
+};
+
+// What the owner has yet to tell a peer.
+struct Reply {
+	Reply *next;
+	uint8_t id;     // id_result or id_data
+	uint64_t token;
+	Result result;
+	uint64_t memory, offset, remaining; // id_data
+};
+
+// First in, first out, linked through the members `next`.
+template <class T>
+class Row {
+public:
+	bool empty() const { return !first_; }
+	T *front() const { return first_; }
+	void push(T &item)
+	{
+		item.next = nullptr;
+		(first_ ? last_->next : first_) = &item;
+		last_ = &item;
+	}
+	void push_front(T &item)
+	{
+		item.next = first_;
+		first_ = &item;
+		if (!item.next)
+			last_ = &item;
+	}
+	T &pop()
+	{
+		T &item = *first_;
+		first_ = item.next;
+		return item;
+	}
+	void clear() { first_ = nullptr; }
+
+private:
+	T *first_ = nullptr, *last_ = nullptr;
+};
+
+// Everything between this rank and another, in both directions.
+struct Target {
+	int rank = 0;
+	Channel *channel = nullptr; // once it was needed
+	pt2p_status_t status = PT2P_OK; // how the rank was lost
+	bool listed = false; // among those that have work
+
+	// Operations of this rank on memory of that one.
+	Row<Operation> waiting;       // not started, in order
+	Row<Operation> resumed;       // started, and to be taken further
+	Operation *streaming = nullptr; // a put whose pieces are being sent
+	size_t pending = 0, started = 0; // of the pending ones, started
+	uint32_t asked = 0;           // not answered by the owner
+	bool fence = false;           // before the next operation
+	pt2p_status_t failure = PT2P_OK; // the first of an operation without a request
+	std::string failure_text;
+
+	// Operations of that rank on memory of this one.
+	Row<Reply> replies;
+	uint32_t owed = 0; // replies, and what runs on a device
+	struct Incoming {
+		bool open = false;
+		uint64_t token = 0, offset = 0, remaining = 0;
+		pt2p_status_t status = PT2P_OK;
+		PutHead head{};
+	} incoming; // a put that comes in pieces
+
+	bool has_work() const { return !waiting.empty() || !resumed.empty() || streaming || !replies.empty(); }
+};
+
+} // namespace pt2p::onesided

@@ -1,0 +1,150 @@
+// Memory of other ranks: import, and the choice of ways.
+#include <cstring>
+#include <functional>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "job/topology.hpp"
+#include "onesided/onesided.hpp"
+
+namespace pt2p::onesided {
+
+namespace {
+
+// Values of PT2P_ONE_SIDED.
+enum { automatic, by_transport, by_owner };
+
+// The file behind a peer's memory, mapped; throws Error.
+Mapping map_file(const MemoryBlob &b)
+{
+	const FileDescriptor file = open_file_of(b.pid, b.start_time, b.file);
+	struct stat about {};
+	// The descriptor may stand for another file by now.
+	if (fstat(file.get(), &about) != 0 || about.st_dev != b.device || about.st_ino != b.inode ||
+	    static_cast<uint64_t>(about.st_size) < b.length)
+		throw Error(PT2P_ERR_MEMORY, "its owner has released it");
+	return Mapping(file.get(), 0, static_cast<size_t>(about.st_size));
+}
+
+const Key *key_of(const Remote &r, const char *transport)
+{
+	for (const Key &key : r.keys)
+		if (!std::strcmp(key.transport, transport))
+			return &key;
+	return nullptr;
+}
+
+} // namespace
+
+Remote &OneSided::import(int rank, std::string_view bytes)
+{
+	MemoryBlob b;
+	if (!MemoryBlob::unpack(bytes, b))
+		throw Error(PT2P_ERR_ARGUMENT, format("these %zu bytes are not what pt2p_memory_export of this version gives",
+		                                      bytes.size()));
+	if (b.job != std::hash<std::string>()(job_.id()))
+		throw Error(PT2P_ERR_ARGUMENT, "the memory is one of another job");
+	if (b.rank != rank)
+		throw Error(PT2P_ERR_ARGUMENT, format("the memory is one of rank %d, not of rank %d", b.rank, rank));
+	const bool own = rank == job_.rank();
+	if (own && !memories_.find(b.handle))
+		throw Error(PT2P_ERR_MEMORY, "this rank has released it");
+	unsigned char *base = nullptr;
+	Mapping mapping;
+	if (config_.one_sided == automatic && job_.local_index(rank) >= 0 && !b.node_id.empty() &&
+	    b.node_id == environment_.topology.node_id) {
+		const auto pid = static_cast<uint32_t>(getpid());
+		const bool same_process = own || (b.pid == pid && b.start_time == process_start_time(pid));
+		if (own || (same_process && b.file < 0)) {
+			base = reinterpret_cast<unsigned char *>(b.address);
+		} else if (b.file >= 0) {
+			try {
+				mapping = map_file(b);
+				base = static_cast<unsigned char *>(mapping.memory());
+			} catch (const Error &e) {
+				if (e.status() == PT2P_ERR_MEMORY)
+					throw;
+				reporter_.log(LogLevel::info, "memory of rank %d is not mapped: %s", rank, e.what());
+			}
+		}
+	}
+	Remote &r = *remotes_.take();
+	const uint64_t handle = r.handle;
+	r = Remote{};
+	r.handle = handle;
+	r.active = true;
+	r.rank = rank;
+	r.target = &target(rank);
+	r.memory = b.handle;
+	r.address = b.address;
+	r.length = b.length;
+	r.agent = b.agent;
+	r.nic = b.nic;
+	r.keys = std::move(b.keys);
+	r.base = base;
+	r.mapping = std::move(mapping);
+	return r;
+}
+
+void OneSided::release(Remote &remote)
+{
+	const uint64_t handle = remote.handle;
+	if (remote.pending)
+		progress_.wait([&] { return !remote.pending; });
+	Remote *r = find_remote(handle); // another thread may have released it, too
+	if (!r)
+		return;
+	r->active = false;
+	r->mapping = Mapping();
+	remotes_.give(r);
+}
+
+void OneSided::gone(void *address, size_t length)
+{
+	for (auto &transport : router_.transports())
+		transport->forget(address, length);
+}
+
+// Data and atomic operations separately: processors and a device are not atomic towards each other, but both move bytes.
+pt2p_status_t OneSided::choose_ways(Remote &r)
+{
+	if (r.ways_known)
+		return PT2P_OK;
+	const bool own = r.rank == job_.rank(), ask = config_.one_sided == by_owner;
+	const bool processor = r.base || (own && !ask); // of this rank
+	if (r.base)
+		r.put_way = r.get_way = Way::direct;
+	if (processor && r.agent == Agent::cpu)
+		r.atomic_way = Way::direct;
+	if (!r.base || r.atomic_way != Way::direct) {
+		pt2p_status_t status = PT2P_OK;
+		if (!connect(*r.target, status))
+			return status;
+		Endpoint &e = r.target->channel->endpoint;
+		const Key *key = ask ? nullptr : key_of(r, e.table->name);
+		if (!r.base && key) {
+			r.endpoint = &e;
+			r.key = key->key;
+			r.put_way = e.capabilities & cap_put ? Way::transport : Way::owner;
+			r.get_way = e.capabilities & cap_get ? Way::transport : Way::owner;
+		}
+		if (r.agent == Agent::nic && key && r.nic == e.table->name && e.capabilities & cap_atomic) {
+			r.atomic_way = Way::transport;
+			r.atomic_endpoint = &e;
+			r.atomic_key = key->key;
+		}
+		if (const Memory *m = own && !ask && r.agent == Agent::nic ? memories_.find(r.memory) : nullptr) {
+			r.atomic_way = Way::transport;
+			r.atomic_endpoint = m->nic;
+			r.atomic_key = m->nic_key;
+		}
+	}
+	if (own && !r.base && r.atomic_way == Way::direct)
+		r.base = reinterpret_cast<unsigned char *>(r.address); // for the words alone
+	r.ways_known = true;
+	return PT2P_OK;
+}
+
+} // namespace pt2p::onesided

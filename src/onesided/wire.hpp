@@ -1,0 +1,52 @@
+// What ranks send each other where no memory is shared and no transport reaches it: the owner does the operation.
+//
+//   PUT(memory, offset, length, signal; first bytes) -->     short: with all bytes
+//                                           PIECE ... -->    else they follow, in one row
+//                                    <-- RESULT(status)
+//   GET(memory, offset, length) -->
+//                                    <-- DATA ...            or RESULT with a failure, at any place
+//   ATOMIC(memory, offset, what) -->
+//                                    <-- RESULT(status, value)
+//
+// The header of each is a number by which the asking rank knows its operation. A rank has at most `window` operations with
+// an owner that have not been answered, which bounds what the owner keeps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "message/extension.hpp"
+
+namespace pt2p::onesided {
+
+enum WireId : uint8_t {
+	id_put = Extension::first_id,
+	id_piece,
+	id_get,
+	id_atomic,
+	id_data,
+	id_result,
+};
+
+constexpr uint32_t window = 64;       // operations
+constexpr size_t short_message = 240; // bytes: what every transport carries
+
+struct PutHead {
+	uint64_t memory, offset, length; // the owner's handle; bytes
+	uint64_t signal_memory, signal_offset, signal_value;
+	uint64_t signal; // 0: none, else 1 + AtomicKind
+};
+struct GetHead {
+	uint64_t memory, offset, length;
+};
+struct AtomicHead {
+	uint64_t memory, offset, operand, compare;
+	uint32_t kind, width;
+};
+struct Result {
+	uint64_t value;
+	uint32_t status, unused;
+};
+constexpr size_t short_put = short_message - sizeof(PutHead);
+
+} // namespace pt2p::onesided

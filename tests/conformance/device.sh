@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The conformance cases with a device in this process that does atomic operations: by itself, beside shared memory on
+# pretended nodes, and with atomic operations by processors in spite of it. Run in the build tree.
+. "${srcdir:-.}/tests/common.sh"
+one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
+	one_sided_errors released_memory'
+
+run()
+{
+	timeout -k 5 170 ./tests/conformance/conformance_device "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
+	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
+	echo "ok: $*"
+}
+run threads 2 PT2P_TRANSPORTS=self,device # all cases
+# shellcheck disable=SC2086 # several words
+for setting in PT2P_RANKS_PER_NODE=1 PT2P_RANKS_PER_NODE=2 PT2P_ATOMICS=nic 'PT2P_RANKS_PER_NODE=1 PT2P_ATOMICS=cpu' \
+	'PT2P_RANKS_PER_NODE=2 PT2P_ONE_SIDED=owner' 'PT2P_RANKS_PER_NODE=2 PT2P_ONE_SIDED=transport'; do
+	run threads 1 $setting $one_sided
+	run threads 4 $setting $one_sided
+	run cooperative 5 $setting $one_sided
+done
+echo "device: all passed"
