@@ -123,7 +123,7 @@ if [ $openmpi = yes ]; then
 	if [ -x softhca/softhca ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
 		for transport in rc dct; do
-			for case in eager large_sender large_receiver announced ignored barrier any_source finalize_dead finalized; do
+			for case in eager large_sender large_receiver ignored barrier any_source finalize_dead one_sided; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 		done
