@@ -39,7 +39,11 @@ struct Rank {
 		last = {};
 	}
 	int right() const { return (me + 1) % size; }
-	bool same_node(int rank) const { return !ranks_per_node || rank / ranks_per_node == me / ranks_per_node; }
+	bool same_node(int rank) const
+	{
+		pt2p_peer_info_t info{};
+		return pt2p_peer_query(ctx, rank, &info) == PT2P_OK && info.same_node;
+	}
 	int left() const { return (me + size - 1) % size; }
 	// The other one of a pair; the last rank of an odd job is paired with itself.
 	int partner() const { return (me ^ 1) < size ? me ^ 1 : me; }

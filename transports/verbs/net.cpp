@@ -217,44 +217,66 @@ unsigned Net::progress(const void *caller)
 	return driver_ == caller ? progress() : 0;
 }
 
+// One completion; `bytes` gives its length.
+template <class Bytes>
+inline void Net::handle(uint64_t id, ibv_wc_status status, const Bytes &bytes, Turn &turn)
+{
+	if (id & is_send) {
+		on_send_completion(id, status);
+		return;
+	}
+	const uint32_t length = __builtin_expect(status == IBV_WC_SUCCESS, 1) ? bytes() : 0;
+	if (__builtin_expect((id & is_wireup) != 0, 0)) {
+		WireupMessage message;
+		if (wireup_->handle(id, status, length, message) && connector)
+			connector->on_wireup(message);
+		return;
+	}
+	if (__builtin_expect(status == IBV_WC_SUCCESS, 1))
+		turn.events += on_receive(static_cast<uint32_t>(id), length);
+	turn.used[turn.used_count++] = id;
+}
+
+// Hands all completions that are there, up to a number, to handle(). False when there is none.
+inline bool Net::poll(Turn &turn)
+{
+	if (__builtin_expect(device_->extended_poll, 1)) {
+		ibv_cq_ex *cq = cq_.get();
+		ibv_poll_cq_attr attributes{};
+		if (ibv_start_poll(cq, &attributes) != 0)
+			return false;
+		unsigned n = 0;
+		do
+			handle(cq->wr_id, cq->status, [cq] { return ibv_wc_read_byte_len(cq); }, turn);
+		while (++n < turn.most && ibv_next_poll(cq) == 0);
+		ibv_end_poll(cq);
+		return true;
+	}
+	ibv_wc completions[Turn::most];
+	const int n = ibv_poll_cq(cq(), Turn::most, completions);
+	for (int i = 0; i < n; ++i)
+		handle(completions[i].wr_id, completions[i].status, [&] { return completions[i].byte_len; }, turn);
+	return n > 0;
+}
+
 unsigned Net::progress()
 {
 	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
 		ring_all();
-	ibv_cq_ex *cq = cq_.get();
-	ibv_poll_cq_attr attributes{};
-	unsigned rung = 0;
+	Turn turn;
 	if (__builtin_expect(!ringing_.empty(), 0))
-		rung = read_rings();
-	drained_ = ibv_start_poll(cq, &attributes) != 0;
+		turn.events = read_rings();
+	drained_ = !poll(turn);
 	if (drained_)
-		return rung;
-	constexpr unsigned most = 16;
-	uint64_t used[most];
-	unsigned used_count = 0, events = rung, n = 0;
-	do {
-		const uint64_t id = cq->wr_id;
-		if (id & is_send) {
-			on_send_completion(id, cq->status);
-		} else if (__builtin_expect((id & is_wireup) != 0, 0)) {
-			WireupMessage message;
-			if (wireup_->handle(id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, message) && connector)
-				connector->on_wireup(message);
-		} else {
-			if (__builtin_expect(cq->status == IBV_WC_SUCCESS, 1))
-				events += on_receive(static_cast<uint32_t>(id), ibv_wc_read_byte_len(cq));
-			used[used_count++] = id;
-		}
-	} while (++n < most && ibv_next_poll(cq) == 0);
-	ibv_end_poll(cq);
-	post_receives(used, used_count);
+		return turn.events;
+	post_receives(turn.used, turn.used_count);
 	if (__builtin_expect(first_waiting_ != nullptr, 0))
 		drive_waiting();
 	if (__builtin_expect(!broken_.empty(), 0))
 		handle_broken();
 	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
 		ring_all(); // answers to what has come
-	return events;
+	return turn.events;
 }
 
 inline void Net::on_send_completion(uint64_t id, ibv_wc_status status)

@@ -140,6 +140,15 @@ public:
 	static constexpr size_t bytes_per_silent_peer = sizeof(Peer *) + sizeof(uint32_t);
 
 private:
+	// What one call of progress() has done so far.
+	struct Turn {
+		static constexpr unsigned most = 16; // completions
+		unsigned events = 0, used_count = 0;
+		uint64_t used[most]; // receives, to be posted again
+	};
+	bool poll(Turn &turn);
+	template <class Bytes>
+	void handle(uint64_t id, ibv_wc_status status, const Bytes &bytes, Turn &turn);
 	void on_send_completion(uint64_t id, ibv_wc_status status);
 	bool on_receive(uint32_t buffer, uint32_t bytes);
 	void post_receives(const uint64_t *buffers, unsigned count);
