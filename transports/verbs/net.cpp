@@ -17,13 +17,11 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr unsigned ring_burst = 32;                    // messages, then the other rings
 constexpr uint32_t results = 1024;
 constexpr uint32_t rings_out = 512;                    // to peers, at most
 constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
 constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
 constexpr uint32_t first_queues = 4;                  // that the completion queue has room for at first
-constexpr size_t part_bytes = size_t{1} << 20;        // of a long operation: others get their turn in between
 
 // Values of PT2P_NET_DELIVERY.
 enum { automatic, by_send, by_write, by_read };
@@ -331,7 +329,7 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 }
 
 // A message in its turn.
-inline void Net::deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length)
+void Net::deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length)
 {
 	if (__builtin_expect(id < id_ring_request, 1))
 		return environment_.events.on_message(rank, id, header, data, length);
@@ -474,213 +472,6 @@ void Net::leave(const void *caller)
 
 size_t Net::max_unasked() const { return config().net_delivery == by_read ? 0 : SIZE_MAX; }
 
-// ---- rings ------------------------------------------------------------------------------------------------------------
-
-// Takes note of how much has been read. False while the reader sleeps.
-bool Net::look_at_ring(Peer &peer)
-{
-	const auto *word = reinterpret_cast<uint64_t *>(told_.at(peer.ring.told * sizeof(uint64_t)));
-	const uint64_t told = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-	const auto read = static_cast<uint32_t>(told);
-	// Never back, and never beyond what was sent, whatever is written there.
-	if (static_cast<int32_t>(read - peer.ring.read) > 0 && static_cast<int32_t>(peer.ring.sent - read) >= 0)
-		peer.ring.read = read;
-	return !(told & ring_asleep);
-}
-
-void Net::ask_for_ring(Peer &peer)
-{
-	SendQueue *queue = peer.acquire();
-	if (peer.ring.told == Places::none)
-		peer.ring.told = free_told_.take();
-	if (!queue || peer.ring.told == Places::none)
-		return; // later
-	auto *word = reinterpret_cast<uint64_t *>(told_.at(peer.ring.told * sizeof(uint64_t)));
-	*word = 0;
-	const RingRequest request{reinterpret_cast<uintptr_t>(word), told_.remote_key(), 0};
-	queue->send(peer, id_ring_request, 0, &request, sizeof request);
-}
-
-void Net::on_ring_request(Peer &peer, const RingRequest &request)
-{
-	RingOffer offer{};
-	if (!peer.incoming && ringing_.size() < static_cast<size_t>(config().net_rings)) {
-		try {
-			peer.incoming = std::make_unique<IncomingRing>(*device_, static_cast<uint32_t>(config().net_ring_slots),
-			                                               static_cast<uint32_t>(config().net_ring_slot_bytes),
-			                                               environment_.topology.numa_node, request);
-			ringing_.push_back(&peer);
-		} catch (const Error &e) {
-			reporter().log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
-		}
-	}
-	// No room for the offer: it is asked for again, and made again.
-	if (peer.incoming)
-		offer = peer.incoming->offer();
-	if (SendQueue *queue = peer.acquire())
-		queue->send(peer, id_ring_offer, 0, &offer, sizeof offer);
-}
-
-void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
-{
-	if (!offer.slots || peer.ring.most >= 0 || peer.ring.told == Places::none)
-		return;
-	if ((offer.slots & (offer.slots - 1)) || offer.slot_bytes <= sizeof(RingTrailer) || offer.slot_bytes > message_bytes_)
-		return take_down(peer, PT2P_ERR_PROTOCOL, "it offered a ring that cannot be");
-	peer.ring.address = offer.address;
-	peer.ring.key = offer.key;
-	peer.ring.slots = offer.slots;
-	peer.ring.slot_bytes = offer.slot_bytes;
-	peer.ring.most = static_cast<int64_t>(offer.slot_bytes - sizeof(RingTrailer));
-}
-
-unsigned Net::read_rings()
-{
-	unsigned n = 0;
-	for (size_t i = 0; i < ringing_.size(); ++i) { // may get shorter
-		Peer &peer = *ringing_[i];
-		n += read_ring(peer, ring_burst);
-	}
-	return n;
-}
-
-// Delivers what is there and has its turn.
-unsigned Net::read_ring(Peer &peer, unsigned most)
-{
-	unsigned n = 0;
-	IncomingRing &ring = *peer.incoming;
-	uint32_t &expected = expected_[static_cast<size_t>(peer.peer)];
-	while (const RingTrailer *there = n < most && !peer.down ? ring.next() : nullptr) {
-		RingTrailer t;
-		std::memcpy(&t, there, sizeof t);
-		if (t.sequence != expected)
-			break; // one that was sent before has its completion still to be read
-		if (t.length > ring.most() || static_cast<int>(t.rank_and_id >> 8) != peer.peer) {
-			take_down(peer, PT2P_ERR_PROTOCOL, "a message in its ring is impossible");
-			break;
-		}
-		++expected;
-		++n;
-		deliver(peer.peer, static_cast<uint8_t>(t.rank_and_id), t.header, ring.payload(t.length), t.length);
-		ring.pop();
-	}
-	if (n && ring.owes())
-		tell_read(peer);
-	return n;
-}
-
-// False when there is no room to tell it now.
-bool Net::tell_read(Peer &peer, uint64_t flags)
-{
-	SendQueue *queue = peer.acquire();
-	if (!queue)
-		return false;
-	queue->tell(peer, peer.incoming->tell(), peer.incoming->read() | flags);
-	peer.incoming->told();
-	return true;
-}
-
-// ---- one-sided operations ---------------------------------------------------------------------------------------------
-
-Outcome Net::start(Peer &peer, Kind kind, void *local, RemoteMemory remote, size_t length, uint64_t operand,
-                   uint64_t compare, uint64_t *result, void *owner)
-{
-	if (peer.down)
-		return Outcome::no_resource;
-	const bool atomic = kind == Kind::fetch_add || kind == Kind::compare_swap;
-	Registration *registration = nullptr;
-	if (!atomic) {
-		std::string why_not;
-		registration = registrations_.acquire(local, length, why_not);
-		if (!registration) {
-			reporter().log(LogLevel::debug, "%zu bytes: %s", length, why_not.c_str());
-			return Outcome::no_resource;
-		}
-	}
-	if (kind == Kind::read)
-		reporter().add(Counter::net_read_bytes, length);
-	else if (kind == Kind::write)
-		reporter().add(Counter::net_written_bytes, length);
-	Operation *operation = operations_.take();
-	*operation = {kind, owner, static_cast<unsigned char *>(local), result, length, remote, operand, compare, registration,
-	              0, 0, PT2P_OK, &peer, nullptr};
-	if (first_waiting_ || !post_parts(*operation)) {
-		(first_waiting_ ? last_waiting_->next : first_waiting_) = operation;
-		last_waiting_ = operation;
-	}
-	return Outcome::in_progress;
-}
-
-// Posts what there is room for; true when that was all.
-bool Net::post_parts(Operation &operation)
-{
-	const bool atomic = !operation.registration;
-	while (operation.posted < operation.length) {
-		SendQueue *queue = operation.peer->acquire();
-		if (!queue || (atomic && !free_results_.count()))
-			return false;
-		const size_t bytes = std::min(operation.length - operation.posted, part_bytes);
-		const size_t offset = operation.posted;
-		operation.posted += bytes;
-		queue->post(*operation.peer, operation, offset, bytes, operation.posted == operation.length);
-	}
-	return true;
-}
-
-// Those that wait for a peer that has no room do not hold up the others.
-void Net::drive_waiting()
-{
-	Operation *previous = nullptr;
-	for (Operation *o = first_waiting_; o;) {
-		Operation *next = o->next;
-		if (!post_parts(*o)) {
-			previous = o;
-			o = next;
-			continue;
-		}
-		(previous ? previous->next : first_waiting_) = next;
-		if (last_waiting_ == o)
-			last_waiting_ = previous;
-		o->next = nullptr;
-		o = next;
-	}
-}
-
-void Net::part_done(Operation &operation, size_t bytes)
-{
-	operation.done += bytes;
-	if (operation.done == operation.length)
-		finish(operation);
-}
-
-void Net::part_failed(Operation &operation, size_t bytes, pt2p_status_t status)
-{
-	operation.status = status;
-	operation.done += bytes;
-	// What waits for room is not posted any more: see take_down().
-	if (operation.done == operation.length)
-		finish(operation);
-}
-
-void Net::finish(Operation &operation)
-{
-	void *owner = operation.owner;
-	const pt2p_status_t status = operation.status;
-	if (operation.registration)
-		registrations_.release(operation.registration);
-	operations_.give(&operation);
-	if (!left_) // else the layers above are going, too
-		environment_.events.on_complete(owner, status);
-}
-
-void *Net::expose(void *memory, size_t length, uint64_t &key, std::string &why_not)
-{
-	Registration *registration = registrations_.acquire(memory, length, why_not);
-	if (registration)
-		key = registration->remote_key();
-	return registration;
-}
-
 // ---- sleeping ---------------------------------------------------------------------------------------------------------
 
 int Net::wake_fd() const { return channel_ ? channel_->fd : -1; }
@@ -712,26 +503,6 @@ void Net::disarm()
 	if (std::exchange(asleep_, false))
 		for (Peer *peer : ringing_)
 			tell_read(*peer);
-}
-
-Outcome get(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	return peer.net->start(peer, Kind::read, local, from, length, 0, 0, nullptr, operation);
-}
-
-Outcome put(Endpoint &endpoint, const void *local, RemoteMemory to, size_t length, void *operation)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	return peer.net->start(peer, Kind::write, const_cast<void *>(local), to, length, 0, 0, nullptr, operation);
-}
-
-Outcome atomic(Endpoint &endpoint, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
-               uint64_t *result, void *operation)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	const Kind kind = what == AtomicOperation::fetch_add ? Kind::fetch_add : Kind::compare_swap;
-	return peer.net->start(peer, kind, nullptr, at, sizeof(uint64_t), operand, compare, result, operation);
 }
 
 size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * 64); }

@@ -1,0 +1,121 @@
+// Messages by WRITE: asking for rings, offering them, reading them, telling how far. See ring.hpp.
+#include <cstring>
+
+#include "config/config.hpp"
+#include "job/topology.hpp"
+#include "report/report.hpp"
+#include "transports/verbs/net.hpp"
+
+namespace pt2p::verbs {
+
+namespace {
+
+constexpr unsigned ring_burst = 32; // messages, then the other rings
+
+} // namespace
+
+// Takes note of how much has been read. False while the reader sleeps.
+bool Net::look_at_ring(Peer &peer)
+{
+	const auto *word = reinterpret_cast<uint64_t *>(told_.at(peer.ring.told * sizeof(uint64_t)));
+	const uint64_t told = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+	const auto read = static_cast<uint32_t>(told);
+	// Never back, and never beyond what was sent, whatever is written there.
+	if (static_cast<int32_t>(read - peer.ring.read) > 0 && static_cast<int32_t>(peer.ring.sent - read) >= 0)
+		peer.ring.read = read;
+	return !(told & ring_asleep);
+}
+
+void Net::ask_for_ring(Peer &peer)
+{
+	SendQueue *queue = peer.acquire();
+	if (peer.ring.told == Places::none)
+		peer.ring.told = free_told_.take();
+	if (!queue || peer.ring.told == Places::none)
+		return; // later
+	auto *word = reinterpret_cast<uint64_t *>(told_.at(peer.ring.told * sizeof(uint64_t)));
+	*word = 0;
+	const RingRequest request{reinterpret_cast<uintptr_t>(word), told_.remote_key(), 0};
+	queue->send(peer, id_ring_request, 0, &request, sizeof request);
+}
+
+void Net::on_ring_request(Peer &peer, const RingRequest &request)
+{
+	RingOffer offer{};
+	if (!peer.incoming && ringing_.size() < static_cast<size_t>(config().net_rings)) {
+		try {
+			peer.incoming = std::make_unique<IncomingRing>(*device_, static_cast<uint32_t>(config().net_ring_slots),
+			                                               static_cast<uint32_t>(config().net_ring_slot_bytes),
+			                                               environment_.topology.numa_node, request);
+			ringing_.push_back(&peer);
+		} catch (const Error &e) {
+			reporter().log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
+		}
+	}
+	// No room for the offer: it is asked for again, and made again.
+	if (peer.incoming)
+		offer = peer.incoming->offer();
+	if (SendQueue *queue = peer.acquire())
+		queue->send(peer, id_ring_offer, 0, &offer, sizeof offer);
+}
+
+void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
+{
+	if (!offer.slots || peer.ring.most >= 0 || peer.ring.told == Places::none)
+		return;
+	if ((offer.slots & (offer.slots - 1)) || offer.slot_bytes <= sizeof(RingTrailer) || offer.slot_bytes > message_bytes_)
+		return take_down(peer, PT2P_ERR_PROTOCOL, "it offered a ring that cannot be");
+	peer.ring.address = offer.address;
+	peer.ring.key = offer.key;
+	peer.ring.slots = offer.slots;
+	peer.ring.slot_bytes = offer.slot_bytes;
+	peer.ring.most = static_cast<int64_t>(offer.slot_bytes - sizeof(RingTrailer));
+}
+
+unsigned Net::read_rings()
+{
+	unsigned n = 0;
+	for (size_t i = 0; i < ringing_.size(); ++i) { // may get shorter
+		Peer &peer = *ringing_[i];
+		n += read_ring(peer, ring_burst);
+	}
+	return n;
+}
+
+// Delivers what is there and has its turn.
+unsigned Net::read_ring(Peer &peer, unsigned most)
+{
+	unsigned n = 0;
+	IncomingRing &ring = *peer.incoming;
+	uint32_t &expected = expected_[static_cast<size_t>(peer.peer)];
+	while (const RingTrailer *there = n < most && !peer.down ? ring.next() : nullptr) {
+		RingTrailer t;
+		std::memcpy(&t, there, sizeof t);
+		if (t.sequence != expected)
+			break; // one that was sent before has its completion still to be read
+		if (t.length > ring.most() || static_cast<int>(t.rank_and_id >> 8) != peer.peer) {
+			take_down(peer, PT2P_ERR_PROTOCOL, "a message in its ring is impossible");
+			break;
+		}
+		++expected;
+		++n;
+		deliver(peer.peer, static_cast<uint8_t>(t.rank_and_id), t.header, ring.payload(t.length), t.length);
+		ring.pop();
+	}
+	if (n && ring.owes())
+		tell_read(peer);
+	return n;
+}
+
+// False when there is no room to tell it now.
+bool Net::tell_read(Peer &peer, uint64_t flags)
+{
+	SendQueue *queue = peer.acquire();
+	if (!queue)
+		return false;
+	queue->tell(peer, peer.incoming->tell(), peer.incoming->read() | flags);
+	peer.incoming->told();
+	return true;
+}
+
+} // namespace pt2p::verbs
