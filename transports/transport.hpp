@@ -160,6 +160,8 @@ public:
 	virtual Endpoint *loopback() { return nullptr; }
 	// The program says that it will unmap this memory, or has: nothing that is remembered of it may be used again.
 	virtual void forget(void *memory, size_t length) { (void)memory, (void)length; }
+	// What keeps messages to and from `peer` from moving, in words; empty: nothing that is known.
+	virtual std::string trouble(int peer) { (void)peer; return {}; }
 	// Bytes that a rank costs which nothing is exchanged with, and one that is talked with; for the summary and a test.
 	struct Memory {
 		size_t silent = 0, talking = 0;

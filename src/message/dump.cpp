@@ -128,6 +128,10 @@ void Engine::dump(const char *reason)
 	for (int rank = 0; rank < job_.size(); ++rank)
 		if (const Channel *c = router_->find(rank); c && c->waiting())
 			add(format("%zu messages to rank %d wait for room in %s", c->waiting(), rank, c->endpoint.table->name));
+	for (const auto &t : router_->transports())
+		for (int rank = 0; rank < job_.size(); ++rank)
+			if (const std::string trouble = t->trouble(rank); !trouble.empty())
+				add(format("rank %d by %s: %s", rank, t->table().name, trouble.c_str()));
 	for (const auto &[rank, loss] : losses_)
 		add(format("rank %d is gone: %s", rank, loss.reason.c_str()));
 	if (more)

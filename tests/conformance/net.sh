@@ -62,6 +62,8 @@ for transport in ${*:-rc dct}; do
 	for ranks in 2 8; do
 		run "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi
 	done
+	timeout -k 5 170 $softhca tests/threads/threads 3 >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "threads, $transport"; }
+	echo "ok: threads, $transport"
 	unset PT2P_TRANSPORTS
 done
 echo "net: all passed"

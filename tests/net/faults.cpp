@@ -1,7 +1,9 @@
 // What happens when things go wrong: nothing is lost, doubled or out of order, or the failure is told.
 #include "tests/net/job.hpp"
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "route/route.hpp"
 
@@ -205,6 +207,35 @@ TEST_CASE("memory that the device refuses to register makes a message go in piec
 	CHECK(job.counter(1, "net_read_bytes") == 0);
 	job.exchange(0, 1, 100000);
 	CHECK(job.counter(1, "net_read_bytes") == 100000);
+}
+
+TEST_CASE("a rank that sleeps is woken by what arrives")
+{
+	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
+	// Each context is driven by its own thread.
+	Job job(transport, 2, {"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0", std::string("PT2P_NET_DELIVERY=") + delivery},
+	        PT2P_INPROCESS_THREADS);
+	constexpr unsigned n = 60;
+	std::atomic<unsigned> failed = 0;
+	std::thread echo([&] {
+		for (unsigned i = 0; i < n; ++i) {
+			unsigned number = n;
+			failed += pt2p_recv(job.ctx[1], &number, sizeof number, 0, 1, PT2P_TAG_EXACT, nullptr) != PT2P_OK || number != i;
+			failed += pt2p_send(job.ctx[1], &number, sizeof number, 0, 2) != PT2P_OK;
+		}
+	});
+	const auto start = Clock::now();
+	for (unsigned i = 0; i < n; ++i) {
+		unsigned number = n;
+		std::this_thread::sleep_for(3ms); // the other one has gone to sleep
+		failed += pt2p_send(job.ctx[0], &i, sizeof i, 1, 1) != PT2P_OK;
+		failed += pt2p_recv(job.ctx[0], &number, sizeof number, 1, 2, PT2P_TAG_EXACT, nullptr) != PT2P_OK || number != i;
+	}
+	echo.join();
+	CHECK(failed == 0);
+	CHECK(job.counter(1, "sleeps") > n / 2);
+	// A nap that nobody ends takes 20 ms.
+	CHECK(Clock::now() - start < n * 15ms);
 }
 
 TEST_CASE("a connection that is refused is an error that says why")

@@ -25,6 +25,7 @@ struct Job {
 			list.push_back(t.c_str());
 		list.push_back(nullptr);
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.thread_level = PT2P_THREAD_SERIALIZED;
 		options.tunables = list.data();
 		const pt2p_status_t status = pt2p_init_inprocess(size, mode, &options, ctx.data());
 		INFO(pt2p_last_error(nullptr));

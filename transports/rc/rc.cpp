@@ -394,6 +394,16 @@ void RcTransport::leave()
 
 std::string RcTransport::describe(int) { return "zero-copy, " + net_->device().name; }
 
+std::string RcTransport::trouble(int rank)
+{
+	const Peer *peer = find(rank);
+	if (!peer || peer->down || peer->state == Peer::State::connected)
+		return {};
+	return format("%s for %.1f s; it answers when it calls into the library, or runs a progress thread",
+	              peer->attempt == 1 ? "not connected, asked" : "its connection broke, asked for another",
+	              static_cast<double>(now_ns() - peer->since) * 1e-9);
+}
+
 Transport::Memory RcTransport::memory_per_peer()
 {
 	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + net_->bytes_per_queue()};

@@ -63,6 +63,7 @@ public:
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override;
 	std::string describe(int peer) override;
+	std::string trouble(int peer) override;
 	Memory memory_per_peer() override;
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{

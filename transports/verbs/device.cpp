@@ -208,6 +208,7 @@ RegisteredMemory::RegisteredMemory(const Device &device, size_t bytes, int acces
 	if (memory_ == MAP_FAILED)
 		throw Error(PT2P_ERR_NO_MEMORY, format("%zu bytes for network buffers: %s", bytes, errno_text(errno).c_str()));
 	place_on_numa_node(memory_, bytes, numa_node);
+	(void)madvise(memory_, bytes, MADV_HUGEPAGE); // fewer entries in the device's tables, where the system has them
 	mr_.reset(ibv_reg_mr(device.pd.get(), memory_, bytes, access));
 	if (mr_)
 		return;
