@@ -116,6 +116,16 @@ TEST_CASE("without device memory the same goes through a buffer", "[.exact]")
 	CHECK(from_device() == 0);
 }
 
+TEST_CASE("up to which length device memory is used can be measured")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY_MAX=0"});
+	for (size_t length = 8; length <= 8192; length *= 2)
+		job.exchange(0, 1, length);
+	// The device in software takes no longer for the one than for the other: what comes out is anything.
+	CHECK(job.counter(0, "net_device_memory_messages") <= 7);
+}
+
 TEST_CASE("device memory that is full is no obstacle", "[.exact]")
 {
 	Job job("rc", 2, {"PT2P_NET_DEVICE_MEMORY=4096"}); // three cells

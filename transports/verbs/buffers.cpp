@@ -56,8 +56,14 @@ DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes
 		return;
 	}
 	words_ = static_cast<volatile uint64_t *>(view.buf);
+	bytes_ = bytes;
+	cut(cell_bytes);
+}
+
+void DeviceMemory::cut(size_t cell_bytes)
+{
 	cell_bytes_ = cell_bytes;
-	cells_.fill(static_cast<uint32_t>(bytes / cell_bytes));
+	cells_.fill(cell_bytes ? static_cast<uint32_t>(bytes_ / cell_bytes) : 0);
 }
 
 void DeviceMemory::write(uint32_t cell, std::span<const Piece> pieces)

@@ -28,6 +28,7 @@ public:
 
 	void fill(uint32_t count)
 	{
+		free_.clear();
 		for (uint32_t place = count; place--;)
 			free_.push_back(place);
 	}
@@ -54,6 +55,8 @@ public:
 	DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not);
 
 	size_t cell_bytes() const { return cell_bytes_; }
+	// Cuts it into other cells; 0: it is not used any more. None may be taken.
+	void cut(size_t cell_bytes);
 	uint32_t take() { return cells_.take(); }
 	void give(uint32_t cell) { cells_.give(cell); }
 	bool usable() const { return mr_ != nullptr; }
@@ -67,7 +70,7 @@ private:
 	DmOwner dm_;
 	MrOwner mr_; // addresses count from the beginning of the allocation
 	volatile uint64_t *words_ = nullptr;
-	size_t cell_bytes_ = 0;
+	size_t bytes_ = 0, cell_bytes_ = 0;
 	Places cells_;
 };
 

@@ -12,11 +12,13 @@
 #include "job/topology.hpp"
 #include "progress/clock.hpp"
 #include "report/report.hpp"
+#include "transports/verbs/measure.hpp"
 
 namespace pt2p::verbs {
 
 namespace {
 
+constexpr size_t most_measured = 4096;                // payload, bytes, that is tried in device memory at start
 constexpr uint32_t results = 1024;
 constexpr uint32_t rings_out = 512;                    // to peers, at most
 constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
@@ -25,6 +27,9 @@ constexpr uint32_t first_queues = 4;                  // that the completion que
 
 // Values of PT2P_NET_DELIVERY.
 enum { automatic, by_send, by_write, by_read };
+
+// A cell of device memory for a payload of this length.
+size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
 
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
 
@@ -102,7 +107,8 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device)
     : environment_(environment), rank_(environment.job.rank()), size_(environment.job.size()), device_(std::move(device)),
       device_memory(*device_, environment.config.net_device_memory,
-                    (environment.config.net_device_memory_max + sizeof(MessageHeader) + 63) / 64 * 64, device_memory_reason_),
+                    cell_for(environment.config.net_device_memory_max ? environment.config.net_device_memory_max : most_measured),
+                    device_memory_reason_),
       job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
       depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
       period_(environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
@@ -135,6 +141,11 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 	ibv_context *context = device_->context.get();
 	if (fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK) != 0)
 		fail("fcntl", errno);
+	if (device_memory.usable() && !environment.config.net_device_memory_max) {
+		const size_t best = measure_device_memory(*device_, device_memory, most_measured);
+		device_memory.cut(best ? cell_for(best) : 0);
+		reporter().log(LogLevel::info, "%s: device memory is faster for payloads up to %zu bytes", device_->name.c_str(), best);
+	}
 	free_buffers_.fill(buffer_count_);
 	free_results_.fill(results);
 	const auto count = static_cast<size_t>(config().net_receives);
