@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "route/route.hpp"
+#include "transports/verbs/net.hpp"
 
 using namespace net;
 using namespace std::chrono_literals;
@@ -192,6 +193,28 @@ TEST_CASE("a remote access error fails its operation, and nothing else")
 	traffic.run(8, [&] { return job.counter(0, "reconnects") > before; });
 	traffic.run(8, for_time(50ms));
 	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("a message that overtakes another waits for it, and one that comes twice is dropped")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport);
+	job.warm_up();
+	pt2p::Channel *channel = job.ctx[0]->router->find(1);
+	auto &peer = static_cast<pt2p::verbs::Peer &>(channel->endpoint);
+	const uint32_t first = peer.next_sequence;
+	// As if they had gone by several queue pairs.
+	for (const uint32_t place : {2u, 1u, 0u, 1u, 3u}) {
+		peer.next_sequence = first + place;
+		REQUIRE(pt2p_send(job.ctx[0], &place, sizeof place, 1, 4) == PT2P_OK);
+	}
+	for (uint32_t wanted = 0; wanted < 4; ++wanted) {
+		uint32_t number = 99;
+		REQUIRE(pt2p_recv(job.ctx[1], &number, sizeof number, 0, 4, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+		CHECK(number == wanted);
+	}
+	CHECK(job.counter(1, "net_duplicates") == 1);
+	job.exchange(0, 1);
 }
 
 TEST_CASE("memory that the device refuses to register makes a message go in pieces")

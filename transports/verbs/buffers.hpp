@@ -59,6 +59,7 @@ public:
 	void cut(size_t cell_bytes);
 	uint32_t take() { return cells_.take(); }
 	void give(uint32_t cell) { cells_.give(cell); }
+	bool scarce() const { return cells_.count() < bytes_ / cell_bytes_ / 2; }
 	bool usable() const { return mr_ != nullptr; }
 	uint32_t key() const { return mr_->lkey; }
 	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }

@@ -276,7 +276,7 @@ unsigned Net::progress()
 	if (__builtin_expect(!ringing_.empty(), 0))
 		turn.events = read_rings();
 	drained_ = !poll(turn);
-	if (drained_)
+	if (drained_ && __builtin_expect(broken_.empty(), 1))
 		return turn.events;
 	post_receives(turn.used, turn.used_count);
 	if (__builtin_expect(first_waiting_ != nullptr, 0))
@@ -327,16 +327,43 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 			reporter().add(Counter::net_duplicates);
 			return false;
 		}
-		const char *what = "messages from it are missing";
-		if (peer)
-			take_down(*peer, PT2P_ERR_PROTOCOL, what);
-		else
-			environment_.events.on_peer_down(rank, PT2P_ERR_PROTOCOL, what);
+		hold(h, buffer + sizeof h, bytes - sizeof h);
 		return false;
 	}
 	++expected;
 	deliver(rank, h.id(), h.header, buffer + sizeof h, bytes - sizeof h);
+	if (__builtin_expect(!held_.empty(), 0))
+		deliver_held(rank);
 	return true;
+}
+
+// A message that has overtaken another, which went by another queue pair, waits for it.
+void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
+{
+	constexpr size_t most = 4096;
+	if (held_.size() < most) {
+		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
+		return;
+	}
+	const char *what = "messages from it are missing";
+	if (Peer *p = peer(h.rank()))
+		take_down(*p, PT2P_ERR_PROTOCOL, what);
+	else
+		environment_.events.on_peer_down(h.rank(), PT2P_ERR_PROTOCOL, what);
+}
+
+void Net::deliver_held(int rank)
+{
+	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	for (;;) {
+		const auto found = held_.find({rank, expected});
+		if (found == held_.end())
+			return;
+		const Held held = std::move(found->second);
+		held_.erase(found);
+		++expected;
+		deliver(rank, held.header.id(), held.header.header, held.payload.data(), held.payload.size());
+	}
 }
 
 // A message in its turn.
@@ -403,6 +430,7 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	peer.down = true;
 	peer.ready = false;
 	std::erase(ringing_, &peer);
+	std::erase_if(held_, [&](const auto &held) { return held.first.first == peer.peer; });
 	peer.ring.most = -1;
 	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
 	if (status != PT2P_ERR_PEER_FINALIZED)

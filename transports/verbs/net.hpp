@@ -2,6 +2,7 @@
 // queue, buffers, device memory, registrations; and the one place where completions are read.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -152,6 +153,8 @@ private:
 	void on_send_completion(uint64_t id, ibv_wc_status status);
 	bool on_receive(uint32_t buffer, uint32_t bytes);
 	void post_receives(const uint64_t *buffers, unsigned count);
+	void hold(const MessageHeader &header, const unsigned char *data, size_t length);
+	void deliver_held(int rank);
 	void deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length);
 	bool look_at_ring(Peer &peer);
 	void ask_for_ring(Peer &peer);
@@ -184,6 +187,11 @@ private:
 	std::unique_ptr<Wireup> wireup_;
 	std::vector<Peer *> peers_;           // by rank
 	std::vector<uint32_t> expected_;      // by rank: sequence number of the next message
+	struct Held {
+		MessageHeader header;
+		std::vector<unsigned char> payload;
+	};
+	std::map<std::pair<int, uint32_t>, Held> held_; // by rank and sequence number: came before their turn
 	int64_t ring_most_ = -1;              // longest payload for a ring, bytes; -1: no rings to others
 	uint32_t ring_mask_ = 0, ring_phase_ = 0; // at which messages to a peer to ask for one
 	std::vector<Peer *> ringing_;         // those with a ring to us

@@ -102,6 +102,8 @@ unsigned Net::read_ring(Peer &peer, unsigned most)
 		deliver(peer.peer, static_cast<uint8_t>(t.rank_and_id), t.header, ring.payload(t.length), t.length);
 		ring.pop();
 	}
+	if (n && !held_.empty())
+		deliver_held(peer.peer);
 	if (n && ring.owes())
 		tell_read(peer);
 	return n;

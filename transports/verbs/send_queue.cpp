@@ -62,7 +62,7 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 			place = net_.take_buffer();
 		if (place == Places::none)
 			return false;
-		scarce = !on_device && net_.buffers_scarce();
+		scarce = on_device ? net_.device_memory.scarce() : net_.buffers_scarce();
 	}
 	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
 	request.place = place;
