@@ -214,16 +214,52 @@ TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs
 	CHECK(job.counter(1, "shm_pipelined_bytes") == 0);
 }
 
-TEST_CASE("what is registered already is not registered again", "[.exact]")
+namespace {
+
+// Sends from `out`, which is all that rank 0 has to register for it.
+void send_long(Job &job, std::vector<unsigned char> &out)
+{
+	std::vector<unsigned char> in(out.size());
+	pt2p_request_t *send;
+	REQUIRE(pt2p_isend(job.ctx[0], out.data(), out.size(), 1, 2, &send) == PT2P_OK);
+	REQUIRE(pt2p_recv(job.ctx[1], in.data(), in.size(), 0, 2, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
+	REQUIRE(in == out);
+}
+
+} // namespace
+
+TEST_CASE("memory that the program has registered is not registered again", "[.exact]")
+{
+	Job job("rc");
+	job.warm_up();
+	std::vector<unsigned char> out(100000, 7);
+	const uint64_t before = job.counter(0, "registrations");
+	pt2p_memory_t *memory;
+	REQUIRE(pt2p_memory_register(job.ctx[0], out.data(), out.size(), &memory) == PT2P_OK);
+	CHECK(job.counter(0, "registrations") == before + 1);
+	for (int i = 0; i < 3; ++i)
+		send_long(job, out);
+	CHECK(job.counter(0, "registrations") == before + 1);
+	CHECK(job.counter(0, "registrations_reused") == 3);
+	REQUIRE(pt2p_memory_release(job.ctx[0], memory) == PT2P_OK);
+	send_long(job, out);
+	CHECK(job.counter(0, "registrations") == before + 2);
+}
+
+TEST_CASE("without a promise a registration ends with its message; with one it ends when the program says so", "[.exact]")
 {
 	const bool all = GENERATE(false, true);
 	Job job("rc", 2, {all ? "PT2P_REGISTRATION_CACHE=all" : "PT2P_REGISTRATION_CACHE=explicit"});
+	job.warm_up();
+	std::vector<unsigned char> out(100000, 7);
 	for (int i = 0; i < 5; ++i)
-		job.exchange(0, 1, 100000);
-	const uint64_t made = job.counter(0, "registrations"), found = job.counter(0, "registrations_reused");
-	CHECK(made + found == 5);
-	if (!all)
-		CHECK(made == 5);
+		send_long(job, out);
+	CHECK(job.counter(0, "registrations") == (all ? 1 : 5));
+	CHECK(job.counter(0, "registrations_reused") == (all ? 4 : 0));
+	REQUIRE(pt2p_memory_gone(job.ctx[0], out.data() + 50000, 1) == PT2P_OK);
+	send_long(job, out);
+	CHECK(job.counter(0, "registrations") == (all ? 2 : 6));
 }
 
 TEST_CASE("an idle peer costs nothing of the device, and few bytes")

@@ -56,8 +56,8 @@ public:
 	Endpoint &connect(int rank, std::string_view address) override;
 	Endpoint *loopback() override;
 	void check() override;
-	bool arm() override { return net_->arm(); }
-	void disarm() override { net_->disarm(); }
+	bool arm() override { return net_->arm(this); }
+	void disarm() override { net_->disarm(this); }
 	int wake_fd() override { return net_->wake_fd(); }
 	void cork(bool corked) override { net_->cork(corked); }
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;

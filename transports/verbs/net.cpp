@@ -515,23 +515,35 @@ size_t Net::max_unasked() const { return config().net_delivery == by_read ? 0 : 
 
 int Net::wake_fd() const { return channel_ ? channel_->fd : -1; }
 
-bool Net::arm()
+bool Net::arm(const void *caller)
 {
+	if (driver_ != caller)
+		return true;
 	if (!channel_)
 		return false;
-	if (armed_)
-		disarm(); // what came while we were awake
+	take_completion_events(); // of what came while we were awake
 	ring_all();
 	if (!armed_ && ibv_req_notify_cq(cq(), 0) != 0)
 		return false;
 	armed_ = true;
-	for (Peer *peer : ringing_)
-		asleep_ |= tell_read(*peer, ring_asleep);
+	if (!asleep_)
+		for (Peer *peer : ringing_)
+			asleep_ |= tell_read(*peer, ring_asleep);
 	// What came before the request raises no event.
 	return progress() == 0 && unrung_.empty();
 }
 
-void Net::disarm()
+void Net::disarm(const void *caller)
+{
+	if (driver_ != caller)
+		return;
+	take_completion_events();
+	if (std::exchange(asleep_, false))
+		for (Peer *peer : ringing_)
+			tell_read(*peer);
+}
+
+void Net::take_completion_events()
 {
 	ibv_cq *of;
 	void *context;
@@ -539,9 +551,6 @@ void Net::disarm()
 		ibv_ack_cq_events(of, 1);
 		armed_ = false;
 	}
-	if (std::exchange(asleep_, false))
-		for (Peer *peer : ringing_)
-			tell_read(*peer);
 }
 
 size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * 64); }

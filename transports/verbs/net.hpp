@@ -66,9 +66,10 @@ public:
 	void check(const void *caller);
 	// From here on to the end, what is posted is rung for together.
 	void cork(bool corked);
-	bool arm();
+	// For sleeping, as Transport's; for one of the transports, as progress().
+	bool arm(const void *caller);
 	int wake_fd() const;
-	void disarm();
+	void disarm(const void *caller);
 
 	Connector *connector = nullptr;
 	// Of each rank that has an endpoint here.
@@ -165,6 +166,7 @@ private:
 	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
 	void read_events();
+	void take_completion_events();
 	void drive_waiting();
 	bool post_parts(Operation &operation);
 	void finish(Operation &operation);
