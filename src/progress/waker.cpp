@@ -33,11 +33,13 @@ Waker::Waker(int fd, uint32_t *word) : fd_(fd), word_(word), stop_fd_(eventfd(0,
 
 Waker::~Waker()
 {
+	// The flag first: the thread may be about to clear the word that it waits on.
+	stopping_.store(true);
 	const uint64_t one = 1;
-	if (write(stop_fd_, &one, sizeof one) == sizeof one) {
-		watch();
-		thread_.join();
-	}
+	(void)!write(stop_fd_, &one, sizeof one);
+	__atomic_store_n(&watching_, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&watching_);
+	thread_.join();
 	close(stop_fd_);
 }
 
@@ -50,12 +52,12 @@ void Waker::watch()
 void Waker::run()
 {
 	for (;;) {
-		while (!__atomic_load_n(&watching_, __ATOMIC_SEQ_CST))
+		while (!__atomic_load_n(&watching_, __ATOMIC_SEQ_CST) && !stopping_.load())
 			syscall(SYS_futex, &watching_, FUTEX_WAIT, 0, nullptr, nullptr, 0);
 		pollfd fds[] = {{fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
 			return;
-		if (fds[1].revents)
+		if (stopping_.load())
 			return;
 		if (!fds[0].revents)
 			continue;

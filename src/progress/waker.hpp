@@ -27,6 +27,7 @@ private:
 	uint32_t *const word_;
 	int stop_fd_;
 	uint32_t watching_ = 0; // futex word
+	std::atomic<bool> stopping_ = false;
 	std::thread thread_;
 };
 

@@ -261,6 +261,16 @@ TEST_CASE("a rank that sleeps is woken by what arrives")
 	CHECK(Clock::now() - start < n * 15ms);
 }
 
+TEST_CASE("a context ends whatever its threads are doing", "[.often]")
+{
+	for (int i = 0; i < 150; ++i) {
+		Job job("rc", 2, {"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0", "PT2P_PROGRESS_THREAD=1", "PT2P_NET_RECEIVES=16",
+		                  "PT2P_NET_SEND_DEPTH=4"},
+		        PT2P_INPROCESS_THREADS);
+		job.exchange(0, 1);
+	}
+}
+
 TEST_CASE("a connection that is refused is an error that says why")
 {
 	Job job("rc");

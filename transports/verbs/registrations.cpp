@@ -11,6 +11,7 @@ namespace pt2p::verbs {
 namespace {
 
 constexpr int for_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int for_reading = IBV_ACCESS_REMOTE_READ;
 
 } // namespace
 
@@ -43,7 +44,7 @@ Registration *Registrations::acquire(const void *memory, size_t length, std::str
 	auto *start = reinterpret_cast<void *>(begin);
 	MrOwner mr(ibv_reg_mr(device_.pd.get(), start, end - begin, for_all));
 	if (!mr && errno == EFAULT) // it may be read-only
-		mr.reset(ibv_reg_mr(device_.pd.get(), start, end - begin, IBV_ACCESS_REMOTE_READ));
+		mr.reset(ibv_reg_mr(device_.pd.get(), start, end - begin, for_reading));
 	if (!mr && kept_ && !idle_.empty()) {
 		// Less may be locked than we keep.
 		while (!idle_.empty())
