@@ -13,6 +13,18 @@ pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, con
 	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s is NULL", function, name);
 }
 
+pt2p_status_t bad_rank(const pt2p_context_t *ctx, const char *function, const char *name, int rank)
+{
+	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_RANK, "%s: %s is %d, the ranks are 0 to %d", function,
+	                                                        name, rank, ctx->job->size() - 1);
+}
+
+pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t length)
+{
+	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_LENGTH, "%s: the length is %zu, as a signed number %td",
+	                                                        function, length, static_cast<ptrdiff_t>(length));
+}
+
 pt2p_status_t not_a_context(const char *function)
 {
 	set_last_error(nullptr, PT2P_ERR_CONTEXT, format("%s: the context is NULL or has been finalized", function));

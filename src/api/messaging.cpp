@@ -29,11 +29,9 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
                                          bool any)
 {
 	if (!(any && rank == PT2P_ANY_SOURCE) && (rank < 0 || rank >= ctx->job->size()))
-		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: %s is %d, the ranks are 0 to %d", function,
-		                          any ? "source" : "dest", rank, ctx->job->size() - 1);
+		return bad_rank(ctx, function, any ? "source" : "dest", rank);
 	if (length > PTRDIFF_MAX)
-		return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: the length is %zu, as a signed number %td", function, length,
-		                          static_cast<ptrdiff_t>(length));
+		return bad_length(ctx, function, length);
 	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the buffer is NULL, the length %zu", function, length);
 }
 

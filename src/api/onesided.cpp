@@ -30,18 +30,6 @@ Remote *remote_of(pt2p_context_t *ctx, const pt2p_remote_t *remote)
 	                          handle ? "has been released or is not one of this context's" : "is NULL");
 }
 
-pt2p_status_t bad_length(pt2p_context_t *ctx, const char *function, size_t length)
-{
-	return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: the length is %zu, as a signed number %td", function, length,
-	                          static_cast<ptrdiff_t>(length));
-}
-
-pt2p_status_t bad_rank(pt2p_context_t *ctx, const char *function, int rank)
-{
-	return ctx->reporter.fail(PT2P_ERR_RANK, "%s: the rank is %d, the ranks are 0 to %d", function, rank,
-	                          ctx->job->size() - 1);
-}
-
 bool is_rank(const pt2p_context_t *ctx, int rank) { return rank >= 0 && rank < ctx->job->size(); }
 
 // PT2P_OK when the range lies in the memory.
@@ -204,7 +192,7 @@ try {
 		return null_argument(ctx, __func__, "remote");
 	*remote = nullptr;
 	if (!is_rank(ctx, rank))
-		return bad_rank(ctx, __func__, rank);
+		return bad_rank(ctx, __func__, "the rank", rank);
 	if (!blob)
 		return null_argument(ctx, __func__, "blob");
 	const Remote &r = ctx->onesided->import(rank, {static_cast<const char *>(blob), length});
@@ -360,7 +348,7 @@ pt2p_status_t pt2p_flush(pt2p_context_t *ctx, int rank)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	return is_rank(ctx, rank) ? ctx->onesided->flush(rank) : bad_rank(ctx, __func__, rank);
+	return is_rank(ctx, rank) ? ctx->onesided->flush(rank) : bad_rank(ctx, __func__, "the rank", rank);
 }
 PT2P_CATCH
 
@@ -377,7 +365,7 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!is_rank(ctx, rank))
-		return bad_rank(ctx, __func__, rank);
+		return bad_rank(ctx, __func__, "the rank", rank);
 	ctx->onesided->fence(rank);
 	return PT2P_OK;
 }
@@ -393,7 +381,7 @@ try {
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the word at %p is not aligned to 8 bytes", __func__,
 		                          static_cast<const void *>(word));
 	if (source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
-		return bad_rank(ctx, __func__, source);
+		return bad_rank(ctx, __func__, "source", source);
 	pt2p_status_t status = PT2P_OK;
 	const auto finished = [&] {
 		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)

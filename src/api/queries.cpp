@@ -51,8 +51,7 @@ try {
 		return null_argument(ctx, __func__, "info");
 	Progress::Guard guard(*ctx->progress);
 	if (rank < 0 || rank >= ctx->job->size())
-		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: the rank is %d, the ranks are 0 to %d", __func__, rank,
-		                          ctx->job->size() - 1);
+		return bad_rank(ctx, __func__, "the rank", rank);
 	*info = {};
 	info->rank = rank;
 	info->same_node = ctx->job->local_index(rank) >= 0;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <fstream>
@@ -20,6 +19,7 @@
 #include <infiniband/verbs.h>
 #endif
 
+#include "config/config.hpp"
 #include "report/report.hpp"
 
 namespace pt2p {
@@ -247,7 +247,7 @@ RdmaDevices read_rdma_devices()
 {
 	RdmaDevices found;
 	for (const RdmaVariable &variable : rdma_variables)
-		if (const char *value = std::getenv(variable.name))
+		if (const char *value = environment(variable.name))
 			found.environment.emplace_back(&variable, value);
 	read_devices(found);
 	std::sort(found.devices.begin(), found.devices.end(),

@@ -18,6 +18,7 @@ const std::vector<Case> &all_cases()
 		add_request_cases(c);
 		add_traffic_cases(c);
 		add_onesided_cases(c);
+		add_onesided_order_cases(c);
 		return c;
 	}();
 	return cases;

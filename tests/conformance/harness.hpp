@@ -66,6 +66,7 @@ void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
 void add_traffic_cases(std::vector<Case> &cases);
 void add_onesided_cases(std::vector<Case> &cases);
+void add_onesided_order_cases(std::vector<Case> &cases);
 
 // Sets what cases must know of the tunables from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -170,6 +171,38 @@ inline size_t random_size(std::mt19937 &random)
 	// Mostly small ones.
 	const size_t most = random() % 8 ? 256 : most_frame_bytes;
 	return sizeof(Head) + random() % (most - sizeof(Head) + 1);
+}
+
+using Clock = std::chrono::steady_clock;
+
+// A file that is scribbled over.
+struct Scribble {
+	explicit Scribble(const std::string &path)
+	{
+		const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+		REQUIRE(fd >= 0);
+		bytes = static_cast<size_t>(lseek(fd, 0, SEEK_END));
+		at = static_cast<uint8_t *>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+		close(fd);
+		REQUIRE(static_cast<void *>(at) != MAP_FAILED);
+	}
+	~Scribble() { munmap(at, bytes); }
+	Scribble(const Scribble &) = delete;
+	Scribble &operator=(const Scribble &) = delete;
+	void put(size_t offset, uint64_t value) const
+	{
+		std::atomic_ref(*reinterpret_cast<uint64_t *>(at + offset)) = value;
+	}
+	uint8_t *at;
+	size_t bytes;
+};
+
+template <class F>
+std::chrono::nanoseconds time_of(F f)
+{
+	const auto start = Clock::now();
+	f();
+	return Clock::now() - start;
 }
 
 } // namespace frames

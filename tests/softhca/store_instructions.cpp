@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cpuid.h>
 #include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,24 +1,18 @@
 // Processes that join the wire, leave it, are killed or stopped at any point, and the slots that they take.
 #include <catch2/catch.hpp>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <set>
 #include <string>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -28,30 +22,6 @@ using namespace frames;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// A file that is scribbled over.
-struct Scribble {
-	explicit Scribble(const std::string &path)
-	{
-		const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-		REQUIRE(fd >= 0);
-		bytes = static_cast<size_t>(lseek(fd, 0, SEEK_END));
-		at = static_cast<uint8_t *>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-		close(fd);
-		REQUIRE(static_cast<void *>(at) != MAP_FAILED);
-	}
-	~Scribble() { munmap(at, bytes); }
-	Scribble(const Scribble &) = delete;
-	Scribble &operator=(const Scribble &) = delete;
-	void put(size_t offset, uint64_t value) const
-	{
-		std::atomic_ref(*reinterpret_cast<uint64_t *>(at + offset)) = value;
-	}
-	uint8_t *at;
-	size_t bytes;
-};
-
 std::string error_of(const std::string &directory)
 {
 	try {
@@ -60,14 +30,6 @@ std::string error_of(const std::string &directory)
 		return e.what();
 	}
 	return "";
-}
-
-template <class F>
-std::chrono::nanoseconds time_of(F f)
-{
-	const auto start = Clock::now();
-	f();
-	return Clock::now() - start;
 }
 
 } // namespace
