@@ -101,7 +101,7 @@ void DctTransport::make_initiator()
 	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
 	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	init.pd = device.domain;
-	init.send_cq = init.recv_cq = net_->cq();
+	init.send_cq = init.recv_cq = net_->cq_with_room();
 	init.cap.max_send_wr = net_->depth();
 	init.cap.max_send_sge = 1;
 	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
@@ -188,6 +188,7 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->ah = peer->handle.get();
 	peer->dct = address.number;
 	peer->dc_key = address.key;
+	peer->dc_address = verbs::mlx5::dc_address(peer->ah, address.number, address.key);
 	peer->ready = true;
 	peer->last_sign = now_ns();
 	net_->set_peer(*peer);
@@ -242,7 +243,10 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 	environment_.reporter.add(Counter::reconnects);
 	ibv_qp_attr attr{};
 	attr.qp_state = IBV_QPS_RESET;
-	if (ibv_modify_qp(queue.qp(), &attr, IBV_QP_STATE) != 0 || !start_initiator(queue.qp())) {
+	const bool reset = ibv_modify_qp(queue.qp(), &attr, IBV_QP_STATE) == 0;
+	if (reset)
+		queue.was_reset();
+	if (!reset || !start_initiator(queue.qp())) {
 		// Nothing goes through it any more: whoever has work in it is lost to us.
 		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", errno);
 		while (WorkRequest *request = queue.front()) {

@@ -94,7 +94,7 @@ void RcTransport::make_queue_pair(Peer &peer)
 {
 	ibv_qp_init_attr_ex init{};
 	init.qp_type = IBV_QPT_RC;
-	init.send_cq = init.recv_cq = net_->cq();
+	init.send_cq = init.recv_cq = net_->cq_with_room();
 	init.srq = net_->srq();
 	init.cap.max_send_wr = net_->depth();
 	init.cap.max_send_sge = 1;
@@ -344,6 +344,7 @@ unsigned RcTransport::finish_draining()
 			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", errno));
 			continue;
 		}
+		p->connection->was_reset();
 		if (p->request.attempt == p->attempt)
 			on_wireup(p->request);
 		else

@@ -23,7 +23,6 @@ constexpr uint32_t results = 1024;
 constexpr uint32_t rings_out = 512;                    // to peers, at most
 constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
 constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
-constexpr uint32_t first_queues = 4;                  // that the completion queue has room for at first
 
 // Values of PT2P_NET_DELIVERY.
 enum { automatic, by_send, by_write, by_read };
@@ -32,31 +31,6 @@ enum { automatic, by_send, by_write, by_read };
 size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
 
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
-
-uint32_t cq_base(const Config &config)
-{
-	return static_cast<uint32_t>(config.net_receives) + static_cast<uint32_t>(Wireup::room_in_cq);
-}
-
-CqExOwner make_cq(const Device &device, uint32_t entries, ibv_comp_channel *channel)
-{
-	ibv_cq_init_attr_ex init{};
-	init.cqe = std::min(entries, static_cast<uint32_t>(device.limits.max_cqe));
-	init.channel = channel;
-	init.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
-	if (device.domain != device.pd.get()) {
-		init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-		init.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-		init.parent_domain = device.domain;
-		if (ibv_cq_ex *cq = ibv_create_cq_ex(device.context.get(), &init))
-			return CqExOwner(cq);
-		init.comp_mask = init.flags = 0;
-	}
-	CqExOwner cq(ibv_create_cq_ex(device.context.get(), &init));
-	if (!cq)
-		fail("ibv_create_cq_ex", errno);
-	return cq;
-}
 
 SrqOwner make_srq(const Device &device, const Config &config)
 {
@@ -67,14 +41,6 @@ SrqOwner make_srq(const Device &device, const Config &config)
 	if (!srq)
 		fail("ibv_create_srq", errno);
 	return srq;
-}
-
-ChannelOwner make_channel(const Device &device)
-{
-	ChannelOwner channel(ibv_create_comp_channel(device.context.get()));
-	if (channel && fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) != 0)
-		channel.reset();
-	return channel;
 }
 
 } // namespace
@@ -114,15 +80,17 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       period_(environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
                                                    : std::max(1u, depth_ / 4)),
       buffer_count_(buffer_count(environment.config)), batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
-      channel_(make_channel(*device_)), cq_entries_(cq_base(environment.config) + first_queues * depth_),
-      cq_(make_cq(*device_, cq_entries_, channel_.get())), srq_(make_srq(*device_, environment.config)),
-      receives_(*device_, static_cast<size_t>(environment.config.net_receives) * message_bytes_, IBV_ACCESS_LOCAL_WRITE,
+      direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
+      completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
+      srq_(make_srq(*device_, environment.config)),
+      // One more than there are receives: mlx5::ReceiveRing.
+      receives_(*device_, static_cast<size_t>(environment.config.net_receives + 1) * message_bytes_, IBV_ACCESS_LOCAL_WRITE,
                 environment.topology.numa_node),
       sends_(*device_, buffer_count_ * message_bytes_, 0, environment.topology.numa_node),
       results_(*device_, results * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, environment.topology.numa_node),
       registrations_(*device_, environment.reporter,
                      environment.config.registration_cache ? environment.config.registration_cache_bytes : 0),
-      wireup_(std::make_unique<Wireup>(*device_, cq(), is_wireup, environment.topology.numa_node)),
+      wireup_(std::make_unique<Wireup>(*device_, completions_.channel(), environment.topology.numa_node)),
       peers_(static_cast<size_t>(size_)), expected_(static_cast<size_t>(size_)),
       told_(*device_, rings_out * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
             environment.topology.numa_node)
@@ -149,6 +117,11 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 	free_buffers_.fill(buffer_count_);
 	free_results_.fill(results);
 	const auto count = static_cast<size_t>(config().net_receives);
+	if (direct_) {
+		receive_ring_ = std::make_unique<mlx5::ReceiveRing>(srq(), static_cast<uint32_t>(count), receives_.at(0),
+		                                                    static_cast<uint32_t>(message_bytes_), receives_.key());
+		return;
+	}
 	std::vector<uint64_t> all(count);
 	for (size_t i = 0; i < count; ++i)
 		all[i] = i;
@@ -162,33 +135,49 @@ Net::~Net() = default;
 
 void Net::add(SendQueue &queue)
 {
-	// Room for whatever a queue can complete with, also when everything in it is flushed: an overrun would break all.
-	const uint32_t wanted = cq_base(config()) + (queue_count_ + 1) * depth_;
-	if (wanted > cq_entries_) {
-		const uint32_t entries = std::min(2 * wanted, static_cast<uint32_t>(device_->limits.max_cqe));
-		if (wanted > entries)
-			throw Error(PT2P_ERR_SYSTEM, format("%u connections with PT2P_NET_SEND_DEPTH=%u need more completions than the "
-			                                    "device's %d; make it smaller, or PT2P_RC_PEERS",
-			                                    queue_count_ + 1, depth_, device_->limits.max_cqe));
-		if (const int error = ibv_resize_cq(cq(), static_cast<int>(entries)))
-			fail("ibv_resize_cq", error);
-		cq_entries_ = entries;
-	}
-	++queue_count_;
+	completions_.add(queue.qp()->send_cq);
 	const auto free = std::find(queues_.begin(), queues_.end(), nullptr);
 	queue.index = static_cast<uint32_t>(free - queues_.begin());
 	if (free == queues_.end())
 		queues_.push_back(&queue);
 	else
 		*free = &queue;
+	index_queues();
 }
 
-void Net::remove(SendQueue &queue)
+void Net::remove(SendQueue &queue, const ibv_cq *cq, uint32_t number)
 {
 	rung(queue);
-	--queue_count_;
+	completions_.forget(cq, number);
+	completions_.remove(cq);
 	queues_[queue.index] = nullptr;
+	index_queues();
 	std::erase_if(broken_, [&](const Broken &b) { return b.queue == &queue; });
+}
+
+void Net::index_queues()
+{
+	size_t size = 8;
+	while (size < 2 * queues_.size())
+		size *= 2;
+	by_number_.assign(size, nullptr);
+	for (SendQueue *queue : queues_) {
+		size_t at = queue ? queue->qp()->qp_num : 0;
+		while (queue && by_number_[at & (size - 1)])
+			++at;
+		if (queue)
+			by_number_[at & (size - 1)] = queue;
+	}
+}
+
+// Null: it is not there any more.
+inline SendQueue *Net::queue_of(uint32_t number) const
+{
+	for (size_t at = number;; ++at) {
+		SendQueue *queue = by_number_[at & (by_number_.size() - 1)];
+		if (!queue || queue->number() == number)
+			return queue;
+	}
 }
 
 void Net::list(SendQueue &queue)
@@ -226,46 +215,95 @@ unsigned Net::progress(const void *caller)
 	return driver_ == caller ? progress() : 0;
 }
 
-// One completion; `bytes` gives its length.
+// One completion, read by verbs; `bytes` gives its length.
 template <class Bytes>
 inline void Net::handle(uint64_t id, ibv_wc_status status, const Bytes &bytes, Turn &turn)
 {
-	if (id & is_send) {
-		on_send_completion(id, status);
-		return;
-	}
-	const uint32_t length = __builtin_expect(status == IBV_WC_SUCCESS, 1) ? bytes() : 0;
-	if (__builtin_expect((id & is_wireup) != 0, 0)) {
-		WireupMessage message;
-		if (wireup_->handle(id, status, length, message) && connector)
-			connector->on_wireup(message);
-		return;
-	}
+	if (id & is_send)
+		return on_send_completion(queues_[id >> 32 & 0x7fffffff], static_cast<uint32_t>(id), status);
 	if (__builtin_expect(status == IBV_WC_SUCCESS, 1))
-		turn.events += on_receive(static_cast<uint32_t>(id), length);
+		turn.events += on_receive(receives_.at(id * message_bytes_), bytes());
 	turn.used[turn.used_count++] = id;
 }
 
-// Hands all completions that are there, up to a number, to handle(). False when there is none.
-inline bool Net::poll(Turn &turn)
+// Handles all completions that are there, up to a number. False when there is none.
+inline bool Net::read(CompletionQueue &queue, Turn &turn)
 {
-	if (__builtin_expect(device_->extended_poll, 1)) {
-		ibv_cq_ex *cq = cq_.get();
+	if (__builtin_expect(queue.ring != nullptr, 1))
+		return read_directly(*queue.ring, turn);
+	if (device_->extended_poll) {
+		ibv_cq_ex *cq = queue.verbs.get();
 		ibv_poll_cq_attr attributes{};
 		if (ibv_start_poll(cq, &attributes) != 0)
 			return false;
 		unsigned n = 0;
 		do
 			handle(cq->wr_id, cq->status, [cq] { return ibv_wc_read_byte_len(cq); }, turn);
-		while (++n < turn.most && ibv_next_poll(cq) == 0);
+		while (++n < Turn::most && ibv_next_poll(cq) == 0);
 		ibv_end_poll(cq);
-		return true;
+	} else {
+		ibv_wc completions[Turn::most];
+		const int n = ibv_poll_cq(queue.cq(), Turn::most, completions);
+		if (n <= 0)
+			return false;
+		for (int i = 0; i < n; ++i)
+			handle(completions[i].wr_id, completions[i].status, [&] { return completions[i].byte_len; }, turn);
 	}
-	ibv_wc completions[Turn::most];
-	const int n = ibv_poll_cq(cq(), Turn::most, completions);
-	for (int i = 0; i < n; ++i)
-		handle(completions[i].wr_id, completions[i].status, [&] { return completions[i].byte_len; }, turn);
-	return n > 0;
+	post_receives(turn.used, turn.used_count);
+	turn.used_count = 0;
+	return true;
+}
+
+inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
+{
+	const mlx5_cqe64 *c = ring.next();
+	if (!c)
+		return false;
+	unsigned n = 0;
+	do {
+		switch (mlx5::opcode(*c)) {
+		case MLX5_CQE_RESP_SEND: {
+			const uint32_t number = be16toh(c->wqe_counter);
+			const unsigned char *message = mlx5::scattered(*c);
+			turn.events += on_receive(message ? message : receives_.at(number * message_bytes_), be32toh(c->byte_cnt));
+			receive_ring_->give(number);
+			break;
+		}
+		case MLX5_CQE_REQ:
+		case MLX5_CQE_REQ_ERR:
+			if (SendQueue *queue = queue_of(mlx5::queue_pair(*c)))
+				on_send_completion(queue, queue->number_of(be16toh(c->wqe_counter)),
+				                   mlx5::opcode(*c) == MLX5_CQE_REQ ? IBV_WC_SUCCESS : mlx5::status_of(*c));
+			break;
+		case MLX5_CQE_RESP_ERR:
+			receive_ring_->give(be16toh(c->wqe_counter));
+			break;
+		default: // passed over
+			break;
+		}
+		ring.pop();
+	} while (++n < Turn::most && (c = ring.next()) != nullptr);
+	ring.publish();
+	receive_ring_->publish();
+	return true;
+}
+
+// Connections are asked for rarely. The look goes through libibverbs, which is a chance for what stands in front of it.
+bool Net::take_wireup()
+{
+	constexpr int idle_turn = 16, turns = 64; // a look after so many turns, or four in which nothing was found
+	look_at_wireup_ -= drained_ ? idle_turn : 1;
+	if (__builtin_expect(look_at_wireup_ > 0, 1))
+		return false;
+	look_at_wireup_ = turns;
+	WireupMessage message;
+	bool any = false;
+	while (wireup_->take(message)) {
+		any = true;
+		if (connector)
+			connector->on_wireup(message);
+	}
+	return any;
 }
 
 unsigned Net::progress()
@@ -275,10 +313,12 @@ unsigned Net::progress()
 	Turn turn;
 	if (__builtin_expect(!ringing_.empty(), 0))
 		turn.events = read_rings();
-	drained_ = !poll(turn);
-	if (drained_ && __builtin_expect(broken_.empty(), 1))
+	drained_ = true;
+	for (CompletionQueue &queue : completions_)
+		drained_ &= !read(queue, turn);
+	const bool asked = take_wireup();
+	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
 		return turn.events;
-	post_receives(turn.used, turn.used_count);
 	if (__builtin_expect(first_waiting_ != nullptr, 0))
 		drive_waiting();
 	if (__builtin_expect(!broken_.empty(), 0))
@@ -288,25 +328,23 @@ unsigned Net::progress()
 	return turn.events;
 }
 
-inline void Net::on_send_completion(uint64_t id, ibv_wc_status status)
+inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status)
 {
-	SendQueue *queue = queues_[id >> 32 & 0x3fffffff];
 	if (__builtin_expect(!queue || queue->broken(), 0))
 		return;
 	if (__builtin_expect(status == IBV_WC_SUCCESS, 1)) {
-		queue->complete(static_cast<uint32_t>(id));
+		queue->complete(number);
 		return;
 	}
-	queue->complete(static_cast<uint32_t>(id) - 1);
+	queue->complete(number - 1);
 	report_broken(*queue, status);
 }
 
 // True when a message has been delivered.
-inline bool Net::on_receive(uint32_t place, uint32_t bytes)
+inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
 {
-	const unsigned char *buffer = receives_.at(place * message_bytes_);
 	MessageHeader h;
-	std::memcpy(&h, buffer, sizeof h);
+	std::memcpy(&h, message, sizeof h);
 	const int rank = h.rank();
 	// Not from one of us: there is nobody to blame.
 	if (__builtin_expect(bytes < sizeof h || rank >= size_ || rank == rank_, 0))
@@ -327,11 +365,11 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 			reporter().add(Counter::net_duplicates);
 			return false;
 		}
-		hold(h, buffer + sizeof h, bytes - sizeof h);
+		hold(h, message + sizeof h, bytes - sizeof h);
 		return false;
 	}
 	++expected;
-	deliver(rank, h.id(), h.header, buffer + sizeof h, bytes - sizeof h);
+	deliver(rank, h.id(), h.header, message + sizeof h, bytes - sizeof h);
 	if (__builtin_expect(!held_.empty(), 0))
 		deliver_held(rank);
 	return true;
@@ -513,44 +551,32 @@ size_t Net::max_unasked() const { return config().net_delivery == by_read ? 0 : 
 
 // ---- sleeping ---------------------------------------------------------------------------------------------------------
 
-int Net::wake_fd() const { return channel_ ? channel_->fd : -1; }
+int Net::wake_fd() const { return completions_.fd(); }
 
 bool Net::arm(const void *caller)
 {
 	if (driver_ != caller)
 		return true;
-	if (!channel_)
-		return false;
-	take_completion_events(); // of what came while we were awake
+	completions_.take_events(); // of what came while we were awake
 	ring_all();
-	if (!armed_ && ibv_req_notify_cq(cq(), 0) != 0)
+	if (!completions_.armed() && (!completions_.arm() || !wireup_->arm()))
 		return false;
-	armed_ = true;
 	if (!asleep_)
 		for (Peer *peer : ringing_)
 			asleep_ |= tell_read(*peer, ring_asleep);
 	// What came before the request raises no event.
-	return progress() == 0 && unrung_.empty();
+	look_at_wireup_ = 0;
+	return progress() == 0 && drained_ && unrung_.empty();
 }
 
 void Net::disarm(const void *caller)
 {
 	if (driver_ != caller)
 		return;
-	take_completion_events();
+	completions_.take_events();
 	if (std::exchange(asleep_, false))
 		for (Peer *peer : ringing_)
 			tell_read(*peer);
-}
-
-void Net::take_completion_events()
-{
-	ibv_cq *of;
-	void *context;
-	while (channel_ && ibv_get_cq_event(channel_.get(), &of, &context) == 0) {
-		ibv_ack_cq_events(of, 1);
-		armed_ = false;
-	}
 }
 
 size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * 64); }

@@ -9,6 +9,7 @@
 
 #include "memory/pool.hpp"
 #include "transports/verbs/buffers.hpp"
+#include "transports/verbs/completions.hpp"
 #include "transports/verbs/registrations.hpp"
 #include "transports/verbs/send_queue.hpp"
 #include "transports/verbs/wireup.hpp"
@@ -47,7 +48,10 @@ public:
 	int rank() const { return rank_; }
 	uint64_t job() const { return job_; }
 	const Device &device() const { return *device_; }
-	ibv_cq *cq() const { return ibv_cq_ex_to_cq(cq_.get()); }
+	// For a send queue: to be asked for each, just before it is made. Throws Error: there is no room for another.
+	ibv_cq *cq_with_room() { return completions_.with_room(); }
+	// For what only receives.
+	ibv_cq *cq() const { return completions_.first(); }
 	ibv_srq *srq() const { return srq_.get(); }
 	Wireup &wireup() { return *wireup_; }
 	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
@@ -89,8 +93,12 @@ public:
 	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
 
 	// For SendQueue.
-	void add(SendQueue &queue); // throws Error: the completion queue cannot grow
-	void remove(SendQueue &queue);
+	void add(SendQueue &queue);
+	void remove(SendQueue &queue, const ibv_cq *cq, uint32_t number); // its queue pair, which is gone
+	void forget(const ibv_cq *cq, uint32_t number) { completions_.forget(cq, number); }
+	// Whether queues are written and read directly, without verbs.
+	bool direct() const { return direct_; }
+	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
 	void posted(SendQueue &queue, uint32_t unrung)
 	{
 		if (__builtin_expect(unrung >= batch_, 1))
@@ -135,7 +143,7 @@ public:
 	uint32_t result_key() const { return results_.key(); }
 
 	// Ids of work requests.
-	static constexpr uint64_t is_send = UINT64_C(1) << 63, is_wireup = UINT64_C(1) << 62;
+	static constexpr uint64_t is_send = UINT64_C(1) << 63;
 	static uint64_t send_id(uint32_t index, uint32_t number) { return is_send | uint64_t{index} << 32 | number; }
 
 	size_t bytes_per_queue() const;
@@ -148,11 +156,15 @@ private:
 		unsigned events = 0, used_count = 0;
 		uint64_t used[most]; // receives, to be posted again
 	};
-	bool poll(Turn &turn);
+	bool read(CompletionQueue &queue, Turn &turn);
+	bool read_directly(mlx5::CompletionRing &ring, Turn &turn);
 	template <class Bytes>
 	void handle(uint64_t id, ibv_wc_status status, const Bytes &bytes, Turn &turn);
-	void on_send_completion(uint64_t id, ibv_wc_status status);
-	bool on_receive(uint32_t buffer, uint32_t bytes);
+	void on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status);
+	bool on_receive(const unsigned char *message, uint32_t bytes);
+	SendQueue *queue_of(uint32_t number) const;
+	void index_queues();
+	bool take_wireup();
 	void post_receives(const uint64_t *buffers, unsigned count);
 	void hold(const MessageHeader &header, const unsigned char *data, size_t length);
 	void deliver_held(int rank);
@@ -166,23 +178,22 @@ private:
 	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
 	void read_events();
-	void take_completion_events();
 	void drive_waiting();
 	bool post_parts(Operation &operation);
 	void finish(Operation &operation);
 	void list(SendQueue &queue);
 	void unlist(SendQueue &queue);
 	void ring_all();
-	void grow_cq();
 
 	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
 	uint32_t batch_;             // work requests for one ring at present
-	ChannelOwner channel_;
-	uint32_t cq_entries_ = 0;
-	CqExOwner cq_;
+	const bool direct_;
+	Completions completions_;
+	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
 	SrqOwner srq_;
+	std::unique_ptr<mlx5::ReceiveRing> receive_ring_; // null: by verbs
 	RegisteredMemory receives_, sends_, results_;
 	Places free_buffers_, free_results_;
 	Registrations registrations_;
@@ -200,7 +211,7 @@ private:
 	RegisteredMemory told_;               // words in which peers tell how much they have read
 	Places free_told_;
 	std::vector<SendQueue *> queues_;     // by index; null: free
-	uint32_t queue_count_ = 0;
+	std::vector<SendQueue *> by_number_;  // of their queue pairs: a hash table, half empty at least
 	std::vector<SendQueue *> unrung_;
 	struct Broken {
 		SendQueue *queue;
@@ -210,7 +221,7 @@ private:
 	Pool<Operation> operations_;
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
-	bool corked_ = false, armed_ = false, failed_ = false, asleep_ = false, drained_ = false, left_ = false;
+	bool corked_ = false, failed_ = false, asleep_ = false, drained_ = false, left_ = false;
 };
 
 // Operations of a transport's table.

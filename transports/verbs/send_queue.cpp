@@ -10,13 +10,27 @@
 
 namespace pt2p::verbs {
 
+namespace {
+
+// Of the longest entry: control segment, address of a DC target, remote address, payload of most_inline bytes.
+constexpr uint32_t most_blocks = 3;
+static_assert(16 + 48 + 16 + 4 + SendQueue::most_inline <= most_blocks * mlx5::block_bytes);
+
+} // namespace
+
 SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc)
-    : owner(o), net_(net), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())), depth_(depth), mask_(std::bit_ceil(depth) - 1),
-      max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(period, 1u, depth)),
+    : owner(o), net_(net), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
+      direct_(net.direct() ? std::make_unique<mlx5::SendRing>(qp_.get(), net.registers) : nullptr),
+      depth_(direct_ ? std::min(depth, direct_->blocks() / most_blocks) : depth), mask_(std::bit_ceil(depth_) - 1),
+      max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(period, 1u, depth_)),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	if (dc)
 		dc_ = mlx5dv_qp_ex_from_ibv_qp_ex(ex_);
+	if (direct_) {
+		numbers_ = std::make_unique_for_overwrite<uint32_t[]>(direct_->blocks());
+		most_at_once_ = static_cast<int64_t>(max_inline_) - static_cast<int64_t>(sizeof(MessageHeader));
+	}
 	qp_->qp_context = this; // for events
 	net_.add(*this);
 }
@@ -24,7 +38,10 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t depth, uint32
 SendQueue::~SendQueue()
 {
 	drop_all();
-	net_.remove(*this);
+	const ibv_cq *cq = qp_->send_cq;
+	const uint32_t number = qp_->qp_num;
+	qp_.reset();
+	net_.remove(*this, cq, number);
 }
 
 inline WorkRequest &SendQueue::next(Peer &peer, Kind kind, uint32_t length)
@@ -39,7 +56,21 @@ inline WorkRequest &SendQueue::next(Peer &peer, Kind kind, uint32_t length)
 	return request;
 }
 
-bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+void SendQueue::send_at_once(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
+	WorkRequest &request = next(peer, Kind::message, bytes);
+	const MessageHeader front{header, peer.next_sequence++, MessageHeader::pack(net_.rank(), id)};
+	std::memcpy(request.bytes, &front, sizeof front);
+	if (__builtin_expect(length == 8, 1))
+		std::memcpy(request.bytes + sizeof front, data, 8);
+	else if (length)
+		std::memcpy(request.bytes + sizeof front, data, length);
+	submit(request, false);
+	net_.posted(*this, unrung_);
+}
+
+bool SendQueue::send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	const uint32_t rank_and_id = MessageHeader::pack(net_.rank(), id);
 	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
@@ -133,75 +164,121 @@ inline void SendQueue::submit(WorkRequest &request, bool signal)
 	request.signalled = signal || number - signalled_ >= period_;
 	if (request.signalled)
 		signalled_ = number;
-	if (unrung_++ == 0)
+	posted_ = number;
+	++unrung_;
+	if (__builtin_expect(direct_ != nullptr, 1))
+		return lay_down(request, number);
+	if (unrung_ == 1)
 		ibv_wr_start(ex_);
 	hand_over(request, number);
-	posted_ = number;
 }
 
-inline void SendQueue::set_address(const WorkRequest &request)
+// What the device is to read, or to write: not for what goes inline.
+inline SendQueue::Where SendQueue::where_is(const WorkRequest &request) const
 {
-	if (dc_)
-		mlx5dv_wr_set_dc_addr(dc_, request.peer->ah, request.peer->dct, request.peer->dc_key);
-}
-
-// Of a message.
-inline void SendQueue::set_payload(const WorkRequest &request)
-{
-	set_address(request);
 	if (request.place == WorkRequest::no_place)
-		ibv_wr_set_inline_data(ex_, const_cast<unsigned char *>(request.bytes), request.length);
-	else if (request.on_device)
-		ibv_wr_set_sge(ex_, net_.device_memory.key(), net_.device_memory.address(request.place), request.length);
-	else
-		ibv_wr_set_sge(ex_, net_.buffer_key(), reinterpret_cast<uintptr_t>(net_.buffer(request.place)), request.length);
+		return {reinterpret_cast<uintptr_t>(request.operation->local + request.offset), request.operation->registration->local_key()};
+	if (request.kind >= Kind::read)
+		return {reinterpret_cast<uintptr_t>(net_.result(request.place)), net_.result_key()};
+	if (request.on_device)
+		return {net_.device_memory.address(request.place), net_.device_memory.key()};
+	return {reinterpret_cast<uintptr_t>(net_.buffer(request.place)), net_.buffer_key()};
 }
 
-void SendQueue::hand_over(WorkRequest &request, uint32_t number)
+// Where a WRITE of a message, or of a word, or of nothing, goes.
+inline RemoteMemory SendQueue::destination(const WorkRequest &request)
 {
-	ex_->wr_id = Net::send_id(index, number);
-	ex_->wr_flags = request.signalled ? IBV_SEND_SIGNALED : 0;
-	if (request.kind <= Kind::told && request.place == WorkRequest::no_place)
-		ex_->wr_flags |= IBV_SEND_INLINE;
-	const Operation *operation = request.operation;
 	switch (request.kind) {
-	case Kind::message:
-		ibv_wr_send(ex_);
-		return set_payload(request);
-	case Kind::deposit:
-		ibv_wr_rdma_write(ex_, request.peer->ring.key, request.peer->ring.place(request.number, request.length));
-		return set_payload(request);
+	case Kind::deposit: return {request.peer->ring.place(request.number, request.length), request.peer->ring.key};
 	case Kind::told: {
 		RingRequest where;
 		std::memcpy(&where, request.bytes + request.length, sizeof where);
-		ibv_wr_rdma_write(ex_, where.key, where.told_at);
-		return set_payload(request);
+		return {where.told_at, where.key};
 	}
-	case Kind::probe:
-		ibv_wr_rdma_write(ex_, 0, 0);
-		set_address(request);
-		return ibv_wr_set_sge_list(ex_, 0, nullptr);
 	case Kind::read:
-		ibv_wr_rdma_read(ex_, static_cast<uint32_t>(operation->remote.key), operation->remote.address + request.offset);
-		break;
-	case Kind::write:
-		ibv_wr_rdma_write(ex_, static_cast<uint32_t>(operation->remote.key), operation->remote.address + request.offset);
-		break;
+	case Kind::write: return {request.operation->remote.address + request.offset, request.operation->remote.key};
 	case Kind::fetch_add:
-		ibv_wr_atomic_fetch_add(ex_, static_cast<uint32_t>(operation->remote.key), operation->remote.address,
-		                        operation->operand);
-		break;
-	case Kind::compare_swap:
-		ibv_wr_atomic_cmp_swp(ex_, static_cast<uint32_t>(operation->remote.key), operation->remote.address,
-		                      operation->compare, operation->operand);
-		break;
+	case Kind::compare_swap: return request.operation->remote;
+	default: return {};
 	}
-	set_address(request);
-	if (request.place != WorkRequest::no_place)
-		ibv_wr_set_sge(ex_, net_.result_key(), reinterpret_cast<uintptr_t>(net_.result(request.place)), sizeof(uint64_t));
-	else
-		ibv_wr_set_sge(ex_, operation->registration->local_key(),
-		               reinterpret_cast<uintptr_t>(operation->local + request.offset), request.length);
+}
+
+// By verbs.
+void SendQueue::hand_over(const WorkRequest &request, uint32_t number)
+{
+	const bool is_inline = request.is_inline();
+	ex_->wr_id = Net::send_id(index, number);
+	ex_->wr_flags = (request.signalled ? unsigned{IBV_SEND_SIGNALED} : 0) | (is_inline ? unsigned{IBV_SEND_INLINE} : 0);
+	const RemoteMemory to = destination(request);
+	const auto key = static_cast<uint32_t>(to.key);
+	const Operation *operation = request.operation;
+	switch (request.kind) {
+	case Kind::message: ibv_wr_send(ex_); break;
+	case Kind::deposit:
+	case Kind::told:
+	case Kind::probe:
+	case Kind::write: ibv_wr_rdma_write(ex_, key, to.address); break;
+	case Kind::read: ibv_wr_rdma_read(ex_, key, to.address); break;
+	case Kind::fetch_add: ibv_wr_atomic_fetch_add(ex_, key, to.address, operation->operand); break;
+	case Kind::compare_swap: ibv_wr_atomic_cmp_swp(ex_, key, to.address, operation->compare, operation->operand); break;
+	}
+	if (dc_)
+		mlx5dv_wr_set_dc_addr(dc_, request.peer->ah, request.peer->dct, request.peer->dc_key);
+	if (request.kind == Kind::probe)
+		return ibv_wr_set_sge_list(ex_, 0, nullptr);
+	if (is_inline)
+		return ibv_wr_set_inline_data(ex_, const_cast<unsigned char *>(request.bytes), request.length);
+	const Where where = where_is(request);
+	ibv_wr_set_sge(ex_, where.key, where.address, request.wire_length());
+}
+
+// Directly: control segment, address of a DC target, remote address, operands of an atomic operation, payload or where it is.
+inline void SendQueue::lay_down(const WorkRequest &request, uint32_t number)
+{
+	using mlx5::store;
+	static constexpr uint8_t opcodes[] = {MLX5_OPCODE_SEND,      MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE,
+	                                      MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_ATOMIC_FA,  MLX5_OPCODE_ATOMIC_CS};
+	unsigned char *const entry = direct_->begin();
+	unsigned char *to = entry + mlx5::SendRing::control_bytes;
+	if (dc_) {
+		std::memcpy(to, &request.peer->dc_address, sizeof request.peer->dc_address);
+		to += sizeof request.peer->dc_address;
+	}
+	if (__builtin_expect(request.kind != Kind::message, 0))
+		to = lay_down_remote(request, to);
+	if (__builtin_expect(request.is_inline(), 1)) {
+		store(to, htobe32(MLX5_INLINE_SEG | request.length));
+		to += sizeof(uint32_t);
+		// One size for most, which fits into the entry: what is behind the message means nothing.
+		if (constexpr uint32_t usual = 32; __builtin_expect(request.kind == Kind::message && request.length <= usual, 1))
+			std::memcpy(to, request.bytes, usual);
+		else
+			std::memcpy(to, request.bytes, request.length);
+		to += request.length;
+	} else if (request.kind != Kind::probe) {
+		const Where where = where_is(request);
+		store(to, htobe32(request.wire_length()));
+		store(to + 4, htobe32(where.key));
+		store(to + 8, htobe64(where.address));
+		to += sizeof(mlx5_wqe_data_seg);
+	}
+	const auto bytes = static_cast<uint32_t>((to - entry + 15) / 16 * 16);
+	numbers_[direct_->end(opcodes[static_cast<size_t>(request.kind)], request.signalled, bytes) & (direct_->blocks() - 1)] = number;
+}
+
+unsigned char *SendQueue::lay_down_remote(const WorkRequest &request, unsigned char *to)
+{
+	using mlx5::store;
+	const RemoteMemory there = destination(request);
+	store(to, htobe64(there.address));
+	store(to + 8, uint64_t{htobe32(static_cast<uint32_t>(there.key))});
+	to += sizeof(mlx5_wqe_raddr_seg);
+	if (request.kind == Kind::fetch_add || request.kind == Kind::compare_swap) {
+		store(to, htobe64(request.operation->operand));
+		store(to + 8, request.kind == Kind::compare_swap ? htobe64(request.operation->compare) : 0);
+		to += sizeof(mlx5_wqe_atomic_seg);
+	}
+	return to;
 }
 
 void SendQueue::ring()
@@ -210,6 +287,8 @@ void SendQueue::ring()
 		return;
 	unrung_ = 0;
 	net_.rung(*this);
+	if (__builtin_expect(direct_ != nullptr, 1))
+		return direct_->ring();
 	// It cannot fail while the queue pair works; when it does not, its work requests are posted again later.
 	ibv_wr_complete(ex_);
 }
@@ -244,8 +323,16 @@ void SendQueue::set_broken()
 	if (unrung_) {
 		unrung_ = 0;
 		net_.rung(*this);
-		ibv_wr_abort(ex_);
+		if (!direct_)
+			ibv_wr_abort(ex_);
 	}
+}
+
+void SendQueue::was_reset()
+{
+	if (direct_)
+		direct_->reset();
+	net_.forget(qp_->send_cq, qp_->qp_num);
 }
 
 void SendQueue::post_again()

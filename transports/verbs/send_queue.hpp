@@ -12,6 +12,7 @@
 
 #include "transports/verbs/device.hpp"
 #include "transports/verbs/message.hpp"
+#include "transports/verbs/mlx5_rings.hpp"
 #include "transports/verbs/registrations.hpp"
 #include "transports/verbs/ring.hpp"
 
@@ -45,10 +46,11 @@ struct Peer : Endpoint {
 	int64_t last_sign = 0;       // of life
 	OutgoingRing ring;           // to it
 	std::unique_ptr<IncomingRing> incoming; // from it
-	// What DC work requests are addressed with.
+	// What DC work requests are addressed with: by verbs, and as the device has it.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
 	uint64_t dc_key = 0;
+	mlx5_wqe_av dc_address{};
 
 	// A queue with room for a work request to it; null: none now.
 	virtual SendQueue *acquire() = 0;
@@ -97,19 +99,23 @@ struct WorkRequest {
 	unsigned char bytes[64];     // the message, when it is that short
 
 	bool is_operation() const { return kind >= Kind::read && !abandoned; }
+	bool is_inline() const { return kind <= Kind::told && place == no_place; }
+	// Of what the device moves.
+	uint32_t wire_length() const { return kind >= Kind::fetch_add ? sizeof(uint64_t) : length; }
 };
 
 class SendQueue {
 public:
 	static constexpr size_t most_inline = sizeof(WorkRequest::bytes);
 
-	// Takes the queue pair over. `name` is what its work requests are called by in their ids.
+	// Takes the queue pair over.
 	SendQueue(Net &net, QueueOwner &owner, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc);
 	~SendQueue();
 	SendQueue(const SendQueue &) = delete;
 	SendQueue &operator=(const SendQueue &) = delete;
 
 	ibv_qp *qp() const { return qp_.get(); }
+	uint32_t number() const { return qp_->qp_num; } // of the queue pair
 	bool is_dc() const { return dc_; }
 	bool room() const { return posted_ - completed_ < depth_ && !broken_; }
 	// Whether everything that was posted is complete, as far as known.
@@ -118,7 +124,14 @@ public:
 
 	// Each needs room().
 	// Posts a message; false when there is no place for its payload.
-	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+	{
+		if (__builtin_expect(static_cast<int64_t>(length) <= most_at_once_ && static_cast<int64_t>(length) > peer.ring.most, 1)) {
+			send_at_once(peer, id, header, data, length);
+			return true;
+		}
+		return send_fully(peer, id, header, data, length);
+	}
 	// Writes a word that tells the peer how much of its ring has been read.
 	void tell(Peer &peer, const RingRequest &where, uint64_t value);
 	// Posts one part of an operation.
@@ -135,6 +148,10 @@ public:
 
 	// A completion has been read: of this work request and all before it.
 	void complete(uint32_t upto);
+	// The number of the work request whose entry in the device's queue has this number.
+	uint32_t number_of(uint16_t entry) const { return numbers_[entry & (direct_->blocks() - 1)]; }
+	// The queue pair has been reset.
+	void was_reset();
 	// The queue pair is in error: nothing is posted, completions of flushed work requests mean nothing.
 	bool broken() const { return broken_; }
 	void set_broken();
@@ -156,10 +173,21 @@ public:
 	bool listed = false;   // among those that have to be rung
 
 private:
+	// Registered memory.
+	struct Where {
+		uint64_t address;
+		uint32_t key;
+	};
+
+	// A message that goes inline into an entry that is written directly.
+	void send_at_once(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	bool send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	WorkRequest &next(Peer &peer, Kind kind, uint32_t length);
-	void hand_over(WorkRequest &request, uint32_t number);
-	void set_address(const WorkRequest &request);
-	void set_payload(const WorkRequest &request);
+	static RemoteMemory destination(const WorkRequest &request);
+	static unsigned char *lay_down_remote(const WorkRequest &request, unsigned char *to);
+	void lay_down(const WorkRequest &request, uint32_t number);
+	void hand_over(const WorkRequest &request, uint32_t number);
+	Where where_is(const WorkRequest &request) const;
 	void submit(WorkRequest &request, bool signal);
 	void release(WorkRequest &request);
 	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
@@ -168,7 +196,10 @@ private:
 	QpOwner qp_;
 	ibv_qp_ex *ex_;
 	mlx5dv_qp_ex *dc_ = nullptr; // null: a reliable connection
+	std::unique_ptr<mlx5::SendRing> direct_; // null: by verbs
+	std::unique_ptr<uint32_t[]> numbers_;    // of work requests, by entry of the device's queue
 	const uint32_t depth_, mask_, max_inline_;
+	int64_t most_at_once_ = -1;              // longest payload for send_at_once, bytes
 	uint32_t period_;
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;

@@ -12,11 +12,14 @@ constexpr uint64_t is_send = UINT64_C(1) << 32; // in a work request's id, above
 
 } // namespace
 
-Wireup::Wireup(const Device &device, ibv_cq *cq, uint64_t id, int numa_node)
-    : device_(device), id_(id), memory_(device, 2 * slots * slot_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node)
+Wireup::Wireup(const Device &device, ibv_comp_channel *channel, int numa_node)
+    : device_(device), memory_(device, 2 * slots * slot_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node),
+      cq_(ibv_create_cq(device.context.get(), 2 * slots, nullptr, channel, 0))
 {
+	if (!cq_)
+		fail("ibv_create_cq", errno);
 	ibv_qp_init_attr init{};
-	init.send_cq = init.recv_cq = cq;
+	init.send_cq = init.recv_cq = cq_.get();
 	init.qp_type = IBV_QPT_UD;
 	init.cap.max_send_wr = init.cap.max_recv_wr = slots;
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
@@ -43,7 +46,7 @@ Wireup::Wireup(const Device &device, ibv_cq *cq, uint64_t id, int numa_node)
 void Wireup::post_receive(uint32_t slot)
 {
 	ibv_sge piece{reinterpret_cast<uintptr_t>(memory_.at(slot * slot_bytes)), slot_bytes, memory_.key()};
-	ibv_recv_wr request{id_ | slot, nullptr, &piece, 1}, *bad;
+	ibv_recv_wr request{slot, nullptr, &piece, 1}, *bad;
 	ibv_post_recv(qp_.get(), &request, &bad);
 }
 
@@ -60,7 +63,7 @@ void Wireup::send(const WireupAddress &to, const WireupMessage &message)
 	std::memcpy(memory, &message, sizeof message);
 	ibv_sge piece{reinterpret_cast<uintptr_t>(memory), sizeof message, memory_.key()};
 	ibv_send_wr request{}, *bad;
-	request.wr_id = id_ | is_send | slot;
+	request.wr_id = is_send | slot;
 	request.sg_list = &piece;
 	request.num_sge = 1;
 	request.opcode = IBV_WR_SEND;
@@ -72,20 +75,26 @@ void Wireup::send(const WireupAddress &to, const WireupMessage &message)
 		++sent_;
 }
 
-bool Wireup::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, WireupMessage &message)
+bool Wireup::take(WireupMessage &message)
 {
-	const auto slot = static_cast<uint32_t>(id);
-	if (id & is_send) {
-		++done_;
-		handles_[slot].reset();
-		return false;
-	}
-	const bool whole = status == IBV_WC_SUCCESS && bytes == route_header + sizeof message;
-	if (whole)
-		std::memcpy(&message, memory_.at(slot * slot_bytes + route_header), sizeof message);
-	if (status == IBV_WC_SUCCESS)
+	ibv_wc completion;
+	while (ibv_poll_cq(cq_.get(), 1, &completion) > 0) {
+		const auto slot = static_cast<uint32_t>(completion.wr_id);
+		if (completion.wr_id & is_send) {
+			++done_;
+			handles_[slot].reset();
+			continue;
+		}
+		if (completion.status != IBV_WC_SUCCESS)
+			continue;
+		const bool whole = completion.byte_len == route_header + sizeof message;
+		if (whole)
+			std::memcpy(&message, memory_.at(slot * slot_bytes + route_header), sizeof message);
 		post_receive(slot);
-	return whole;
+		if (whole)
+			return true;
+	}
+	return false;
 }
 
 } // namespace pt2p::verbs

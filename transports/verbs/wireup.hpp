@@ -32,26 +32,26 @@ struct WireupMessage {
 
 class Wireup {
 public:
-	// Completions go to `cq`, which must have room for room_in_cq more; `id` is in the ids of all work requests. Throws
-	// Error.
-	Wireup(const Device &device, ibv_cq *cq, uint64_t id, int numa_node);
-	static constexpr int room_in_cq = 128;
+	// `channel` gets its events; may be null. Throws Error.
+	Wireup(const Device &device, ibv_comp_channel *channel, int numa_node);
 
 	uint32_t number() const { return qp_->qp_num; }
 	// Best effort.
 	void send(const WireupAddress &to, const WireupMessage &message);
-	// A completion of ours has been read. True when it is a message, which is copied to `message`.
-	bool handle(uint64_t id, ibv_wc_status status, uint32_t bytes, WireupMessage &message);
+	// The next message that has come; false: there is none.
+	bool take(WireupMessage &message);
+	// Asks for an event with the next message.
+	bool arm() { return ibv_req_notify_cq(cq_.get(), 0) == 0; }
 
 private:
-	static constexpr uint32_t slots = room_in_cq / 2, route_header = 40;
+	static constexpr uint32_t slots = 64, route_header = 40;
 	static constexpr size_t slot_bytes = 256;
 	static_assert(slot_bytes >= route_header + sizeof(WireupMessage));
 	void post_receive(uint32_t slot);
 
 	const Device &device_;
-	const uint64_t id_;
 	RegisteredMemory memory_; // receive slots, then send slots
+	CqOwner cq_;
 	QpOwner qp_;
 	AhOwner handles_[slots];  // of what is being sent
 	uint32_t sent_ = 0, done_ = 0;

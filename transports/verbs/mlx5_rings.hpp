@@ -1,0 +1,223 @@
+// Queues of an mlx5 device, written and read where the device has them. A work request or a completion costs what its format
+// asks for, and nothing on top of it. The formats are those of the adapters' programmer's reference manual, as
+// infiniband/mlx5dv.h has them.
+//
+// Queues are made, changed and destroyed by verbs; but from the time on that one of these classes has a queue, no verb posts
+// to it or polls it, and no other thread uses it at the same time.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+#include <memory>
+#include <vector>
+
+namespace pt2p::verbs::mlx5 {
+
+// Orders stores to memory before what the device is told next, by a store to memory that it reads, or to its registers; and
+// makes a store to its registers leave the processor. The registers are mapped write-combining.
+#if defined(__x86_64__)
+inline constexpr bool supported = true;
+inline void before_record() { asm volatile("" ::: "memory"); }
+inline void before_register() { asm volatile("sfence" ::: "memory"); }
+inline void after_register() { asm volatile("sfence" ::: "memory"); }
+inline void after_ownership() { asm volatile("" ::: "memory"); } // of a completion: its other fields are read after this
+#elif defined(__aarch64__)
+inline constexpr bool supported = true;
+inline void before_record() { asm volatile("dmb oshst" ::: "memory"); }
+inline void before_register() { asm volatile("dmb oshst" ::: "memory"); }
+inline void after_register() { asm volatile("dsb st" ::: "memory"); }
+inline void after_ownership() { asm volatile("dmb oshld" ::: "memory"); }
+#else
+inline constexpr bool supported = false;
+inline void before_record() {}
+inline void before_register() {}
+inline void after_register() {}
+inline void after_ownership() {}
+#endif
+
+constexpr size_t block_bytes = 64; // an entry of a send queue is one or more of these
+
+template <class T>
+void store(unsigned char *to, T value)
+{
+	std::memcpy(to, &value, sizeof value);
+}
+
+// A register for doorbells: two buffers, written in turn. Queue pairs may share one.
+struct DoorbellRegister {
+	unsigned char *address;
+	uint32_t buffer_bytes; // that take an entry with the doorbell; 0: none do
+	uint32_t offset = 0;   // of the buffer for the next
+};
+
+class SendRing {
+public:
+	// `registers` is shared by all queue pairs of an ibv_context.
+	SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers);
+
+	uint32_t blocks() const { return mask_ + 1; }
+	// The queue pair has been reset.
+	void reset() { next_ = first_unrung_ = 0; }
+
+	// An entry of up to most_bytes is laid down between begin() and end(): its control segment is 16 bytes that end() fills,
+	// what follows it is the caller's.
+	static constexpr size_t most_bytes = 4 * block_bytes, control_bytes = sizeof(mlx5_wqe_ctrl_seg);
+	unsigned char *begin()
+	{
+		const uint32_t at = next_ & mask_;
+		return entry_ = __builtin_expect(at + most_bytes / block_bytes > mask_ + 1, 0) ? aside_ : ring_ + at * block_bytes;
+	}
+	// `bytes` is its whole length, a multiple of 16. Returns its number, as a completion gives it.
+	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes)
+	{
+		const auto number = static_cast<uint16_t>(next_);
+		store(entry_, htobe32(uint32_t{number} << 8 | opcode));
+		store(entry_ + 4, number_ | htobe32(bytes / 16));
+		store(entry_ + 8, signalled ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0);
+		store(entry_ + 12, uint32_t{0});
+		bytes_ = bytes;
+		const uint32_t count = (bytes + block_bytes - 1) / block_bytes;
+		if (__builtin_expect(entry_ == aside_, 0))
+			place(count);
+		last_ = next_;
+		next_ += count;
+		return number;
+	}
+	// Makes the device see all entries. A single one goes to it together with the doorbell.
+	void ring()
+	{
+		before_record();
+		*record_ = htobe32(next_ & 0xffff);
+		before_register();
+		unsigned char *to = register_->address + register_->offset;
+		if (__builtin_expect(last_ == first_unrung_ && bytes_ <= register_->buffer_bytes, 1)) {
+			copy(to, entry_, next_ - last_);
+		} else {
+			uint64_t control;
+			std::memcpy(&control, entry_, sizeof control);
+			*reinterpret_cast<volatile uint64_t *>(to) = control;
+		}
+		after_register();
+		register_->offset ^= register_->buffer_bytes;
+		first_unrung_ = next_;
+	}
+
+private:
+	using Block = uint64_t __attribute__((vector_size(16), may_alias));
+	static void copy(unsigned char *to, const unsigned char *from, uint32_t blocks)
+	{
+		do {
+			auto *destination = reinterpret_cast<volatile Block *>(to);
+			const auto *source = reinterpret_cast<const Block *>(from);
+			for (size_t i = 0; i < block_bytes / sizeof(Block); ++i)
+				destination[i] = source[i];
+			to += block_bytes;
+			from += block_bytes;
+		} while (--blocks);
+	}
+	// From aside into the ring, whose end it crosses.
+	[[gnu::noinline]] void place(uint32_t count);
+
+	unsigned char *ring_;
+	unsigned char *entry_;        // the last
+	uint32_t mask_;
+	uint32_t number_;             // of the queue pair, as an entry has it
+	uint32_t next_ = 0;           // block, counted from the beginning
+	uint32_t last_ = 0, first_unrung_ = 0;
+	uint32_t bytes_ = 0;          // of the last entry
+	uint32_t *record_;
+	DoorbellRegister *register_ = nullptr;
+	alignas(block_bytes) unsigned char aside_[most_bytes];
+};
+
+// Of a DC target, as an entry has it: the path to its port, its number and its key.
+mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key);
+
+// A shared receive queue whose entries keep their buffers: number n of the queue is always for buffer n. Of count + 1
+// entries `count` are with the device; they are a list, and an entry that comes back is linked behind the last, which
+// the device then may use.
+class ReceiveRing {
+public:
+	// Buffer n begins at `memory` + n * `bytes`, n from 0 to `count`.
+	ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key);
+
+	// The buffer is free again; the device sees it after publish().
+	void give(uint32_t number)
+	{
+		store(entry(last_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), htobe16(static_cast<uint16_t>(number)));
+		last_ = number;
+		++given_;
+	}
+	void publish()
+	{
+		before_record();
+		*record_ = htobe32(given_ & 0xffff);
+	}
+
+private:
+	unsigned char *entry(uint32_t number) const { return ring_ + size_t{number} * stride_; }
+
+	unsigned char *ring_;
+	uint32_t *record_;
+	uint32_t stride_, last_, given_;
+};
+
+class CompletionRing {
+public:
+	explicit CompletionRing(ibv_cq *cq);
+
+	// The next completion, valid until pop(); null: none has come.
+	mlx5_cqe64 *next() const
+	{
+		mlx5_cqe64 *c = at(next_);
+		const uint8_t word = __atomic_load_n(&c->op_own, __ATOMIC_RELAXED);
+		// The owner's bit changes with each round; a new queue is full of invalid ones.
+		if ((word & 1) != ((next_ & count_) != 0) || word >> 4 == MLX5_CQE_INVALID)
+			return nullptr;
+		after_ownership();
+		return c;
+	}
+	void pop() { ++next_; }
+	// The device may use the places of what has been taken.
+	void publish()
+	{
+		before_record();
+		record_[0] = htobe32(next_ & 0xffffff);
+	}
+
+	// Asks for an event with the next completion. After an event, event_taken().
+	void arm();
+	void event_taken() { ++armed_; }
+	// What is in the queue of the send side of this queue pair will be passed over: the queue pair was reset.
+	void pass_over(uint32_t queue_pair);
+	static constexpr uint8_t passed_over = MLX5_CQE_NO_PACKET; // opcode that no queue pair of ours completes with
+
+private:
+	mlx5_cqe64 *at(uint32_t n) const
+	{
+		return reinterpret_cast<mlx5_cqe64 *>(ring_ + (size_t{n & (count_ - 1)} << shift_));
+	}
+
+	unsigned char *ring_; // the first 64 bytes that have a completion's fields: with 128 bytes each, those are the last
+	uint32_t *record_;    // what has been read; what an event was asked for with
+	uint32_t count_, shift_, number_;
+	uint32_t next_ = 0, armed_ = 0;
+	unsigned char *registers_;
+};
+
+inline uint8_t opcode(const mlx5_cqe64 &c) { return c.op_own >> 4; }
+inline uint32_t queue_pair(const mlx5_cqe64 &c) { return be32toh(c.sop_drop_qpn) & 0xffffff; }
+// Where a short message may be, instead of in its buffer; null: it is there.
+inline const unsigned char *scattered(const mlx5_cqe64 &c)
+{
+	if (__builtin_expect(!(c.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)), 1))
+		return nullptr;
+	const auto *fields = reinterpret_cast<const unsigned char *>(&c);
+	return c.op_own & MLX5_INLINE_SCATTER_32 ? fields : fields - 64;
+}
+// Of a completion with an error.
+ibv_wc_status status_of(const mlx5_cqe64 &c);
+
+} // namespace pt2p::verbs::mlx5
