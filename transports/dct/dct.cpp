@@ -44,21 +44,12 @@ void Peer::cut()
 }
 
 DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
-    : environment_(environment), net_(std::move(net)), key_(random_key()),
-      peers_(static_cast<size_t>(environment.job.size()))
+    : NetTransport(environment, std::move(net)), key_(random_key())
 {
 	make_target();
 	for (int64_t i = 0; i < environment.config.dct_initiators; ++i)
 		make_initiator();
 	states_.resize(initiators_.size());
-}
-
-DctTransport::~DctTransport()
-{
-	initiators_.clear();
-	for (auto &peer : peers_)
-		if (peer)
-			net_->drop_peer(peer->peer);
 }
 
 void DctTransport::make_target()
@@ -94,21 +85,11 @@ void DctTransport::make_target()
 
 void DctTransport::make_initiator()
 {
-	const verbs::Device &device = net_->device();
-	ibv_qp_init_attr_ex init{};
-	init.qp_type = IBV_QPT_DRIVER;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	init.pd = device.domain;
-	init.send_cq = init.recv_cq = net_->cq();
-	init.cap.max_send_wr = net_->depth();
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
+	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_DRIVER);
 	mlx5dv_qp_init_attr driver{};
 	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-	verbs::QpOwner qp(mlx5dv_create_qp(device.context.get(), &init, &driver));
+	verbs::QpOwner qp(mlx5dv_create_qp(net_->device().context.get(), &init, &driver));
 	if (!qp)
 		verbs::fail("mlx5dv_create_qp (DC initiator)", errno);
 	if (!start_initiator(qp.get()))
@@ -145,6 +126,8 @@ bool DctTransport::start_initiator(ibv_qp *qp) const
 
 // ---- peers ------------------------------------------------------------------------------------------------------------
 
+static_assert(offsetof(Address, port) == 0);
+
 std::string DctTransport::address()
 {
 	Address address;
@@ -155,22 +138,10 @@ std::string DctTransport::address()
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
-bool DctTransport::reaches(int, std::string_view text, std::string &why_not)
-{
-	Address address;
-	if (text.size() != sizeof address) {
-		why_not = "its address is of another version of libpt2p";
-		return false;
-	}
-	std::memcpy(&address, text.data(), sizeof address);
-	return net_->device().reaches(address.port, why_not);
-}
-
 Endpoint &DctTransport::connect(int rank, std::string_view text)
 {
-	auto &place = peers_[static_cast<size_t>(rank)];
-	if (place)
-		return *place;
+	if (verbs::Peer *known = peers_[static_cast<size_t>(rank)].get())
+		return *known;
 	Address address;
 	std::memcpy(&address, text.data(), sizeof address);
 	auto peer = std::make_unique<Peer>();
@@ -178,20 +149,12 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->handle.reset(ibv_create_ah(net_->device().pd.get(), &path));
 	if (!peer->handle)
 		verbs::fail("ibv_create_ah", errno);
-	peer->table = &dct_table;
-	peer->peer = rank;
-	peer->capabilities = dct_table.capabilities;
-	peer->max_send = net_->max_payload();
-	peer->max_unasked = net_->max_unasked();
-	peer->net = net_.get();
 	peer->transport = this;
 	peer->ah = peer->handle.get();
 	peer->dct = address.number;
 	peer->dc_key = address.key;
 	peer->ready = true;
-	peer->last_sign = now_ns();
-	net_->set_peer(*peer);
-	return *(place = std::move(peer));
+	return add(rank, std::move(peer));
 }
 
 SendQueue *DctTransport::choose(Peer &peer)
@@ -264,35 +227,7 @@ void DctTransport::fail_target(Peer &peer, ibv_wc_status status)
 		net_->take_down(peer, PT2P_ERR_PEER_LOST, format("its DC target does not answer: %s", ibv_wc_status_str(status)));
 }
 
-void DctTransport::check()
-{
-	net_->check(this);
-	const int64_t now = now_ns();
-	for (auto &p : peers_) {
-		if (!p || !p->ready)
-			continue;
-		if (std::exchange(p->answered, false))
-			p->last_sign = now;
-		if (now - p->last_sign <= environment_.config.net_probe_time)
-			continue;
-		p->last_sign = now;
-		if (p->in_flight) {
-			p->queue->flush();
-		} else if (SendQueue *queue = choose(*p)) {
-			queue->probe(*p);
-		}
-	}
-}
-
-void DctTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
-{
-	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
-		net_->take_down(*peer, status, reason);
-}
-
 // ---- the table --------------------------------------------------------------------------------------------------------
-
-std::string DctTransport::describe(int) { return "zero-copy, " + net_->device().name; }
 
 Transport::Memory DctTransport::memory_per_peer()
 {
@@ -322,23 +257,11 @@ std::unique_ptr<Transport> open_dct(const TransportEnvironment &environment, std
 	}
 }
 
-Outcome send_dct(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	SendQueue *queue = peer.ready ? peer.transport->choose(peer) : nullptr;
-	if (__builtin_expect(!queue || !queue->send(peer, id, header, data, length), 0))
-		return Outcome::no_resource;
-	peer.net->reporter().add(Counter::dct_messages);
-	peer.net->consider_ring(peer, length);
-	return Outcome::done;
-}
-
-unsigned progress_dct(Transport &transport) { return static_cast<DctTransport &>(transport).progress(); }
-
 } // namespace
 
 const TransportTable dct_table = {
-    "dct", cap_send | cap_get | cap_put | cap_atomic, open_dct, send_dct, verbs::get, verbs::put, verbs::atomic, progress_dct,
+    "dct",      cap_send | cap_get | cap_put | cap_atomic, open_dct,      verbs::send<Peer, Counter::dct_messages>,
+    verbs::get, verbs::put,                                verbs::atomic, verbs::progress<DctTransport>,
 };
 
 } // namespace pt2p::dct

@@ -40,18 +40,14 @@ void Peer::cut()
 }
 
 RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
-    : environment_(environment), net_(std::move(net)), peers_(static_cast<size_t>(environment.job.size()))
+    : NetTransport(environment, std::move(net))
 {
 	net_->connector = this;
 }
 
-RcTransport::~RcTransport()
-{
-	net_->connector = nullptr;
-	for (auto &peer : peers_)
-		if (peer)
-			net_->drop_peer(peer->peer);
-}
+RcTransport::~RcTransport() { net_->connector = nullptr; }
+
+static_assert(offsetof(verbs::WireupAddress, port) == 0);
 
 std::string RcTransport::address()
 {
@@ -59,50 +55,22 @@ std::string RcTransport::address()
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
-bool RcTransport::reaches(int, std::string_view text, std::string &why_not)
-{
-	verbs::WireupAddress address;
-	if (text.size() != sizeof address) {
-		why_not = "its address is of another version of libpt2p";
-		return false;
-	}
-	std::memcpy(&address, text.data(), sizeof address);
-	return net_->device().reaches(address.port, why_not);
-}
-
 // ---- connections ------------------------------------------------------------------------------------------------------
 
 Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
 {
 	auto peer = std::make_unique<Peer>();
-	peer->table = &rc_table;
-	peer->peer = rank;
-	peer->capabilities = rc_table.capabilities;
-	peer->max_send = net_->max_payload();
-	peer->max_unasked = net_->max_unasked();
-	peer->net = net_.get();
 	peer->transport = this;
 	peer->address = address;
-	peer->since = peer->last_sign = now_ns();
+	peer->since = now_ns();
 	make_queue_pair(*peer);
-	Peer &made = *(peers_[static_cast<size_t>(rank)] = std::move(peer));
-	net_->set_peer(made);
-	return made;
+	return static_cast<Peer &>(add(rank, std::move(peer)));
 }
 
 void RcTransport::make_queue_pair(Peer &peer)
 {
-	ibv_qp_init_attr_ex init{};
-	init.qp_type = IBV_QPT_RC;
-	init.send_cq = init.recv_cq = net_->cq();
+	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_RC);
 	init.srq = net_->srq();
-	init.cap.max_send_wr = net_->depth();
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
-	init.pd = net_->device().domain;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
 		verbs::fail("ibv_create_qp_ex (RC)", errno);
@@ -282,11 +250,12 @@ void RcTransport::connected(Peer &peer)
 
 void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 {
-	const auto found = std::find_if(peers_.begin(), peers_.end(),
-	                                [&](const auto &p) { return p && p->connection.get() == &queue; });
+	const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto &p) {
+		return p && static_cast<Peer &>(*p).connection.get() == &queue;
+	});
 	if (found == peers_.end() || (*found)->down)
 		return;
-	Peer &peer = **found;
+	auto &peer = static_cast<Peer &>(**found);
 	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", peer.peer,
 	                          status == IBV_WC_SUCCESS ? "told by the device" : ibv_wc_status_str(status));
 	WorkRequest *front = queue.front();
@@ -333,7 +302,8 @@ unsigned RcTransport::finish_draining()
 	const int64_t now = now_ns();
 	if (!net_->drained())
 		return 0;
-	for (auto &p : peers_) {
+	for (auto &place : peers_) {
+		auto *p = static_cast<Peer *>(place.get());
 		if (!p || p->state != Peer::State::draining || now - p->since < settle)
 			continue;
 		--draining_;
@@ -354,45 +324,27 @@ unsigned RcTransport::finish_draining()
 
 void RcTransport::check()
 {
-	net_->check(this);
+	NetTransport::check();
 	const int64_t now = now_ns();
-	for (auto &p : peers_) {
-		if (!p || p->down || p->state == Peer::State::draining)
+	for (auto &place : peers_) {
+		auto *p = static_cast<Peer *>(place.get());
+		if (!p || p->down || p->state == Peer::State::draining || p->state == Peer::State::connected)
 			continue;
-		if (p->state != Peer::State::connected) {
-			// Who has never answered may be computing, and answers when it calls in.
-			if (p->attempt > 1 && now - p->since > environment_.config.net_reconnect_time)
-				net_->take_down(*p, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
-			else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
-				tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
-		} else if (std::exchange(p->answered, false)) {
-			p->last_sign = now;
-		} else if (now - p->last_sign > environment_.config.net_probe_time) {
-			p->last_sign = now;
-			// A write of no bytes, unless something is under way that tells as well.
-			if (p->connection->room() && p->connection->idle())
-				p->connection->probe(*p);
-			else
-				p->connection->flush();
-		}
+		// Who has never answered may be computing, and answers when it calls in.
+		if (p->attempt > 1 && now - p->since > environment_.config.net_reconnect_time)
+			net_->take_down(*p, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
+		else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
+			tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 	}
-}
-
-void RcTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
-{
-	if (Peer *peer = find(rank))
-		net_->take_down(*peer, status, reason);
 }
 
 void RcTransport::leave()
 {
 	leaving_ = true;
-	net_->leave(this);
+	NetTransport::leave();
 }
 
 // ---- the table --------------------------------------------------------------------------------------------------------
-
-std::string RcTransport::describe(int) { return "zero-copy, " + net_->device().name; }
 
 std::string RcTransport::trouble(int rank)
 {
@@ -419,24 +371,11 @@ std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std:
 	return net ? std::make_unique<RcTransport>(environment, std::move(net)) : nullptr;
 }
 
-Outcome send_rc(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	if (__builtin_expect(!peer.ready || !peer.connection->room(), 0))
-		return Outcome::no_resource;
-	if (__builtin_expect(!peer.connection->send(peer, id, header, data, length), 0))
-		return Outcome::no_resource;
-	peer.net->reporter().add(Counter::rc_messages);
-	peer.net->consider_ring(peer, length);
-	return Outcome::done;
-}
-
-unsigned progress_rc(Transport &transport) { return static_cast<RcTransport &>(transport).progress(); }
-
 } // namespace
 
 const TransportTable rc_table = {
-    "rc", cap_send | cap_get | cap_put | cap_atomic, open_rc, send_rc, verbs::get, verbs::put, verbs::atomic, progress_rc,
+    "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<Peer, Counter::rc_messages>,
+    verbs::get, verbs::put,                                verbs::atomic, verbs::progress<RcTransport>,
 };
 
 } // namespace pt2p::rc
