@@ -36,9 +36,7 @@ void Peer::cut()
 	if (!in_flight || last == no_initiator)
 		return;
 	SendQueue &initiator = *queue;
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_ERR;
-	ibv_modify_qp(initiator.qp(), &attr, IBV_QP_STATE);
+	verbs::set_state(initiator.qp(), IBV_QPS_ERR);
 	initiator.drop(*this);
 	net->report_broken(initiator, IBV_WC_SUCCESS);
 }
@@ -68,18 +66,7 @@ void DctTransport::make_target()
 	target_.reset(mlx5dv_create_qp(device.context.get(), &init, &driver));
 	if (!target_)
 		verbs::fail("mlx5dv_create_qp (DC target)", errno);
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	int error = ibv_modify_qp(target_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
-	attr.min_rnr_timer = 12; // 0.64 ms
-	attr.ah_attr = device.path_to(device.address);
-	if (!error)
-		error = ibv_modify_qp(target_.get(), &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU);
-	if (error)
+	if (const int error = verbs::bring_up(device, target_.get(), {.role = verbs::BringUp::Role::target, .port = device.address}))
 		verbs::fail("ibv_modify_qp (DC target)", error);
 }
 
@@ -92,36 +79,19 @@ void DctTransport::make_initiator()
 	verbs::QpOwner qp(mlx5dv_create_qp(net_->device().context.get(), &init, &driver));
 	if (!qp)
 		verbs::fail("mlx5dv_create_qp (DC initiator)", errno);
-	if (!start_initiator(qp.get()))
-		verbs::fail("ibv_modify_qp (DC initiator)", errno);
+	if (const int error = start_initiator(qp.get()))
+		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto most_inline = static_cast<uint32_t>(environment_.config.net_inline);
 	initiators_.push_back(
 	    std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(), most_inline, true));
 }
 
-bool DctTransport::start_initiator(ibv_qp *qp) const
+int DctTransport::start_initiator(ibv_qp *qp) const
 {
-	const Config &config = environment_.config;
-	const verbs::Device &device = net_->device();
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
-	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
-	if (!error)
-		error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = static_cast<uint8_t>(config.net_timeout);
-	attr.retry_cnt = static_cast<uint8_t>(config.net_retries);
-	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
-	attr.max_rd_atomic = device.reads_started;
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-		                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-		                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_SQ_PSN);
-	errno = error;
-	return error == 0;
+	return verbs::bring_up(net_->device(), qp,
+	                       {.role = verbs::BringUp::Role::initiator,
+	                        .timeout = environment_.config.net_timeout,
+	                        .retries = environment_.config.net_retries});
 }
 
 // ---- peers ------------------------------------------------------------------------------------------------------------
@@ -203,11 +173,12 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
 	environment_.reporter.add(Counter::reconnects);
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_RESET;
-	if (ibv_modify_qp(queue.qp(), &attr, IBV_QP_STATE) != 0 || !start_initiator(queue.qp())) {
+	int error = verbs::set_state(queue.qp(), IBV_QPS_RESET);
+	if (!error)
+		error = start_initiator(queue.qp());
+	if (error) {
 		// Nothing goes through it any more: whoever has work in it is lost to us.
-		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", errno);
+		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", error);
 		while (WorkRequest *request = queue.front()) {
 			net_->take_down(*request->peer, PT2P_ERR_SYSTEM, reason);
 			queue.drop_all();

@@ -49,7 +49,7 @@ public:
 private:
 	void make_target();
 	void make_initiator();
-	bool start_initiator(ibv_qp *qp) const;
+	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	void fail_target(Peer &peer, ibv_wc_status status);
 
 	const uint64_t key_; // of the target

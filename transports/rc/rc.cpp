@@ -22,18 +22,11 @@ namespace {
 
 constexpr int64_t ask_again_after = 20'000'000;
 
-bool to_state(ibv_qp *qp, ibv_qp_state state)
-{
-	ibv_qp_attr attr{};
-	attr.qp_state = state;
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0;
-}
-
 } // namespace
 
 void Peer::cut()
 {
-	to_state(connection->qp(), IBV_QPS_ERR);
+	verbs::set_state(connection->qp(), IBV_QPS_ERR);
 	connection->set_broken();
 	connection->drop_all();
 	queue = nullptr;
@@ -110,35 +103,14 @@ Endpoint *RcTransport::loopback()
 // Makes it ready to send and to receive; false: it could not be done, and the peer is down.
 bool RcTransport::connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn)
 {
-	const Config &config = environment_.config;
-	const verbs::Device &device = net_->device();
-	ibv_qp *qp = peer.connection->qp();
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(std::min(device.address.mtu, peer.address.port.mtu));
-	attr.dest_qp_num = number;
-	attr.rq_psn = psn;
-	attr.max_dest_rd_atomic = device.reads_accepted;
-	attr.min_rnr_timer = 12; // 0.64 ms
-	attr.ah_attr = device.path_to(peer.address.port);
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-		                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.sq_psn = psn_of(peer);
-	attr.timeout = static_cast<uint8_t>(config.net_timeout);
-	attr.retry_cnt = static_cast<uint8_t>(config.net_retries);
-	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
-	attr.max_rd_atomic = device.reads_started;
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-		                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		                          IBV_QP_MAX_QP_RD_ATOMIC);
+	const int error = verbs::bring_up(net_->device(), peer.connection->qp(),
+	                                  {.role = verbs::BringUp::Role::connection,
+	                                   .port = peer.address.port,
+	                                   .number = number,
+	                                   .first_here = psn_of(peer),
+	                                   .first_there = psn,
+	                                   .timeout = environment_.config.net_timeout,
+	                                   .retries = environment_.config.net_retries});
 	if (error) {
 		net_->take_down(peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp", error));
 		return false;
@@ -281,7 +253,7 @@ void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 void RcTransport::give_up(Peer &peer, uint32_t attempt)
 {
 	environment_.reporter.add(Counter::reconnects);
-	to_state(peer.connection->qp(), IBV_QPS_ERR);
+	verbs::set_state(peer.connection->qp(), IBV_QPS_ERR);
 	peer.connection->set_broken();
 	peer.ready = false;
 	peer.queue = nullptr;
@@ -310,8 +282,8 @@ unsigned RcTransport::finish_draining()
 		p->state = Peer::State::requesting;
 		if (p->down)
 			continue;
-		if (!to_state(p->connection->qp(), IBV_QPS_RESET)) {
-			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", errno));
+		if (const int error = verbs::set_state(p->connection->qp(), IBV_QPS_RESET)) {
+			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", error));
 			continue;
 		}
 		if (p->request.attempt == p->attempt)
