@@ -33,12 +33,11 @@ SendQueue *Peer::acquire() { return ready ? transport->choose(*this) : nullptr; 
 // What is under way for it stops with its initiator; what that has for others is posted again when it has been restarted.
 void Peer::cut()
 {
-	if (!in_flight || last == no_initiator)
+	if (!in_flight)
 		return;
-	SendQueue &initiator = *queue;
-	verbs::set_state(initiator.qp(), IBV_QPS_ERR);
-	initiator.drop(*this);
-	net->report_broken(initiator, IBV_WC_SUCCESS);
+	verbs::set_state(queue->qp(), IBV_QPS_ERR);
+	queue->drop(*this);
+	net->report_broken(*queue, IBV_WC_SUCCESS);
 }
 
 DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
@@ -82,8 +81,7 @@ void DctTransport::make_initiator()
 	if (const int error = start_initiator(qp.get()))
 		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto most_inline = static_cast<uint32_t>(environment_.config.net_inline);
-	initiators_.push_back(
-	    std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(), most_inline, true));
+	initiators_.push_back(std::make_unique<SendQueue>(*net_, *this, std::move(qp), most_inline, true));
 }
 
 int DctTransport::start_initiator(ibv_qp *qp) const
@@ -129,15 +127,16 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 
 SendQueue *DctTransport::choose(Peer &peer)
 {
-	if (__builtin_expect(peer.in_flight == 0, 0))
-		peer.last = no_initiator;
-	else if (peer.queue->room()) // the usual case: it stays where it is
+	if (__builtin_expect(peer.in_flight && peer.queue->room(), 1)) // it stays where it is
 		return peer.queue;
+	size_t current = no_initiator;
 	for (size_t i = 0; i < initiators_.size(); ++i) {
+		if (peer.in_flight && initiators_[i].get() == peer.queue)
+			current = i;
 		states_[i].outstanding = initiators_[i]->outstanding();
 		states_[i].room = initiators_[i]->room();
 	}
-	const size_t i = choose_initiator(states_, &peer, peer.last);
+	const size_t i = choose_initiator(states_, &peer, current);
 	if (i == no_initiator) {
 		environment_.reporter.add(Counter::dct_waits);
 		return nullptr;
@@ -146,7 +145,6 @@ SendQueue *DctTransport::choose(Peer &peer)
 		environment_.reporter.add(Counter::dct_switches);
 	states_[i].target = &peer;
 	states_[i].used = ++chosen_;
-	peer.last = i;
 	return peer.queue = initiators_[i].get();
 }
 

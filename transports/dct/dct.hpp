@@ -25,8 +25,8 @@ struct Address {
 struct Peer final : verbs::Peer {
 	DctTransport *transport = nullptr;
 	verbs::AhOwner handle;
-	size_t last = no_initiator;  // initiator that its work under way is in, while in_flight is not 0
-	int64_t failing_since = 0;   // 0: it has not failed yet
+	verbs::SendQueue *queue = nullptr; // that its work under way is in, while in_flight is not 0
+	int64_t failing_since = 0;         // 0: it has not failed yet
 
 	verbs::SendQueue *acquire() override;
 	void cut() override;

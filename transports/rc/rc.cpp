@@ -1,6 +1,5 @@
 #include "transports/rc/rc.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -24,12 +23,13 @@ constexpr int64_t ask_again_after = 20'000'000;
 
 } // namespace
 
+void Peer::on_broken(SendQueue &, ibv_wc_status status) { transport->on_broken(*this, status); }
+
 void Peer::cut()
 {
 	verbs::set_state(connection->qp(), IBV_QPS_ERR);
 	connection->set_broken();
 	connection->drop_all();
-	queue = nullptr;
 }
 
 RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
@@ -67,8 +67,7 @@ void RcTransport::make_queue_pair(Peer &peer)
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
 		verbs::fail("ibv_create_qp_ex (RC)", errno);
-	peer.connection = std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(),
-	                                              init.cap.max_inline_data, false);
+	peer.connection = std::make_unique<SendQueue>(*net_, peer, std::move(qp), init.cap.max_inline_data, false);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
@@ -210,7 +209,6 @@ void RcTransport::connected(Peer &peer)
 		return;
 	peer.state = Peer::State::connected;
 	peer.ready = true;
-	peer.queue = peer.connection.get();
 	peer.last_sign = now_ns();
 	if (peer.attempt == 1)
 		return;
@@ -220,17 +218,13 @@ void RcTransport::connected(Peer &peer)
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------
 
-void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
+void RcTransport::on_broken(Peer &peer, ibv_wc_status status)
 {
-	const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto &p) {
-		return p && static_cast<Peer &>(*p).connection.get() == &queue;
-	});
-	if (found == peers_.end() || (*found)->down)
+	if (peer.down)
 		return;
-	auto &peer = static_cast<Peer &>(**found);
 	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", peer.peer,
 	                          status == IBV_WC_SUCCESS ? "told by the device" : ibv_wc_status_str(status));
-	WorkRequest *front = queue.front();
+	WorkRequest *front = peer.connection->front();
 	switch (status) {
 	case IBV_WC_SUCCESS:
 	case IBV_WC_RETRY_EXC_ERR:
@@ -242,7 +236,7 @@ void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 	default:
 		// The work request itself is at fault.
 		if (front && front->is_operation())
-			queue.abandon(*front, PT2P_ERR_SYSTEM);
+			peer.connection->abandon(*front, PT2P_ERR_SYSTEM);
 		else
 			return net_->take_down(peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
@@ -256,7 +250,6 @@ void RcTransport::give_up(Peer &peer, uint32_t attempt)
 	verbs::set_state(peer.connection->qp(), IBV_QPS_ERR);
 	peer.connection->set_broken();
 	peer.ready = false;
-	peer.queue = nullptr;
 	peer.attempt = attempt;
 	peer.request.attempt = 0;
 	peer.remote_qp = 0;

@@ -24,7 +24,7 @@ namespace pt2p::rc {
 
 class RcTransport;
 
-struct Peer final : verbs::Peer {
+struct Peer final : verbs::Peer, verbs::QueueOwner {
 	enum class State : uint8_t {
 		requesting, // we have asked
 		accepting,  // it has asked, we have answered
@@ -42,9 +42,10 @@ struct Peer final : verbs::Peer {
 
 	verbs::SendQueue *acquire() override { return ready && connection->room() ? connection.get() : nullptr; }
 	void cut() override;
+	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 };
 
-class RcTransport final : public verbs::NetTransport, public verbs::Connector, public verbs::QueueOwner {
+class RcTransport final : public verbs::NetTransport, public verbs::Connector {
 public:
 	RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net);
 	~RcTransport() override;
@@ -60,7 +61,7 @@ public:
 
 	void on_wireup(const verbs::WireupMessage &message) override;
 	void on_heard(int rank) override;
-	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
+	void on_broken(Peer &peer, ibv_wc_status status);
 
 	unsigned progress() { return NetTransport::progress() + (draining_ ? finish_draining() : 0); }
 

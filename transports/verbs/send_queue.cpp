@@ -10,10 +10,10 @@
 
 namespace pt2p::verbs {
 
-SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc)
-    : owner(o), net_(net), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())), depth_(depth), mask_(std::bit_ceil(depth) - 1),
-      max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(period, 1u, depth)),
-      ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
+SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
+    : owner(o), net_(net), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())), depth_(net.depth()),
+      mask_(std::bit_ceil(depth_) - 1), max_inline_(std::min<uint32_t>(max_inline, most_inline)),
+      period_(std::clamp(net.period(), 1u, depth_)), ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	if (dc)
 		dc_ = mlx5dv_qp_ex_from_ibv_qp_ex(ex_);

@@ -36,7 +36,6 @@ protected:
 // A peer, as what sends to it sees it.
 struct Peer : Endpoint {
 	Net *net = nullptr;
-	SendQueue *queue = nullptr;  // that its messages go through at present; null: none
 	uint32_t in_flight = 0;      // its work requests that are not complete
 	uint32_t next_sequence = 0;
 	bool ready = false;          // connected, as far as need be, and not down
@@ -104,13 +103,12 @@ public:
 	static constexpr size_t most_inline = sizeof(WorkRequest::bytes);
 
 	// Takes the queue pair over. `name` is what its work requests are called by in their ids.
-	SendQueue(Net &net, QueueOwner &owner, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc);
+	SendQueue(Net &net, QueueOwner &owner, QpOwner qp, uint32_t max_inline, bool dc);
 	~SendQueue();
 	SendQueue(const SendQueue &) = delete;
 	SendQueue &operator=(const SendQueue &) = delete;
 
 	ibv_qp *qp() const { return qp_.get(); }
-	bool is_dc() const { return dc_; }
 	bool room() const { return posted_ - completed_ < depth_ && !broken_; }
 	// Whether everything that was posted is complete, as far as known.
 	bool idle() const { return posted_ == completed_; }
@@ -130,8 +128,6 @@ public:
 
 	// Makes the device see what has been posted.
 	void ring();
-	// From now on `period` work requests are posted for each completion.
-	void set_period(uint32_t period) { period_ = period; }
 
 	// A completion has been read: of this work request and all before it.
 	void complete(uint32_t upto);
@@ -151,9 +147,8 @@ public:
 	void drop_all();
 
 	QueueOwner &owner;
-	uint32_t index = 0;    // in the table of queues
-	Peer *target = nullptr; // DC: whom the last work request was for
-	bool listed = false;   // among those that have to be rung
+	uint32_t index = 0;  // in the table of queues
+	bool listed = false; // among those that have to be rung
 
 private:
 	WorkRequest &next(Peer &peer, Kind kind, uint32_t length);
@@ -168,8 +163,7 @@ private:
 	QpOwner qp_;
 	ibv_qp_ex *ex_;
 	mlx5dv_qp_ex *dc_ = nullptr; // null: a reliable connection
-	const uint32_t depth_, mask_, max_inline_;
-	uint32_t period_;
+	const uint32_t depth_, mask_, max_inline_, period_;
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t unrung_ = 0;
