@@ -331,7 +331,7 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 		return false;
 	}
 	++expected;
-	deliver(rank, h.id(), h.header, buffer + sizeof h, bytes - sizeof h);
+	deliver(h, buffer + sizeof h, bytes - sizeof h);
 	if (__builtin_expect(!held_.empty(), 0))
 		deliver_held(rank);
 	return true;
@@ -341,15 +341,10 @@ inline bool Net::on_receive(uint32_t place, uint32_t bytes)
 void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	constexpr size_t most = 4096;
-	if (held_.size() < most) {
+	if (held_.size() < most)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
-		return;
-	}
-	const char *what = "messages from it are missing";
-	if (Peer *p = peer(h.rank()))
-		take_down(*p, PT2P_ERR_PROTOCOL, what);
 	else
-		environment_.events.on_peer_down(h.rank(), PT2P_ERR_PROTOCOL, what);
+		lose(h.rank(), PT2P_ERR_PROTOCOL, "messages from it are missing");
 }
 
 void Net::deliver_held(int rank)
@@ -362,24 +357,21 @@ void Net::deliver_held(int rank)
 		const Held held = std::move(found->second);
 		held_.erase(found);
 		++expected;
-		deliver(rank, held.header.id(), held.header.header, held.payload.data(), held.payload.size());
+		deliver(held.header, held.payload.data(), held.payload.size());
 	}
 }
 
 // A message in its turn.
-void Net::deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length)
+void Net::deliver(const MessageHeader &h, const unsigned char *data, size_t length)
 {
+	const uint8_t id = h.id();
 	if (__builtin_expect(id < id_ring_request, 1))
-		return environment_.events.on_message(rank, id, header, data, length);
-	Peer *peer = peers_[static_cast<size_t>(rank)];
+		return environment_.events.on_message(h.rank(), id, h.header, data, length);
+	Peer *peer = peers_[static_cast<size_t>(h.rank())];
 	RingRequest request;
 	RingOffer offer;
 	if (id == id_bye) {
-		const char *what = "it has called pt2p_finalize";
-		if (peer)
-			take_down(*peer, PT2P_ERR_PEER_FINALIZED, what);
-		else
-			environment_.events.on_peer_down(rank, PT2P_ERR_PEER_FINALIZED, what);
+		lose(h.rank(), PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 	} else if (id == id_ring_request && length == sizeof request) {
 		std::memcpy(&request, data, sizeof request);
 		if (peer)
@@ -451,6 +443,14 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	while (last_waiting_ && last_waiting_->next)
 		last_waiting_ = last_waiting_->next;
 	environment_.events.on_peer_down(peer.peer, status, reason);
+}
+
+void Net::lose(int rank, pt2p_status_t status, const std::string &reason)
+{
+	if (Peer *p = peer(rank))
+		take_down(*p, status, reason);
+	else
+		environment_.events.on_peer_down(rank, status, reason);
 }
 
 void Net::read_events()

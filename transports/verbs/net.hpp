@@ -81,9 +81,8 @@ public:
 	// Says goodbye to all peers, and waits until what was posted has arrived.
 	void leave(const void *caller);
 
-	// One-sided operations on a peer.
-	Outcome start(Peer &peer, Kind kind, void *local, RemoteMemory remote, size_t length, uint64_t operand,
-	              uint64_t compare, uint64_t *result, void *owner);
+	// A one-sided operation; `wanted` is copied.
+	Outcome start(const Operation &wanted);
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not);
 	void withdraw(void *exposure) { registrations_.release(static_cast<Registration *>(exposure)); }
 	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
@@ -156,7 +155,7 @@ private:
 	void post_receives(const uint64_t *buffers, unsigned count);
 	void hold(const MessageHeader &header, const unsigned char *data, size_t length);
 	void deliver_held(int rank);
-	void deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length);
+	void deliver(const MessageHeader &header, const unsigned char *data, size_t length);
 	bool look_at_ring(Peer &peer);
 	void ask_for_ring(Peer &peer);
 	void on_ring_request(Peer &peer, const RingRequest &request);
@@ -165,6 +164,8 @@ private:
 	unsigned read_ring(Peer &peer, unsigned most);
 	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
+	// take_down() of a rank that need not have an endpoint here.
+	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
 	void take_completion_events();
 	void drive_waiting();

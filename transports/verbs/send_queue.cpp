@@ -41,11 +41,10 @@ inline WorkRequest &SendQueue::next(Peer &peer, Kind kind, uint32_t length)
 
 bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	const uint32_t rank_and_id = MessageHeader::pack(net_.rank(), id);
 	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
 	// What goes with the payload: in front of it, or in a ring behind it.
-	const MessageHeader front{header, peer.next_sequence, rank_and_id};
-	const RingTrailer back{header, rank_and_id, static_cast<uint32_t>(length), peer.next_sequence, peer.ring.sent + 1};
+	const MessageHeader front{header, peer.next_sequence, MessageHeader::pack(net_.rank(), id)};
+	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, deposit ? 0 : sizeof front}, {data, length}, {&back, deposit ? sizeof back : 0}};
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
 

@@ -66,17 +66,18 @@ enum class Kind : uint8_t {
 // A one-sided operation.
 struct Operation {
 	Kind kind;
-	void *owner;               // named when it is complete
-	unsigned char *local;      // read and write: the program's memory
-	uint64_t *result;          // atomics: where the program wants what was there before
-	size_t length;
-	RemoteMemory remote;
-	uint64_t operand, compare;
-	Registration *registration; // of `local`
-	size_t posted, done;       // bytes
-	pt2p_status_t status;      // of what has failed so far
-	Peer *peer;
-	Operation *next;           // that waits for room
+	void *owner = nullptr;          // named when it is complete
+	unsigned char *local = nullptr; // read and write: the program's memory
+	uint64_t *result = nullptr;     // atomics: where the program wants what was there before
+	size_t length = 0;
+	RemoteMemory remote{};
+	uint64_t operand = 0, compare = 0;
+	Peer *peer = nullptr;
+	// For Net only.
+	Registration *registration = nullptr; // of `local`
+	size_t posted = 0, done = 0;          // bytes
+	pt2p_status_t status = PT2P_OK;       // of what has failed so far
+	Operation *next = nullptr;            // that waits for room
 };
 
 // A work request.
