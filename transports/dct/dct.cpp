@@ -33,32 +33,20 @@ SendQueue *Peer::acquire() { return ready ? transport->choose(*this) : nullptr; 
 // What is under way for it stops with its initiator; what that has for others is posted again when it has been restarted.
 void Peer::cut()
 {
-	if (!in_flight || last == no_initiator)
+	if (!in_flight)
 		return;
-	SendQueue &initiator = *queue;
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_ERR;
-	ibv_modify_qp(initiator.qp(), &attr, IBV_QP_STATE);
-	initiator.drop(*this);
-	net->report_broken(initiator, IBV_WC_SUCCESS);
+	verbs::set_state(queue->qp(), IBV_QPS_ERR);
+	queue->drop(*this);
+	net->report_broken(*queue, IBV_WC_SUCCESS);
 }
 
 DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
-    : environment_(environment), net_(std::move(net)), key_(random_key()),
-      peers_(static_cast<size_t>(environment.job.size()))
+    : NetTransport(environment, std::move(net)), key_(random_key())
 {
 	make_target();
 	for (int64_t i = 0; i < environment.config.dct_initiators; ++i)
 		make_initiator();
 	states_.resize(initiators_.size());
-}
-
-DctTransport::~DctTransport()
-{
-	initiators_.clear();
-	for (auto &peer : peers_)
-		if (peer)
-			net_->drop_peer(peer->peer);
 }
 
 void DctTransport::make_target()
@@ -77,73 +65,36 @@ void DctTransport::make_target()
 	target_.reset(mlx5dv_create_qp(device.context.get(), &init, &driver));
 	if (!target_)
 		verbs::fail("mlx5dv_create_qp (DC target)", errno);
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	int error = ibv_modify_qp(target_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
-	attr.min_rnr_timer = 12; // 0.64 ms
-	attr.ah_attr = device.path_to(device.address);
-	if (!error)
-		error = ibv_modify_qp(target_.get(), &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU);
-	if (error)
+	if (const int error = verbs::bring_up(device, target_.get(), {.role = verbs::BringUp::Role::target, .port = device.address}))
 		verbs::fail("ibv_modify_qp (DC target)", error);
 }
 
 void DctTransport::make_initiator()
 {
-	const verbs::Device &device = net_->device();
-	ibv_qp_init_attr_ex init{};
-	init.qp_type = IBV_QPT_DRIVER;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	init.pd = device.domain;
-	init.send_cq = init.recv_cq = net_->cq_with_room();
-	init.cap.max_send_wr = net_->depth();
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
+	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_DRIVER);
 	mlx5dv_qp_init_attr driver{};
 	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-	verbs::QpOwner qp(mlx5dv_create_qp(device.context.get(), &init, &driver));
+	verbs::QpOwner qp(mlx5dv_create_qp(net_->device().context.get(), &init, &driver));
 	if (!qp)
 		verbs::fail("mlx5dv_create_qp (DC initiator)", errno);
-	if (!start_initiator(qp.get()))
-		verbs::fail("ibv_modify_qp (DC initiator)", errno);
+	if (const int error = start_initiator(qp.get()))
+		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto most_inline = static_cast<uint32_t>(environment_.config.net_inline);
-	initiators_.push_back(
-	    std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(), most_inline, true));
+	initiators_.push_back(std::make_unique<SendQueue>(*net_, *this, std::move(qp), most_inline, true));
 }
 
-bool DctTransport::start_initiator(ibv_qp *qp) const
+int DctTransport::start_initiator(ibv_qp *qp) const
 {
-	const Config &config = environment_.config;
-	const verbs::Device &device = net_->device();
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
-	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
-	if (!error)
-		error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = static_cast<uint8_t>(config.net_timeout);
-	attr.retry_cnt = static_cast<uint8_t>(config.net_retries);
-	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
-	attr.max_rd_atomic = device.reads_started;
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-		                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-		                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_SQ_PSN);
-	errno = error;
-	return error == 0;
+	return verbs::bring_up(net_->device(), qp,
+	                       {.role = verbs::BringUp::Role::initiator,
+	                        .timeout = environment_.config.net_timeout,
+	                        .retries = environment_.config.net_retries});
 }
 
 // ---- peers ------------------------------------------------------------------------------------------------------------
+
+static_assert(offsetof(Address, port) == 0);
 
 std::string DctTransport::address()
 {
@@ -155,22 +106,10 @@ std::string DctTransport::address()
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
-bool DctTransport::reaches(int, std::string_view text, std::string &why_not)
-{
-	Address address;
-	if (text.size() != sizeof address) {
-		why_not = "its address is of another version of libpt2p";
-		return false;
-	}
-	std::memcpy(&address, text.data(), sizeof address);
-	return net_->device().reaches(address.port, why_not);
-}
-
 Endpoint &DctTransport::connect(int rank, std::string_view text)
 {
-	auto &place = peers_[static_cast<size_t>(rank)];
-	if (place)
-		return *place;
+	if (verbs::Peer *known = peers_[static_cast<size_t>(rank)].get())
+		return *known;
 	Address address;
 	std::memcpy(&address, text.data(), sizeof address);
 	auto peer = std::make_unique<Peer>();
@@ -178,34 +117,27 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->handle.reset(ibv_create_ah(net_->device().pd.get(), &path));
 	if (!peer->handle)
 		verbs::fail("ibv_create_ah", errno);
-	peer->table = &dct_table;
-	peer->peer = rank;
-	peer->capabilities = dct_table.capabilities;
-	peer->max_send = net_->max_payload();
-	peer->max_unasked = net_->max_unasked();
-	peer->net = net_.get();
 	peer->transport = this;
 	peer->ah = peer->handle.get();
 	peer->dct = address.number;
 	peer->dc_key = address.key;
 	peer->dc_address = verbs::mlx5::dc_address(peer->ah, address.number, address.key);
 	peer->ready = true;
-	peer->last_sign = now_ns();
-	net_->set_peer(*peer);
-	return *(place = std::move(peer));
+	return add(rank, std::move(peer));
 }
 
 SendQueue *DctTransport::choose(Peer &peer)
 {
-	if (__builtin_expect(peer.in_flight == 0, 0))
-		peer.last = no_initiator;
-	else if (peer.queue->room()) // the usual case: it stays where it is
+	if (__builtin_expect(peer.in_flight && peer.queue->room(), 1)) // it stays where it is
 		return peer.queue;
+	size_t current = no_initiator;
 	for (size_t i = 0; i < initiators_.size(); ++i) {
+		if (peer.in_flight && initiators_[i].get() == peer.queue)
+			current = i;
 		states_[i].outstanding = initiators_[i]->outstanding();
 		states_[i].room = initiators_[i]->room();
 	}
-	const size_t i = choose_initiator(states_, &peer, peer.last);
+	const size_t i = choose_initiator(states_, &peer, current);
 	if (i == no_initiator) {
 		environment_.reporter.add(Counter::dct_waits);
 		return nullptr;
@@ -214,7 +146,6 @@ SendQueue *DctTransport::choose(Peer &peer)
 		environment_.reporter.add(Counter::dct_switches);
 	states_[i].target = &peer;
 	states_[i].used = ++chosen_;
-	peer.last = i;
 	return peer.queue = initiators_[i].get();
 }
 
@@ -241,14 +172,14 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
 	environment_.reporter.add(Counter::reconnects);
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_RESET;
-	const bool reset = ibv_modify_qp(queue.qp(), &attr, IBV_QP_STATE) == 0;
-	if (reset)
+	int error = verbs::set_state(queue.qp(), IBV_QPS_RESET);
+	if (!error) {
 		queue.was_reset();
-	if (!reset || !start_initiator(queue.qp())) {
+		error = start_initiator(queue.qp());
+	}
+	if (error) {
 		// Nothing goes through it any more: whoever has work in it is lost to us.
-		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", errno);
+		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", error);
 		while (WorkRequest *request = queue.front()) {
 			net_->take_down(*request->peer, PT2P_ERR_SYSTEM, reason);
 			queue.drop_all();
@@ -268,35 +199,7 @@ void DctTransport::fail_target(Peer &peer, ibv_wc_status status)
 		net_->take_down(peer, PT2P_ERR_PEER_LOST, format("its DC target does not answer: %s", ibv_wc_status_str(status)));
 }
 
-void DctTransport::check()
-{
-	net_->check(this);
-	const int64_t now = now_ns();
-	for (auto &p : peers_) {
-		if (!p || !p->ready)
-			continue;
-		if (std::exchange(p->answered, false))
-			p->last_sign = now;
-		if (now - p->last_sign <= environment_.config.net_probe_time)
-			continue;
-		p->last_sign = now;
-		if (p->in_flight) {
-			p->queue->flush();
-		} else if (SendQueue *queue = choose(*p)) {
-			queue->probe(*p);
-		}
-	}
-}
-
-void DctTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
-{
-	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
-		net_->take_down(*peer, status, reason);
-}
-
 // ---- the table --------------------------------------------------------------------------------------------------------
-
-std::string DctTransport::describe(int) { return "zero-copy, " + net_->device().name; }
 
 Transport::Memory DctTransport::memory_per_peer()
 {
@@ -326,23 +229,11 @@ std::unique_ptr<Transport> open_dct(const TransportEnvironment &environment, std
 	}
 }
 
-Outcome send_dct(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	SendQueue *queue = peer.ready ? peer.transport->choose(peer) : nullptr;
-	if (__builtin_expect(!queue || !queue->send(peer, id, header, data, length), 0))
-		return Outcome::no_resource;
-	peer.net->reporter().add(Counter::dct_messages);
-	peer.net->consider_ring(peer, length);
-	return Outcome::done;
-}
-
-unsigned progress_dct(Transport &transport) { return static_cast<DctTransport &>(transport).progress(); }
-
 } // namespace
 
 const TransportTable dct_table = {
-    "dct", cap_send | cap_get | cap_put | cap_atomic, open_dct, send_dct, verbs::get, verbs::put, verbs::atomic, progress_dct,
+    "dct",      cap_send | cap_get | cap_put | cap_atomic, open_dct,      verbs::send<Peer, Counter::dct_messages>,
+    verbs::get, verbs::put,                                verbs::atomic, verbs::progress<DctTransport>,
 };
 
 } // namespace pt2p::dct

@@ -1,6 +1,5 @@
 #include "transports/rc/rc.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -22,36 +21,26 @@ namespace {
 
 constexpr int64_t ask_again_after = 20'000'000;
 
-bool to_state(ibv_qp *qp, ibv_qp_state state)
-{
-	ibv_qp_attr attr{};
-	attr.qp_state = state;
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0;
-}
-
 } // namespace
+
+void Peer::on_broken(SendQueue &, ibv_wc_status status) { transport->on_broken(*this, status); }
 
 void Peer::cut()
 {
-	to_state(connection->qp(), IBV_QPS_ERR);
+	verbs::set_state(connection->qp(), IBV_QPS_ERR);
 	connection->set_broken();
 	connection->drop_all();
-	queue = nullptr;
 }
 
 RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
-    : environment_(environment), net_(std::move(net)), peers_(static_cast<size_t>(environment.job.size()))
+    : NetTransport(environment, std::move(net))
 {
 	net_->connector = this;
 }
 
-RcTransport::~RcTransport()
-{
-	net_->connector = nullptr;
-	for (auto &peer : peers_)
-		if (peer)
-			net_->drop_peer(peer->peer);
-}
+RcTransport::~RcTransport() { net_->connector = nullptr; }
+
+static_assert(offsetof(verbs::WireupAddress, port) == 0);
 
 std::string RcTransport::address()
 {
@@ -59,55 +48,26 @@ std::string RcTransport::address()
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
-bool RcTransport::reaches(int, std::string_view text, std::string &why_not)
-{
-	verbs::WireupAddress address;
-	if (text.size() != sizeof address) {
-		why_not = "its address is of another version of libpt2p";
-		return false;
-	}
-	std::memcpy(&address, text.data(), sizeof address);
-	return net_->device().reaches(address.port, why_not);
-}
-
 // ---- connections ------------------------------------------------------------------------------------------------------
 
 Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
 {
 	auto peer = std::make_unique<Peer>();
-	peer->table = &rc_table;
-	peer->peer = rank;
-	peer->capabilities = rc_table.capabilities;
-	peer->max_send = net_->max_payload();
-	peer->max_unasked = net_->max_unasked();
-	peer->net = net_.get();
 	peer->transport = this;
 	peer->address = address;
-	peer->since = peer->last_sign = now_ns();
+	peer->since = now_ns();
 	make_queue_pair(*peer);
-	Peer &made = *(peers_[static_cast<size_t>(rank)] = std::move(peer));
-	net_->set_peer(made);
-	return made;
+	return static_cast<Peer &>(add(rank, std::move(peer)));
 }
 
 void RcTransport::make_queue_pair(Peer &peer)
 {
-	ibv_qp_init_attr_ex init{};
-	init.qp_type = IBV_QPT_RC;
-	init.send_cq = init.recv_cq = net_->cq_with_room();
+	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_RC);
 	init.srq = net_->srq();
-	init.cap.max_send_wr = net_->depth();
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
-	init.pd = net_->device().domain;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
 		verbs::fail("ibv_create_qp_ex (RC)", errno);
-	peer.connection = std::make_unique<SendQueue>(*net_, *this, std::move(qp), net_->depth(), net_->period(),
-	                                              init.cap.max_inline_data, false);
+	peer.connection = std::make_unique<SendQueue>(*net_, peer, std::move(qp), init.cap.max_inline_data, false);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
@@ -142,35 +102,14 @@ Endpoint *RcTransport::loopback()
 // Makes it ready to send and to receive; false: it could not be done, and the peer is down.
 bool RcTransport::connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn)
 {
-	const Config &config = environment_.config;
-	const verbs::Device &device = net_->device();
-	ibv_qp *qp = peer.connection->qp();
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = static_cast<ibv_mtu>(std::min(device.address.mtu, peer.address.port.mtu));
-	attr.dest_qp_num = number;
-	attr.rq_psn = psn;
-	attr.max_dest_rd_atomic = device.reads_accepted;
-	attr.min_rnr_timer = 12; // 0.64 ms
-	attr.ah_attr = device.path_to(peer.address.port);
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-		                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.sq_psn = psn_of(peer);
-	attr.timeout = static_cast<uint8_t>(config.net_timeout);
-	attr.retry_cnt = static_cast<uint8_t>(config.net_retries);
-	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
-	attr.max_rd_atomic = device.reads_started;
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-		                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		                          IBV_QP_MAX_QP_RD_ATOMIC);
+	const int error = verbs::bring_up(net_->device(), peer.connection->qp(),
+	                                  {.role = verbs::BringUp::Role::connection,
+	                                   .port = peer.address.port,
+	                                   .number = number,
+	                                   .first_here = psn_of(peer),
+	                                   .first_there = psn,
+	                                   .timeout = environment_.config.net_timeout,
+	                                   .retries = environment_.config.net_retries});
 	if (error) {
 		net_->take_down(peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp", error));
 		return false;
@@ -270,7 +209,6 @@ void RcTransport::connected(Peer &peer)
 		return;
 	peer.state = Peer::State::connected;
 	peer.ready = true;
-	peer.queue = peer.connection.get();
 	peer.last_sign = now_ns();
 	if (peer.attempt == 1)
 		return;
@@ -280,16 +218,13 @@ void RcTransport::connected(Peer &peer)
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------
 
-void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
+void RcTransport::on_broken(Peer &peer, ibv_wc_status status)
 {
-	const auto found = std::find_if(peers_.begin(), peers_.end(),
-	                                [&](const auto &p) { return p && p->connection.get() == &queue; });
-	if (found == peers_.end() || (*found)->down)
+	if (peer.down)
 		return;
-	Peer &peer = **found;
 	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", peer.peer,
 	                          status == IBV_WC_SUCCESS ? "told by the device" : ibv_wc_status_str(status));
-	WorkRequest *front = queue.front();
+	WorkRequest *front = peer.connection->front();
 	switch (status) {
 	case IBV_WC_SUCCESS:
 	case IBV_WC_RETRY_EXC_ERR:
@@ -301,7 +236,7 @@ void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 	default:
 		// The work request itself is at fault.
 		if (front && front->is_operation())
-			queue.abandon(*front, PT2P_ERR_SYSTEM);
+			peer.connection->abandon(*front, PT2P_ERR_SYSTEM);
 		else
 			return net_->take_down(peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
@@ -312,10 +247,9 @@ void RcTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 void RcTransport::give_up(Peer &peer, uint32_t attempt)
 {
 	environment_.reporter.add(Counter::reconnects);
-	to_state(peer.connection->qp(), IBV_QPS_ERR);
+	verbs::set_state(peer.connection->qp(), IBV_QPS_ERR);
 	peer.connection->set_broken();
 	peer.ready = false;
-	peer.queue = nullptr;
 	peer.attempt = attempt;
 	peer.request.attempt = 0;
 	peer.remote_qp = 0;
@@ -333,15 +267,16 @@ unsigned RcTransport::finish_draining()
 	const int64_t now = now_ns();
 	if (!net_->drained())
 		return 0;
-	for (auto &p : peers_) {
+	for (auto &place : peers_) {
+		auto *p = static_cast<Peer *>(place.get());
 		if (!p || p->state != Peer::State::draining || now - p->since < settle)
 			continue;
 		--draining_;
 		p->state = Peer::State::requesting;
 		if (p->down)
 			continue;
-		if (!to_state(p->connection->qp(), IBV_QPS_RESET)) {
-			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", errno));
+		if (const int error = verbs::set_state(p->connection->qp(), IBV_QPS_RESET)) {
+			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", error));
 			continue;
 		}
 		p->connection->was_reset();
@@ -355,45 +290,27 @@ unsigned RcTransport::finish_draining()
 
 void RcTransport::check()
 {
-	net_->check(this);
+	NetTransport::check();
 	const int64_t now = now_ns();
-	for (auto &p : peers_) {
-		if (!p || p->down || p->state == Peer::State::draining)
+	for (auto &place : peers_) {
+		auto *p = static_cast<Peer *>(place.get());
+		if (!p || p->down || p->state == Peer::State::draining || p->state == Peer::State::connected)
 			continue;
-		if (p->state != Peer::State::connected) {
-			// Who has never answered may be computing, and answers when it calls in.
-			if (p->attempt > 1 && now - p->since > environment_.config.net_reconnect_time)
-				net_->take_down(*p, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
-			else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
-				tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
-		} else if (std::exchange(p->answered, false)) {
-			p->last_sign = now;
-		} else if (now - p->last_sign > environment_.config.net_probe_time) {
-			p->last_sign = now;
-			// A write of no bytes, unless something is under way that tells as well.
-			if (p->connection->room() && p->connection->idle())
-				p->connection->probe(*p);
-			else
-				p->connection->flush();
-		}
+		// Who has never answered may be computing, and answers when it calls in.
+		if (p->attempt > 1 && now - p->since > environment_.config.net_reconnect_time)
+			net_->take_down(*p, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
+		else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
+			tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 	}
-}
-
-void RcTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
-{
-	if (Peer *peer = find(rank))
-		net_->take_down(*peer, status, reason);
 }
 
 void RcTransport::leave()
 {
 	leaving_ = true;
-	net_->leave(this);
+	NetTransport::leave();
 }
 
 // ---- the table --------------------------------------------------------------------------------------------------------
-
-std::string RcTransport::describe(int) { return "zero-copy, " + net_->device().name; }
 
 std::string RcTransport::trouble(int rank)
 {
@@ -420,24 +337,11 @@ std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std:
 	return net ? std::make_unique<RcTransport>(environment, std::move(net)) : nullptr;
 }
 
-Outcome send_rc(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	auto &peer = static_cast<Peer &>(endpoint);
-	if (__builtin_expect(!peer.ready || !peer.connection->room(), 0))
-		return Outcome::no_resource;
-	if (__builtin_expect(!peer.connection->send(peer, id, header, data, length), 0))
-		return Outcome::no_resource;
-	peer.net->reporter().add(Counter::rc_messages);
-	peer.net->consider_ring(peer, length);
-	return Outcome::done;
-}
-
-unsigned progress_rc(Transport &transport) { return static_cast<RcTransport &>(transport).progress(); }
-
 } // namespace
 
 const TransportTable rc_table = {
-    "rc", cap_send | cap_get | cap_put | cap_atomic, open_rc, send_rc, verbs::get, verbs::put, verbs::atomic, progress_rc,
+    "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<Peer, Counter::rc_messages>,
+    verbs::get, verbs::put,                                verbs::atomic, verbs::progress<RcTransport>,
 };
 
 } // namespace pt2p::rc

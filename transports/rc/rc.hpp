@@ -17,15 +17,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "transports/verbs/net.hpp"
+#include "transports/verbs/net_transport.hpp"
 
 namespace pt2p::rc {
 
 class RcTransport;
 
-struct Peer final : verbs::Peer {
+struct Peer final : verbs::Peer, verbs::QueueOwner {
 	enum class State : uint8_t {
 		requesting, // we have asked
 		accepting,  // it has asked, we have answered
@@ -41,45 +40,36 @@ struct Peer final : verbs::Peer {
 	verbs::WireupMessage request{}; // draining: what the peer has asked for meanwhile; attempt 0: nothing
 	int64_t asked = 0, since = 0;  // when the last datagram was sent, and the first
 
+	static constexpr bool dc = false;
+	// The queue that its messages go through, unless there is more to it; null: there is.
+	verbs::SendQueue *usual() const { return ready ? connection.get() : nullptr; }
 	verbs::SendQueue *acquire() override { return ready && connection->room() ? connection.get() : nullptr; }
 	void cut() override;
+	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 };
 
-class RcTransport final : public Transport, public verbs::Connector, public verbs::QueueOwner {
+class RcTransport final : public verbs::NetTransport, public verbs::Connector {
 public:
 	RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net);
 	~RcTransport() override;
 
 	const TransportTable &table() const override;
 	std::string address() override;
-	bool reaches(int rank, std::string_view address, std::string &why_not) override;
 	Endpoint &connect(int rank, std::string_view address) override;
 	Endpoint *loopback() override;
 	void check() override;
-	bool arm() override { return net_->arm(this); }
-	void disarm() override { net_->disarm(this); }
-	int wake_fd() override { return net_->wake_fd(); }
-	void cork(bool corked) override { net_->cork(corked); }
-	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override;
-	std::string describe(int peer) override;
 	std::string trouble(int peer) override;
 	Memory memory_per_peer() override;
-	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
-	{
-		return net_->expose(memory, length, key, why_not);
-	}
-	void withdraw(void *exposure) override { net_->withdraw(exposure); }
-	void forget(void *memory, size_t length) override { net_->forget(memory, length); }
 
 	void on_wireup(const verbs::WireupMessage &message) override;
 	void on_heard(int rank) override;
-	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
+	void on_broken(Peer &peer, ibv_wc_status status);
 
-	unsigned progress() { return net_->progress(this) + (draining_ ? finish_draining() : 0); }
+	unsigned progress() { return NetTransport::progress() + (draining_ ? finish_draining() : 0); }
 
 private:
-	Peer *find(int rank) const { return peers_[static_cast<size_t>(rank)].get(); }
+	Peer *find(int rank) const { return static_cast<Peer *>(peers_[static_cast<size_t>(rank)].get()); }
 	Peer &make_peer(int rank, const verbs::WireupAddress &address);
 	void make_queue_pair(Peer &peer);
 	bool connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn);
@@ -89,10 +79,7 @@ private:
 	void tell(Peer &peer, verbs::WireupMessage::Kind kind);
 	uint32_t psn_of(const Peer &peer) const;
 
-	const TransportEnvironment environment_;
-	const std::shared_ptr<verbs::Net> net_;
-	std::vector<std::unique_ptr<Peer>> peers_; // by rank
-	unsigned draining_ = 0;                    // how many are
+	unsigned draining_ = 0; // peers
 	bool leaving_ = false;
 };
 

@@ -223,6 +223,52 @@ RegisteredMemory::~RegisteredMemory()
 	munmap(memory_, bytes_);
 }
 
+int bring_up(const Device &device, ibv_qp *qp, const BringUp &how)
+{
+	const bool connection = how.role == BringUp::Role::connection, receives = how.role != BringUp::Role::initiator;
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = device.port;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (receives ? IBV_QP_ACCESS_FLAGS : 0);
+	if (const int error = ibv_modify_qp(qp, &attr, mask))
+		return error;
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
+	mask = IBV_QP_STATE | IBV_QP_PATH_MTU;
+	if (receives) {
+		attr.min_rnr_timer = 12; // 0.64 ms
+		attr.ah_attr = device.path_to(how.port);
+		mask |= IBV_QP_MIN_RNR_TIMER | IBV_QP_AV;
+	}
+	if (connection) {
+		attr.path_mtu = static_cast<ibv_mtu>(std::min(device.address.mtu, how.port.mtu));
+		attr.dest_qp_num = how.number;
+		attr.rq_psn = how.first_there;
+		attr.max_dest_rd_atomic = device.reads_accepted;
+		mask |= IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC;
+	}
+	const int error = ibv_modify_qp(qp, &attr, mask);
+	if (error || how.role == BringUp::Role::target)
+		return error;
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = how.first_here;
+	attr.timeout = static_cast<uint8_t>(how.timeout);
+	attr.retry_cnt = static_cast<uint8_t>(how.retries);
+	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
+	attr.max_rd_atomic = device.reads_started;
+	return ibv_modify_qp(qp, &attr,
+	                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+	                         IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int set_state(ibv_qp *qp, ibv_qp_state state)
+{
+	ibv_qp_attr attr{};
+	attr.qp_state = state;
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
 std::string failure(const char *call, int error)
 {
 	std::string text = format("%s failed: %s", call, errno_text(error).c_str());

@@ -94,6 +94,21 @@ private:
 	MrOwner mr_;
 };
 
+// How a queue pair is made ready.
+struct BringUp {
+	enum class Role : uint8_t { connection, initiator, target };
+	Role role;
+	PortAddress port{};      // connection: the other end's; target: its own
+	uint32_t number = 0;     // connection: of the queue pair at the other end
+	uint32_t first_here = 0, first_there = 0; // connection: packets are counted from there
+	int64_t timeout = 0, retries = 0;         // who sends; as the configuration counts them
+};
+// Makes a queue pair that is new, or has been reset, ready to receive and, unless it is a target, to send. Returns an errno,
+// 0: done.
+int bring_up(const Device &device, ibv_qp *qp, const BringUp &how);
+// To RESET or ERR. Returns an errno, 0: done.
+int set_state(ibv_qp *qp, ibv_qp_state state);
+
 // "ibv_create_qp failed: Cannot allocate memory (ENOMEM)", with what usually helps.
 std::string failure(const char *call, int error);
 // Throws Error with that.

@@ -31,31 +31,12 @@ public:
 		qp_.reset(ibv_create_qp(device.pd.get(), &init));
 		if (!qp_)
 			fail("ibv_create_qp", errno);
-		ibv_qp_attr attr{};
-		attr.qp_state = IBV_QPS_INIT;
-		attr.port_num = device.port;
-		attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-		int error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-		attr.qp_state = IBV_QPS_RTR;
-		attr.path_mtu = static_cast<ibv_mtu>(device.address.mtu);
-		attr.dest_qp_num = qp_->qp_num;
-		attr.max_dest_rd_atomic = 1;
-		attr.min_rnr_timer = 12;
-		attr.ah_attr = device.path_to(device.address);
-		if (!error)
-			error = ibv_modify_qp(qp_.get(), &attr,
-			                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-		attr.qp_state = IBV_QPS_RTS;
-		attr.timeout = 14;
-		attr.retry_cnt = 6;
-		attr.rnr_retry = 6;
-		attr.max_rd_atomic = 1;
-		if (!error)
-			error = ibv_modify_qp(qp_.get(), &attr,
-			                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			                          IBV_QP_MAX_QP_RD_ATOMIC);
-		if (error)
+		if (const int error = bring_up(device, qp_.get(),
+		                               {.role = BringUp::Role::connection,
+		                                .port = device.address,
+		                                .number = qp_->qp_num,
+		                                .timeout = 14,
+		                                .retries = 6}))
 			fail("ibv_modify_qp (loop)", error);
 	}
 

@@ -26,7 +26,7 @@ SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &r
 		register_ = registers.emplace_back(new DoorbellRegister{address, about.bf.size}).get();
 }
 
-void SendRing::place(uint32_t count)
+void SendRing::copy_from_aside(uint32_t count)
 {
 	for (uint32_t i = 0; i < count; ++i)
 		std::memcpy(ring_ + ((next_ + i) & mask_) * block_bytes, aside_ + i * block_bytes, block_bytes);

@@ -6,6 +6,7 @@
 // to it or polls it, and no other thread uses it at the same time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <endian.h>
@@ -59,73 +60,101 @@ public:
 
 	uint32_t blocks() const { return mask_ + 1; }
 	// The queue pair has been reset.
-	void reset() { next_ = first_unrung_ = 0; }
+	void reset() { next_ = unrung_ = 0; }
 
 	// An entry of up to most_bytes is laid down between begin() and end(): its control segment is 16 bytes that end() fills,
 	// what follows it is the caller's.
 	static constexpr size_t most_bytes = 4 * block_bytes, control_bytes = sizeof(mlx5_wqe_ctrl_seg);
-	unsigned char *begin()
-	{
-		const uint32_t at = next_ & mask_;
-		return entry_ = __builtin_expect(at + most_bytes / block_bytes > mask_ + 1, 0) ? aside_ : ring_ + at * block_bytes;
-	}
-	// `bytes` is its whole length, a multiple of 16. Returns its number, as a completion gives it.
+	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(most_bytes / block_bytes), 1) ? place() : aside_; }
+	// `bytes` is its whole length. Returns its number, as a completion gives it.
 	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes)
 	{
 		const auto number = static_cast<uint16_t>(next_);
-		store(entry_, htobe32(uint32_t{number} << 8 | opcode));
-		store(entry_ + 4, number_ | htobe32(bytes / 16));
-		store(entry_ + 8, signalled ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0);
-		store(entry_ + 12, uint32_t{0});
+		write_control(entry_, next_, opcode, signalled, bytes);
 		bytes_ = bytes;
-		const uint32_t count = (bytes + block_bytes - 1) / block_bytes;
+		const uint32_t count = blocks_of(bytes);
 		if (__builtin_expect(entry_ == aside_, 0))
-			place(count);
-		last_ = next_;
+			copy_from_aside(count);
 		next_ += count;
+		++unrung_;
 		return number;
+	}
+	// The same for an entry of so many blocks that goes to the device at once, and alone: nothing waits to be rung for, and
+	// in_one_piece() has said yes. `bytes` is its length. Returns the place of its first block.
+	bool in_one_piece(uint32_t blocks) const { return (next_ & mask_) + blocks <= mask_ + 1; }
+	unsigned char *begin_alone() const { return place(); }
+	template <uint32_t blocks>
+	uint32_t end_alone(unsigned char *entry, uint8_t opcode, bool signalled, uint32_t bytes)
+	{
+		const uint32_t at = next_;
+		write_control(entry, at, opcode, signalled, bytes);
+		next_ = at + blocks;
+		tell(entry, at + blocks, blocks, blocks * block_bytes <= register_->buffer_bytes);
+		return at & mask_;
+	}
+	// Of the entry with this number, up to most_bytes from its beginning on.
+	void read(uint16_t number, unsigned char *to, size_t bytes) const
+	{
+		for (size_t at = 0; at < bytes; at += block_bytes)
+			std::memcpy(to + at, ring_ + ((number + at / block_bytes) & mask_) * block_bytes, std::min(block_bytes, bytes - at));
 	}
 	// Makes the device see all entries. A single one goes to it together with the doorbell.
 	void ring()
 	{
-		before_record();
-		*record_ = htobe32(next_ & 0xffff);
-		before_register();
-		unsigned char *to = register_->address + register_->offset;
-		if (__builtin_expect(last_ == first_unrung_ && bytes_ <= register_->buffer_bytes, 1)) {
-			copy(to, entry_, next_ - last_);
-		} else {
-			uint64_t control;
-			std::memcpy(&control, entry_, sizeof control);
-			*reinterpret_cast<volatile uint64_t *>(to) = control;
-		}
-		after_register();
-		register_->offset ^= register_->buffer_bytes;
-		first_unrung_ = next_;
+		tell(entry_, next_, blocks_of(bytes_), unrung_ == 1 && bytes_ <= register_->buffer_bytes);
+		unrung_ = 0;
 	}
 
 private:
-	using Block = uint64_t __attribute__((vector_size(16), may_alias));
+	static uint32_t blocks_of(uint32_t bytes) { return (bytes + block_bytes - 1) / block_bytes; }
+	unsigned char *place() const { return ring_ + (next_ & mask_) * block_bytes; }
+	void write_control(unsigned char *entry, uint32_t at, uint8_t opcode, bool signalled, uint32_t bytes) const
+	{
+		store(entry, htobe32((at & 0xffff) << 8 | opcode));
+		store(entry + 4, number_ | htobe32((bytes + 15) / 16));
+		store(entry + 8, signalled ? uint64_t{htobe32(MLX5_WQE_CTRL_CQ_UPDATE)} : 0);
+	}
+	// The last entry: whole, or its beginning.
+	void tell(const unsigned char *entry, uint32_t next, uint32_t blocks, bool whole)
+	{
+		before_record();
+		*record_ = htobe32(next & 0xffff);
+		before_register();
+		DoorbellRegister &r = *register_;
+		unsigned char *to = r.address + r.offset;
+		if (__builtin_expect(whole, 1)) {
+			copy(to, entry, blocks);
+		} else {
+			uint64_t control;
+			std::memcpy(&control, entry, sizeof control);
+			*reinterpret_cast<volatile uint64_t *>(to) = control;
+		}
+		after_register();
+		r.offset ^= r.buffer_bytes;
+	}
+	using Quarter = uint64_t __attribute__((vector_size(16), may_alias));
 	static void copy(unsigned char *to, const unsigned char *from, uint32_t blocks)
 	{
-		do {
-			auto *destination = reinterpret_cast<volatile Block *>(to);
-			const auto *source = reinterpret_cast<const Block *>(from);
-			for (size_t i = 0; i < block_bytes / sizeof(Block); ++i)
-				destination[i] = source[i];
-			to += block_bytes;
-			from += block_bytes;
-		} while (--blocks);
+		for (;; to += block_bytes, from += block_bytes) {
+			auto *destination = reinterpret_cast<volatile Quarter *>(to);
+			const auto *source = reinterpret_cast<const Quarter *>(from);
+			destination[0] = source[0];
+			destination[1] = source[1];
+			destination[2] = source[2];
+			destination[3] = source[3];
+			if (__builtin_expect(--blocks == 0, 1))
+				return;
+		}
 	}
-	// From aside into the ring, whose end it crosses.
-	[[gnu::noinline]] void place(uint32_t count);
+	// Into the ring, whose end it crosses.
+	[[gnu::noinline]] void copy_from_aside(uint32_t count);
 
 	unsigned char *ring_;
 	unsigned char *entry_;        // the last
 	uint32_t mask_;
 	uint32_t number_;             // of the queue pair, as an entry has it
 	uint32_t next_ = 0;           // block, counted from the beginning
-	uint32_t last_ = 0, first_unrung_ = 0;
+	uint32_t unrung_ = 0;         // entries
 	uint32_t bytes_ = 0;          // of the last entry
 	uint32_t *record_;
 	DoorbellRegister *register_ = nullptr;

@@ -79,7 +79,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
       period_(environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
                                                    : std::max(1u, depth_ / 4)),
-      buffer_count_(buffer_count(environment.config)), batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
+      buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
@@ -103,6 +103,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 		ring_phase_ = always ? 1 : 0;
 	}
 	free_told_.fill(rings_out);
+	set_batch(static_cast<uint32_t>(config().net_doorbell_batch));
 
 	if (!device_memory.usable() && environment.config.net_device_memory)
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
@@ -198,10 +199,18 @@ void Net::ring_all()
 		unrung_.back()->ring(); // takes itself off the list
 }
 
+void Net::set_batch(uint32_t batch)
+{
+	batch_ = batch;
+	// What is posted is rung for at once, and alone.
+	const auto fits = static_cast<int64_t>(config().net_inline) - static_cast<int64_t>(sizeof(MessageHeader));
+	most_at_once_ = direct_ && batch == 1 ? std::min<int64_t>(fits, SendQueue::most_at_once) : -1;
+}
+
 void Net::cork(bool corked)
 {
 	const auto usual = static_cast<uint32_t>(config().net_doorbell_batch);
-	batch_ = corked ? std::max(corked_batch, usual) : usual;
+	set_batch(corked ? std::max(corked_batch, usual) : usual);
 	if (!corked)
 		ring_all();
 }
@@ -215,14 +224,63 @@ unsigned Net::progress(const void *caller)
 	return driver_ == caller ? progress() : 0;
 }
 
-// One completion, read by verbs; `bytes` gives its length.
-template <class Bytes>
-inline void Net::handle(uint64_t id, ibv_wc_status status, const Bytes &bytes, Turn &turn)
+inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status)
+{
+	if (__builtin_expect(!queue || queue->broken(), 0))
+		return;
+	if (__builtin_expect(status == IBV_WC_SUCCESS, 1)) {
+		queue->complete(number);
+		return;
+	}
+	queue->complete(number - 1);
+	report_broken(*queue, status);
+}
+
+// True when a message has been delivered.
+[[gnu::always_inline]] inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
+{
+	MessageHeader h;
+	std::memcpy(&h, message, sizeof h);
+	const int rank = h.rank();
+	// Not from one of us: there is nobody to blame.
+	if (__builtin_expect(bytes < sizeof h || rank >= size_ || rank == rank_, 0))
+		return false;
+	Peer *peer = peers_[static_cast<size_t>(rank)];
+	if (__builtin_expect(!peer || !peer->ready, 0)) {
+		if (peer && peer->down)
+			return false;
+		if (connector)
+			connector->on_heard(rank);
+	}
+	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	// What was written before this was sent is there by now.
+	if (__builtin_expect(h.sequence != expected, 0) && peer && peer->incoming)
+		read_ring(*peer, UINT32_MAX);
+	if (__builtin_expect(h.sequence != expected, 0)) {
+		if (static_cast<int32_t>(h.sequence - expected) < 0) {
+			reporter().add(Counter::net_duplicates);
+			return false;
+		}
+		hold(h, message + sizeof h, bytes - sizeof h);
+		return false;
+	}
+	++expected;
+	if (__builtin_expect(h.id() < id_ring_request, 1))
+		environment_.events.on_message(rank, h.id(), h.header, message + sizeof h, bytes - sizeof h);
+	else
+		deliver(h, message + sizeof h, bytes - sizeof h);
+	if (__builtin_expect(!held_.empty(), 0))
+		deliver_held(rank);
+	return true;
+}
+
+// One completion, read by verbs.
+void Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn)
 {
 	if (id & is_send)
 		return on_send_completion(queues_[id >> 32 & 0x7fffffff], static_cast<uint32_t>(id), status);
-	if (__builtin_expect(status == IBV_WC_SUCCESS, 1))
-		turn.events += on_receive(receives_.at(id * message_bytes_), bytes());
+	if (status == IBV_WC_SUCCESS)
+		turn.events += on_receive(receives_.at(id * message_bytes_), bytes);
 	turn.used[turn.used_count++] = id;
 }
 
@@ -238,7 +296,7 @@ inline bool Net::read(CompletionQueue &queue, Turn &turn)
 			return false;
 		unsigned n = 0;
 		do
-			handle(cq->wr_id, cq->status, [cq] { return ibv_wc_read_byte_len(cq); }, turn);
+			handle(cq->wr_id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, turn);
 		while (++n < Turn::most && ibv_next_poll(cq) == 0);
 		ibv_end_poll(cq);
 	} else {
@@ -247,7 +305,7 @@ inline bool Net::read(CompletionQueue &queue, Turn &turn)
 		if (n <= 0)
 			return false;
 		for (int i = 0; i < n; ++i)
-			handle(completions[i].wr_id, completions[i].status, [&] { return completions[i].byte_len; }, turn);
+			handle(completions[i].wr_id, completions[i].status, completions[i].byte_len, turn);
 	}
 	post_receives(turn.used, turn.used_count);
 	turn.used_count = 0;
@@ -328,66 +386,14 @@ unsigned Net::progress()
 	return turn.events;
 }
 
-inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status)
-{
-	if (__builtin_expect(!queue || queue->broken(), 0))
-		return;
-	if (__builtin_expect(status == IBV_WC_SUCCESS, 1)) {
-		queue->complete(number);
-		return;
-	}
-	queue->complete(number - 1);
-	report_broken(*queue, status);
-}
-
-// True when a message has been delivered.
-inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
-{
-	MessageHeader h;
-	std::memcpy(&h, message, sizeof h);
-	const int rank = h.rank();
-	// Not from one of us: there is nobody to blame.
-	if (__builtin_expect(bytes < sizeof h || rank >= size_ || rank == rank_, 0))
-		return false;
-	Peer *peer = peers_[static_cast<size_t>(rank)];
-	if (__builtin_expect(!peer || !peer->ready, 0)) {
-		if (peer && peer->down)
-			return false;
-		if (connector)
-			connector->on_heard(rank);
-	}
-	uint32_t &expected = expected_[static_cast<size_t>(rank)];
-	// What was written before this was sent is there by now.
-	if (__builtin_expect(h.sequence != expected, 0) && peer && peer->incoming)
-		read_ring(*peer, UINT32_MAX);
-	if (__builtin_expect(h.sequence != expected, 0)) {
-		if (static_cast<int32_t>(h.sequence - expected) < 0) {
-			reporter().add(Counter::net_duplicates);
-			return false;
-		}
-		hold(h, message + sizeof h, bytes - sizeof h);
-		return false;
-	}
-	++expected;
-	deliver(rank, h.id(), h.header, message + sizeof h, bytes - sizeof h);
-	if (__builtin_expect(!held_.empty(), 0))
-		deliver_held(rank);
-	return true;
-}
-
 // A message that has overtaken another, which went by another queue pair, waits for it.
 void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	constexpr size_t most = 4096;
-	if (held_.size() < most) {
+	if (held_.size() < most)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
-		return;
-	}
-	const char *what = "messages from it are missing";
-	if (Peer *p = peer(h.rank()))
-		take_down(*p, PT2P_ERR_PROTOCOL, what);
 	else
-		environment_.events.on_peer_down(h.rank(), PT2P_ERR_PROTOCOL, what);
+		lose(h.rank(), PT2P_ERR_PROTOCOL, "messages from it are missing");
 }
 
 void Net::deliver_held(int rank)
@@ -400,24 +406,21 @@ void Net::deliver_held(int rank)
 		const Held held = std::move(found->second);
 		held_.erase(found);
 		++expected;
-		deliver(rank, held.header.id(), held.header.header, held.payload.data(), held.payload.size());
+		deliver(held.header, held.payload.data(), held.payload.size());
 	}
 }
 
 // A message in its turn.
-void Net::deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length)
+void Net::deliver(const MessageHeader &h, const unsigned char *data, size_t length)
 {
+	const uint8_t id = h.id();
 	if (__builtin_expect(id < id_ring_request, 1))
-		return environment_.events.on_message(rank, id, header, data, length);
-	Peer *peer = peers_[static_cast<size_t>(rank)];
+		return environment_.events.on_message(h.rank(), id, h.header, data, length);
+	Peer *peer = peers_[static_cast<size_t>(h.rank())];
 	RingRequest request;
 	RingOffer offer;
 	if (id == id_bye) {
-		const char *what = "it has called pt2p_finalize";
-		if (peer)
-			take_down(*peer, PT2P_ERR_PEER_FINALIZED, what);
-		else
-			environment_.events.on_peer_down(rank, PT2P_ERR_PEER_FINALIZED, what);
+		lose(h.rank(), PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 	} else if (id == id_ring_request && length == sizeof request) {
 		std::memcpy(&request, data, sizeof request);
 		if (peer)
@@ -489,6 +492,14 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	while (last_waiting_ && last_waiting_->next)
 		last_waiting_ = last_waiting_->next;
 	environment_.events.on_peer_down(peer.peer, status, reason);
+}
+
+void Net::lose(int rank, pt2p_status_t status, const std::string &reason)
+{
+	if (Peer *p = peer(rank))
+		take_down(*p, status, reason);
+	else
+		environment_.events.on_peer_down(rank, status, reason);
 }
 
 void Net::read_events()

@@ -85,9 +85,8 @@ public:
 	// Says goodbye to all peers, and waits until what was posted has arrived.
 	void leave(const void *caller);
 
-	// One-sided operations on a peer.
-	Outcome start(Peer &peer, Kind kind, void *local, RemoteMemory remote, size_t length, uint64_t operand,
-	              uint64_t compare, uint64_t *result, void *owner);
+	// A one-sided operation; `wanted` is copied.
+	Outcome start(const Operation &wanted);
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not);
 	void withdraw(void *exposure) { registrations_.release(static_cast<Registration *>(exposure)); }
 	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
@@ -99,6 +98,9 @@ public:
 	// Whether queues are written and read directly, without verbs.
 	bool direct() const { return direct_; }
 	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
+	// Longest payload that takes the short way now, bytes; negative: none does.
+	int64_t most_at_once() const { return most_at_once_; }
+	void list(SendQueue &queue);
 	void posted(SendQueue &queue, uint32_t unrung)
 	{
 		if (__builtin_expect(unrung >= batch_, 1))
@@ -128,13 +130,13 @@ public:
 		look_at_ring(peer);
 		return static_cast<int32_t>(peer.ring.read - number) >= 0;
 	}
-	// A message of this length is being sent by SEND: the peer may be worth a ring.
-	void consider_ring(Peer &peer, size_t length)
+	// A short message is being sent by SEND: whether it is time to ask the peer for a ring.
+	bool due_for_a_ring(Peer &peer) { return (++peer.ring.considered & ring_mask_) == ring_phase_; }
+	bool due_for_a_ring(Peer &peer, size_t length)
 	{
-		if (__builtin_expect(static_cast<int64_t>(length) <= ring_most_ && peer.ring.most < 0, 0) &&
-		    (++peer.ring.considered & ring_mask_) == ring_phase_)
-			ask_for_ring(peer);
+		return static_cast<int64_t>(length) <= ring_most_ && peer.ring.most < 0 && due_for_a_ring(peer);
 	}
+	void ask_for_ring(Peer &peer);
 
 	// Where the device puts what an atomic operation has found.
 	uint32_t take_result() { return free_results_.take(); }
@@ -158,8 +160,7 @@ private:
 	};
 	bool read(CompletionQueue &queue, Turn &turn);
 	bool read_directly(mlx5::CompletionRing &ring, Turn &turn);
-	template <class Bytes>
-	void handle(uint64_t id, ibv_wc_status status, const Bytes &bytes, Turn &turn);
+	void handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn);
 	void on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status);
 	bool on_receive(const unsigned char *message, uint32_t bytes);
 	SendQueue *queue_of(uint32_t number) const;
@@ -168,27 +169,29 @@ private:
 	void post_receives(const uint64_t *buffers, unsigned count);
 	void hold(const MessageHeader &header, const unsigned char *data, size_t length);
 	void deliver_held(int rank);
-	void deliver(int rank, uint8_t id, uint64_t header, const unsigned char *data, size_t length);
+	void deliver(const MessageHeader &header, const unsigned char *data, size_t length);
 	bool look_at_ring(Peer &peer);
-	void ask_for_ring(Peer &peer);
 	void on_ring_request(Peer &peer, const RingRequest &request);
 	void on_ring_offer(Peer &peer, const RingOffer &offer);
 	unsigned read_rings();
 	unsigned read_ring(Peer &peer, unsigned most);
 	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
+	// take_down() of a rank that need not have an endpoint here.
+	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
 	void drive_waiting();
 	bool post_parts(Operation &operation);
 	void finish(Operation &operation);
-	void list(SendQueue &queue);
 	void unlist(SendQueue &queue);
 	void ring_all();
 
 	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
-	uint32_t batch_;             // work requests for one ring at present
+	uint32_t batch_ = 0;         // work requests for one ring at present
+	int64_t most_at_once_ = -1;
+	void set_batch(uint32_t batch);
 	const bool direct_;
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
@@ -206,7 +209,7 @@ private:
 	};
 	std::map<std::pair<int, uint32_t>, Held> held_; // by rank and sequence number: came before their turn
 	int64_t ring_most_ = -1;              // longest payload for a ring, bytes; -1: no rings to others
-	uint32_t ring_mask_ = 0, ring_phase_ = 0; // at which messages to a peer to ask for one
+	uint32_t ring_mask_ = 0, ring_phase_ = 1; // at which messages to a peer to ask for one: at none
 	std::vector<Peer *> ringing_;         // those with a ring to us
 	RegisteredMemory told_;               // words in which peers tell how much they have read
 	Places free_told_;

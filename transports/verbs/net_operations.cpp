@@ -12,28 +12,23 @@ constexpr size_t part_bytes = size_t{1} << 20; // of a long operation: others ge
 
 } // namespace
 
-Outcome Net::start(Peer &peer, Kind kind, void *local, RemoteMemory remote, size_t length, uint64_t operand,
-                   uint64_t compare, uint64_t *result, void *owner)
+Outcome Net::start(const Operation &wanted)
 {
-	if (peer.down)
+	if (wanted.peer->down)
 		return Outcome::no_resource;
-	const bool atomic = kind == Kind::fetch_add || kind == Kind::compare_swap;
 	Registration *registration = nullptr;
-	if (!atomic) {
+	if (wanted.kind == Kind::read || wanted.kind == Kind::write) {
 		std::string why_not;
-		registration = registrations_.acquire(local, length, why_not);
+		registration = registrations_.acquire(wanted.local, wanted.length, why_not);
 		if (!registration) {
-			reporter().log(LogLevel::debug, "%zu bytes: %s", length, why_not.c_str());
+			reporter().log(LogLevel::debug, "%zu bytes: %s", wanted.length, why_not.c_str());
 			return Outcome::no_resource;
 		}
+		reporter().add(wanted.kind == Kind::read ? Counter::net_read_bytes : Counter::net_written_bytes, wanted.length);
 	}
-	if (kind == Kind::read)
-		reporter().add(Counter::net_read_bytes, length);
-	else if (kind == Kind::write)
-		reporter().add(Counter::net_written_bytes, length);
 	Operation *operation = operations_.take();
-	*operation = {kind, owner, static_cast<unsigned char *>(local), result, length, remote, operand, compare, registration,
-	              0, 0, PT2P_OK, &peer, nullptr};
+	*operation = wanted;
+	operation->registration = registration;
 	if (first_waiting_ || !post_parts(*operation)) {
 		(first_waiting_ ? last_waiting_->next : first_waiting_) = operation;
 		last_waiting_ = operation;
@@ -111,24 +106,44 @@ void *Net::expose(void *memory, size_t length, uint64_t &key, std::string &why_n
 	return registration;
 }
 
+namespace {
+
+Outcome start(Endpoint &endpoint, Operation what)
+{
+	what.peer = &static_cast<Peer &>(endpoint);
+	return what.peer->net->start(what);
+}
+
+} // namespace
+
 Outcome get(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation)
 {
-	auto &peer = static_cast<Peer &>(endpoint);
-	return peer.net->start(peer, Kind::read, local, from, length, 0, 0, nullptr, operation);
+	return start(endpoint, {.kind = Kind::read,
+	                        .owner = operation,
+	                        .local = static_cast<unsigned char *>(local),
+	                        .length = length,
+	                        .remote = from});
 }
 
 Outcome put(Endpoint &endpoint, const void *local, RemoteMemory to, size_t length, void *operation)
 {
-	auto &peer = static_cast<Peer &>(endpoint);
-	return peer.net->start(peer, Kind::write, const_cast<void *>(local), to, length, 0, 0, nullptr, operation);
+	return start(endpoint, {.kind = Kind::write,
+	                        .owner = operation,
+	                        .local = static_cast<unsigned char *>(const_cast<void *>(local)),
+	                        .length = length,
+	                        .remote = to});
 }
 
 Outcome atomic(Endpoint &endpoint, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
                uint64_t *result, void *operation)
 {
-	auto &peer = static_cast<Peer &>(endpoint);
-	const Kind kind = what == AtomicOperation::fetch_add ? Kind::fetch_add : Kind::compare_swap;
-	return peer.net->start(peer, kind, nullptr, at, sizeof(uint64_t), operand, compare, result, operation);
+	return start(endpoint, {.kind = what == AtomicOperation::fetch_add ? Kind::fetch_add : Kind::compare_swap,
+	                        .owner = operation,
+	                        .result = result,
+	                        .length = sizeof(uint64_t),
+	                        .remote = at,
+	                        .operand = operand,
+	                        .compare = compare});
 }
 
 } // namespace pt2p::verbs

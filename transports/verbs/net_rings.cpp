@@ -91,15 +91,15 @@ unsigned Net::read_ring(Peer &peer, unsigned most)
 	while (const RingTrailer *there = n < most && !peer.down ? ring.next() : nullptr) {
 		RingTrailer t;
 		std::memcpy(&t, there, sizeof t);
-		if (t.sequence != expected)
+		if (t.header.sequence != expected)
 			break; // one that was sent before has its completion still to be read
-		if (t.length > ring.most() || static_cast<int>(t.rank_and_id >> 8) != peer.peer) {
+		if (t.length > ring.most() || t.header.rank() != peer.peer) {
 			take_down(peer, PT2P_ERR_PROTOCOL, "a message in its ring is impossible");
 			break;
 		}
 		++expected;
 		++n;
-		deliver(peer.peer, static_cast<uint8_t>(t.rank_and_id), t.header, ring.payload(t.length), t.length);
+		deliver(t.header, ring.payload(t.length), t.length);
 		ring.pop();
 	}
 	if (n && !held_.empty())

@@ -53,8 +53,6 @@ public:
 	// The range is going to be unmapped, or has been.
 	void forget(const void *memory, size_t length);
 
-	size_t count() const { return all_.size(); }
-
 private:
 	void drop(Registration *registration);
 

@@ -25,14 +25,13 @@
 #include <memory>
 
 #include "transports/verbs/device.hpp"
+#include "transports/verbs/message.hpp"
 
 namespace pt2p::verbs {
 
 struct RingTrailer {
-	uint64_t header; // of the layer above
-	uint32_t rank_and_id;
+	MessageHeader header;
 	uint32_t length; // of the payload
-	uint32_t sequence;
 	uint32_t marker;
 };
 static_assert(sizeof(RingTrailer) == 24);

@@ -18,18 +18,19 @@ static_assert(16 + 48 + 16 + 4 + SendQueue::most_inline <= most_blocks * mlx5::b
 
 } // namespace
 
-SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc)
-    : owner(o), net_(net), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
-      direct_(net.direct() ? std::make_unique<mlx5::SendRing>(qp_.get(), net.registers) : nullptr),
-      depth_(direct_ ? std::min(depth, direct_->blocks() / most_blocks) : depth), mask_(std::bit_ceil(depth_) - 1),
-      max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(period, 1u, depth_)),
+SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
+    : owner(o), net_(net), rank_(net.rank()), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
+      direct_(net.direct() ? std::optional<mlx5::SendRing>(std::in_place, qp_.get(), net.registers)
+                           : std::optional<mlx5::SendRing>()),
+      depth_(direct_ ? std::min(net.depth(), direct_->blocks() / most_blocks) : net.depth()), mask_(std::bit_ceil(depth_) - 1),
+      max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(net.period(), 1u, depth_)),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
+	limit_ = depth_;
 	if (dc)
 		dc_ = mlx5dv_qp_ex_from_ibv_qp_ex(ex_);
 	if (direct_) {
-		numbers_ = std::make_unique_for_overwrite<uint32_t[]>(direct_->blocks());
-		most_at_once_ = static_cast<int64_t>(max_inline_) - static_cast<int64_t>(sizeof(MessageHeader));
+		numbers_ = std::make_unique<uint32_t[]>(direct_->blocks());
 	}
 	qp_->qp_context = this; // for events
 	net_.add(*this);
@@ -44,39 +45,12 @@ SendQueue::~SendQueue()
 	net_.remove(*this, cq, number);
 }
 
-inline WorkRequest &SendQueue::next(Peer &peer, Kind kind, uint32_t length)
+bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	WorkRequest &request = at(posted_);
-	request.kind = kind;
-	request.peer = &peer;
-	request.length = length;
-	request.place = WorkRequest::no_place;
-	request.on_device = request.abandoned = false;
-	++peer.in_flight;
-	return request;
-}
-
-void SendQueue::send_at_once(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
-	WorkRequest &request = next(peer, Kind::message, bytes);
-	const MessageHeader front{header, peer.next_sequence++, MessageHeader::pack(net_.rank(), id)};
-	std::memcpy(request.bytes, &front, sizeof front);
-	if (__builtin_expect(length == 8, 1))
-		std::memcpy(request.bytes + sizeof front, data, 8);
-	else if (length)
-		std::memcpy(request.bytes + sizeof front, data, length);
-	submit(request, false);
-	net_.posted(*this, unrung_);
-}
-
-bool SendQueue::send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
-{
-	const uint32_t rank_and_id = MessageHeader::pack(net_.rank(), id);
 	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
 	// What goes with the payload: in front of it, or in a ring behind it.
-	const MessageHeader front{header, peer.next_sequence, rank_and_id};
-	const RingTrailer back{header, rank_and_id, static_cast<uint32_t>(length), peer.next_sequence, peer.ring.sent + 1};
+	const MessageHeader front{header, peer.next_sequence, MessageHeader::pack(net_.rank(), id)};
+	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, deposit ? 0 : sizeof front}, {data, length}, {&back, deposit ? sizeof back : 0}};
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
 
@@ -161,16 +135,16 @@ void SendQueue::flush()
 inline void SendQueue::submit(WorkRequest &request, bool signal)
 {
 	const uint32_t number = posted_ + 1;
-	request.signalled = signal || number - signalled_ >= period_;
-	if (request.signalled)
+	const bool signalled = to_be_signalled(number) || signal;
+	if (signal)
 		signalled_ = number;
 	posted_ = number;
 	++unrung_;
-	if (__builtin_expect(direct_ != nullptr, 1))
-		return lay_down(request, number);
+	if (__builtin_expect(direct_.has_value(), 1))
+		return lay_down(request, number, signalled);
 	if (unrung_ == 1)
 		ibv_wr_start(ex_);
-	hand_over(request, number);
+	hand_over(request, number, signalled);
 }
 
 // What the device is to read, or to write: not for what goes inline.
@@ -204,11 +178,11 @@ inline RemoteMemory SendQueue::destination(const WorkRequest &request)
 }
 
 // By verbs.
-void SendQueue::hand_over(const WorkRequest &request, uint32_t number)
+void SendQueue::hand_over(const WorkRequest &request, uint32_t number, bool signalled)
 {
 	const bool is_inline = request.is_inline();
 	ex_->wr_id = Net::send_id(index, number);
-	ex_->wr_flags = (request.signalled ? unsigned{IBV_SEND_SIGNALED} : 0) | (is_inline ? unsigned{IBV_SEND_INLINE} : 0);
+	ex_->wr_flags = (signalled ? unsigned{IBV_SEND_SIGNALED} : 0) | (is_inline ? unsigned{IBV_SEND_INLINE} : 0);
 	const RemoteMemory to = destination(request);
 	const auto key = static_cast<uint32_t>(to.key);
 	const Operation *operation = request.operation;
@@ -233,7 +207,7 @@ void SendQueue::hand_over(const WorkRequest &request, uint32_t number)
 }
 
 // Directly: control segment, address of a DC target, remote address, operands of an atomic operation, payload or where it is.
-inline void SendQueue::lay_down(const WorkRequest &request, uint32_t number)
+void SendQueue::lay_down(const WorkRequest &request, uint32_t number, bool signalled)
 {
 	using mlx5::store;
 	static constexpr uint8_t opcodes[] = {MLX5_OPCODE_SEND,      MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE,
@@ -249,11 +223,7 @@ inline void SendQueue::lay_down(const WorkRequest &request, uint32_t number)
 	if (__builtin_expect(request.is_inline(), 1)) {
 		store(to, htobe32(MLX5_INLINE_SEG | request.length));
 		to += sizeof(uint32_t);
-		// One size for most, which fits into the entry: what is behind the message means nothing.
-		if (constexpr uint32_t usual = 32; __builtin_expect(request.kind == Kind::message && request.length <= usual, 1))
-			std::memcpy(to, request.bytes, usual);
-		else
-			std::memcpy(to, request.bytes, request.length);
+		std::memcpy(to, request.bytes, request.length);
 		to += request.length;
 	} else if (request.kind != Kind::probe) {
 		const Where where = where_is(request);
@@ -263,7 +233,7 @@ inline void SendQueue::lay_down(const WorkRequest &request, uint32_t number)
 		to += sizeof(mlx5_wqe_data_seg);
 	}
 	const auto bytes = static_cast<uint32_t>((to - entry + 15) / 16 * 16);
-	numbers_[direct_->end(opcodes[static_cast<size_t>(request.kind)], request.signalled, bytes) & (direct_->blocks() - 1)] = number;
+	numbers_[direct_->end(opcodes[static_cast<size_t>(request.kind)], signalled, bytes) & (direct_->blocks() - 1)] = number;
 }
 
 unsigned char *SendQueue::lay_down_remote(const WorkRequest &request, unsigned char *to)
@@ -287,7 +257,7 @@ void SendQueue::ring()
 		return;
 	unrung_ = 0;
 	net_.rung(*this);
-	if (__builtin_expect(direct_ != nullptr, 1))
+	if (__builtin_expect(direct_.has_value(), 1))
 		return direct_->ring();
 	// It cannot fail while the queue pair works; when it does not, its work requests are posted again later.
 	ibv_wr_complete(ex_);
@@ -319,12 +289,32 @@ void SendQueue::abandon(WorkRequest &request, pt2p_status_t status)
 
 void SendQueue::set_broken()
 {
+	if (!broken_ && direct_)
+		keep_messages();
 	broken_ = true;
+	limit_ = 0;
 	if (unrung_) {
 		unrung_ = 0;
 		net_.rung(*this);
 		if (!direct_)
 			ibv_wr_abort(ex_);
+	}
+}
+
+// Takes messages out of the device's queue, which will be written anew.
+void SendQueue::keep_messages()
+{
+	const size_t front = mlx5::SendRing::control_bytes + (dc_ ? sizeof(mlx5_wqe_av) : 0) + sizeof(mlx5_wqe_inl_data_seg);
+	unsigned char entry[mlx5::SendRing::most_bytes];
+	for (uint32_t block = 0; block < direct_->blocks(); ++block) {
+		const uint32_t number = numbers_[block];
+		if (number - completed_ - 1 >= posted_ - completed_)
+			continue;
+		WorkRequest &request = at(number - 1);
+		if (request.kind != Kind::message || !request.is_inline())
+			continue;
+		direct_->read(static_cast<uint16_t>(block), entry, front + request.length);
+		std::memcpy(request.bytes, entry + front, request.length);
 	}
 }
 
@@ -338,6 +328,7 @@ void SendQueue::was_reset()
 void SendQueue::post_again()
 {
 	broken_ = false;
+	limit_ = depth_;
 	const uint32_t first = completed_, end = posted_;
 	posted_ = signalled_ = completed_;
 	for (uint32_t n = first; n != end; ++n) {
@@ -353,7 +344,7 @@ void SendQueue::post_again()
 		}
 		WorkRequest &again = at(posted_);
 		std::memcpy(static_cast<void *>(&again), &request, sizeof request);
-		submit(again, request.signalled || n + 1 == end);
+		submit(again, n + 1 == end);
 	}
 	ring();
 }

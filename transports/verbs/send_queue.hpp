@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "transports/verbs/device.hpp"
@@ -37,7 +38,6 @@ protected:
 // A peer, as what sends to it sees it.
 struct Peer : Endpoint {
 	Net *net = nullptr;
-	SendQueue *queue = nullptr;  // that its messages go through at present; null: none
 	uint32_t in_flight = 0;      // its work requests that are not complete
 	uint32_t next_sequence = 0;
 	bool ready = false;          // connected, as far as need be, and not down
@@ -69,25 +69,25 @@ enum class Kind : uint8_t {
 // A one-sided operation.
 struct Operation {
 	Kind kind;
-	void *owner;               // named when it is complete
-	unsigned char *local;      // read and write: the program's memory
-	uint64_t *result;          // atomics: where the program wants what was there before
-	size_t length;
-	RemoteMemory remote;
-	uint64_t operand, compare;
-	Registration *registration; // of `local`
-	size_t posted, done;       // bytes
-	pt2p_status_t status;      // of what has failed so far
-	Peer *peer;
-	Operation *next;           // that waits for room
+	void *owner = nullptr;          // named when it is complete
+	unsigned char *local = nullptr; // read and write: the program's memory
+	uint64_t *result = nullptr;     // atomics: where the program wants what was there before
+	size_t length = 0;
+	RemoteMemory remote{};
+	uint64_t operand = 0, compare = 0;
+	Peer *peer = nullptr;
+	// For Net only.
+	Registration *registration = nullptr; // of `local`
+	size_t posted = 0, done = 0;          // bytes
+	pt2p_status_t status = PT2P_OK;       // of what has failed so far
+	Operation *next = nullptr;            // that waits for room
 };
 
 // A work request.
-struct WorkRequest {
+struct alignas(64) WorkRequest {
 	static constexpr uint32_t no_place = ~0u;
 
 	Kind kind = Kind::message;
-	bool signalled = false;
 	bool abandoned = false;      // nobody waits for it
 	bool on_device = false;      // the message is in a cell of device memory, else in a buffer, else here
 	Peer *peer = nullptr;
@@ -96,7 +96,8 @@ struct WorkRequest {
 	uint32_t number = 0;         // deposit: in the ring
 	Operation *operation = nullptr;
 	size_t offset = 0;           // in the operation
-	unsigned char bytes[64];     // the message, when it is that short
+	// The message, when it is that short; but while it is in an entry that was written directly, it is there.
+	unsigned char bytes[64];
 
 	bool is_operation() const { return kind >= Kind::read && !abandoned; }
 	bool is_inline() const { return kind <= Kind::told && place == no_place; }
@@ -109,29 +110,28 @@ public:
 	static constexpr size_t most_inline = sizeof(WorkRequest::bytes);
 
 	// Takes the queue pair over.
-	SendQueue(Net &net, QueueOwner &owner, QpOwner qp, uint32_t depth, uint32_t period, uint32_t max_inline, bool dc);
+	SendQueue(Net &net, QueueOwner &owner, QpOwner qp, uint32_t max_inline, bool dc);
 	~SendQueue();
 	SendQueue(const SendQueue &) = delete;
 	SendQueue &operator=(const SendQueue &) = delete;
 
 	ibv_qp *qp() const { return qp_.get(); }
 	uint32_t number() const { return qp_->qp_num; } // of the queue pair
-	bool is_dc() const { return dc_; }
-	bool room() const { return posted_ - completed_ < depth_ && !broken_; }
+	bool room() const { return posted_ - completed_ < limit_; }
 	// Whether everything that was posted is complete, as far as known.
 	bool idle() const { return posted_ == completed_; }
 	uint32_t outstanding() const { return posted_ - completed_; }
 
 	// Each needs room().
 	// Posts a message; false when there is no place for its payload.
-	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
-	{
-		if (__builtin_expect(static_cast<int64_t>(length) <= most_at_once_ && static_cast<int64_t>(length) > peer.ring.most, 1)) {
-			send_at_once(peer, id, header, data, length);
-			return true;
-		}
-		return send_fully(peer, id, header, data, length);
-	}
+	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	// The short way (send_at_once.hpp) of a message of up to most_at_once bytes. `dc`: whether this is a DC initiator; its
+	// entry has to be in one piece in the device's queue.
+	static constexpr size_t most_at_once = 28;
+	template <bool dc>
+	bool in_one_piece() const;
+	template <bool dc>
+	void send_at_once(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	// Writes a word that tells the peer how much of its ring has been read.
 	void tell(Peer &peer, const RingRequest &where, uint64_t value);
 	// Posts one part of an operation.
@@ -143,8 +143,6 @@ public:
 
 	// Makes the device see what has been posted.
 	void ring();
-	// From now on `period` work requests are posted for each completion.
-	void set_period(uint32_t period) { period_ = period; }
 
 	// A completion has been read: of this work request and all before it.
 	void complete(uint32_t upto);
@@ -168,9 +166,8 @@ public:
 	void drop_all();
 
 	QueueOwner &owner;
-	uint32_t index = 0;    // in the table of queues
-	Peer *target = nullptr; // DC: whom the last work request was for
-	bool listed = false;   // among those that have to be rung
+	uint32_t index = 0;  // in the table of queues
+	bool listed = false; // among those that have to be rung
 
 private:
 	// Registered memory.
@@ -179,32 +176,48 @@ private:
 		uint32_t key;
 	};
 
-	// A message that goes inline into an entry that is written directly.
-	void send_at_once(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
-	bool send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
-	WorkRequest &next(Peer &peer, Kind kind, uint32_t length);
+	WorkRequest &next(Peer &peer, Kind kind, uint32_t length)
+	{
+		WorkRequest &request = at(posted_);
+		request.kind = kind;
+		request.on_device = request.abandoned = false;
+		request.peer = &peer;
+		request.length = length;
+		request.place = WorkRequest::no_place;
+		++peer.in_flight;
+		return request;
+	}
+	bool to_be_signalled(uint32_t number)
+	{
+		const bool due = number - signalled_ >= period_;
+		if (__builtin_expect(due, 0))
+			signalled_ = number;
+		return due;
+	}
+	void keep_messages();
 	static RemoteMemory destination(const WorkRequest &request);
 	static unsigned char *lay_down_remote(const WorkRequest &request, unsigned char *to);
-	void lay_down(const WorkRequest &request, uint32_t number);
-	void hand_over(const WorkRequest &request, uint32_t number);
+	void lay_down(const WorkRequest &request, uint32_t number, bool signalled);
+	void hand_over(const WorkRequest &request, uint32_t number, bool signalled);
 	Where where_is(const WorkRequest &request) const;
 	void submit(WorkRequest &request, bool signal);
 	void release(WorkRequest &request);
 	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
 
 	Net &net_;
+	const int rank_;
 	QpOwner qp_;
 	ibv_qp_ex *ex_;
 	mlx5dv_qp_ex *dc_ = nullptr; // null: a reliable connection
-	std::unique_ptr<mlx5::SendRing> direct_; // null: by verbs
+	std::optional<mlx5::SendRing> direct_;   // none: by verbs
 	std::unique_ptr<uint32_t[]> numbers_;    // of work requests, by entry of the device's queue
 	const uint32_t depth_, mask_, max_inline_;
-	int64_t most_at_once_ = -1;              // longest payload for send_at_once, bytes
-	uint32_t period_;
+	const uint32_t period_;
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t unrung_ = 0;
 	bool broken_ = false;
+	uint32_t limit_;  // to what may be under way: the depth, nothing while it is broken
 	std::unique_ptr<WorkRequest[]> ring_;
 };
 

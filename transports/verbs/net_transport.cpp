@@ -1,0 +1,86 @@
+#include "transports/verbs/net_transport.hpp"
+
+#include <cstring>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "progress/clock.hpp"
+
+namespace pt2p::verbs {
+
+NetTransport::NetTransport(const TransportEnvironment &environment, std::shared_ptr<Net> net)
+    : environment_(environment), net_(std::move(net)), peers_(static_cast<size_t>(environment.job.size()))
+{
+}
+
+NetTransport::~NetTransport()
+{
+	for (auto &peer : peers_)
+		if (peer)
+			net_->drop_peer(peer->peer);
+}
+
+bool NetTransport::reaches(int, std::string_view text, std::string &why_not)
+{
+	PortAddress port;
+	if (text.size() != address().size()) {
+		why_not = "its address is of another version of libpt2p";
+		return false;
+	}
+	std::memcpy(&port, text.data(), sizeof port);
+	return net_->device().reaches(port, why_not);
+}
+
+void NetTransport::check()
+{
+	net_->check(this);
+	const int64_t now = now_ns();
+	for (auto &p : peers_) {
+		if (!p || !p->ready)
+			continue;
+		if (std::exchange(p->answered, false))
+			p->last_sign = now;
+		if (now - p->last_sign <= environment_.config.net_probe_time)
+			continue;
+		p->last_sign = now;
+		// A write of no bytes, unless something is under way that tells as well.
+		if (SendQueue *queue = p->acquire())
+			p->in_flight ? queue->flush() : queue->probe(*p);
+	}
+}
+
+void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
+{
+	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
+		net_->take_down(*peer, status, reason);
+}
+
+Peer &NetTransport::add(int rank, std::unique_ptr<Peer> peer)
+{
+	peer->table = &table();
+	peer->peer = rank;
+	peer->capabilities = table().capabilities;
+	peer->max_send = net_->max_payload();
+	peer->max_unasked = net_->max_unasked();
+	peer->net = net_.get();
+	peer->last_sign = now_ns();
+	net_->set_peer(*peer);
+	return *(peers_[static_cast<size_t>(rank)] = std::move(peer));
+}
+
+ibv_qp_init_attr_ex NetTransport::queue_attributes(ibv_qp_type type) const
+{
+	ibv_qp_init_attr_ex init{};
+	init.qp_type = type;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	init.pd = net_->device().domain;
+	init.send_cq = init.recv_cq = net_->cq_with_room();
+	init.cap.max_send_wr = net_->depth();
+	init.cap.max_send_sge = 1;
+	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
+	return init;
+}
+
+} // namespace pt2p::verbs

@@ -1,0 +1,89 @@
+// What the transports over verbs have in common beside their Net: all of a transport that does not depend on how its queue
+// pairs are connected.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/report.hpp"
+#include "transports/verbs/net.hpp"
+#include "transports/verbs/send_at_once.hpp"
+
+namespace pt2p::verbs {
+
+// An address begins with the PortAddress.
+class NetTransport : public Transport {
+public:
+	~NetTransport() override;
+
+	bool reaches(int rank, std::string_view address, std::string &why_not) override;
+	// Reads the device's events, and probes the peers that nothing has been heard of for long.
+	void check() override;
+	bool arm() override { return net_->arm(this); }
+	void disarm() override { net_->disarm(this); }
+	int wake_fd() override { return net_->wake_fd(); }
+	void cork(bool corked) override { net_->cork(corked); }
+	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
+	void leave() override { net_->leave(this); }
+	std::string describe(int) override { return "zero-copy, " + net_->device().name; }
+	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
+	{
+		return net_->expose(memory, length, key, why_not);
+	}
+	void withdraw(void *exposure) override { net_->withdraw(exposure); }
+	void forget(void *memory, size_t length) override { net_->forget(memory, length); }
+
+	unsigned progress() { return net_->progress(this); }
+
+protected:
+	NetTransport(const TransportEnvironment &environment, std::shared_ptr<Net> net);
+
+	// What all peers have is filled in; the rest has been.
+	Peer &add(int rank, std::unique_ptr<Peer> peer);
+	// For a queue pair that a SendQueue takes over.
+	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type) const;
+
+	const TransportEnvironment environment_;
+	const std::shared_ptr<Net> net_;
+	std::vector<std::unique_ptr<Peer>> peers_; // by rank
+};
+
+// Operations of a transport's table: the transport, its peers, and what counts its messages.
+
+template <class Peer, Counter counter>
+[[gnu::noinline]] Outcome send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length, bool ask)
+{
+	SendQueue *queue = peer.acquire();
+	if (!queue || !queue->send(peer, id, header, data, length))
+		return Outcome::no_resource;
+	peer.net->reporter().add(counter);
+	if (ask || peer.net->due_for_a_ring(peer, length))
+		peer.net->ask_for_ring(peer);
+	return Outcome::done;
+}
+
+template <class Peer, Counter counter>
+Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	auto &peer = static_cast<Peer &>(endpoint);
+	Net &net = *peer.net;
+	SendQueue *queue = peer.usual();
+	if (__builtin_expect(!queue || static_cast<int64_t>(length) > net.most_at_once() || !queue->room() ||
+	                         !queue->template in_one_piece<Peer::dc>() || peer.ring.most >= 0, 0))
+		return send_fully<Peer, counter>(peer, id, header, data, length, false);
+	if (__builtin_expect(net.due_for_a_ring(peer), 0))
+		return send_fully<Peer, counter>(peer, id, header, data, length, true);
+	queue->template send_at_once<Peer::dc>(peer, id, header, data, length);
+	net.reporter().add(counter);
+	return Outcome::done;
+}
+
+template <class T>
+unsigned progress(Transport &transport)
+{
+	return static_cast<T &>(transport).progress();
+}
+
+} // namespace pt2p::verbs
