@@ -27,6 +27,17 @@ void store(const AtomicRequest &a, uint64_t value, void *result)
 		std::memcpy(result, &value, 8);
 }
 
+// What the processor does itself with the memory at `there`; `w` is a Work or an Operation.
+template <class W>
+void carry_out(const W &w, unsigned char *there)
+{
+	const bool put = w.kind == Operation::Kind::put;
+	if (w.kind == Operation::Kind::atomic)
+		store(w.atomic, apply(w.atomic, there), w.result);
+	else if (w.length)
+		std::memmove(put ? there : w.local, put ? w.local : there, w.length);
+}
+
 Way way_of(const Remote &r, Operation::Kind kind)
 {
 	return kind == Operation::Kind::put ? r.put_way : kind == Operation::Kind::get ? r.get_way : r.atomic_way;
@@ -237,12 +248,7 @@ bool OneSided::at_once(const Work &w, Target &t)
 	if (t.fence)
 		full_fence();
 	t.fence = false;
-	unsigned char *there = w.remote->base + w.offset;
-	if (w.kind == Operation::Kind::atomic)
-		store(w.atomic, apply(w.atomic, there), w.result);
-	else if (w.length)
-		std::memmove(w.kind == Operation::Kind::put ? there : w.local, w.kind == Operation::Kind::put ? w.local : there,
-		             w.length);
+	carry_out(w, w.remote->base + w.offset);
 	if (w.signal)
 		apply(w.atomic, w.signal->base + w.signal_offset);
 	reporter_.add(Counter::one_sided_direct);
@@ -274,12 +280,7 @@ void OneSided::do_direct(Operation &op)
 {
 	if (op.fenced)
 		full_fence();
-	unsigned char *there = op.at->base + op.offset;
-	if (op.kind == Operation::Kind::atomic)
-		store(op.atomic, apply(op.atomic, there), op.result);
-	else if (op.length)
-		std::memmove(op.kind == Operation::Kind::put ? there : op.local, op.kind == Operation::Kind::put ? op.local : there,
-		             op.length);
+	carry_out(op, op.at->base + op.offset);
 	advance(op, PT2P_OK);
 }
 

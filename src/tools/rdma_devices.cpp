@@ -282,14 +282,12 @@ void write_rdma_devices(Json &json, const RdmaDevices &found)
 	for (const RdmaDevice &device : found.devices) {
 		json.open(nullptr, '{');
 		json.add("name", device.name);
-		for (const Fact &fact : device.facts)
-			json.add(fact.key.c_str(), fact.value);
+		add_facts(json, device.facts);
 		json.open("ports", '[');
 		for (const RdmaPort &port : device.ports) {
 			json.open(nullptr, '{');
 			json.number("port", port.number);
-			for (const Fact &fact : port.facts)
-				json.add(fact.key.c_str(), fact.value);
+			add_facts(json, port.facts);
 			json.close('}');
 		}
 		json.close(']');

@@ -129,11 +129,16 @@ void print_text(std::string_view text)
 	puts(line.c_str());
 }
 
+void add_facts(Json &json, const std::vector<Fact> &facts)
+{
+	for (const Fact &fact : facts)
+		json.add(fact.key.c_str(), fact.value);
+}
+
 void write_facts(Json &json, const char *key, const std::vector<Fact> &facts)
 {
 	json.open(key, '{');
-	for (const Fact &fact : facts)
-		json.add(fact.key.c_str(), fact.value);
+	add_facts(json, facts);
 	json.close('}');
 }
 

@@ -23,7 +23,8 @@ std::string bytes_text(uint64_t bytes);
 void print_facts(const char *title, const std::vector<Fact> &facts);
 // In lines of 78 columns, four of them blank.
 void print_text(std::string_view text);
-// As an object, by their keys.
+// By their keys: to the object that is open, or as an object.
+void add_facts(Json &json, const std::vector<Fact> &facts);
 void write_facts(Json &json, const char *key, const std::vector<Fact> &facts);
 
 // Single copy, /dev/shm, locked memory. Forks to try the first: call it before threads are started.

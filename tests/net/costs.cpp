@@ -14,6 +14,22 @@ void send_singly(Job &job, unsigned n, size_t length)
 		job.exchange(0, 1, length);
 }
 
+// Sends `k` messages of 8 bytes at once, when all their receives are posted.
+void send_together(Job &job, unsigned k)
+{
+	std::vector<uint64_t> out(k), in(k);
+	std::vector<pt2p_request_t *> receives(k), sends(k);
+	for (unsigned i = 0; i < k; ++i)
+		REQUIRE(pt2p_irecv(job.ctx[1], &in[i], 8, 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
+	for (unsigned i = 0; i < k; ++i) {
+		out[i] = i;
+		REQUIRE(pt2p_isend(job.ctx[0], &out[i], 8, 1, 1, &sends[i]) == PT2P_OK);
+	}
+	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[1], k, receives.data(), nullptr) == PT2P_OK);
+	CHECK(in == out);
+}
+
 } // namespace
 
 TEST_CASE("an 8-byte message is one entry of the smallest size and one BlueFlame write, and no payload is read", "[.exact]")
@@ -47,20 +63,7 @@ TEST_CASE("messages that are posted together are one doorbell", "[.exact]")
 	job.warm_up();
 	job.progress();
 	Change wqes("wqes"), rings("doorbells"), reads("payload_reads");
-	uint64_t out[k], in[k];
-	std::vector<pt2p_request_t *> requests;
-	for (unsigned i = 0; i < k; ++i) {
-		out[i] = i;
-		requests.emplace_back();
-		REQUIRE(pt2p_irecv(job.ctx[1], &in[i], 8, 0, i, PT2P_TAG_EXACT, &requests.back()) == PT2P_OK);
-	}
-	std::vector<pt2p_request_t *> sends(k);
-	for (unsigned i = 0; i < k; ++i)
-		REQUIRE(pt2p_isend(job.ctx[0], &out[i], 8, 1, i, &sends[i]) == PT2P_OK);
-	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
-	REQUIRE(pt2p_waitall(job.ctx[1], k, requests.data(), nullptr) == PT2P_OK);
-	for (unsigned i = 0; i < k; ++i)
-		CHECK(in[i] == i);
+	send_together(job, k);
 	CHECK(wqes() == k);
 	CHECK(rings() == 1);
 	CHECK(reads() == 0);
@@ -73,17 +76,7 @@ TEST_CASE("messages that had to wait for room are handed over together", "[.exac
 	job.warm_up();
 	constexpr unsigned k = 256;
 	Change wqes("wqes"), rings("doorbells");
-	std::vector<uint64_t> out(k), in(k);
-	std::vector<pt2p_request_t *> requests(k), sends(k);
-	for (unsigned i = 0; i < k; ++i)
-		REQUIRE(pt2p_irecv(job.ctx[1], &in[i], 8, 0, 1, PT2P_TAG_EXACT, &requests[i]) == PT2P_OK);
-	for (unsigned i = 0; i < k; ++i) {
-		out[i] = i;
-		REQUIRE(pt2p_isend(job.ctx[0], &out[i], 8, 1, 1, &sends[i]) == PT2P_OK);
-	}
-	REQUIRE(pt2p_waitall(job.ctx[0], k, sends.data(), nullptr) == PT2P_OK);
-	REQUIRE(pt2p_waitall(job.ctx[1], k, requests.data(), nullptr) == PT2P_OK);
-	CHECK(in == out);
+	send_together(job, k);
 	CHECK(wqes() == k);
 	// The first eight of each sixteen one by one; the others when the call makes progress, as room comes back.
 	CHECK(rings() <= k * 3 / 4);

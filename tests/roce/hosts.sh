@@ -17,7 +17,7 @@ in_host()
 {
 	host=$1
 	shift
-	nsenter -t "$(cat "/pt2p-roce/hosts/$host")" -n -u -i -m -- "$@"
+	nsenter -t "$(cat "$TEST_HOSTS/$host")" -n -u -i -m -- "$@"
 }
 
 # make_device I
@@ -42,7 +42,7 @@ make_device()
 make_host()
 {
 	unshare -n -u -i -m --propagation private sleep infinity &
-	echo $! >"/pt2p-roce/hosts/h$1"
+	echo $! >"$TEST_HOSTS/h$1"
 	until [ "$(readlink "/proc/$!/ns/mnt")" != "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.02; done
 	ip link add "tp$1" type veth peer name eth0 netns $!
 	ip link set "tp$1" master tcp up

@@ -410,12 +410,10 @@ void Net::deliver_held(int rank)
 	}
 }
 
-// A message in its turn.
-void Net::deliver(const MessageHeader &h, const unsigned char *data, size_t length)
+// A message that is for us, and not for the layer above.
+void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	const uint8_t id = h.id();
-	if (__builtin_expect(id < id_ring_request, 1))
-		return environment_.events.on_message(h.rank(), id, h.header, data, length);
 	Peer *peer = peers_[static_cast<size_t>(h.rank())];
 	RingRequest request;
 	RingOffer offer;

@@ -169,7 +169,15 @@ private:
 	void post_receives(const uint64_t *buffers, unsigned count);
 	void hold(const MessageHeader &header, const unsigned char *data, size_t length);
 	void deliver_held(int rank);
-	void deliver(const MessageHeader &header, const unsigned char *data, size_t length);
+	// A message in its turn.
+	void deliver(const MessageHeader &h, const unsigned char *data, size_t length)
+	{
+		if (__builtin_expect(h.id() < id_ring_request, 1))
+			environment_.events.on_message(h.rank(), h.id(), h.header, data, length);
+		else
+			take(h, data, length);
+	}
+	void take(const MessageHeader &header, const unsigned char *data, size_t length);
 	bool look_at_ring(Peer &peer);
 	void on_ring_request(Peer &peer, const RingRequest &request);
 	void on_ring_offer(Peer &peer, const RingOffer &offer);
