@@ -14,6 +14,8 @@ run()
 	echo "ok: $*"
 }
 cases=tests/conformance/conformance_inprocess
+several='both_directions random_exact barrier put_get'
+# shellcheck disable=SC2086 # several words
 all_cases()
 {
 	only=PT2P_TRANSPORTS=self,$1
@@ -28,6 +30,9 @@ all_cases()
 	run $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read
 	run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only PT2P_NET_TIMEOUT=8
 	run $softhca --exact $cases threads 2 $only
+	# By libibverbs, as devices of other makers; and with more queue pairs than a completion queue has room for.
+	run $softhca $cases threads 3 $only PT2P_NET_DIRECT=0
+	run $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
 }
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'
