@@ -22,7 +22,9 @@ expect()
 {
 	ranks=$1 wanted=$2 pattern=$3
 	shift 3
-	timeout -k 5 60 $softhca "$mpirun" --oversubscribe --bind-to none -n "$ranks" "$@" >"$work/out" 2>"$work/err"
+	# With AddressSanitizer softhca brings it into mpirun as well: what that leaves behind is not looked for, other than in the ranks.
+	ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 timeout -k 5 60 $softhca "$mpirun" --oversubscribe --bind-to none \
+		-x "ASAN_OPTIONS=${ASAN_OPTIONS-}:" -n "$ranks" "$@" >"$work/out" 2>"$work/err"
 	got=$?
 	checks=$((checks + 1))
 	if [ $got -ne "$wanted" ] || ! cat "$work/out" "$work/err" | grep -Eq -e "$pattern"; then
