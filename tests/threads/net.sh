@@ -21,5 +21,9 @@ for transport in rc dct; do
 	export PT2P_TRANSPORTS
 	run $softhca tests/threads/threads 8
 	unset PT2P_TRANSPORTS
-	run $softhca tests/conformance/conformance_inprocess threads 2 PT2P_TRANSPORTS=self,$transport PT2P_ONE_SIDED=transport
+	for cases in '' 'PT2P_PROGRESS_THREAD=1 random_exact put_get signal_order barrier'; do
+		# shellcheck disable=SC2086 # several words
+		run $softhca tests/conformance/conformance_inprocess threads 2 PT2P_TRANSPORTS=self,$transport \
+			PT2P_ONE_SIDED=transport $cases
+	done
 done
