@@ -19,6 +19,9 @@ trap 'exit 99' HUP INT TERM
 skip() { echo "SKIP: $*"; exit 77; }
 fail() { echo "FAIL: $*"; exit 1; }
 
+# A build with sanitizers takes several times as long: what shows no other memory accesses need not run in it.
+sanitized() { grep -q '^S\["SANITIZED_TRUE"\]=""' config.status 2>/dev/null; }
+
 mpirun=$(command -v mpirun.openmpi || command -v mpirun) || mpirun=
 
 need_launcher()

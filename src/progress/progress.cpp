@@ -129,8 +129,8 @@ void Progress::sleep()
 		}
 	reporter_.add(Counter::sleeps);
 	++sleepers_;
+	const timespec limit{0, memory_waiters_ ? short_nap : nap}; // with the lock: others begin and end such waits
 	unlock();
-	const timespec limit{0, memory_waiters_ ? short_nap : nap};
 	syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0);
 	lock();
 	if (--sleepers_ == 0)

@@ -279,7 +279,8 @@ Finish released_memory(Rank &r)
 // The ways are those that the tunables leave.
 Finish one_sided_ways(Rank &r)
 {
-	auto w = make_windows(r, 64);
+	// A word for each rank behind the common one: two puts to the same place would be a race.
+	auto w = make_windows(r, 8 + 8 * static_cast<size_t>(r.size));
 	return [&r, w] {
 		const uint64_t before[] = {counter(r, "one_sided_direct"), counter(r, "one_sided_transport"), counter(r, "one_sided_by_owner")};
 		uint64_t expected[3] = {}, value = 1;
@@ -297,8 +298,8 @@ Finish one_sided_ways(Rank &r)
 					EXPECT(put == "direct");
 					EXPECT(info.atomics_by_nic || atomic == "direct");
 				}
-				EXPECT_OK(r.ctx, pt2p_put(r.ctx, &value, 8, window.at(i), 0, nullptr));
-				EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, window.at(i), 8, 1, nullptr, nullptr));
+				EXPECT_OK(r.ctx, pt2p_put(r.ctx, &value, 8, window.at(i), 8 + 8 * static_cast<size_t>(r.me), nullptr));
+				EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, window.at(i), 0, 1, nullptr, nullptr));
 				for (const std::string &way : {put, atomic})
 					++expected[way == "direct" ? 0 : way == "transport" ? 1 : 2];
 			}
@@ -307,7 +308,11 @@ Finish one_sided_ways(Rank &r)
 		EXPECT_EQ(counter(r, "one_sided_direct") - before[0], expected[0]);
 		EXPECT_EQ(counter(r, "one_sided_transport") - before[1], expected[1]);
 		EXPECT_EQ(counter(r, "one_sided_by_owner") - before[2], expected[2]);
-		at_the_end(r, w, [&r](Window &window) { EXPECT_EQ(window.word(8), r.size); });
+		at_the_end(r, w, [&r](Window &window) {
+			EXPECT_EQ(window.word(0), r.size);
+			for (size_t i = 1; i <= static_cast<size_t>(r.size); ++i)
+				EXPECT_EQ(window.word(8 * i), 1);
+		});
 	};
 }
 

@@ -13,6 +13,10 @@ ok()
 {
 	lines=$1
 	shift
+	# With sanitizers most latency tests are left out: those of bandwidth post the same, and need not wait.
+	if sanitized; then
+		case "$*" in *' -I '*) ;; ib_*_lat*) return 0 ;; esac
+	fi
 	serve "$@" -F
 	client "$@" -F localhost
 	# perftest itself never destroys the receive queue's CQ of some DC runs, and then complains that its channel is in use.

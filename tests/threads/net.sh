@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Threads through reliable connections and through DC, on devices in software, for make check-threads. Run in the build tree.
+#
+# One-sided operations go through the device, too: two ranks that reach into each other's memory by themselves, and agree
+# upon their turns by messages that a device carries, are a race for who does not see the device. That they do so through
+# shared memory is looked at in the runs without a device.
+. "${srcdir:-.}/tests/common.sh"
+softhca=./softhca/softhca
+[ -x $softhca ] || skip "built without libibverbs"
+TSAN_OPTIONS=suppressions=$srcdir/tests/tsan.supp
+export TSAN_OPTIONS
+
+run()
+{
+	timeout -k 5 170 "$@" >"$work/out" 2>&1 || { tail -n 200 "$work/out"; fail "$*"; }
+	echo "ok: $*"
+}
+for transport in rc dct; do
+	PT2P_TRANSPORTS=self,$transport
+	export PT2P_TRANSPORTS
+	run $softhca tests/threads/threads 8
+	unset PT2P_TRANSPORTS
+	for cases in '' 'PT2P_PROGRESS_THREAD=1 random_exact put_get signal_order barrier'; do
+		# shellcheck disable=SC2086 # several words
+		run $softhca tests/conformance/conformance_inprocess threads 2 PT2P_TRANSPORTS=self,$transport \
+			PT2P_ONE_SIDED=transport $cases
+	done
+done
