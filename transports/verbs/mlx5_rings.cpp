@@ -6,7 +6,7 @@ namespace pt2p::verbs::mlx5 {
 
 // ---- sending ----------------------------------------------------------------------------------------------------------
 
-SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers)
+SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole)
 {
 	mlx5dv_qp about{};
 	mlx5dv_obj object{};
@@ -23,7 +23,7 @@ SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &r
 		if (r->address == address)
 			register_ = r.get();
 	if (!register_)
-		register_ = registers.emplace_back(new DoorbellRegister{address, about.bf.size}).get();
+		register_ = registers.emplace_back(new DoorbellRegister{address, about.bf.size, whole ? about.bf.size : 0}).get();
 }
 
 void SendRing::copy_from_aside(uint32_t count)

@@ -49,14 +49,15 @@ void store(unsigned char *to, T value)
 // A register for doorbells: two buffers, written in turn. Queue pairs may share one.
 struct DoorbellRegister {
 	unsigned char *address;
-	uint32_t buffer_bytes; // that take an entry with the doorbell; 0: none do
+	uint32_t buffer_bytes;
+	uint32_t entry_bytes;  // longest entry that goes along with its doorbell; 0: none does
 	uint32_t offset = 0;   // of the buffer for the next
 };
 
 class SendRing {
 public:
-	// `registers` is shared by all queue pairs of an ibv_context.
-	SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers);
+	// `registers` is shared by all queue pairs of an ibv_context. `whole`: whether a doorbell may take an entry with it.
+	SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole);
 
 	uint32_t blocks() const { return mask_ + 1; }
 	// The queue pair has been reset.
@@ -89,7 +90,7 @@ public:
 		const uint32_t at = next_;
 		write_control(entry, at, opcode, signalled, bytes);
 		next_ = at + blocks;
-		tell(entry, at + blocks, blocks, blocks * block_bytes <= register_->buffer_bytes);
+		tell(entry, at + blocks, blocks, blocks * block_bytes <= register_->entry_bytes);
 		return at & mask_;
 	}
 	// Of the entry with this number, up to most_bytes from its beginning on.
@@ -101,7 +102,7 @@ public:
 	// Makes the device see all entries. A single one goes to it together with the doorbell.
 	void ring()
 	{
-		tell(entry_, next_, blocks_of(bytes_), unrung_ == 1 && bytes_ <= register_->buffer_bytes);
+		tell(entry_, next_, blocks_of(bytes_), unrung_ == 1 && bytes_ <= register_->entry_bytes);
 		unrung_ = 0;
 	}
 

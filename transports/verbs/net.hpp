@@ -97,6 +97,8 @@ public:
 	void forget(const ibv_cq *cq, uint32_t number) { completions_.forget(cq, number); }
 	// Whether queues are written and read directly, without verbs.
 	bool direct() const { return direct_; }
+	// Whether a doorbell may take its entry along.
+	bool entries_with_doorbells() const;
 	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
 	// Longest payload that takes the short way now, bytes; negative: none does.
 	int64_t most_at_once() const { return most_at_once_; }

@@ -36,6 +36,7 @@ public:
 	void forget(void *memory, size_t length) override { net_->forget(memory, length); }
 
 	unsigned progress() { return net_->progress(this); }
+	const Device &device() const { return net_->device(); }
 
 protected:
 	NetTransport(const TransportEnvironment &environment, std::shared_ptr<Net> net);

@@ -20,7 +20,7 @@ static_assert(16 + 48 + 16 + 4 + SendQueue::most_inline <= most_blocks * mlx5::b
 
 SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
     : owner(o), net_(net), rank_(net.rank()), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
-      direct_(net.direct() ? std::optional<mlx5::SendRing>(std::in_place, qp_.get(), net.registers)
+      direct_(net.direct() ? std::optional<mlx5::SendRing>(std::in_place, qp_.get(), net.registers, net.entries_with_doorbells())
                            : std::optional<mlx5::SendRing>()),
       depth_(direct_ ? std::min(net.depth(), direct_->blocks() / most_blocks) : net.depth()), mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(net.period(), 1u, depth_)),
