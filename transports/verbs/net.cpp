@@ -38,6 +38,13 @@ uint32_t cq_base(const Config &config)
 	return static_cast<uint32_t>(config.net_receives) + static_cast<uint32_t>(Wireup::room_in_cq);
 }
 
+// What is registered at start; the device's queues and what connections take come on top.
+uint64_t registered_at_start(const Config &config)
+{
+	return (static_cast<uint64_t>(config.net_receives) + buffer_count(config)) * config.net_message_bytes +
+	       (results + rings_out) * sizeof(uint64_t);
+}
+
 CqExOwner make_cq(const Device &device, uint32_t entries, ibv_comp_channel *channel)
 {
 	ibv_cq_init_attr_ex init{};
@@ -92,6 +99,7 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 		auto device = Device::open(environment, why_not);
 		if (!device)
 			return nullptr;
+		check_lock_limit(*device, registered_at_start(config));
 		auto net = std::make_shared<Net>(environment, std::move(device));
 		environment.shared->net = net;
 		return net;
