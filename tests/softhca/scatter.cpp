@@ -185,7 +185,7 @@ TEST_CASE("a DC target's completions bring payload when they have 128 bytes, and
 	near.fill(1);
 	Dct dct(device, srq.srq, cq);
 	Dci dci(device), another(device);
-	for (size_t bytes : {8, 32, 33, 64, 65}) {
+	for (size_t bytes : {size_t{8}, size_t{32}, size_t{33}, size_t{64}, size_t{65}}) {
 		INFO(bytes << " bytes, completions of " << (wide ? 128 : 64));
 		for (Dci *from : {&dci, &another}) {
 			far.clear();
