@@ -206,11 +206,11 @@ void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 
 bool Requester::completes(const Sent &entry) const { return entry.wqe.signalled || qp_.signal_all; }
 
-// Puts bytes from `offset` on where the entry wants them, or keeps them for its completion. False when they may not go there.
+// Puts bytes where the entry wants them, or keeps them for its completion. False when they may not go there.
 bool Requester::take_answer(Sent &entry, uint64_t offset, const uint8_t *bytes, uint32_t n)
 {
 	// An atomic operation brings eight bytes, also when its pieces are shorter: libmlx5 would call that an error.
-	if (completes(entry) && entry.wqe.length == n && n <= qp_.most_in_request_entry) {
+	if (n && completes(entry) && entry.wqe.length == n && n <= qp_.most_in_request_entry) {
 		std::memcpy(entry.answer.data(), bytes, n);
 		entry.brought = n;
 		return true;

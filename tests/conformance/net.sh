@@ -28,6 +28,7 @@ all_cases()
 	run $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read
 	run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only PT2P_NET_TIMEOUT=8
 	run $softhca --exact $cases threads 2 $only
+	run env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
 }
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'

@@ -79,7 +79,8 @@ TEST_CASE("a message comes in the completion when it fits there, and goes to its
 	const Raw raw(pair.b.receive_cq);
 	REQUIRE(raw.entry_bytes() == (wide ? 128 : 64));
 	uint32_t n = 0;
-	for (size_t bytes : {size_t{1}, size_t{0}, size_t{22}, size_t{31}, size_t{32}, size_t{33}, size_t{63}, size_t{64}, size_t{65}}) {
+	constexpr size_t lengths[] = {1, 0, 22, 31, 32, 33, 63, 64, 65};
+	for (size_t bytes : lengths) {
 		INFO(bytes << " bytes");
 		near.fill(n + 1);
 		std::memset(far.at(), 0xee, 256);
