@@ -224,18 +224,6 @@ RegisteredMemory::~RegisteredMemory()
 	munmap(memory_, bytes_);
 }
 
-void check_lock_limit(const Device &device, uint64_t bytes)
-{
-	const LockLimit before = lock_limit();
-	const std::string shortage = lock_shortage(before, bytes);
-	if (shortage.empty())
-		return;
-	// Not every device has its memory locked: the kernel says so when one page of it is registered.
-	const RegisteredMemory page(device, static_cast<size_t>(sysconf(_SC_PAGESIZE)), IBV_ACCESS_LOCAL_WRITE, -1);
-	if (lock_limit().locked > before.locked)
-		throw Error(PT2P_ERR_NO_MEMORY, device.name + ": " + shortage);
-}
-
 std::string failure(const char *call, int error)
 {
 	std::string text = format("%s failed: %s", call, errno_text(error).c_str());
@@ -248,6 +236,18 @@ std::string failure(const char *call, int error)
 void fail(const char *call, int error)
 {
 	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, failure(call, error));
+}
+
+void check_lock_limit(const Device &device, uint64_t bytes)
+{
+	const LockLimit before = lock_limit();
+	const std::string shortage = lock_shortage(before, bytes);
+	if (shortage.empty())
+		return;
+	// Not every device has its memory locked: the kernel says so when one page of it is registered.
+	const RegisteredMemory page(device, static_cast<size_t>(sysconf(_SC_PAGESIZE)), IBV_ACCESS_LOCAL_WRITE, -1);
+	if (lock_limit().locked > before.locked)
+		throw Error(PT2P_ERR_NO_MEMORY, device.name + ": " + shortage);
 }
 
 } // namespace pt2p::verbs

@@ -94,12 +94,11 @@ private:
 	MrOwner mr_;
 };
 
-// Throws Error when so many bytes, to be registered now, are more than may be locked, and the device needs them locked.
-void check_lock_limit(const Device &device, uint64_t bytes);
-
 // "ibv_create_qp failed: Cannot allocate memory (ENOMEM)", with what usually helps.
 std::string failure(const char *call, int error);
 // Throws Error with that.
 [[noreturn]] void fail(const char *call, int error);
+// Throws Error when so many bytes, to be registered now, are more than may be locked, and the device needs them locked.
+void check_lock_limit(const Device &device, uint64_t bytes);
 
 } // namespace pt2p::verbs
