@@ -256,7 +256,10 @@ TEST_CASE("what READ brings comes in the completion when it fits there, and when
 		settings.create_flags = way == by_flag ? MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE : 0;
 		Pair pair(device, settings);
 		const Raw raw(pair.a.send_cq);
-		uint32_t n = 0;
+		// One without payload first: libmlx5's byte too early is then in the queue, and no sanitizer minds.
+		write(pair.a.qp, far.piece(0, 8), far.address(0), far.key());
+		expect(pair.a.send_cq);
+		uint32_t n = 1;
 		for (size_t bytes : {size_t{1}, size_t{32}, size_t{33}, size_t{64}, size_t{65}, size_t{0}}) {
 			INFO(bytes << " bytes, completions of " << (wide ? 128 : 64) << ", way " << way);
 			near.clear();
