@@ -1,6 +1,7 @@
 // The requester's way back: entries are complete when the other side has acknowledged them; what was lost is sent again,
 // and what was refused ends the queue pair (InfiniBand specification, volume 1, 9.7.5, 9.9.2).
 #include <algorithm>
+#include <cstring>
 #include <rdma/ib_user_ioctl_verbs.h>
 
 #include "softhca/memory.hpp"
@@ -194,8 +195,8 @@ void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 		return;
 	}
 	const bool placed =
-	    atomic ? scatter(qp_, entry.wqe.all(), 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand)
-	           : scatter(qp_, entry.wqe.all(), offset, payload, packet.payload);
+	    atomic ? take_answer(entry, 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand)
+	           : take_answer(entry, offset, payload, packet.payload);
 	if (!placed) {
 		fail(nic, Syndrome::local_protection);
 		return;
@@ -203,15 +204,30 @@ void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 	advance(nic, psn_add(packet.psn, 1));
 }
 
+bool Requester::completes(const Sent &entry) const { return entry.wqe.signalled || qp_.signal_all; }
+
+// Puts bytes where the entry wants them, or keeps them for its completion. False when they may not go there.
+bool Requester::take_answer(Sent &entry, uint64_t offset, const uint8_t *bytes, uint32_t n)
+{
+	// An atomic operation brings eight bytes, also when its pieces are shorter: libmlx5 would call that an error.
+	if (n && completes(entry) && entry.wqe.length == n && n <= qp_.most_in_request_entry) {
+		std::memcpy(entry.answer.data(), bytes, n);
+		entry.brought = n;
+		return true;
+	}
+	return scatter(qp_, entry.wqe.all(), offset, bytes, n);
+}
+
 void Requester::complete(const Sent &entry)
 {
-	if (!entry.wqe.signalled && !qp_.signal_all)
+	if (!completes(entry))
 		return;
 	Completion c{};
 	c.kind = CqeKind::request;
 	c.opcode = static_cast<uint8_t>(entry.wqe.opcode);
 	c.index = entry.wqe.index;
 	c.bytes = entry.wqe.is_atomic() ? sizeof(uint64_t) : static_cast<uint32_t>(entry.wqe.length);
+	c.payload = {entry.answer.data(), entry.brought};
 	qp_.complete(*qp_.send_cq, c, false);
 }
 

@@ -142,6 +142,7 @@ int Context::query_device(Attributes &attributes) const
 	const int error = attributes.out(UVERBS_ATTR_CORE_OUT, response);
 	mlx5_ib_query_device_resp driver{};
 	driver.response_length = sizeof driver;
+	driver.flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT;
 	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, driver);
 }
 

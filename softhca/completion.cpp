@@ -1,5 +1,6 @@
 #include "softhca/completion.hpp"
 
+#include <cstddef>
 #include <cstring>
 #include <endian.h>
 #include <rdma/ib_user_verbs.h>
@@ -33,6 +34,10 @@ struct Cqe {
 	uint8_t op_own;
 };
 static_assert(sizeof(Cqe) == 64);
+static_assert(offsetof(Cqe, user_index) >= payload_room(sizeof(Cqe)));
+
+// Where an entry has payload, as libmlx5 is told: in its own first half, or in the 64 bytes before it.
+constexpr unsigned payload_inside = 1 << 2, payload_before = 1 << 3;
 
 constexpr uint32_t index_mask = 0xffffff; // consumer and producer indices as the doorbell records have them
 
@@ -76,11 +81,21 @@ bool Cq::put(const Completion &c, bool is_solicited)
 		cqe.timestamp = htobe64(Nic::read_clock());
 	cqe.opcode_qpn = htobe32(static_cast<uint32_t>(c.opcode) << 24 | c.qpn);
 	cqe.wqe_counter = htobe16(c.index);
+	uint8_t *entry = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - sizeof cqe);
+	unsigned place = 0;
+	if (!c.payload.empty() && entry_bytes > sizeof cqe) {
+		std::memcpy(entry - sizeof cqe, c.payload.data(), c.payload.size());
+		place = payload_before;
+	} else if (!c.payload.empty()) {
+		// The fields there, who has sent the message, are lost: a connection says that anyway.
+		std::memset(static_cast<void *>(&cqe), 0, payload_room(sizeof cqe));
+		std::memcpy(static_cast<void *>(&cqe), c.payload.data(), c.payload.size());
+		place = payload_inside;
+	}
 	// The owner bit tells entries of this round of the ring from those of the last.
 	const bool round = producer & entries;
-	cqe.op_own = static_cast<uint8_t>(static_cast<unsigned>(c.kind) << 4 | static_cast<unsigned>(is_solicited || error) << 1 |
-	                                  static_cast<unsigned>(round));
-	uint8_t *entry = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - sizeof cqe);
+	cqe.op_own = static_cast<uint8_t>(static_cast<unsigned>(c.kind) << 4 | place |
+	                                  static_cast<unsigned>(is_solicited || error) << 1 | static_cast<unsigned>(round));
 	std::memcpy(entry, &cqe, sizeof cqe - 1);
 	__atomic_store_n(entry + sizeof cqe - 1, cqe.op_own, __ATOMIC_RELEASE);
 	++producer;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace softhca {
 
@@ -30,6 +31,9 @@ enum class Syndrome : uint8_t {
 	rnr_retry_exceeded = 0x16,
 };
 
+// How much payload an entry has room for: its first half, or what an entry of 128 bytes has before its own 64.
+constexpr uint32_t payload_room(uint32_t entry_bytes) { return entry_bytes == 128 ? 64 : 32; }
+
 struct Completion {
 	CqeKind kind;
 	Syndrome syndrome;
@@ -41,6 +45,7 @@ struct Completion {
 	uint32_t source_qpn;
 	uint32_t immediate;
 	uint32_t bytes;
+	std::span<const uint8_t> payload; // that the program gets from the entry, at most its room
 };
 
 } // namespace softhca

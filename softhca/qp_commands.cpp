@@ -97,6 +97,23 @@ void take_over(QpSettings &s, const ib_uverbs_modify_qp &m)
 	set(qp_av, s.path, m.dest);
 }
 
+// Which payload comes in completions, as the kernel's driver sets it up when libmlx5 asks for it.
+void choose_payload_in_entries(Qp &qp, uint32_t flags)
+{
+	if (!(flags & MLX5_QP_FLAG_SCATTER_CQE))
+		return;
+	const uint32_t received = payload_room(qp.receive_cq->entry_bytes), answered = payload_room(qp.send_cq->entry_bytes);
+	constexpr uint32_t beside = 64; // room that takes no field of the entry
+	if (qp.kind == QpKind::rc)
+		qp.most_in_receive_entry = received;
+	// A DC target has many senders, and the entry is what says who it was.
+	if (qp.kind == QpKind::dct && received == beside)
+		qp.most_in_receive_entry = received;
+	// Answers come with a completion only when that is asked for, so unless all requests do, it takes a flag more.
+	if ((qp.kind == QpKind::rc || qp.kind == QpKind::dci) && (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE || qp.signal_all))
+		qp.most_in_request_entry = answered;
+}
+
 } // namespace
 
 int Context::create_qp(Attributes &attributes, bool extended)
@@ -115,11 +132,11 @@ int Context::create_qp(Attributes &attributes, bool extended)
 	mlx5_ib_create_qp driver;
 	if (const int error = attributes.in(UVERBS_ATTR_UHW_IN, driver))
 		return error;
-	constexpr uint32_t harmless = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
-	                              MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE | MLX5_QP_FLAG_BFREG_INDEX |
-	                              MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
+	constexpr uint32_t known = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
+	                           MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE | MLX5_QP_FLAG_BFREG_INDEX |
+	                           MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
 	QpKind kind;
-	if (request.comp_mask || request.create_flags || driver.flags & ~harmless ||
+	if (request.comp_mask || request.create_flags || driver.flags & ~known ||
 	    !kind_of(request.qp_type, driver.flags, kind))
 		return EOPNOTSUPP;
 	const auto pd = pds_.find(request.pd_handle);
@@ -155,6 +172,7 @@ int Context::create_qp(Attributes &attributes, bool extended)
 	qp->max_send_sge = request.max_send_sge;
 	qp->max_recv_sge = qp->max_recv_wr ? qp->receive_stride / 16 : 0;
 	qp->max_inline = request.max_inline_data;
+	choose_payload_in_entries(*qp, driver.flags);
 	Nic &nic = Nic::get();
 	nic.add(*qp);
 	if (!qp->number)

@@ -51,6 +51,10 @@ void Qp::complete(Cq &cq, Completion completion, bool solicited)
 	const uint32_t events = cq.completion_events;
 	if (cq.put(completion, solicited)) {
 		count(Counter::cqes, 1);
+		if (!completion.payload.empty()) {
+			count(Counter::scattered_cqes, 1);
+			count(Counter::scattered_bytes, completion.payload.size());
+		}
 	} else if (!overrun) {
 		overrun = true;
 		report(Event::qp_fatal); // its work can no longer be accounted for

@@ -3,10 +3,12 @@
 // has a responder for each initiator that is connected to it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
 #include <rdma/ib_user_verbs.h>
+#include <span>
 
 #include "softhca/counters.hpp"
 #include "softhca/objects.hpp"
@@ -73,6 +75,9 @@ private:
 		Wqe wqe;
 		uint32_t psn, packets; // its range
 		Syndrome error;        // local
+		// What a READ or an atomic operation has brought, when it goes into the completion.
+		uint32_t brought;
+		std::array<uint8_t, 64> answer;
 	};
 	bool fetch();
 	bool strike(Nic &nic);
@@ -90,6 +95,9 @@ private:
 	void ask_again(Nic &nic, uint32_t psn);
 	void refused(Nic &nic, const Packet &packet);
 	void response(Nic &nic, const Packet &packet, const uint8_t *payload);
+	bool take_answer(Sent &entry, uint64_t offset, const uint8_t *bytes, uint32_t n);
+	// Whether the program gets a completion for it, also when all goes well.
+	bool completes(const Sent &entry) const;
 	void complete(const Sent &entry);
 	void complete_with_error(const Wqe &wqe, Syndrome syndrome);
 	void fail(Nic &nic, Syndrome syndrome);
@@ -161,7 +169,7 @@ private:
 	Refusal receive_atomic(Nic &nic, const Packet &packet);
 	Refusal take_receive();
 	Refusal fail_receive(const Packet &packet, Syndrome syndrome, Refusal reason);
-	void finish_receive(const Packet &packet, CqeKind kind, uint64_t bytes);
+	void finish_receive(const Packet &packet, CqeKind kind, uint64_t bytes, std::span<const uint8_t> payload = {});
 	void break_off(Nic &nic, uint32_t psn, Refusal reason);
 	void end(Nic &nic);
 	bool owes_too_much(bool again) const;
@@ -208,6 +216,9 @@ struct Qp {
 	bool drain_event = false; // asked for with the step to `sqd`
 	bool overrun = false;     // of one of its completion queues: it is to be broken
 	QpSettings settings;
+	// Payload of so many bytes, of a message received and of an answer to a READ or an atomic operation, comes in the
+	// completion; 0: none does.
+	uint32_t most_in_receive_entry = 0, most_in_request_entry = 0;
 	uint32_t max_send_wr = 0, max_recv_wr = 0, max_send_sge = 0, max_recv_sge = 0, max_inline = 0;
 
 	// The rings, in memory of the program.

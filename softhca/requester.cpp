@@ -162,6 +162,7 @@ bool Requester::fetch()
 			error = Syndrome::local_protection;
 	}
 	fetched_->error = error;
+	fetched_->brought = 0;
 	const uint32_t mtu = qp_.settings.mtu_bytes();
 	fetched_->packets = wqe.opcode == Opcode::nop || error != Syndrome::none
 	                        ? 0

@@ -147,12 +147,16 @@ Refusal Responder::receive_send(const Packet &packet, const uint8_t *payload)
 	}
 	if (done_ + packet.payload > receive_.length)
 		return fail_receive(packet, Syndrome::local_length, Refusal::invalid_request);
-	if (!scatter(qp_, receive_.all(), done_, payload, packet.payload))
+	// A small message comes in the completion, and libmlx5 copies it to the memory of the receive.
+	const bool in_entry = packet.flags & packet_first && packet.flags & packet_last &&
+	                      packet.payload <= qp_.most_in_receive_entry;
+	if (!in_entry && !scatter(qp_, receive_.all(), done_, payload, packet.payload))
 		return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
 	done_ += packet.payload;
 	if (packet.flags & packet_last) {
 		const bool immediate = packet.flags & packet_immediate;
-		finish_receive(packet, immediate ? CqeKind::received_send_immediate : CqeKind::received_send, done_);
+		finish_receive(packet, immediate ? CqeKind::received_send_immediate : CqeKind::received_send, done_,
+		               {payload, in_entry ? packet.payload : 0});
 		message_ = Message::none;
 	}
 	return Refusal::none;
@@ -245,11 +249,12 @@ Completion Responder::completion(const Packet &packet) const
 	return c;
 }
 
-void Responder::finish_receive(const Packet &packet, CqeKind kind, uint64_t bytes)
+void Responder::finish_receive(const Packet &packet, CqeKind kind, uint64_t bytes, std::span<const uint8_t> payload)
 {
 	Completion c = completion(packet);
 	c.kind = kind;
 	c.bytes = static_cast<uint32_t>(bytes);
+	c.payload = payload;
 	has_receive_ = false;
 	qp_.complete(*qp_.receive_cq, c, packet.flags & packet_solicited);
 }

@@ -32,6 +32,7 @@ all_cases()
 	run $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read
 	run $softhca --fault 'drop rate=0.01; duplicate rate=0.02; reorder rate=0.01' $cases threads 2 $only PT2P_NET_TIMEOUT=8
 	run $softhca --exact $cases threads 2 $only
+	run env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
 	# By libibverbs, as devices of other makers; and with more queue pairs than a completion queue has room for.
 	run $softhca $cases threads 3 $only PT2P_NET_DIRECT=0
 	run $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several

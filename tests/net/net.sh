@@ -15,3 +15,20 @@ timeout -k 5 100 $softhca --exact tests/net/net_tests '[.exact]' || fail "net_te
 for rule in 'refuse dm' 'refuse qp after=3' 'refuse mr after=4'; do
 	timeout -k 5 60 $softhca --fault "$rule" tests/net/net_tests '[.refused]' || fail "net_tests, $rule"
 done
+# With 64 KiB of memory that may be locked: nothing stops where no kernel locks any, and where registration is refused the
+# limit is named. As root, without the right to lock more.
+cat >"$work/limited" <<'END'
+ulimit -l 64
+[ "$(id -u)" -ne 0 ] || set -- setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "$@"
+exec "$@"
+END
+if sh "$work/limited" true 2>/dev/null; then
+	timeout -k 5 60 sh "$work/limited" $softhca tests/net/net_tests '[.refused]' || fail "net_tests, 64 KiB of locked memory"
+	PT2P_TRANSPORTS=self,rc timeout -k 5 60 sh "$work/limited" $softhca ./pt2p_info >"$work/out" || fail "pt2p_info"
+	grep -Eq '^ *rc +usable' "$work/out" || fail "rc is not usable on softhca with 64 KiB of locked memory"
+	PT2P_TRANSPORTS=self,rc timeout -k 5 60 sh "$work/limited" $softhca --fault 'refuse mr' ./pt2p_info >"$work/out" ||
+		fail "pt2p_info, refuse mr"
+	grep -Eq '^ *rc +not usable: .*may lock 64 KiB.*limits\.d' "$work/out" || fail "the limit is not named: $(cat "$work/out")"
+else
+	echo "skipped: locked memory: the limit cannot be set"
+fi

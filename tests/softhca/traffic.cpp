@@ -131,7 +131,10 @@ Endpoint::Endpoint(Device &d, const Settings &s, ibv_qp_type t) : device(d), set
 		attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		attributes.send_ops_flags = s.operations;
 	}
-	qp = ibv_create_qp_ex(d.context, &attributes);
+	mlx5dv_qp_init_attr driver{};
+	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+	driver.create_flags = s.create_flags;
+	qp = s.create_flags ? mlx5dv_create_qp(d.context, &attributes, &driver) : ibv_create_qp_ex(d.context, &attributes);
 	REQUIRE(qp);
 }
 

@@ -7,12 +7,13 @@
 #include <fstream>
 #include <infiniband/mlx5dv.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
+#include <unistd.h>
 #include <vector>
 
 #include "config/config.hpp"
 #include "job/topology.hpp"
 #include "report/report.hpp"
+#include "transports/verbs/memlock.hpp"
 
 namespace pt2p::verbs {
 
@@ -272,18 +273,27 @@ int set_state(ibv_qp *qp, ibv_qp_state state)
 std::string failure(const char *call, int error)
 {
 	std::string text = format("%s failed: %s", call, errno_text(error).c_str());
-	rlimit limit;
-	if ((error == ENOMEM || error == EPERM || error == EAGAIN) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
-	    limit.rlim_cur != RLIM_INFINITY)
-		text += format("; only %llu KiB may be locked (RLIMIT_MEMLOCK): raise it with ulimit -l unlimited, in "
-		               "/etc/security/limits.conf, or in the unit of the resource manager",
-		               static_cast<unsigned long long>(limit.rlim_cur / 1024));
+	if (error == ENOMEM || error == EPERM || error == EAGAIN)
+		if (const std::string shortage = lock_shortage(lock_limit(), unknown_need); !shortage.empty())
+			text += "; " + shortage;
 	return text;
 }
 
 void fail(const char *call, int error)
 {
 	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, failure(call, error));
+}
+
+void check_lock_limit(const Device &device, uint64_t bytes)
+{
+	const LockLimit before = lock_limit();
+	const std::string shortage = lock_shortage(before, bytes);
+	if (shortage.empty())
+		return;
+	// Not every device has its memory locked: the kernel says so when one page of it is registered.
+	const RegisteredMemory page(device, static_cast<size_t>(sysconf(_SC_PAGESIZE)), IBV_ACCESS_LOCAL_WRITE, -1);
+	if (lock_limit().locked > before.locked)
+		throw Error(PT2P_ERR_NO_MEMORY, device.name + ": " + shortage);
 }
 
 } // namespace pt2p::verbs

@@ -113,5 +113,7 @@ int set_state(ibv_qp *qp, ibv_qp_state state);
 std::string failure(const char *call, int error);
 // Throws Error with that.
 [[noreturn]] void fail(const char *call, int error);
+// Throws Error when so many bytes, to be registered now, are more than may be locked, and the device needs them locked.
+void check_lock_limit(const Device &device, uint64_t bytes);
 
 } // namespace pt2p::verbs

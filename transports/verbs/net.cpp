@@ -32,6 +32,13 @@ size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) 
 
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
 
+// What is registered at start; the device's queues and what connections take come on top.
+uint64_t registered_at_start(const Config &config)
+{
+	return (static_cast<uint64_t>(config.net_receives) + 1 + buffer_count(config)) * config.net_message_bytes +
+	       (results + rings_out) * sizeof(uint64_t);
+}
+
 SrqOwner make_srq(const Device &device, const Config &config)
 {
 	ibv_srq_init_attr init{};
@@ -58,6 +65,7 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 		auto device = Device::open(environment, why_not);
 		if (!device)
 			return nullptr;
+		check_lock_limit(*device, registered_at_start(config));
 		auto net = std::make_shared<Net>(environment, std::move(device));
 		environment.shared->net = net;
 		return net;
@@ -591,7 +599,7 @@ void Net::disarm(const void *caller)
 // As libmlx5 understands its variable.
 bool Net::entries_with_doorbells() const
 {
-	const char *shut_up = environment("MLX5_SHUT_UP_BF");
+	const char *shut_up = pt2p::environment("MLX5_SHUT_UP_BF");
 	return !shut_up || !std::strcmp(shut_up, "0");
 }
 
