@@ -177,6 +177,20 @@ int pt2p_size(const pt2p_context_t *ctx);
 /** Fills *info. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT. */
 pt2p_status_t pt2p_query(const pt2p_context_t *ctx, pt2p_info_t *info);
 
+/** How messages up to the eager limit get to a receiver through an RDMA device. */
+typedef enum pt2p_delivery {
+	PT2P_DELIVERY_AUTO = 0,  /**< sent, and written once there are many */
+	PT2P_DELIVERY_SEND = 1,  /**< into receives that it has posted (SEND) */
+	PT2P_DELIVERY_WRITE = 2, /**< short ones into a ring in its memory, which it looks at (WRITE) */
+	PT2P_DELIVERY_READ = 3   /**< announced: the receiver fetches them (READ) */
+} pt2p_delivery_t;
+
+/** Chooses how messages from this rank get to `rank` from now on, in place of the tunable PT2P_NET_DELIVERY. Each end of a
+ *  channel chooses for what it sends, so the two directions are independent of each other. Messages keep their order when
+ *  the way changes. Connects if need be. Has no effect where `rank` is reached without an RDMA device.
+ *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK, PT2P_ERR_ARGUMENT, and those of a first send to that rank. */
+pt2p_status_t pt2p_set_delivery(pt2p_context_t *ctx, int rank, pt2p_delivery_t delivery);
+
 /** Fills *info about `rank`. Connects nothing. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK. */
 pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *info);
 

@@ -140,6 +140,9 @@ public:
 	virtual uint32_t *wake_word() { return nullptr; }
 	// Descriptor that can be read when something has arrived since arm(); -1: none. The same for all transports of a device.
 	virtual int wake_fd() { return -1; }
+	// How messages to `peer`, which is connected, are to be delivered; nothing where there is no choice. May change
+	// endpoint.max_unasked.
+	virtual void set_delivery(int peer, pt2p_delivery_t delivery) { (void)peer, (void)delivery; }
 	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
 	virtual void abandon(int, pt2p_status_t, const std::string &) {}
 	// No further sends follow: tell the peers that this rank has left.

@@ -486,3 +486,15 @@ try {
 	return PT2P_OK;
 }
 PT2P_CATCH
+
+pt2p_status_t pt2p_set_delivery(pt2p_context_t *ctx, int rank, pt2p_delivery_t delivery)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!is_rank(ctx, rank))
+		return bad_rank(ctx, __func__, "rank", rank);
+	if (delivery < PT2P_DELIVERY_AUTO || delivery > PT2P_DELIVERY_READ)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: there is no delivery %d", __func__, static_cast<int>(delivery));
+	return ctx->engine->set_delivery(rank, delivery);
+}
+PT2P_CATCH

@@ -30,8 +30,6 @@ Remote *remote_of(pt2p_context_t *ctx, const pt2p_remote_t *remote)
 	                          handle ? "has been released or is not one of this context's" : "is NULL");
 }
 
-bool is_rank(const pt2p_context_t *ctx, int rank) { return rank >= 0 && rank < ctx->job->size(); }
-
 // PT2P_OK when the range lies in the memory.
 pt2p_status_t check_range(pt2p_context_t *ctx, const char *function, const Remote &r, size_t offset, size_t length)
 {

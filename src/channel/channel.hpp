@@ -38,7 +38,7 @@ protected:
 class Channel {
 public:
 	Channel(Endpoint &endpoint, size_t eager_max, Pool<PendingSend> &pool, ChannelClient &client)
-	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(std::min({eager_max, endpoint.max_send, endpoint.max_unasked})), pool_(pool),
+	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(std::min(eager_max, endpoint.max_send)), pool_(pool),
 	      client_(client)
 	{
 		refresh();
@@ -63,7 +63,7 @@ public:
 	}
 
 	// Longest payload to send unasked, bytes.
-	size_t eager_limit() const { return eager_stopped_ ? 0 : eager_max_; }
+	size_t eager_limit() const { return eager_stopped_ ? 0 : std::min(eager_max_, endpoint.max_unasked); }
 	// The peer asked for announcements only, or no longer does.
 	void stop_eager(bool stopped)
 	{
@@ -94,6 +94,9 @@ public:
 	// Starts a stream of pieces with this id and header.
 	void stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
 
+	// The endpoint's limits have changed.
+	void refresh() { at_once_ = down_ || first_ ? -1 : static_cast<int64_t>(eager_limit()); }
+
 	bool has_work() const { return first_ || first_stream_; }
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive();
@@ -104,10 +107,6 @@ private:
 	void append(PendingSend *&first, PendingSend *&last, PendingSend *item);
 	void append_message(PendingSend *item);
 	unsigned drive_streams();
-	void refresh()
-	{
-		at_once_ = down_ || first_ ? -1 : static_cast<int64_t>(eager_limit());
-	}
 
 	int64_t at_once_; // longest payload that may go now, bytes; negative: nothing may
 	const size_t eager_max_;

@@ -47,6 +47,19 @@ Channel *Engine::connect(int rank, pt2p_status_t &status)
 	return nullptr;
 }
 
+pt2p_status_t Engine::set_delivery(int rank, pt2p_delivery_t delivery)
+{
+	pt2p_status_t status = PT2P_OK;
+	Channel *c = channel(rank, status);
+	if (!c)
+		return status;
+	for (auto &t : router_->transports())
+		if (&t->table() == c->endpoint.table)
+			t->set_delivery(rank, delivery);
+	c->refresh();
+	return PT2P_OK;
+}
+
 void Engine::list(Channel &c)
 {
 	if (!c.listed) {

@@ -101,6 +101,8 @@ public:
 	pt2p_status_t source_status(int source);
 	void cancel(Request &request);
 	pt2p_status_t barrier();
+	// How messages to that rank are delivered from now on; connects.
+	pt2p_status_t set_delivery(int rank, pt2p_delivery_t delivery);
 
 	Request *find(uint64_t handle) const
 	{

@@ -64,6 +64,7 @@ TEST_CASE("a null context is refused by every function")
 	    pt2p_finalize(nullptr),
 	    pt2p_query(nullptr, &info),
 	    pt2p_peer_query(nullptr, 0, &peer),
+	    pt2p_set_delivery(nullptr, 0, PT2P_DELIVERY_SEND),
 	    pt2p_send(nullptr, &byte, 1, 0, 0),
 	    pt2p_recv(nullptr, &byte, 1, 0, 0, 0, nullptr),
 	    pt2p_isend(nullptr, &byte, 1, 0, 0, &req),
@@ -131,6 +132,8 @@ TEST_CASE("null pointers are refused and named")
 	pt2p_request_t *req = nullptr;
 	refused(c, pt2p_query(c, nullptr), PT2P_ERR_ARGUMENT, "info");
 	refused(c, pt2p_peer_query(c, 0, nullptr), PT2P_ERR_ARGUMENT, "info");
+	refused(c, pt2p_set_delivery(c, 0, static_cast<pt2p_delivery_t>(4)), PT2P_ERR_ARGUMENT, "delivery 4");
+	CHECK(pt2p_set_delivery(c, 0, PT2P_DELIVERY_WRITE) == PT2P_OK); // of no effect
 	refused(c, pt2p_send(c, nullptr, 1, 1, 0), PT2P_ERR_ARGUMENT, "buffer");
 	refused(c, pt2p_recv(c, nullptr, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "buffer");
 	refused(c, pt2p_isend(c, &byte, 1, 1, 0, nullptr), PT2P_ERR_ARGUMENT, "req");
@@ -199,6 +202,7 @@ TEST_CASE("ranks out of range are refused and named")
 		refused(c, pt2p_probe(c, rank, 0, 0, nullptr), PT2P_ERR_RANK, name.c_str());
 		refused(c, pt2p_iprobe(c, rank, 0, 0, &flag, nullptr), PT2P_ERR_RANK, name.c_str());
 		refused(c, pt2p_peer_query(c, rank, &peer), PT2P_ERR_RANK, name.c_str());
+		refused(c, pt2p_set_delivery(c, rank, PT2P_DELIVERY_SEND), PT2P_ERR_RANK, name.c_str());
 	}
 	// Any source is for receives only.
 	refused(c, pt2p_send(c, &byte, 1, PT2P_ANY_SOURCE, 0), PT2P_ERR_RANK);

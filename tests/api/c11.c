@@ -61,7 +61,7 @@ int main(void)
 	const function functions[] = {
 		(function)pt2p_version, (function)pt2p_init, (function)pt2p_init_inprocess, (function)pt2p_finalize,
 		(function)pt2p_abort, (function)pt2p_rank, (function)pt2p_size, (function)pt2p_query,
-		(function)pt2p_peer_query, (function)pt2p_send, (function)pt2p_recv, (function)pt2p_isend,
+		(function)pt2p_peer_query, (function)pt2p_set_delivery, (function)pt2p_send, (function)pt2p_recv, (function)pt2p_isend,
 		(function)pt2p_irecv, (function)pt2p_sendrecv, (function)pt2p_probe, (function)pt2p_iprobe,
 		(function)pt2p_wait, (function)pt2p_test, (function)pt2p_waitall, (function)pt2p_waitany,
 		(function)pt2p_testany, (function)pt2p_testall, (function)pt2p_cancel, (function)pt2p_barrier,

@@ -180,6 +180,55 @@ TEST_CASE("rings carry what fits, and what finds them full is sent: all in order
 	CHECK(job.counter(0, "net_deposits") < before + k);
 }
 
+TEST_CASE("each direction of a channel is delivered as its sender says, from one message to the next, and in order")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const bool preset = GENERATE(false, true);
+	Job job(transport, 2, {preset ? "PT2P_NET_DELIVERY=read" : "PT2P_NET_DELIVERY=auto"});
+	const pt2p_delivery_t all[] = {PT2P_DELIVERY_SEND, PT2P_DELIVERY_WRITE, PT2P_DELIVERY_READ};
+	uint64_t number[2] = {};
+	for (const pt2p_delivery_t there : all)
+		for (const pt2p_delivery_t back : all) {
+			INFO("there " << there << " back " << back);
+			REQUIRE(pt2p_set_delivery(job.ctx[0], 1, there) == PT2P_OK);
+			REQUIRE(pt2p_set_delivery(job.ctx[1], 0, back) == PT2P_OK);
+			uint64_t deposits[2], announced[2], eager[2];
+			constexpr unsigned settle = 40, n = 100; // rings are asked for at the first message, if not there
+			for (unsigned i = 0; i < settle + n; ++i) {
+				for (int r = 0; i == settle && r < 2; ++r) {
+					deposits[r] = job.counter(r, "net_deposits");
+					announced[r] = job.counter(r, "rendezvous_sent");
+					eager[r] = job.counter(r, "eager_sent");
+				}
+				for (int from = 0; from < 2; ++from) {
+					// Two at a time: the second must not overtake.
+					uint64_t out[2] = {number[from], number[from] + 1}, in[2] = {};
+					number[from] += 2;
+					pt2p_request_t *requests[4];
+					pt2p_context_t *here = job.ctx[net::Job::index(from)], *other = job.ctx[net::Job::index(1 - from)];
+					for (unsigned k = 0; k < 2; ++k)
+						REQUIRE(pt2p_irecv(other, &in[k], 8, from, 3, PT2P_TAG_EXACT, &requests[k]) == PT2P_OK);
+					for (unsigned k = 0; k < 2; ++k)
+						REQUIRE(pt2p_isend(here, &out[k], 8, 1 - from, 3, &requests[2 + k]) == PT2P_OK);
+					REQUIRE(pt2p_waitall(other, 2, requests, nullptr) == PT2P_OK);
+					REQUIRE(pt2p_waitall(here, 2, requests + 2, nullptr) == PT2P_OK);
+					REQUIRE(in[0] == out[0]);
+					REQUIRE(in[1] == out[1]);
+				}
+			}
+			for (int r = 0; r < 2; ++r) {
+				const pt2p_delivery_t delivery = r ? back : there;
+				CHECK(job.counter(r, "rendezvous_sent") - announced[r] == (delivery == PT2P_DELIVERY_READ ? 2 * n : 0));
+				CHECK(job.counter(r, "eager_sent") - eager[r] == (delivery == PT2P_DELIVERY_READ ? 0 : 2 * n));
+				const uint64_t written = job.counter(r, "net_deposits") - deposits[r];
+				if (delivery == PT2P_DELIVERY_SEND)
+					CHECK(written == 0);
+				if (delivery == PT2P_DELIVERY_WRITE)
+					CHECK(written >= 2 * n);
+			}
+		}
+}
+
 TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");

@@ -21,11 +21,7 @@ namespace {
 constexpr size_t most_measured = 4096;                // payload, bytes, that is tried in device memory at start
 constexpr uint32_t results = 1024;
 constexpr uint32_t rings_out = 512;                    // to peers, at most
-constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
 constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
-
-// Values of PT2P_NET_DELIVERY.
-enum { automatic, by_send, by_write, by_read };
 
 // A cell of device memory for a payload of this length.
 size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
@@ -103,13 +99,6 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       told_(*device_, rings_out * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
             environment.topology.numa_node)
 {
-	if (config().net_delivery == by_write || config().net_delivery == automatic) {
-		ring_most_ = static_cast<int64_t>(config().net_ring_slot_bytes - sizeof(RingTrailer));
-		// At the first message, or when there have been many; and again later.
-		const bool always = config().net_delivery == by_write;
-		ring_mask_ = (always ? ask_again : worth_a_ring) - 1;
-		ring_phase_ = always ? 1 : 0;
-	}
 	free_told_.fill(rings_out);
 	set_batch(static_cast<uint32_t>(config().net_doorbell_batch));
 
@@ -187,6 +176,12 @@ inline SendQueue *Net::queue_of(uint32_t number) const
 		if (!queue || queue->number() == number)
 			return queue;
 	}
+}
+
+void Net::set_peer(Peer &peer)
+{
+	peers_[static_cast<size_t>(peer.peer)] = &peer;
+	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 }
 
 void Net::list(SendQueue &queue)
@@ -563,8 +558,6 @@ void Net::leave(const void *caller)
 	while (std::any_of(queues_.begin(), queues_.end(), busy) && now_ns() < end)
 		progress();
 }
-
-size_t Net::max_unasked() const { return config().net_delivery == by_read ? 0 : SIZE_MAX; }
 
 // ---- sleeping ---------------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,6 @@ public:
 	ibv_srq *srq() const { return srq_.get(); }
 	Wireup &wireup() { return *wireup_; }
 	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
-	size_t max_unasked() const; // bytes, by PT2P_NET_DELIVERY
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
 
@@ -77,7 +76,8 @@ public:
 
 	Connector *connector = nullptr;
 	// Of each rank that has an endpoint here.
-	void set_peer(Peer &peer) { peers_[static_cast<size_t>(peer.peer)] = &peer; }
+	void set_peer(Peer &peer);
+	void set_delivery(Peer &peer, pt2p_delivery_t delivery);
 	Peer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 	void drop_peer(int rank) { peers_[static_cast<size_t>(rank)] = nullptr; }
 	// Nothing goes to that rank any more. May be called at any time.
@@ -133,10 +133,10 @@ public:
 		return static_cast<int32_t>(peer.ring.read - number) >= 0;
 	}
 	// A short message is being sent by SEND: whether it is time to ask the peer for a ring.
-	bool due_for_a_ring(Peer &peer) { return (++peer.ring.considered & ring_mask_) == ring_phase_; }
+	bool due_for_a_ring(Peer &peer) { return (++peer.ring.considered & peer.ring.ask_mask) == peer.ring.ask_at; }
 	bool due_for_a_ring(Peer &peer, size_t length)
 	{
-		return static_cast<int64_t>(length) <= ring_most_ && peer.ring.most < 0 && due_for_a_ring(peer);
+		return static_cast<int64_t>(length) <= peer.ring.wanted_for && peer.ring.most < 0 && due_for_a_ring(peer);
 	}
 	void ask_for_ring(Peer &peer);
 
@@ -218,8 +218,6 @@ private:
 		std::vector<unsigned char> payload;
 	};
 	std::map<std::pair<int, uint32_t>, Held> held_; // by rank and sequence number: came before their turn
-	int64_t ring_most_ = -1;              // longest payload for a ring, bytes; -1: no rings to others
-	uint32_t ring_mask_ = 0, ring_phase_ = 1; // at which messages to a peer to ask for one: at none
 	std::vector<Peer *> ringing_;         // those with a ring to us
 	RegisteredMemory told_;               // words in which peers tell how much they have read
 	Places free_told_;

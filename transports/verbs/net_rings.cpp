@@ -10,9 +10,24 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr unsigned ring_burst = 32; // messages, then the other rings
+constexpr unsigned ring_burst = 32;                    // messages, then the other rings
+constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
 
 } // namespace
+
+// The values of PT2P_NET_DELIVERY and those of the call are the same.
+void Net::set_delivery(Peer &peer, pt2p_delivery_t delivery)
+{
+	OutgoingRing &ring = peer.ring;
+	const bool always = delivery == PT2P_DELIVERY_WRITE, wanted = always || delivery == PT2P_DELIVERY_AUTO;
+	ring.wanted_for = wanted ? static_cast<int64_t>(config().net_ring_slot_bytes - sizeof(RingTrailer)) : -1;
+	// At the first message, or when there have been many; and again later.
+	ring.ask_mask = wanted ? (always ? ask_again : worth_a_ring) - 1 : 0;
+	ring.ask_at = wanted && !always ? 0 : 1;
+	ring.considered = 0;
+	ring.use(wanted && !peer.down);
+	peer.max_unasked = delivery == PT2P_DELIVERY_READ ? 0 : SIZE_MAX;
+}
 
 // Takes note of how much has been read. False while the reader sleeps.
 bool Net::look_at_ring(Peer &peer)
@@ -61,7 +76,7 @@ void Net::on_ring_request(Peer &peer, const RingRequest &request)
 
 void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
 {
-	if (!offer.slots || peer.ring.most >= 0 || peer.ring.told == Places::none)
+	if (!offer.slots || peer.ring.slots || peer.ring.told == Places::none)
 		return;
 	if ((offer.slots & (offer.slots - 1)) || offer.slot_bytes <= sizeof(RingTrailer) || offer.slot_bytes > message_bytes_)
 		return take_down(peer, PT2P_ERR_PROTOCOL, "it offered a ring that cannot be");
@@ -69,7 +84,7 @@ void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
 	peer.ring.key = offer.key;
 	peer.ring.slots = offer.slots;
 	peer.ring.slot_bytes = offer.slot_bytes;
-	peer.ring.most = static_cast<int64_t>(offer.slot_bytes - sizeof(RingTrailer));
+	peer.ring.use(peer.ring.wanted_for >= 0);
 }
 
 unsigned Net::read_rings()

@@ -49,6 +49,12 @@ void NetTransport::check()
 	}
 }
 
+void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
+{
+	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
+		net_->set_delivery(*peer, delivery);
+}
+
 void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
 {
 	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
@@ -61,7 +67,6 @@ Peer &NetTransport::add(int rank, std::unique_ptr<Peer> peer)
 	peer->peer = rank;
 	peer->capabilities = table().capabilities;
 	peer->max_send = net_->max_payload();
-	peer->max_unasked = net_->max_unasked();
 	peer->net = net_.get();
 	peer->last_sign = now_ns();
 	net_->set_peer(*peer);

@@ -25,6 +25,7 @@ public:
 	void disarm() override { net_->disarm(this); }
 	int wake_fd() override { return net_->wake_fd(); }
 	void cork(bool corked) override { net_->cork(corked); }
+	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override { net_->leave(this); }
 	std::string describe(int) override { return "zero-copy, " + net_->device().name; }

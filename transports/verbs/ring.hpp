@@ -56,9 +56,16 @@ struct OutgoingRing {
 	uint64_t address = 0;
 	uint32_t key = 0, slots = 0, slot_bytes = 0;
 	uint32_t sent = 0, read = 0;    // messages so far, and how many of them the receiver has told to have read
+	int64_t wanted_for = -1;        // payloads up to this many bytes; -1: none is wanted
+	uint32_t ask_mask = 0, ask_at = 1; // at which messages to ask for one
 	uint32_t considered = 0;        // messages that would have fitted into a ring, while there was none
 	uint32_t told = UINT32_MAX;     // place of the word that the receiver writes
 
+	// From now on it is used, or not.
+	void use(bool yes)
+	{
+		most = yes && slots ? static_cast<int64_t>(slot_bytes - sizeof(RingTrailer)) : -1;
+	}
 	bool has_room() const { return sent - read < slots; }
 	// Where message number `n` of `bytes` with its trailer goes.
 	uint64_t place(uint32_t n, uint32_t bytes) const
