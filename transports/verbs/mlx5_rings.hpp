@@ -157,7 +157,7 @@ private:
 	uint32_t next_ = 0;           // block, counted from the beginning
 	uint32_t unrung_ = 0;         // entries
 	uint32_t bytes_ = 0;          // of the last entry
-	uint32_t *record_;
+	volatile uint32_t *record_;
 	DoorbellRegister *register_ = nullptr;
 	alignas(block_bytes) unsigned char aside_[most_bytes];
 };
@@ -190,7 +190,7 @@ private:
 	unsigned char *entry(uint32_t number) const { return ring_ + size_t{number} * stride_; }
 
 	unsigned char *ring_;
-	uint32_t *record_;
+	volatile uint32_t *record_;
 	uint32_t stride_, last_, given_;
 };
 
@@ -231,7 +231,7 @@ private:
 	}
 
 	unsigned char *ring_; // the first 64 bytes that have a completion's fields: with 128 bytes each, those are the last
-	uint32_t *record_;    // what has been read; what an event was asked for with
+	volatile uint32_t *record_; // what has been read; what an event was asked for with
 	uint32_t count_, shift_, number_;
 	uint32_t next_ = 0, armed_ = 0;
 	unsigned char *registers_;

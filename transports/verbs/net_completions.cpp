@@ -1,0 +1,245 @@
+// Reading completions: what has arrived, in its turn, and what has been sent. See net.hpp.
+#include <cstring>
+#include <utility>
+
+#include "config/config.hpp"
+#include "report/report.hpp"
+#include "transports/verbs/net.hpp"
+
+namespace pt2p::verbs {
+
+// Null: it is not there any more.
+inline SendQueue *Net::queue_of(uint32_t number) const
+{
+	for (size_t at = number;; ++at) {
+		SendQueue *queue = by_number_[at & (by_number_.size() - 1)];
+		if (!queue || queue->number() == number)
+			return queue;
+	}
+}
+
+unsigned Net::progress(const void *caller)
+{
+	if (!driver_)
+		driver_ = caller;
+	return driver_ == caller ? progress() : 0;
+}
+
+inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status)
+{
+	if (__builtin_expect(!queue || queue->broken(), 0))
+		return;
+	if (__builtin_expect(status == IBV_WC_SUCCESS, 1)) {
+		queue->complete(number);
+		return;
+	}
+	queue->complete(number - 1);
+	report_broken(*queue, status);
+}
+
+// True when a message has been delivered.
+[[gnu::always_inline]] inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
+{
+	MessageHeader h;
+	std::memcpy(&h, message, sizeof h);
+	const int rank = h.rank();
+	// Not from one of us: there is nobody to blame.
+	if (__builtin_expect(bytes < sizeof h || rank >= size_ || rank == rank_, 0))
+		return false;
+	Peer *peer = peers_[static_cast<size_t>(rank)];
+	if (__builtin_expect(!peer || !peer->ready, 0)) {
+		if (peer && peer->down)
+			return false;
+		if (connector)
+			connector->on_heard(rank);
+	}
+	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	// What was written before this was sent is there by now.
+	if (__builtin_expect(h.sequence != expected, 0) && peer && peer->incoming)
+		read_ring(*peer, UINT32_MAX);
+	if (__builtin_expect(h.sequence != expected, 0)) {
+		if (static_cast<int32_t>(h.sequence - expected) < 0) {
+			reporter().add(Counter::net_duplicates);
+			return false;
+		}
+		hold(h, message + sizeof h, bytes - sizeof h);
+		return false;
+	}
+	++expected;
+	deliver(h, message + sizeof h, bytes - sizeof h);
+	if (__builtin_expect(!held_.empty(), 0))
+		deliver_held(rank);
+	return true;
+}
+
+// One completion, read by verbs.
+void Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn)
+{
+	if (id & is_send)
+		return on_send_completion(queues_[id >> 32 & 0x7fffffff], static_cast<uint32_t>(id), status);
+	if (status == IBV_WC_SUCCESS)
+		turn.events += on_receive(receives_.at(id * message_bytes_), bytes);
+	turn.used[turn.used_count++] = id;
+}
+
+// Handles all completions that are there, up to a number. False when there is none.
+inline bool Net::read(CompletionQueue &queue, Turn &turn)
+{
+	if (__builtin_expect(queue.ring != nullptr, 1))
+		return read_directly(*queue.ring, turn);
+	if (device_->extended_poll) {
+		ibv_cq_ex *cq = queue.verbs.get();
+		ibv_poll_cq_attr attributes{};
+		if (ibv_start_poll(cq, &attributes) != 0)
+			return false;
+		unsigned n = 0;
+		do
+			handle(cq->wr_id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, turn);
+		while (++n < Turn::most && ibv_next_poll(cq) == 0);
+		ibv_end_poll(cq);
+	} else {
+		ibv_wc completions[Turn::most];
+		const int n = ibv_poll_cq(queue.cq(), Turn::most, completions);
+		if (n <= 0)
+			return false;
+		for (int i = 0; i < n; ++i)
+			handle(completions[i].wr_id, completions[i].status, completions[i].byte_len, turn);
+	}
+	post_receives(turn.used, turn.used_count);
+	turn.used_count = 0;
+	return true;
+}
+
+inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
+{
+	const mlx5_cqe64 *c = ring.next();
+	if (!c)
+		return false;
+	unsigned n = 0;
+	do {
+		switch (mlx5::opcode(*c)) {
+		case MLX5_CQE_RESP_SEND: {
+			const uint32_t number = be16toh(c->wqe_counter);
+			const unsigned char *message = mlx5::scattered(*c);
+			turn.events += on_receive(message ? message : receives_.at(number * message_bytes_), be32toh(c->byte_cnt));
+			receive_ring_->give(number);
+			break;
+		}
+		case MLX5_CQE_REQ:
+		case MLX5_CQE_REQ_ERR:
+			if (SendQueue *queue = queue_of(mlx5::queue_pair(*c)))
+				on_send_completion(queue, queue->number_of(be16toh(c->wqe_counter)),
+				                   mlx5::opcode(*c) == MLX5_CQE_REQ ? IBV_WC_SUCCESS : mlx5::status_of(*c));
+			break;
+		case MLX5_CQE_RESP_ERR:
+			receive_ring_->give(be16toh(c->wqe_counter));
+			break;
+		default: // passed over
+			break;
+		}
+		ring.pop();
+	} while (++n < Turn::most && (c = ring.next()) != nullptr);
+	ring.publish();
+	receive_ring_->publish();
+	return true;
+}
+
+// Connections are asked for rarely. The look goes through libibverbs, which is a chance for what stands in front of it.
+bool Net::take_wireup()
+{
+	constexpr int idle_turn = 16, turns = 64; // a look after so many turns, or four in which nothing was found
+	look_at_wireup_ -= drained_ ? idle_turn : 1;
+	if (__builtin_expect(look_at_wireup_ > 0, 1))
+		return false;
+	look_at_wireup_ = turns;
+	WireupMessage message;
+	bool any = false;
+	while (wireup_->take(message)) {
+		any = true;
+		if (connector)
+			connector->on_wireup(message);
+	}
+	return any;
+}
+
+unsigned Net::progress()
+{
+	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
+		ring_all();
+	Turn turn;
+	if (__builtin_expect(!ringing_.empty(), 0))
+		turn.events = read_rings();
+	drained_ = true;
+	for (CompletionQueue &queue : completions_)
+		drained_ &= !read(queue, turn);
+	const bool asked = take_wireup();
+	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
+		return turn.events;
+	if (__builtin_expect(first_waiting_ != nullptr, 0))
+		drive_waiting();
+	if (__builtin_expect(!broken_.empty(), 0))
+		handle_broken();
+	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
+		ring_all(); // answers to what has come
+	return turn.events;
+}
+
+// A message that has overtaken another, which went by another queue pair, waits for it.
+void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
+{
+	constexpr size_t most = 4096;
+	if (held_.size() < most)
+		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
+	else
+		lose(h.rank(), PT2P_ERR_PROTOCOL, "messages from it are missing");
+}
+
+void Net::deliver_held(int rank)
+{
+	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	for (;;) {
+		const auto found = held_.find({rank, expected});
+		if (found == held_.end())
+			return;
+		const Held held = std::move(found->second);
+		held_.erase(found);
+		++expected;
+		deliver(held.header, held.payload.data(), held.payload.size());
+	}
+}
+
+// A message that is for us, and not for the layer above.
+void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
+{
+	const uint8_t id = h.id();
+	Peer *peer = peers_[static_cast<size_t>(h.rank())];
+	RingRequest request;
+	RingOffer offer;
+	if (id == id_bye) {
+		lose(h.rank(), PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
+	} else if (id == id_ring_request && length == sizeof request) {
+		std::memcpy(&request, data, sizeof request);
+		if (peer)
+			on_ring_request(*peer, request);
+	} else if (id == id_ring_offer && length == sizeof offer) {
+		std::memcpy(&offer, data, sizeof offer);
+		if (peer)
+			on_ring_offer(*peer, offer);
+	}
+}
+
+void Net::post_receives(const uint64_t *buffers, unsigned count)
+{
+	ibv_recv_wr requests[16];
+	ibv_sge pieces[16];
+	for (unsigned i = 0; i < count; ++i) {
+		pieces[i] = {reinterpret_cast<uintptr_t>(receives_.at(buffers[i] * message_bytes_)),
+		             static_cast<uint32_t>(message_bytes_), receives_.key()};
+		requests[i] = {buffers[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
+	}
+	ibv_recv_wr *bad;
+	if (count)
+		ibv_post_srq_recv(srq_.get(), requests, &bad);
+}
+
+} // namespace pt2p::verbs
