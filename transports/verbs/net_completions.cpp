@@ -83,10 +83,8 @@ void Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn)
 }
 
 // Handles all completions that are there, up to a number. False when there is none.
-inline bool Net::read(CompletionQueue &queue, Turn &turn)
+bool Net::read(CompletionQueue &queue, Turn &turn)
 {
-	if (__builtin_expect(queue.ring != nullptr, 1))
-		return read_directly(*queue.ring, turn);
 	if (device_->extended_poll) {
 		ibv_cq_ex *cq = queue.verbs.get();
 		ibv_poll_cq_attr attributes{};
@@ -110,6 +108,7 @@ inline bool Net::read(CompletionQueue &queue, Turn &turn)
 	return true;
 }
 
+// The same without verbs.
 inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
 {
 	const mlx5_cqe64 *c = ring.next();
@@ -171,7 +170,7 @@ unsigned Net::progress()
 		turn.events = read_rings();
 	drained_ = true;
 	for (CompletionQueue &queue : completions_)
-		drained_ &= !read(queue, turn);
+		drained_ &= !(__builtin_expect(queue.ring != nullptr, 1) ? read_directly(*queue.ring, turn) : read(queue, turn));
 	const bool asked = take_wireup();
 	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
 		return turn.events;
