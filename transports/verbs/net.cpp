@@ -357,6 +357,6 @@ bool Net::entries_with_doorbells() const
 	return !shut_up || !std::strcmp(shut_up, "0");
 }
 
-size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * 64); }
+size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * (mlx5::block_bytes + sizeof(uint32_t))); }
 
 } // namespace pt2p::verbs
