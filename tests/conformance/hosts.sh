@@ -57,9 +57,12 @@ between()
 	echo "ok: $where, $ranks ranks, by $way $*"
 }
 srcdir=$(cd "$srcdir" && pwd)
-between h1:1,h2:1 2 rc
 between h1:1,h2:1 2 dct PT2P_RC_PEERS=0
-between h1:2,h2:2 4 rc
-between h1:3,h2:3,h3:2 8 rc
+# With sanitizers, the last stands for these: it takes both ways.
+if ! sanitized; then
+	between h1:1,h2:1 2 rc
+	between h1:2,h2:2 4 rc
+	between h1:3,h2:3,h3:2 8 rc
+fi
 between h1:3,h2:3,h3:2 8 dct PT2P_RC_PEERS=4
 echo "hosts: all passed"
