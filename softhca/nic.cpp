@@ -88,6 +88,7 @@ void Nic::remove(Qp &qp)
 		return; // the parent's, from before fork()
 	entry = nullptr;
 	--count_;
+	let_go(qp);
 	accounts_.remove(qp.number & ((1u << index_bits) - 1));
 }
 
@@ -195,6 +196,21 @@ void Nic::end(const Packet &packet)
 	for (Held &held : held_)
 		if (held.after == packet.source)
 			held.due = 0;
+}
+
+// What a rule holds back of a queue pair that ends has left the device long ago, as far as anybody can tell: it goes out
+// now, or an acknowledgement would be lost with a program that ends in time.
+void Nic::let_go(const Qp &qp)
+{
+	if (held_.empty())
+		return;
+	for (Held &held : held_) {
+		Packet packet;
+		std::memcpy(&packet, held.frame.data(), sizeof packet);
+		if (packet.source == qp.number)
+			held.due = 0;
+	}
+	release_held();
 }
 
 // Sends what a rule has held back long enough.

@@ -117,6 +117,7 @@ private:
 	uint8_t *begin(Qp &qp, const Packet &packet, bool &gone);
 	void end(const Packet &packet);
 	void release_held();
+	void let_go(const Qp &qp);
 	void check_links();
 
 	std::unique_ptr<Wire> wire_; // from the first queue pair on

@@ -27,15 +27,26 @@ run $softhca tests/softhca/verbs_tests '[.fatal]'
 
 command -v ibv_rc_pingpong >/dev/null || { echo "skipped: ibv_rc_pingpong is not installed"; exit 0; }
 port=$((10000 + $(od -A n -N 2 -t u2 /dev/urandom) % 20000))
-cat >"$work/pingpong" <<EOF
-ibv_rc_pingpong -p $port -c -n 200 &
-sleep 1
-ibv_rc_pingpong -p $port -c -n 200 localhost || exit 1
-wait
-EOF
-for rule in 'drop rate=0.01' 'duplicate rate=0.2' 'reorder rate=0.05' 'delay rate=0.1 us=200'; do
+# pingpong ROUNDS : what to run.
+pingpong()
+{
+	cat <<-EOF
+	ibv_rc_pingpong -p $port -c -n $1 &
+	sleep 1
+	ibv_rc_pingpong -p $port -c -n $1 localhost || exit 1
+	wait \$! || exit 1
+	EOF
+}
+pingpong 200 >"$work/pingpong"
+# Losses end before the programs do: an acknowledgement that is lost last of all is missed, on real wires, too.
+for rule in 'drop rate=0.05 count=20' 'duplicate rate=0.2' 'reorder rate=0.05' 'delay rate=0.1 us=200'; do
 	run $softhca --fault "$rule" --report --report-file "$work/report" sh "$work/pingpong"
 	grep -q '^faults' "$work/report" || fail "$rule: no fault was counted"
+done
+# An acknowledgement that is still under way when its sender ends arrives nevertheless.
+pingpong 3 >"$work/pingpong"
+for seed in 1 2 3 4 5 6; do
+	run $softhca --fault "delay kind=acknowledge rate=0.4 us=30000 seed=$seed" sh "$work/pingpong"
 done
 # Rules in the file of the fabric, written while it is in use.
 cat >"$work/by-file" <<EOF
