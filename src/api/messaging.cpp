@@ -28,7 +28,7 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 [[gnu::cold]] pt2p_status_t bad_transfer(pt2p_context_t *ctx, const char *function, size_t length, int rank,
                                          bool any)
 {
-	if (!(any && rank == PT2P_ANY_SOURCE) && (rank < 0 || rank >= ctx->job->size()))
+	if (!(any && rank == PT2P_ANY_SOURCE) && !is_rank(ctx, rank))
 		return bad_rank(ctx, function, any ? "source" : "dest", rank);
 	if (length > PTRDIFF_MAX)
 		return bad_length(ctx, function, length);
@@ -492,7 +492,7 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	if (!is_rank(ctx, rank))
-		return bad_rank(ctx, __func__, "rank", rank);
+		return bad_rank(ctx, __func__, "the rank", rank);
 	if (delivery < PT2P_DELIVERY_AUTO || delivery > PT2P_DELIVERY_READ)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: there is no delivery %d", __func__, static_cast<int>(delivery));
 	return ctx->engine->set_delivery(rank, delivery);

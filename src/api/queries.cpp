@@ -50,7 +50,7 @@ try {
 	if (!info)
 		return null_argument(ctx, __func__, "info");
 	Progress::Guard guard(*ctx->progress);
-	if (rank < 0 || rank >= ctx->job->size())
+	if (!is_rank(ctx, rank))
 		return bad_rank(ctx, __func__, "the rank", rank);
 	*info = {};
 	info->rank = rank;

@@ -104,7 +104,7 @@ TEST_CASE("entries of all sizes go round a send queue many times, alone and in b
 			lengths.push_back(1 + sent * 7 % 160); // one block to three
 			numbers.push_back(loop.lay_down(lengths.back(), static_cast<unsigned char>(sent), i + 1 == batch));
 		}
-		loop.out->ring();
+		loop.out->ring(batch == 1);
 		uint32_t received = 0;
 		for (bool complete = false; !complete || received < batch;) {
 			const mlx5_cqe64 &c = *loop.wait();
@@ -137,7 +137,7 @@ TEST_CASE("completions of a queue pair that was reset are passed over, and it be
 	for (int round = 0; round < 3; ++round) {
 		for (unsigned char i = 0; i < 4; ++i)
 			REQUIRE(loop.lay_down(8, i) == i);
-		loop.out->ring();
+		loop.out->ring(false);
 		// Four of sends and four of receives have come and are not read.
 		uint64_t cqes = 0;
 		for (int i = 0; i < 2000 && cqes < 8; ++i) {
@@ -177,7 +177,7 @@ TEST_CASE("a completion that was asked for raises one event")
 		REQUIRE(loop.completions.arm());
 		REQUIRE(loop.completions.armed());
 		loop.lay_down(8, i);
-		loop.out->ring();
+		loop.out->ring(true);
 		REQUIRE(poll(&channel, 1, 5000) == 1);
 		loop.completions.take_events();
 		REQUIRE(!loop.completions.armed());

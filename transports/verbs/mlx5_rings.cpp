@@ -4,16 +4,28 @@
 
 namespace pt2p::verbs::mlx5 {
 
+namespace {
+
+// What libmlx5 knows of an object; `place` is where mlx5dv_obj has objects of its kind. Throws Error.
+template <auto place, class About, class Object>
+About reveal(uint64_t kind, Object *object, const char *what)
+{
+	About about{};
+	mlx5dv_obj wanted{};
+	(wanted.*place).in = object;
+	(wanted.*place).out = &about;
+	if (const int error = mlx5dv_init_obj(&wanted, kind))
+		fail(what, error);
+	return about;
+}
+
+} // namespace
+
 // ---- sending ----------------------------------------------------------------------------------------------------------
 
 SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole)
 {
-	mlx5dv_qp about{};
-	mlx5dv_obj object{};
-	object.qp.in = qp;
-	object.qp.out = &about;
-	if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP))
-		fail("mlx5dv_init_obj (queue pair)", error);
+	const auto about = reveal<&mlx5dv_obj::qp, mlx5dv_qp>(MLX5DV_OBJ_QP, qp, "mlx5dv_init_obj (queue pair)");
 	ring_ = static_cast<unsigned char *>(about.sq.buf);
 	mask_ = about.sq.wqe_cnt - 1;
 	number_ = htobe32(qp->qp_num << 8);
@@ -34,12 +46,7 @@ void SendRing::copy_from_aside(uint32_t count)
 
 mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key)
 {
-	mlx5dv_ah about{};
-	mlx5dv_obj object{};
-	object.ah.in = path;
-	object.ah.out = &about;
-	if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_AH))
-		fail("mlx5dv_init_obj (address handle)", error);
+	const auto about = reveal<&mlx5dv_obj::ah, mlx5dv_ah>(MLX5DV_OBJ_AH, path, "mlx5dv_init_obj (address handle)");
 	mlx5_wqe_av address = *about.av;
 	address.dqp_dct = htobe32(target | MLX5_EXTENDED_UD_AV);
 	address.key.dc_key = htobe64(key);
@@ -51,12 +58,7 @@ mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key)
 ReceiveRing::ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key)
     : last_(count), given_(count)
 {
-	mlx5dv_srq about{};
-	mlx5dv_obj object{};
-	object.srq.in = srq;
-	object.srq.out = &about;
-	if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ))
-		fail("mlx5dv_init_obj (shared receive queue)", error);
+	const auto about = reveal<&mlx5dv_obj::srq, mlx5dv_srq>(MLX5DV_OBJ_SRQ, srq, "mlx5dv_init_obj (shared receive queue)");
 	ring_ = static_cast<unsigned char *>(about.buf);
 	record_ = about.dbrec;
 	stride_ = about.stride;
@@ -77,12 +79,7 @@ ReceiveRing::ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, ui
 
 CompletionRing::CompletionRing(ibv_cq *cq)
 {
-	mlx5dv_cq about{};
-	mlx5dv_obj object{};
-	object.cq.in = cq;
-	object.cq.out = &about;
-	if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ))
-		fail("mlx5dv_init_obj (completion queue)", error);
+	const auto about = reveal<&mlx5dv_obj::cq, mlx5dv_cq>(MLX5DV_OBJ_CQ, cq, "mlx5dv_init_obj (completion queue)");
 	shift_ = static_cast<uint32_t>(__builtin_ctz(about.cqe_size));
 	ring_ = static_cast<unsigned char *>(about.buf) + about.cqe_size - sizeof(mlx5_cqe64);
 	count_ = about.cqe_cnt;

@@ -61,12 +61,13 @@ public:
 
 	uint32_t blocks() const { return mask_ + 1; }
 	// The queue pair has been reset.
-	void reset() { next_ = unrung_ = 0; }
+	void reset() { next_ = 0; }
 
 	// An entry of up to most_bytes is laid down between begin() and end(): its control segment is 16 bytes that end() fills,
 	// what follows it is the caller's.
-	static constexpr size_t most_bytes = 4 * block_bytes, control_bytes = sizeof(mlx5_wqe_ctrl_seg);
-	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(most_bytes / block_bytes), 1) ? place() : aside_; }
+	static constexpr uint32_t most_blocks = 3;
+	static constexpr size_t most_bytes = most_blocks * block_bytes, control_bytes = sizeof(mlx5_wqe_ctrl_seg);
+	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(most_blocks), 1) ? place() : aside_; }
 	// `bytes` is its whole length. Returns its number, as a completion gives it.
 	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes)
 	{
@@ -77,7 +78,6 @@ public:
 		if (__builtin_expect(entry_ == aside_, 0))
 			copy_from_aside(count);
 		next_ += count;
-		++unrung_;
 		return number;
 	}
 	// The same for an entry of so many blocks that goes to the device at once, and alone: nothing waits to be rung for, and
@@ -99,12 +99,8 @@ public:
 		for (size_t at = 0; at < bytes; at += block_bytes)
 			std::memcpy(to + at, ring_ + ((number + at / block_bytes) & mask_) * block_bytes, std::min(block_bytes, bytes - at));
 	}
-	// Makes the device see all entries. A single one goes to it together with the doorbell.
-	void ring()
-	{
-		tell(entry_, next_, blocks_of(bytes_), unrung_ == 1 && bytes_ <= register_->entry_bytes);
-		unrung_ = 0;
-	}
+	// Makes the device see all entries since the last time. One that is `alone` goes to it together with the doorbell.
+	void ring(bool alone) { tell(entry_, next_, blocks_of(bytes_), alone && bytes_ <= register_->entry_bytes); }
 
 private:
 	static uint32_t blocks_of(uint32_t bytes) { return (bytes + block_bytes - 1) / block_bytes; }
@@ -155,7 +151,6 @@ private:
 	uint32_t mask_;
 	uint32_t number_;             // of the queue pair, as an entry has it
 	uint32_t next_ = 0;           // block, counted from the beginning
-	uint32_t unrung_ = 0;         // entries
 	uint32_t bytes_ = 0;          // of the last entry
 	volatile uint32_t *record_;
 	DoorbellRegister *register_ = nullptr;

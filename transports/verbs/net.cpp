@@ -18,10 +18,10 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr size_t most_measured = 4096;                // payload, bytes, that is tried in device memory at start
+constexpr size_t most_measured = 4096;    // payload, bytes, that is tried in device memory at start
 constexpr uint32_t results = 1024;
-constexpr uint32_t rings_out = 512;                    // to peers, at most
-constexpr uint32_t corked_batch = 16;                 // work requests, then the device may as well begin
+constexpr uint32_t rings_out = 512;       // to peers, at most
+constexpr uint32_t corked_batch = 16;     // work requests, then the device may as well begin
 
 // A cell of device memory for a payload of this length.
 size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
@@ -85,6 +85,10 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                                                    : std::max(1u, depth_ / 4)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
+      most_alone_(direct_ ? std::min(environment.config.net_inline - static_cast<int64_t>(sizeof(MessageHeader)),
+                                     static_cast<int64_t>(SendQueue::most_at_once))
+                          : -1),
+      batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
       // One more than there are receives: mlx5::ReceiveRing.
@@ -100,7 +104,6 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
             environment.topology.numa_node)
 {
 	free_told_.fill(rings_out);
-	set_batch(static_cast<uint32_t>(config().net_doorbell_batch));
 
 	if (!device_memory.usable() && environment.config.net_device_memory)
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
@@ -160,12 +163,20 @@ void Net::index_queues()
 		size *= 2;
 	by_number_.assign(size, nullptr);
 	for (SendQueue *queue : queues_) {
-		size_t at = queue ? queue->qp()->qp_num : 0;
-		while (queue && by_number_[at & (size - 1)])
+		if (!queue)
+			continue;
+		size_t at = queue->number();
+		while (by_number_[at & (size - 1)])
 			++at;
-		if (queue)
-			by_number_[at & (size - 1)] = queue;
+		by_number_[at & (size - 1)] = queue;
 	}
+}
+
+// As libmlx5 understands its variable.
+bool Net::entries_with_doorbells() const
+{
+	const char *shut_up = pt2p::environment("MLX5_SHUT_UP_BF");
+	return !shut_up || !std::strcmp(shut_up, "0");
 }
 
 void Net::set_peer(Peer &peer)
@@ -192,18 +203,10 @@ void Net::ring_all()
 		unrung_.back()->ring(); // takes itself off the list
 }
 
-void Net::set_batch(uint32_t batch)
-{
-	batch_ = batch;
-	// What is posted is rung for at once, and alone.
-	const auto fits = static_cast<int64_t>(config().net_inline) - static_cast<int64_t>(sizeof(MessageHeader));
-	most_at_once_ = direct_ && batch == 1 ? std::min<int64_t>(fits, SendQueue::most_at_once) : -1;
-}
-
 void Net::cork(bool corked)
 {
 	const auto usual = static_cast<uint32_t>(config().net_doorbell_batch);
-	set_batch(corked ? std::max(corked_batch, usual) : usual);
+	batch_ = corked ? std::max(corked_batch, usual) : usual;
 	if (!corked)
 		ring_all();
 }
@@ -350,13 +353,9 @@ void Net::disarm(const void *caller)
 			tell_read(*peer);
 }
 
-// As libmlx5 understands its variable.
-bool Net::entries_with_doorbells() const
+size_t Net::bytes_per_queue() const
 {
-	const char *shut_up = pt2p::environment("MLX5_SHUT_UP_BF");
-	return !shut_up || !std::strcmp(shut_up, "0");
+	return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * (mlx5::block_bytes + sizeof(uint32_t)));
 }
-
-size_t Net::bytes_per_queue() const { return sizeof(SendQueue) + depth_ * (sizeof(WorkRequest) + 2 * (mlx5::block_bytes + sizeof(uint32_t))); }
 
 } // namespace pt2p::verbs

@@ -1,5 +1,5 @@
-// A rank on its RDMA device: what all transports over verbs share. One completion queue for everything, one shared receive
-// queue, buffers, device memory, registrations; and the one place where completions are read.
+// A rank on its RDMA device: what all transports over verbs share. Completion queues, one shared receive queue, buffers, device
+// memory, registrations; and the one place where completions are read.
 #pragma once
 
 #include <map>
@@ -77,6 +77,7 @@ public:
 	Connector *connector = nullptr;
 	// Of each rank that has an endpoint here.
 	void set_peer(Peer &peer);
+	// As Transport's; at first as PT2P_NET_DELIVERY says.
 	void set_delivery(Peer &peer, pt2p_delivery_t delivery);
 	Peer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 	void drop_peer(int rank) { peers_[static_cast<size_t>(rank)] = nullptr; }
@@ -101,7 +102,7 @@ public:
 	bool entries_with_doorbells() const;
 	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
 	// Longest payload that takes the short way now, bytes; negative: none does.
-	int64_t most_at_once() const { return most_at_once_; }
+	int64_t most_at_once() const { return batch_ == 1 ? most_alone_ : -1; }
 	void list(SendQueue &queue);
 	void posted(SendQueue &queue, uint32_t unrung)
 	{
@@ -199,10 +200,9 @@ private:
 	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
-	uint32_t batch_ = 0;         // work requests for one ring at present
-	int64_t most_at_once_ = -1;
-	void set_batch(uint32_t batch);
 	const bool direct_;
+	const int64_t most_alone_;   // longest payload that takes the short way while nothing is batched; negative: none does
+	uint32_t batch_;             // work requests for one ring at present
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
 	SrqOwner srq_;
@@ -232,7 +232,7 @@ private:
 	Pool<Operation> operations_;
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
-	bool corked_ = false, failed_ = false, asleep_ = false, drained_ = false, left_ = false;
+	bool failed_ = false, asleep_ = false, drained_ = false, left_ = false;
 };
 
 // Operations of a transport's table.

@@ -2,7 +2,6 @@
 #include <cstring>
 #include <utility>
 
-#include "config/config.hpp"
 #include "report/report.hpp"
 #include "transports/verbs/net.hpp"
 
@@ -143,7 +142,8 @@ inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
 	return true;
 }
 
-// Connections are asked for rarely. The look goes through libibverbs, which is a chance for what stands in front of it.
+// Connections are asked for rarely. This look goes through libibverbs also where queues are read directly: a device in software
+// that stands in front of libibverbs learns from it that this rank waits, and gets a turn.
 bool Net::take_wireup()
 {
 	constexpr int idle_turn = 16, turns = 64; // a look after so many turns, or four in which nothing was found
@@ -163,7 +163,7 @@ bool Net::take_wireup()
 
 unsigned Net::progress()
 {
-	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
+	if (__builtin_expect(!unrung_.empty(), 0))
 		ring_all();
 	Turn turn;
 	if (__builtin_expect(!ringing_.empty(), 0))
@@ -178,7 +178,7 @@ unsigned Net::progress()
 		drive_waiting();
 	if (__builtin_expect(!broken_.empty(), 0))
 		handle_broken();
-	if (__builtin_expect(!unrung_.empty() && !corked_, 0))
+	if (__builtin_expect(!unrung_.empty(), 0))
 		ring_all(); // answers to what has come
 	return turn.events;
 }

@@ -4,34 +4,30 @@
 #include <bit>
 #include <cerrno>
 #include <infiniband/mlx5dv.h>
+#include <utility>
 
 #include "report/report.hpp"
 #include "transports/verbs/net.hpp"
 
 namespace pt2p::verbs {
 
-namespace {
-
-// Of the longest entry: control segment, address of a DC target, remote address, payload of most_inline bytes.
-constexpr uint32_t most_blocks = 3;
-static_assert(16 + 48 + 16 + 4 + SendQueue::most_inline <= most_blocks * mlx5::block_bytes);
-
-} // namespace
+// The longest entry: a short message that is written into the ring of a DC target's owner.
+static_assert(mlx5::SendRing::control_bytes + sizeof(mlx5_wqe_av) + sizeof(mlx5_wqe_raddr_seg) + sizeof(mlx5_wqe_inl_data_seg) +
+                  SendQueue::most_inline <= mlx5::SendRing::most_bytes);
 
 SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
     : owner(o), net_(net), rank_(net.rank()), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
       direct_(net.direct() ? std::optional<mlx5::SendRing>(std::in_place, qp_.get(), net.registers, net.entries_with_doorbells())
                            : std::optional<mlx5::SendRing>()),
-      depth_(direct_ ? std::min(net.depth(), direct_->blocks() / most_blocks) : net.depth()), mask_(std::bit_ceil(depth_) - 1),
+      depth_(direct_ ? std::min(net.depth(), direct_->blocks() / mlx5::SendRing::most_blocks) : net.depth()), mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(net.period(), 1u, depth_)),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	limit_ = depth_;
 	if (dc)
 		dc_ = mlx5dv_qp_ex_from_ibv_qp_ex(ex_);
-	if (direct_) {
+	if (direct_)
 		numbers_ = std::make_unique<uint32_t[]>(direct_->blocks());
-	}
 	qp_->qp_context = this; // for events
 	net_.add(*this);
 }
@@ -49,7 +45,7 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 {
 	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
 	// What goes with the payload: in front of it, or in a ring behind it.
-	const MessageHeader front{header, peer.next_sequence, MessageHeader::pack(net_.rank(), id)};
+	const MessageHeader front{header, peer.next_sequence, MessageHeader::pack(rank_, id)};
 	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, deposit ? 0 : sizeof front}, {data, length}, {&back, deposit ? sizeof back : 0}};
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
@@ -79,9 +75,7 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		unsigned char *to = place == WorkRequest::no_place ? request.bytes : net_.buffer(place);
 		if (__builtin_expect(!deposit, 1)) {
 			std::memcpy(to, &front, sizeof front);
-			if (__builtin_expect(length == 8, 1))
-				std::memcpy(to + sizeof front, data, 8);
-			else if (length)
+			if (length)
 				std::memcpy(to + sizeof front, data, length);
 		} else {
 			if (length)
@@ -135,9 +129,7 @@ void SendQueue::flush()
 inline void SendQueue::submit(WorkRequest &request, bool signal)
 {
 	const uint32_t number = posted_ + 1;
-	const bool signalled = to_be_signalled(number) || signal;
-	if (signal)
-		signalled_ = number;
+	const bool signalled = to_be_signalled(number, signal);
 	posted_ = number;
 	++unrung_;
 	if (__builtin_expect(direct_.has_value(), 1))
@@ -232,7 +224,7 @@ void SendQueue::lay_down(const WorkRequest &request, uint32_t number, bool signa
 		store(to + 8, htobe64(where.address));
 		to += sizeof(mlx5_wqe_data_seg);
 	}
-	const auto bytes = static_cast<uint32_t>((to - entry + 15) / 16 * 16);
+	const auto bytes = static_cast<uint32_t>(to - entry);
 	numbers_[direct_->end(opcodes[static_cast<size_t>(request.kind)], signalled, bytes) & (direct_->blocks() - 1)] = number;
 }
 
@@ -255,10 +247,10 @@ void SendQueue::ring()
 {
 	if (!unrung_)
 		return;
-	unrung_ = 0;
+	const bool alone = std::exchange(unrung_, 0) == 1;
 	net_.rung(*this);
 	if (__builtin_expect(direct_.has_value(), 1))
-		return direct_->ring();
+		return direct_->ring(alone);
 	// It cannot fail while the queue pair works; when it does not, its work requests are posted again later.
 	ibv_wr_complete(ex_);
 }
@@ -289,9 +281,8 @@ void SendQueue::abandon(WorkRequest &request, pt2p_status_t status)
 
 void SendQueue::set_broken()
 {
-	if (!broken_ && direct_)
+	if (!broken() && direct_)
 		keep_messages();
-	broken_ = true;
 	limit_ = 0;
 	if (unrung_) {
 		unrung_ = 0;
@@ -327,7 +318,6 @@ void SendQueue::was_reset()
 
 void SendQueue::post_again()
 {
-	broken_ = false;
 	limit_ = depth_;
 	const uint32_t first = completed_, end = posted_;
 	posted_ = signalled_ = completed_;

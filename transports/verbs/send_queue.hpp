@@ -125,9 +125,10 @@ public:
 	// Each needs room().
 	// Posts a message; false when there is no place for its payload.
 	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
-	// The short way (send_at_once.hpp) of a message of up to most_at_once bytes. `dc`: whether this is a DC initiator; its
-	// entry has to be in one piece in the device's queue.
-	static constexpr size_t most_at_once = 28;
+	// The short way (send_at_once.hpp) of a message of up to most_at_once bytes: what fits into one block beside what an entry of
+	// a reliable connection needs. `dc`: whether this is a DC initiator; its entry has to be in one piece in the device's queue.
+	static constexpr size_t most_at_once = mlx5::block_bytes - mlx5::SendRing::control_bytes - sizeof(mlx5_wqe_inl_data_seg) -
+	                                       sizeof(MessageHeader);
 	template <bool dc>
 	bool in_one_piece() const;
 	template <bool dc>
@@ -151,7 +152,7 @@ public:
 	// The queue pair has been reset.
 	void was_reset();
 	// The queue pair is in error: nothing is posted, completions of flushed work requests mean nothing.
-	bool broken() const { return broken_; }
+	bool broken() const { return limit_ == 0; }
 	void set_broken();
 	// The first that is not complete: after a failure, the one that has failed. Null: there is none.
 	WorkRequest *front() { return idle() ? nullptr : &at(completed_); }
@@ -187,9 +188,9 @@ private:
 		++peer.in_flight;
 		return request;
 	}
-	bool to_be_signalled(uint32_t number)
+	bool to_be_signalled(uint32_t number, bool wanted = false)
 	{
-		const bool due = number - signalled_ >= period_;
+		const bool due = wanted || number - signalled_ >= period_;
 		if (__builtin_expect(due, 0))
 			signalled_ = number;
 		return due;
@@ -208,15 +209,13 @@ private:
 	const int rank_;
 	QpOwner qp_;
 	ibv_qp_ex *ex_;
-	mlx5dv_qp_ex *dc_ = nullptr; // null: a reliable connection
-	std::optional<mlx5::SendRing> direct_;   // none: by verbs
-	std::unique_ptr<uint32_t[]> numbers_;    // of work requests, by entry of the device's queue
-	const uint32_t depth_, mask_, max_inline_;
-	const uint32_t period_;
+	mlx5dv_qp_ex *dc_ = nullptr;           // null: a reliable connection
+	std::optional<mlx5::SendRing> direct_; // none: by verbs
+	std::unique_ptr<uint32_t[]> numbers_;  // of work requests, by entry of the device's queue
+	const uint32_t depth_, mask_, max_inline_, period_;
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t unrung_ = 0;
-	bool broken_ = false;
 	uint32_t limit_;  // to what may be under way: the depth, nothing while it is broken
 	std::unique_ptr<WorkRequest[]> ring_;
 };
