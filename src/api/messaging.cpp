@@ -52,14 +52,18 @@ inline void wait_for(pt2p_context_t *ctx, const Request *r)
 		ctx->progress->wait([r] { return r->done(); });
 }
 
+[[gnu::noinline, gnu::cold]] void poll_now(pt2p_context_t *ctx)
+{
+	ctx->sends_since_poll = 0;
+	for (int i = 0; i < polls_at_once && ctx->progress->poll() >= much; ++i)
+		;
+}
+
 // Lets news in from time to time while the program only sends.
 inline void poll_now_and_then(pt2p_context_t *ctx)
 {
-	if (__builtin_expect(++ctx->sends_since_poll >= sends_between_polls, 0)) {
-		ctx->sends_since_poll = 0;
-		for (int i = 0; i < polls_at_once && ctx->progress->poll() >= much; ++i)
-			;
-	}
+	if (__builtin_expect(++ctx->sends_since_poll >= sends_between_polls, 0))
+		poll_now(ctx);
 }
 
 // Null requests of a list are skipped; a dead one is an error before anything is waited for. `pending` is set when one
@@ -241,9 +245,8 @@ PT2P_CATCH_IN("pt2p_wait")
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
 try {
 	if (__builtin_expect(ordinary(ctx) && !bad_send(ctx, buffer, length, dest) &&
-	                         ctx->sends_since_poll < sends_between_polls &&
 	                         ctx->engine->send_at_once(buffer, length, dest, tag), 1)) {
-		++ctx->sends_since_poll;
+		poll_now_and_then(ctx);
 		return PT2P_OK;
 	}
 	return send_fully(ctx, buffer, length, dest, tag);
@@ -254,9 +257,8 @@ pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length,
                          pt2p_request_t **req)
 try {
 	if (__builtin_expect(ordinary(ctx) && req && !bad_send(ctx, buffer, length, dest) &&
-	                         ctx->sends_since_poll < sends_between_polls &&
 	                         ctx->engine->isend_at_once(buffer, length, dest, tag, req), 1)) {
-		++ctx->sends_since_poll;
+		poll_now_and_then(ctx);
 		return PT2P_OK;
 	}
 	return isend_fully(ctx, buffer, length, dest, tag, req);

@@ -118,14 +118,22 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 		return r;
 	}
 	count_eager(length);
-	if (c->try_send(id_eager, tag, buffer, length) == Outcome::done) {
+	if (c->try_send(id_eager, tag, buffer, length) == Outcome::done)
 		r->state = Request::State::done;
-		return r;
-	}
-	reporter_.add(Counter::queued_sends);
-	c->queue(id_eager, tag, buffer, length, r);
-	list(*c);
+	else
+		queue_eager(*r);
 	return r;
+}
+
+// A message that there is no room for yet.
+void Engine::queue_eager(Request &r)
+{
+	Channel &c = *router_->find(r.peer);
+	r.state = Request::State::moving;
+	r.awaits_answer = false;
+	reporter_.add(Counter::queued_sends);
+	c.queue(id_eager, r.message_tag, r.buffer, r.length, &r);
+	list(c);
 }
 
 Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)

@@ -57,21 +57,22 @@ public:
 	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
 	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status);
 
-	// The same where nothing is out of the ordinary: no memory to get, no room to wait for, no message waiting, no rank
-	// lost. Null: nothing has happened, and it takes the other way.
-	// The handle is stored before the message leaves: nothing has to be kept over the call.
+	// The same where nothing is out of the ordinary: no memory to get, no message waiting, no rank lost. False: nothing has
+	// happened, and it takes the other way.
+	// Everything is in place before the message leaves, so that nothing has to be kept over the call.
 	bool isend_at_once(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_request_t **req)
 	{
 		Request *r = requests_.peek();
-		if (__builtin_expect(!r, 0))
+		Channel *c = router_->find(dest);
+		if (__builtin_expect(!r || !c || !c->free_for(length), 0))
 			return false;
 		start_send(*r, length, dest, tag, Request::State::done);
+		r->buffer = const_cast<void *>(buffer);
 		*req = to_handle(r);
-		if (__builtin_expect(!send_at_once(buffer, length, dest, tag), 0)) {
-			r->state = Request::State::free;
-			return false;
-		}
 		requests_.take(*r);
+		count_eager(length);
+		if (__builtin_expect(c->send(id_eager, tag, buffer, length) != Outcome::done, 0))
+			queue_eager(*r);
 		return true;
 	}
 	Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
@@ -205,6 +206,7 @@ private:
 	[[gnu::noinline]] void on_eager(int peer, uint64_t tag, const void *data, size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void list(Channel &channel);
+	[[gnu::noinline, gnu::cold]] void queue_eager(Request &request);
 	void control(Channel &channel, Id id, uint64_t header, const void *data, size_t length);
 	void count_eager(size_t length)
 	{

@@ -42,7 +42,14 @@ struct Peer final : verbs::Peer, verbs::QueueOwner {
 
 	static constexpr bool dc = false;
 	// The queue that its messages go through, unless there is more to it; null: there is.
-	verbs::SendQueue *usual() const { return ready ? connection.get() : nullptr; }
+	verbs::SendQueue *usual() const
+	{
+		if (!ready)
+			return nullptr;
+		if (!connection)
+			__builtin_unreachable(); // who is ready has one
+		return connection.get();
+	}
 	verbs::SendQueue *acquire() override { return ready && connection->room() ? connection.get() : nullptr; }
 	void cut() override;
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;

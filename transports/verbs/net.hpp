@@ -166,6 +166,7 @@ private:
 	void handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn);
 	void on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status);
 	bool on_receive(const unsigned char *message, uint32_t bytes);
+	[[gnu::noinline]] bool on_unusual(const MessageHeader &header, const unsigned char *data, size_t length);
 	SendQueue *queue_of(uint32_t number) const;
 	void index_queues();
 	bool take_wireup();

@@ -39,14 +39,25 @@ inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_st
 // True when a message has been delivered.
 [[gnu::always_inline]] inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
 {
-	MessageHeader h;
-	std::memcpy(&h, message, sizeof h);
-	const int rank = h.rank();
+	const auto *h = reinterpret_cast<const MessageHeader *>(message);
+	const auto rank = static_cast<size_t>(h->rank());
 	// Not from one of us: there is nobody to blame.
-	if (__builtin_expect(bytes < sizeof h || rank >= size_ || rank == rank_, 0))
+	if (__builtin_expect(bytes < sizeof *h || rank >= static_cast<size_t>(size_) || rank == static_cast<size_t>(rank_), 0))
 		return false;
+	const Peer *peer = peers_[rank];
+	uint32_t &expected = expected_[rank];
+	if (__builtin_expect(!peer || !peer->ready || h->sequence != expected || !held_.empty(), 0))
+		return on_unusual(*h, message + sizeof *h, bytes - sizeof *h);
+	++expected;
+	deliver(*h, message + sizeof *h, bytes - sizeof *h);
+	return true;
+}
+
+bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t length)
+{
+	const int rank = h.rank();
 	Peer *peer = peers_[static_cast<size_t>(rank)];
-	if (__builtin_expect(!peer || !peer->ready, 0)) {
+	if (!peer || !peer->ready) {
 		if (peer && peer->down)
 			return false;
 		if (connector)
@@ -54,20 +65,18 @@ inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_st
 	}
 	uint32_t &expected = expected_[static_cast<size_t>(rank)];
 	// What was written before this was sent is there by now.
-	if (__builtin_expect(h.sequence != expected, 0) && peer && peer->incoming)
+	if (h.sequence != expected && peer && peer->incoming)
 		read_ring(*peer, UINT32_MAX);
-	if (__builtin_expect(h.sequence != expected, 0)) {
-		if (static_cast<int32_t>(h.sequence - expected) < 0) {
+	if (h.sequence != expected) {
+		if (static_cast<int32_t>(h.sequence - expected) < 0)
 			reporter().add(Counter::net_duplicates);
-			return false;
-		}
-		hold(h, message + sizeof h, bytes - sizeof h);
+		else
+			hold(h, data, length);
 		return false;
 	}
 	++expected;
-	deliver(h, message + sizeof h, bytes - sizeof h);
-	if (__builtin_expect(!held_.empty(), 0))
-		deliver_held(rank);
+	deliver(h, data, length);
+	deliver_held(rank);
 	return true;
 }
 
@@ -113,13 +122,13 @@ inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
 	const mlx5_cqe64 *c = ring.next();
 	if (!c)
 		return false;
-	unsigned n = 0;
+	unsigned n = 0, events = 0;
 	do {
 		switch (mlx5::opcode(*c)) {
 		case MLX5_CQE_RESP_SEND: {
 			const uint32_t number = be16toh(c->wqe_counter);
 			const unsigned char *message = mlx5::scattered(*c);
-			turn.events += on_receive(message ? message : receives_.at(number * message_bytes_), be32toh(c->byte_cnt));
+			events += on_receive(message ? message : receives_.at(number * message_bytes_), be32toh(c->byte_cnt));
 			receive_ring_->give(number);
 			break;
 		}
@@ -137,6 +146,7 @@ inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
 		}
 		ring.pop();
 	} while (++n < Turn::most && (c = ring.next()) != nullptr);
+	turn.events += events;
 	ring.publish();
 	receive_ring_->publish();
 	return true;
