@@ -8,7 +8,7 @@ using namespace pt2p;
 namespace {
 
 // Below this many eager sends in a row the sender hears from nobody; see Engine::stop_eager.
-constexpr uint32_t sends_between_polls = 16;
+constexpr int32_t sends_between_polls = 32;
 // Turns at once while much is coming in: a word to stop may stand behind a ring full of messages.
 constexpr int polls_at_once = 8;
 constexpr unsigned much = 32;
@@ -48,13 +48,15 @@ inline bool bad_recv(const pt2p_context_t *ctx, const void *buffer, size_t capac
 
 inline void wait_for(pt2p_context_t *ctx, const Request *r)
 {
-	if (!r->done())
-		ctx->progress->wait([r] { return r->done(); });
+	if (r->done())
+		return;
+	ctx->progress->wait([r] { return r->done(); });
+	ctx->sends_until_poll = sends_between_polls;
 }
 
 [[gnu::noinline, gnu::cold]] void poll_now(pt2p_context_t *ctx)
 {
-	ctx->sends_since_poll = 0;
+	ctx->sends_until_poll = sends_between_polls;
 	for (int i = 0; i < polls_at_once && ctx->progress->poll() >= much; ++i)
 		;
 }
@@ -62,7 +64,7 @@ inline void wait_for(pt2p_context_t *ctx, const Request *r)
 // Lets news in from time to time while the program only sends.
 inline void poll_now_and_then(pt2p_context_t *ctx)
 {
-	if (__builtin_expect(++ctx->sends_since_poll >= sends_between_polls, 0))
+	if (__builtin_expect(--ctx->sends_until_poll <= 0, 0))
 		poll_now(ctx);
 }
 
@@ -484,6 +486,7 @@ pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	ctx->sends_until_poll = sends_between_polls;
 	ctx->progress->poll();
 	return PT2P_OK;
 }

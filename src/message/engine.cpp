@@ -112,7 +112,6 @@ Request *Engine::isend(const void *buffer, size_t length, int dest, uint64_t tag
 	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
 	start_send(*r, length, dest, tag, Request::State::moving);
 	r->buffer = const_cast<void *>(buffer);
-	r->awaits_answer = false;
 	if (length > c->eager_limit()) {
 		announce(*r, *c);
 		return r;
@@ -130,7 +129,6 @@ void Engine::queue_eager(Request &r)
 {
 	Channel &c = *router_->find(r.peer);
 	r.state = Request::State::moving;
-	r.awaits_answer = false;
 	reporter_.add(Counter::queued_sends);
 	c.queue(id_eager, r.message_tag, r.buffer, r.length, &r);
 	list(c);

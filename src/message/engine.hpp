@@ -182,8 +182,9 @@ private:
 	[[gnu::noinline, gnu::cold]] Channel *connect(int rank, pt2p_status_t &status);
 	static void start_send(Request &r, size_t length, int dest, uint64_t tag, Request::State state)
 	{
-		r.is_send = true;
 		r.state = state;
+		r.is_send = true;
+		r.awaits_answer = r.in_pieces = false; // neighbours: the four are one store
 		r.status = PT2P_OK;
 		r.peer = dest;
 		r.message_tag = tag;

@@ -28,8 +28,7 @@ struct alignas(64) Request : PostedReceive {
 	uint64_t handle = 0;       // see HandlePool
 	State state = State::free;
 	bool is_send = false;
-	// What the peer may still say about it while it moves. Set only where it starts to move: a send that is done at once
-	// does not pay for it.
+	// What the peer may still say about it while it moves.
 	bool awaits_answer = false; // send: announced, neither accepted nor finished
 	bool in_pieces = false;     // receive: accepted, comes in pieces
 	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done

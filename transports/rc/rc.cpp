@@ -249,7 +249,7 @@ void RcTransport::give_up(Peer &peer, uint32_t attempt)
 	environment_.reporter.add(Counter::reconnects);
 	verbs::set_state(peer.connection->qp(), IBV_QPS_ERR);
 	peer.connection->set_broken();
-	peer.ready = false;
+	net_->not_ready(peer);
 	peer.attempt = attempt;
 	peer.request.attempt = 0;
 	peer.remote_qp = 0;

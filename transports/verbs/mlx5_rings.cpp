@@ -30,12 +30,12 @@ SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &r
 	mask_ = about.sq.wqe_cnt - 1;
 	number_ = htobe32(qp->qp_num << 8);
 	record_ = &about.dbrec[MLX5_SND_DBR];
-	auto *address = static_cast<unsigned char *>(about.bf.reg);
+	const auto address = reinterpret_cast<uintptr_t>(about.bf.reg);
 	for (auto &r : registers)
 		if (r->address == address)
 			register_ = r.get();
 	if (!register_)
-		register_ = registers.emplace_back(new DoorbellRegister{address, about.bf.size, whole ? about.bf.size : 0}).get();
+		register_ = registers.emplace_back(new DoorbellRegister{.address = address, .buffer_bytes = about.bf.size, .entry_bytes = whole ? about.bf.size : 0}).get();
 }
 
 void SendRing::copy_from_aside(uint32_t count)
@@ -83,9 +83,13 @@ CompletionRing::CompletionRing(ibv_cq *cq)
 	shift_ = static_cast<uint32_t>(__builtin_ctz(about.cqe_size));
 	ring_ = static_cast<unsigned char *>(about.buf) + about.cqe_size - sizeof(mlx5_cqe64);
 	count_ = about.cqe_cnt;
+	mask_ = count_ - 1;
 	record_ = about.dbrec;
 	number_ = about.cqn;
 	registers_ = static_cast<unsigned char *>(about.cq_uar);
+	// Before the first round all belong to the device, by the owner's bit alone: nothing has come yet.
+	for (uint32_t n = 0; n < count_; ++n)
+		at(n)->op_own |= MLX5_CQE_OWNER_MASK;
 }
 
 void CompletionRing::arm()
@@ -103,12 +107,13 @@ void CompletionRing::pass_over(uint32_t which)
 {
 	const uint32_t first = next_;
 	for (uint32_t n = 0; n < count_; ++n, ++next_) {
-		mlx5_cqe64 *c = next();
+		uint8_t kind;
+		mlx5_cqe64 *c = next(kind);
 		if (!c)
 			break;
-		const uint8_t code = opcode(*c);
+		const uint8_t code = opcode(kind);
 		if ((code == MLX5_CQE_REQ || code == MLX5_CQE_REQ_ERR) && queue_pair(*c) == which)
-			c->op_own = static_cast<uint8_t>(passed_over << 4 | (c->op_own & 0xf));
+			c->op_own = static_cast<uint8_t>(passed_over << 4 | (kind & 0xf));
 	}
 	next_ = first;
 }

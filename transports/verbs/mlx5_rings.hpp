@@ -48,10 +48,10 @@ void store(unsigned char *to, T value)
 
 // A register for doorbells: two buffers, written in turn. Queue pairs may share one.
 struct DoorbellRegister {
-	unsigned char *address;
-	uint32_t buffer_bytes;
-	uint32_t entry_bytes;  // longest entry that goes along with its doorbell; 0: none does
-	uint32_t offset = 0;   // of the buffer for the next
+	const uintptr_t address;
+	const uint32_t buffer_bytes;
+	const uint32_t entry_bytes;   // longest entry that goes along with its doorbell; 0: none does
+	uintptr_t next = address;     // buffer
 };
 
 class SendRing {
@@ -67,7 +67,7 @@ public:
 	// what follows it is the caller's.
 	static constexpr uint32_t most_blocks = 3;
 	static constexpr size_t most_bytes = most_blocks * block_bytes, control_bytes = sizeof(mlx5_wqe_ctrl_seg);
-	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(most_blocks), 1) ? place() : aside_; }
+	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(most_blocks), 1) ? place_of(next_) : aside_; }
 	// `bytes` is its whole length. Returns its number, as a completion gives it.
 	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes)
 	{
@@ -80,31 +80,36 @@ public:
 		next_ += count;
 		return number;
 	}
-	// The same for an entry of so many blocks that goes to the device at once, and alone: nothing waits to be rung for, and
-	// in_one_piece() has said yes. `bytes` is its length. Returns the place of its first block.
+	// The same for an entry of so many blocks that goes to the device at once, alone and together with its doorbell: nothing
+	// waits to be rung for, it is in_one_piece() and not longer than most_with_doorbell(). `bytes` is its length.
 	bool in_one_piece(uint32_t blocks) const { return (next_ & mask_) + blocks <= mask_ + 1; }
-	unsigned char *begin_alone() const { return place(); }
+	uint32_t most_with_doorbell() const { return register_->entry_bytes; }
+	uint32_t next() const { return next_; }
+	unsigned char *place_of(uint32_t number) const { return ring_ + (number & mask_) * block_bytes; }
 	template <uint32_t blocks>
-	uint32_t end_alone(unsigned char *entry, uint8_t opcode, bool signalled, uint32_t bytes)
+	void write_alone(unsigned char *entry, uint32_t number, uint8_t opcode, bool signalled, uint32_t bytes)
 	{
-		const uint32_t at = next_;
-		write_control(entry, at, opcode, signalled, bytes);
-		next_ = at + blocks;
-		tell(entry, at + blocks, blocks, blocks * block_bytes <= register_->entry_bytes);
-		return at & mask_;
+		write_control(entry, number, opcode, signalled, bytes);
+		next_ = number + blocks;
+		tell(entry, number + blocks, blocks, true);
+	}
+	// The number of the entry behind this one.
+	uint16_t after(uint16_t number) const
+	{
+		const uint32_t sixteenths = place_of(number)[offsetof(mlx5_wqe_ctrl_seg, qpn_ds) + 3];
+		return static_cast<uint16_t>(number + blocks_of(sixteenths * 16));
 	}
 	// Of the entry with this number, up to most_bytes from its beginning on.
 	void read(uint16_t number, unsigned char *to, size_t bytes) const
 	{
 		for (size_t at = 0; at < bytes; at += block_bytes)
-			std::memcpy(to + at, ring_ + ((number + at / block_bytes) & mask_) * block_bytes, std::min(block_bytes, bytes - at));
+			std::memcpy(to + at, place_of(static_cast<uint32_t>(number + at / block_bytes)), std::min(block_bytes, bytes - at));
 	}
 	// Makes the device see all entries since the last time. One that is `alone` goes to it together with the doorbell.
 	void ring(bool alone) { tell(entry_, next_, blocks_of(bytes_), alone && bytes_ <= register_->entry_bytes); }
 
 private:
 	static uint32_t blocks_of(uint32_t bytes) { return (bytes + block_bytes - 1) / block_bytes; }
-	unsigned char *place() const { return ring_ + (next_ & mask_) * block_bytes; }
 	void write_control(unsigned char *entry, uint32_t at, uint8_t opcode, bool signalled, uint32_t bytes) const
 	{
 		store(entry, htobe32((at & 0xffff) << 8 | opcode));
@@ -114,11 +119,11 @@ private:
 	// The last entry: whole, or its beginning.
 	void tell(const unsigned char *entry, uint32_t next, uint32_t blocks, bool whole)
 	{
+		DoorbellRegister &r = *register_;
 		before_record();
 		*record_ = htobe32(next & 0xffff);
 		before_register();
-		DoorbellRegister &r = *register_;
-		unsigned char *to = r.address + r.offset;
+		auto *to = reinterpret_cast<unsigned char *>(r.next);
 		if (__builtin_expect(whole, 1)) {
 			copy(to, entry, blocks);
 		} else {
@@ -127,7 +132,7 @@ private:
 			*reinterpret_cast<volatile uint64_t *>(to) = control;
 		}
 		after_register();
-		r.offset ^= r.buffer_bytes;
+		r.next ^= r.buffer_bytes; // an address is a multiple of both buffers together
 	}
 	using Quarter = uint64_t __attribute__((vector_size(16), may_alias));
 	static void copy(unsigned char *to, const unsigned char *from, uint32_t blocks)
@@ -168,11 +173,11 @@ public:
 	// Buffer n begins at `memory` + n * `bytes`, n from 0 to `count`.
 	ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key);
 
-	// The buffer is free again; the device sees it after publish().
-	void give(uint32_t number)
+	// The buffer is free again; the device sees it after publish(). `number` as the completion has it: big endian.
+	void give(uint16_t number)
 	{
-		store(entry(last_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), htobe16(static_cast<uint16_t>(number)));
-		last_ = number;
+		store(entry(last_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), number);
+		last_ = be16toh(number);
 		++given_;
 	}
 	void publish()
@@ -193,13 +198,14 @@ class CompletionRing {
 public:
 	explicit CompletionRing(ibv_cq *cq);
 
-	// The next completion, valid until pop(); null: none has come.
-	mlx5_cqe64 *next() const
+	// The next completion, valid until pop(), and its field that says of which kind it is; null: none has come.
+	mlx5_cqe64 *next(uint8_t &kind) const
 	{
 		mlx5_cqe64 *c = at(next_);
-		const uint8_t word = __atomic_load_n(&c->op_own, __ATOMIC_RELAXED);
-		// The owner's bit changes with each round; a new queue is full of invalid ones.
-		if ((word & 1) != ((next_ & count_) != 0) || word >> 4 == MLX5_CQE_INVALID)
+		kind = __atomic_load_n(&c->op_own, __ATOMIC_RELAXED);
+		// The owner's bit changes with each round.
+		const uint8_t round = (next_ & count_) != 0;
+		if ((kind ^ round) & 1)
 			return nullptr;
 		after_ownership();
 		return c;
@@ -220,27 +226,28 @@ public:
 	static constexpr uint8_t passed_over = MLX5_CQE_NO_PACKET; // opcode that no queue pair of ours completes with
 
 private:
-	mlx5_cqe64 *at(uint32_t n) const
+	[[gnu::returns_nonnull]] mlx5_cqe64 *at(uint32_t n) const
 	{
-		return reinterpret_cast<mlx5_cqe64 *>(ring_ + (size_t{n & (count_ - 1)} << shift_));
+		return reinterpret_cast<mlx5_cqe64 *>(ring_ + (size_t{n & mask_} << shift_));
 	}
 
 	unsigned char *ring_; // the first 64 bytes that have a completion's fields: with 128 bytes each, those are the last
 	volatile uint32_t *record_; // what has been read; what an event was asked for with
-	uint32_t count_, shift_, number_;
+	uint32_t count_, mask_, shift_, number_;
 	uint32_t next_ = 0, armed_ = 0;
 	unsigned char *registers_;
 };
 
-inline uint8_t opcode(const mlx5_cqe64 &c) { return c.op_own >> 4; }
+// Of the field that says of which kind a completion is.
+inline uint8_t opcode(uint8_t kind) { return kind >> 4; }
 inline uint32_t queue_pair(const mlx5_cqe64 &c) { return be32toh(c.sop_drop_qpn) & 0xffffff; }
 // Where a short message may be, instead of in its buffer; null: it is there.
-inline const unsigned char *scattered(const mlx5_cqe64 &c)
+inline const unsigned char *scattered(const mlx5_cqe64 &c, uint8_t kind)
 {
-	if (__builtin_expect(!(c.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)), 1))
+	if (__builtin_expect(!(kind & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)), 1))
 		return nullptr;
 	const auto *fields = reinterpret_cast<const unsigned char *>(&c);
-	return c.op_own & MLX5_INLINE_SCATTER_32 ? fields : fields - 64;
+	return kind & MLX5_INLINE_SCATTER_32 ? fields : fields - 64;
 }
 // Of a completion with an error.
 ibv_wc_status status_of(const mlx5_cqe64 &c);

@@ -85,9 +85,6 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                                                    : std::max(1u, depth_ / 4)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
-      most_alone_(direct_ ? std::min(environment.config.net_inline - static_cast<int64_t>(sizeof(MessageHeader)),
-                                     static_cast<int64_t>(SendQueue::most_at_once))
-                          : -1),
       batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
@@ -119,15 +116,15 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 	free_results_.fill(results);
 	const auto count = static_cast<size_t>(config().net_receives);
 	if (direct_) {
-		receive_ring_ = std::make_unique<mlx5::ReceiveRing>(srq(), static_cast<uint32_t>(count), receives_.at(0),
-		                                                    static_cast<uint32_t>(message_bytes_), receives_.key());
+		receive_ring_.emplace(srq(), static_cast<uint32_t>(count), receives_.at(0), static_cast<uint32_t>(message_bytes_),
+		                      receives_.key());
 		return;
 	}
 	std::vector<uint64_t> all(count);
 	for (size_t i = 0; i < count; ++i)
 		all[i] = i;
-	for (size_t at = 0; at < count; at += 16)
-		post_receives(&all[at], static_cast<unsigned>(std::min<size_t>(16, count - at)));
+	for (size_t at = 0; at < count; at += Turn::most)
+		post_receives(&all[at], static_cast<unsigned>(std::min<size_t>(Turn::most, count - at)));
 }
 
 Net::~Net() = default;
@@ -178,6 +175,8 @@ bool Net::entries_with_doorbells() const
 	const char *shut_up = pt2p::environment("MLX5_SHUT_UP_BF");
 	return !shut_up || !std::strcmp(shut_up, "0");
 }
+
+int64_t Net::most_inline() const { return config().net_inline - static_cast<int64_t>(sizeof(MessageHeader)); }
 
 void Net::set_peer(Peer &peer)
 {
@@ -234,7 +233,7 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	if (peer.down)
 		return;
 	peer.down = true;
-	peer.ready = false;
+	not_ready(peer);
 	std::erase(ringing_, &peer);
 	std::erase_if(held_, [&](const auto &held) { return held.first.first == peer.peer; });
 	peer.ring.most = -1;
@@ -308,7 +307,7 @@ void Net::leave(const void *caller)
 		while (p && p->ready && now_ns() < end) {
 			SendQueue *queue = p->acquire();
 			if (queue && queue->send(*p, id_bye, 0, nullptr, 0)) {
-				p->ready = false;
+				not_ready(*p);
 				break;
 			}
 			progress();

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,7 +81,17 @@ public:
 	// As Transport's; at first as PT2P_NET_DELIVERY says.
 	void set_delivery(Peer &peer, pt2p_delivery_t delivery);
 	Peer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-	void drop_peer(int rank) { peers_[static_cast<size_t>(rank)] = nullptr; }
+	void drop_peer(int rank)
+	{
+		peers_[static_cast<size_t>(rank)] = nullptr;
+		expected_[static_cast<size_t>(rank)].care = 1;
+	}
+	// Its connection is not there, or there no more.
+	void not_ready(Peer &peer)
+	{
+		peer.ready = false;
+		expected_[static_cast<size_t>(peer.peer)].care = 1;
+	}
 	// Nothing goes to that rank any more. May be called at any time.
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
 	// Says goodbye to all peers, and waits until what was posted has arrived.
@@ -101,8 +112,10 @@ public:
 	// Whether a doorbell may take its entry along.
 	bool entries_with_doorbells() const;
 	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
-	// Longest payload that takes the short way now, bytes; negative: none does.
-	int64_t most_at_once() const { return batch_ == 1 ? most_alone_ : -1; }
+	// Whether work requests wait for others before a doorbell is rung.
+	bool batches() const { return batch_ != 1; }
+	// Longest payload that goes inside a work request, bytes.
+	int64_t most_inline() const;
 	void list(SendQueue &queue);
 	void posted(SendQueue &queue, uint32_t unrung)
 	{
@@ -133,12 +146,6 @@ public:
 		look_at_ring(peer);
 		return static_cast<int32_t>(peer.ring.read - number) >= 0;
 	}
-	// A short message is being sent by SEND: whether it is time to ask the peer for a ring.
-	bool due_for_a_ring(Peer &peer) { return (++peer.ring.considered & peer.ring.ask_mask) == peer.ring.ask_at; }
-	bool due_for_a_ring(Peer &peer, size_t length)
-	{
-		return static_cast<int64_t>(length) <= peer.ring.wanted_for && peer.ring.most < 0 && due_for_a_ring(peer);
-	}
 	void ask_for_ring(Peer &peer);
 
 	// Where the device puts what an atomic operation has found.
@@ -157,7 +164,7 @@ public:
 private:
 	// What one call of progress() has done so far.
 	struct Turn {
-		static constexpr unsigned most = 16; // completions
+		static constexpr unsigned most = 32; // completions
 		unsigned events = 0, used_count = 0;
 		uint64_t used[most]; // receives, to be posted again
 	};
@@ -202,18 +209,22 @@ private:
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
-	const int64_t most_alone_;   // longest payload that takes the short way while nothing is batched; negative: none does
 	uint32_t batch_;             // work requests for one ring at present
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
 	SrqOwner srq_;
-	std::unique_ptr<mlx5::ReceiveRing> receive_ring_; // null: by verbs
+	std::optional<mlx5::ReceiveRing> receive_ring_; // none: by verbs
 	RegisteredMemory receives_, sends_, results_;
 	Places free_buffers_, free_results_;
 	Registrations registrations_;
 	std::unique_ptr<Wireup> wireup_;
 	std::vector<Peer *> peers_;           // by rank
-	std::vector<uint32_t> expected_;      // by rank: sequence number of the next message
+	// From a rank.
+	struct Expected {
+		uint32_t sequence = 0; // of the next message
+		uint32_t care = 1;     // not 0: more is to be seen to than that
+	};
+	std::vector<Expected> expected_;      // by rank
 	struct Held {
 		MessageHeader header;
 		std::vector<unsigned char> payload;

@@ -26,12 +26,10 @@ unsigned Net::progress(const void *caller)
 
 inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_status status)
 {
-	if (__builtin_expect(!queue || queue->broken(), 0))
+	if (!queue || queue->broken())
 		return;
-	if (__builtin_expect(status == IBV_WC_SUCCESS, 1)) {
-		queue->complete(number);
-		return;
-	}
+	if (status == IBV_WC_SUCCESS)
+		return queue->complete(number);
 	queue->complete(number - 1);
 	report_broken(*queue, status);
 }
@@ -42,13 +40,12 @@ inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_st
 	const auto *h = reinterpret_cast<const MessageHeader *>(message);
 	const auto rank = static_cast<size_t>(h->rank());
 	// Not from one of us: there is nobody to blame.
-	if (__builtin_expect(bytes < sizeof *h || rank >= static_cast<size_t>(size_) || rank == static_cast<size_t>(rank_), 0))
+	if (__builtin_expect(bytes < sizeof *h || rank >= static_cast<size_t>(size_), 0))
 		return false;
-	const Peer *peer = peers_[rank];
-	uint32_t &expected = expected_[rank];
-	if (__builtin_expect(!peer || !peer->ready || h->sequence != expected || !held_.empty(), 0))
+	Expected &expected = expected_[rank];
+	if (__builtin_expect(h->sequence != expected.sequence || expected.care, 0))
 		return on_unusual(*h, message + sizeof *h, bytes - sizeof *h);
-	++expected;
+	++expected.sequence;
 	deliver(*h, message + sizeof *h, bytes - sizeof *h);
 	return true;
 }
@@ -56,6 +53,8 @@ inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_st
 bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	const int rank = h.rank();
+	if (rank == rank_)
+		return false;
 	Peer *peer = peers_[static_cast<size_t>(rank)];
 	if (!peer || !peer->ready) {
 		if (peer && peer->down)
@@ -63,20 +62,21 @@ bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t l
 		if (connector)
 			connector->on_heard(rank);
 	}
-	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	Expected &expected = expected_[static_cast<size_t>(rank)];
 	// What was written before this was sent is there by now.
-	if (h.sequence != expected && peer && peer->incoming)
+	if (h.sequence != expected.sequence && peer && peer->incoming)
 		read_ring(*peer, UINT32_MAX);
-	if (h.sequence != expected) {
-		if (static_cast<int32_t>(h.sequence - expected) < 0)
+	if (h.sequence != expected.sequence) {
+		if (static_cast<int32_t>(h.sequence - expected.sequence) < 0)
 			reporter().add(Counter::net_duplicates);
 		else
 			hold(h, data, length);
 		return false;
 	}
-	++expected;
+	++expected.sequence;
 	deliver(h, data, length);
 	deliver_held(rank);
+	expected.care = !peer || !peer->ready || !held_.empty();
 	return true;
 }
 
@@ -119,33 +119,39 @@ bool Net::read(CompletionQueue &queue, Turn &turn)
 // The same without verbs.
 inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
 {
-	const mlx5_cqe64 *c = ring.next();
-	if (!c)
-		return false;
 	unsigned n = 0, events = 0;
-	do {
-		switch (mlx5::opcode(*c)) {
-		case MLX5_CQE_RESP_SEND: {
-			const uint32_t number = be16toh(c->wqe_counter);
-			const unsigned char *message = mlx5::scattered(*c);
-			events += on_receive(message ? message : receives_.at(number * message_bytes_), be32toh(c->byte_cnt));
-			receive_ring_->give(number);
+	for (uint8_t kind; n < Turn::most; ++n, ring.pop()) {
+		const mlx5_cqe64 *c = ring.next(kind);
+		if (!c)
 			break;
+		// Most are of this kind.
+		if (__builtin_expect(mlx5::opcode(kind) == MLX5_CQE_RESP_SEND, 1)) {
+			const uint16_t number = c->wqe_counter;
+			const unsigned char *message = mlx5::scattered(*c, kind);
+			events += on_receive(message ? message : receives_.at(be16toh(number) * message_bytes_), be32toh(c->byte_cnt));
+			receive_ring_->give(number);
+			continue;
 		}
+		switch (mlx5::opcode(kind)) {
 		case MLX5_CQE_REQ:
+			if (SendQueue *queue = queue_of(mlx5::queue_pair(*c)); queue && !queue->broken())
+				queue->complete_entry(be16toh(c->wqe_counter));
+			break;
 		case MLX5_CQE_REQ_ERR:
-			if (SendQueue *queue = queue_of(mlx5::queue_pair(*c)))
-				on_send_completion(queue, queue->number_of(be16toh(c->wqe_counter)),
-				                   mlx5::opcode(*c) == MLX5_CQE_REQ ? IBV_WC_SUCCESS : mlx5::status_of(*c));
+			if (SendQueue *queue = queue_of(mlx5::queue_pair(*c)); queue && !queue->broken()) {
+				queue->complete_before_entry(be16toh(c->wqe_counter));
+				report_broken(*queue, mlx5::status_of(*c));
+			}
 			break;
 		case MLX5_CQE_RESP_ERR:
-			receive_ring_->give(be16toh(c->wqe_counter));
+			receive_ring_->give(c->wqe_counter);
 			break;
 		default: // passed over
 			break;
 		}
-		ring.pop();
-	} while (++n < Turn::most && (c = ring.next()) != nullptr);
+	}
+	if (n == 0)
+		return false;
 	turn.events += events;
 	ring.publish();
 	receive_ring_->publish();
@@ -197,6 +203,7 @@ unsigned Net::progress()
 void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	constexpr size_t most = 4096;
+	expected_[static_cast<size_t>(h.rank())].care = 1;
 	if (held_.size() < most)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
 	else
@@ -205,7 +212,7 @@ void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 
 void Net::deliver_held(int rank)
 {
-	uint32_t &expected = expected_[static_cast<size_t>(rank)];
+	uint32_t &expected = expected_[static_cast<size_t>(rank)].sequence;
 	for (;;) {
 		const auto found = held_.find({rank, expected});
 		if (found == held_.end())
@@ -239,8 +246,8 @@ void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 
 void Net::post_receives(const uint64_t *buffers, unsigned count)
 {
-	ibv_recv_wr requests[16];
-	ibv_sge pieces[16];
+	ibv_recv_wr requests[Turn::most];
+	ibv_sge pieces[Turn::most];
 	for (unsigned i = 0; i < count; ++i) {
 		pieces[i] = {reinterpret_cast<uintptr_t>(receives_.at(buffers[i] * message_bytes_)),
 		             static_cast<uint32_t>(message_bytes_), receives_.key()};

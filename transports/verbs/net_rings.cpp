@@ -11,7 +11,7 @@ namespace pt2p::verbs {
 namespace {
 
 constexpr unsigned ring_burst = 32;                    // messages, then the other rings
-constexpr uint32_t worth_a_ring = 256, ask_again = 16; // messages; powers of two
+constexpr uint32_t worth_a_ring = 256, ask_again = 16, never = UINT32_C(1) << 30; // messages
 
 } // namespace
 
@@ -22,10 +22,9 @@ void Net::set_delivery(Peer &peer, pt2p_delivery_t delivery)
 	const bool always = delivery == PT2P_DELIVERY_WRITE, wanted = always || delivery == PT2P_DELIVERY_AUTO;
 	ring.wanted_for = wanted ? static_cast<int64_t>(config().net_ring_slot_bytes - sizeof(RingTrailer)) : -1;
 	// At the first message, or when there have been many; and again later.
-	ring.ask_mask = wanted ? (always ? ask_again : worth_a_ring) - 1 : 0;
-	ring.ask_at = wanted && !always ? 0 : 1;
-	ring.considered = 0;
-	ring.use(wanted && !peer.down);
+	ring.ask_every = always ? ask_again : wanted ? worth_a_ring : never;
+	ring.due = peer.next_sequence + (always ? 0 : ring.ask_every);
+	ring.use(wanted && !peer.down, peer.next_sequence);
 	peer.max_unasked = delivery == PT2P_DELIVERY_READ ? 0 : SIZE_MAX;
 }
 
@@ -84,7 +83,7 @@ void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
 	peer.ring.key = offer.key;
 	peer.ring.slots = offer.slots;
 	peer.ring.slot_bytes = offer.slot_bytes;
-	peer.ring.use(peer.ring.wanted_for >= 0);
+	peer.ring.use(peer.ring.wanted_for >= 0, peer.next_sequence);
 }
 
 unsigned Net::read_rings()
@@ -102,7 +101,7 @@ unsigned Net::read_ring(Peer &peer, unsigned most)
 {
 	unsigned n = 0;
 	IncomingRing &ring = *peer.incoming;
-	uint32_t &expected = expected_[static_cast<size_t>(peer.peer)];
+	uint32_t &expected = expected_[static_cast<size_t>(peer.peer)].sequence;
 	while (const RingTrailer *there = n < most && !peer.down ? ring.next() : nullptr) {
 		RingTrailer t;
 		std::memcpy(&t, there, sizeof t);

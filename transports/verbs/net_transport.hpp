@@ -55,13 +55,13 @@ protected:
 // Operations of a transport's table: the transport, its peers, and what counts its messages.
 
 template <class Peer, Counter counter>
-[[gnu::noinline]] Outcome send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length, bool ask)
+[[gnu::noinline]] Outcome send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	SendQueue *queue = peer.acquire();
 	if (!queue || !queue->send(peer, id, header, data, length))
 		return Outcome::no_resource;
 	peer.net->reporter().add(counter);
-	if (ask || peer.net->due_for_a_ring(peer, length))
+	if (__builtin_expect(peer.ring.to_be_asked_for(peer.next_sequence - 1, length), 0))
 		peer.net->ask_for_ring(peer);
 	return Outcome::done;
 }
@@ -72,11 +72,9 @@ Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, 
 	auto &peer = static_cast<Peer &>(endpoint);
 	Net &net = *peer.net;
 	SendQueue *queue = peer.usual();
-	if (__builtin_expect(!queue || static_cast<int64_t>(length) > net.most_at_once() || !queue->room() ||
-	                         !queue->template in_one_piece<Peer::dc>() || peer.ring.most >= 0, 0))
-		return send_fully<Peer, counter>(peer, id, header, data, length, false);
-	if (__builtin_expect(net.due_for_a_ring(peer), 0))
-		return send_fully<Peer, counter>(peer, id, header, data, length, true);
+	if (__builtin_expect(!queue || !queue->template goes_at_once<Peer::dc>(length) || net.batches() ||
+	                         peer.ring.is_due(peer.next_sequence), 0))
+		return send_fully<Peer, counter>(peer, id, header, data, length);
 	queue->template send_at_once<Peer::dc>(peer, id, header, data, length);
 	net.reporter().add(counter);
 	return Outcome::done;

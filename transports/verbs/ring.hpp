@@ -57,16 +57,32 @@ struct OutgoingRing {
 	uint32_t key = 0, slots = 0, slot_bytes = 0;
 	uint32_t sent = 0, read = 0;    // messages so far, and how many of them the receiver has told to have read
 	int64_t wanted_for = -1;        // payloads up to this many bytes; -1: none is wanted
-	uint32_t ask_mask = 0, ask_at = 1; // at which messages to ask for one
-	uint32_t considered = 0;        // messages that would have fitted into a ring, while there was none
+	uint32_t due = 0;               // sequence number of the next message that does not just go by SEND
+	uint32_t ask_every = 0;         // messages, until one is offered
 	uint32_t told = UINT32_MAX;     // place of the word that the receiver writes
 
 	// From now on it is used, or not.
-	void use(bool yes)
+	void use(bool yes, uint32_t sequence)
 	{
 		most = yes && slots ? static_cast<int64_t>(slot_bytes - sizeof(RingTrailer)) : -1;
+		if (most >= 0)
+			due = sequence;
 	}
 	bool has_room() const { return sent - read < slots; }
+	// Whether there is a ring, or this message, or one before it that was too long for a ring, is one to ask for it with.
+	bool is_due(uint32_t sequence) const { return static_cast<int32_t>(sequence - due) >= 0; }
+	// Whether to ask for one together with this message.
+	bool to_be_asked_for(uint32_t sequence, size_t length)
+	{
+		if (!is_due(sequence))
+			return false;
+		const bool ask = static_cast<int64_t>(length) <= wanted_for && most < 0;
+		if (most >= 0)
+			due = sequence;
+		else if (ask || wanted_for < 0)
+			due = sequence + ask_every;
+		return ask;
+	}
 	// Where message number `n` of `bytes` with its trailer goes.
 	uint64_t place(uint32_t n, uint32_t bytes) const
 	{

@@ -28,9 +28,9 @@ inline void copy_short(unsigned char *to, const void *from, size_t length)
 }
 
 template <bool dc>
-inline bool SendQueue::in_one_piece() const
+[[gnu::always_inline]] inline bool SendQueue::goes_at_once(size_t length) const
 {
-	return !dc || direct_->in_one_piece(2);
+	return static_cast<int64_t>(length) <= most_at_once_ && room() && (!dc || direct_->in_one_piece(2));
 }
 
 template <bool dc>
@@ -41,20 +41,24 @@ template <bool dc>
 	constexpr uint32_t blocks = dc ? 2 : 1;
 	static_assert(front_bytes + sizeof(MessageHeader) + most_at_once <= blocks * mlx5::block_bytes);
 
-	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
-	next(peer, Kind::message, bytes);
-	const uint32_t number = ++posted_;
-	unsigned char *const entry = direct_->begin_alone();
+	const uint32_t place = direct_->next();
+	unsigned char *const entry = direct_->place_of(place);
 	unsigned char *const to = entry + front_bytes;
 	if (dc)
 		std::memcpy(entry + mlx5::SendRing::control_bytes, &peer.dc_address, sizeof peer.dc_address);
+	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
 	store(to - sizeof(mlx5_wqe_inl_data_seg), htobe32(MLX5_INLINE_SEG | bytes));
 	store(to, header);
 	store(to + offsetof(MessageHeader, sequence), peer.next_sequence++);
-	store(to + offsetof(MessageHeader, rank_and_id), MessageHeader::pack(rank_, id));
+	store(to + offsetof(MessageHeader, rank_and_id), from_ | id);
 	copy_short(to + sizeof(MessageHeader), data, length);
-	const uint32_t whole = static_cast<uint32_t>(front_bytes) + bytes;
-	numbers_[direct_->end_alone<blocks>(entry, MLX5_OPCODE_SEND, to_be_signalled(number), whole)] = number;
+
+	const uint32_t number = posted_ + 1; // stores behind this one may alias
+	next(peer, Kind::message, bytes);
+	const bool signalled = to_be_signalled(number);
+	if (__builtin_expect(signalled, 0))
+		numbers_[place & (direct_->blocks() - 1)] = number;
+	direct_->write_alone<blocks>(entry, place, MLX5_OPCODE_SEND, signalled, static_cast<uint32_t>(front_bytes) + bytes);
 }
 
 } // namespace pt2p::verbs

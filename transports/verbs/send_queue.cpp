@@ -16,14 +16,18 @@ static_assert(mlx5::SendRing::control_bytes + sizeof(mlx5_wqe_av) + sizeof(mlx5_
                   SendQueue::most_inline <= mlx5::SendRing::most_bytes);
 
 SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
-    : owner(o), net_(net), rank_(net.rank()), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
+    : owner(o), net_(net), from_(MessageHeader::pack(net.rank(), 0)), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
       direct_(net.direct() ? std::optional<mlx5::SendRing>(std::in_place, qp_.get(), net.registers, net.entries_with_doorbells())
                            : std::optional<mlx5::SendRing>()),
       depth_(direct_ ? std::min(net.depth(), direct_->blocks() / mlx5::SendRing::most_blocks) : net.depth()), mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(net.period(), 1u, depth_)),
+      most_at_once_(direct_ && direct_->most_with_doorbell() >= 2 * mlx5::block_bytes
+                        ? std::min<int64_t>(net.most_inline(), most_at_once)
+                        : -1),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	limit_ = depth_;
+	signalled(0);
 	if (dc)
 		dc_ = mlx5dv_qp_ex_from_ibv_qp_ex(ex_);
 	if (direct_)
@@ -45,12 +49,12 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 {
 	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
 	// What goes with the payload: in front of it, or in a ring behind it.
-	const MessageHeader front{header, peer.next_sequence, MessageHeader::pack(rank_, id)};
+	const MessageHeader front{header, peer.next_sequence, from_ | id};
 	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, deposit ? 0 : sizeof front}, {data, length}, {&back, deposit ? sizeof back : 0}};
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
 
-	uint32_t place = WorkRequest::no_place;
+	uint32_t place = Places::none;
 	bool on_device = false, scarce = false;
 	if (__builtin_expect(bytes > max_inline_, 0)) {
 		if (bytes <= net_.device_memory.cell_bytes()) {
@@ -66,13 +70,14 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		scarce = on_device ? net_.device_memory.scarce() : net_.buffers_scarce();
 	}
 	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
-	request.place = place;
+	request.placed = place != Places::none;
 	request.on_device = on_device;
+	request.place = place;
 	if (__builtin_expect(on_device, 0)) {
 		net_.device_memory.write(place, pieces);
 		net_.reporter().add(Counter::net_device_memory_messages);
 	} else {
-		unsigned char *to = place == WorkRequest::no_place ? request.bytes : net_.buffer(place);
+		unsigned char *to = place == Places::none ? request.bytes : net_.buffer(place);
 		if (__builtin_expect(!deposit, 1)) {
 			std::memcpy(to, &front, sizeof front);
 			if (length)
@@ -108,7 +113,7 @@ void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t len
 	request.operation = &operation;
 	request.offset = offset;
 	if (operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap)
-		request.place = net_.take_result();
+		request.place = net_.take_result(), request.placed = true;
 	submit(request, last);
 	net_.posted(*this, unrung_);
 }
@@ -125,12 +130,11 @@ void SendQueue::flush()
 		probe(*at(posted_ - 1).peer);
 }
 
-// Gives the work request a number and writes it where the device will find it.
-inline void SendQueue::submit(WorkRequest &request, bool signal)
+// Writes the last work request where the device will find it.
+inline void SendQueue::submit(const WorkRequest &request, bool signal)
 {
-	const uint32_t number = posted_ + 1;
+	const uint32_t number = posted_;
 	const bool signalled = to_be_signalled(number, signal);
-	posted_ = number;
 	++unrung_;
 	if (__builtin_expect(direct_.has_value(), 1))
 		return lay_down(request, number, signalled);
@@ -142,7 +146,7 @@ inline void SendQueue::submit(WorkRequest &request, bool signal)
 // What the device is to read, or to write: not for what goes inline.
 inline SendQueue::Where SendQueue::where_is(const WorkRequest &request) const
 {
-	if (request.place == WorkRequest::no_place)
+	if (!request.placed)
 		return {reinterpret_cast<uintptr_t>(request.operation->local + request.offset), request.operation->registration->local_key()};
 	if (request.kind >= Kind::read)
 		return {reinterpret_cast<uintptr_t>(net_.result(request.place)), net_.result_key()};
@@ -224,8 +228,9 @@ void SendQueue::lay_down(const WorkRequest &request, uint32_t number, bool signa
 		store(to + 8, htobe64(where.address));
 		to += sizeof(mlx5_wqe_data_seg);
 	}
-	const auto bytes = static_cast<uint32_t>(to - entry);
-	numbers_[direct_->end(opcodes[static_cast<size_t>(request.kind)], signalled, bytes) & (direct_->blocks() - 1)] = number;
+	const uint16_t place = direct_->end(opcodes[static_cast<size_t>(request.kind)], signalled, static_cast<uint32_t>(to - entry));
+	if (signalled)
+		numbers_[place & (direct_->blocks() - 1)] = number;
 }
 
 unsigned char *SendQueue::lay_down_remote(const WorkRequest &request, unsigned char *to)
@@ -269,7 +274,7 @@ void SendQueue::drop_all()
 		abandon(request, PT2P_ERR_PEER_LOST);
 		release(request);
 	}
-	signalled_ = posted_;
+	signalled(posted_);
 }
 
 void SendQueue::abandon(WorkRequest &request, pt2p_status_t status)
@@ -296,16 +301,14 @@ void SendQueue::set_broken()
 void SendQueue::keep_messages()
 {
 	const size_t front = mlx5::SendRing::control_bytes + (dc_ ? sizeof(mlx5_wqe_av) : 0) + sizeof(mlx5_wqe_inl_data_seg);
-	unsigned char entry[mlx5::SendRing::most_bytes];
-	for (uint32_t block = 0; block < direct_->blocks(); ++block) {
-		const uint32_t number = numbers_[block];
-		if (number - completed_ - 1 >= posted_ - completed_)
-			continue;
-		WorkRequest &request = at(number - 1);
+	unsigned char bytes[mlx5::SendRing::most_bytes];
+	uint16_t entry = first_entry_;
+	for (uint32_t n = completed_; n != posted_; ++n, entry = direct_->after(entry)) {
+		WorkRequest &request = at(n);
 		if (request.kind != Kind::message || !request.is_inline())
 			continue;
-		direct_->read(static_cast<uint16_t>(block), entry, front + request.length);
-		std::memcpy(request.bytes, entry + front, request.length);
+		direct_->read(entry, bytes, front + request.length);
+		std::memcpy(request.bytes, bytes + front, request.length);
 	}
 }
 
@@ -313,6 +316,7 @@ void SendQueue::was_reset()
 {
 	if (direct_)
 		direct_->reset();
+	first_entry_ = 0;
 	net_.forget(qp_->send_cq, qp_->qp_num);
 }
 
@@ -320,7 +324,8 @@ void SendQueue::post_again()
 {
 	limit_ = depth_;
 	const uint32_t first = completed_, end = posted_;
-	posted_ = signalled_ = completed_;
+	posted_ = completed_;
+	signalled(posted_);
 	for (uint32_t n = first; n != end; ++n) {
 		WorkRequest request;
 		std::memcpy(static_cast<void *>(&request), &at(n), sizeof request);
@@ -332,7 +337,7 @@ void SendQueue::post_again()
 			release(request);
 			continue;
 		}
-		WorkRequest &again = at(posted_);
+		WorkRequest &again = at(posted_++);
 		std::memcpy(static_cast<void *>(&again), &request, sizeof request);
 		submit(again, n + 1 == end);
 	}
@@ -342,7 +347,7 @@ void SendQueue::post_again()
 void SendQueue::release(WorkRequest &request)
 {
 	--request.peer->in_flight;
-	if (request.place == WorkRequest::no_place)
+	if (!request.placed)
 		return;
 	if (request.kind >= Kind::read)
 		net_.give_result(request.place);
@@ -350,6 +355,21 @@ void SendQueue::release(WorkRequest &request)
 		net_.device_memory.give(request.place);
 	else
 		net_.give_buffer(request.place);
+}
+
+void SendQueue::complete_entry(uint16_t entry)
+{
+	first_entry_ = direct_->after(entry);
+	complete(numbers_[entry & (direct_->blocks() - 1)]);
+}
+
+// One that has failed need not have been signalled, so that it has to be looked for.
+void SendQueue::complete_before_entry(uint16_t entry)
+{
+	uint32_t n = completed_;
+	for (; n != posted_ && first_entry_ != entry; ++n)
+		first_entry_ = direct_->after(first_entry_);
+	complete(n);
 }
 
 void SendQueue::complete(uint32_t upto)
@@ -360,7 +380,7 @@ void SendQueue::complete(uint32_t upto)
 		Operation *operation = nullptr;
 		if (__builtin_expect(request.is_operation(), 0)) {
 			operation = request.operation;
-			if (request.place != WorkRequest::no_place)
+			if (request.placed)
 				*operation->result = *net_.result(request.place);
 		}
 		release(request);

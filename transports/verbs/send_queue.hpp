@@ -85,14 +85,13 @@ struct Operation {
 
 // A work request.
 struct alignas(64) WorkRequest {
-	static constexpr uint32_t no_place = ~0u;
-
 	Kind kind = Kind::message;
 	bool abandoned = false;      // nobody waits for it
-	bool on_device = false;      // the message is in a cell of device memory, else in a buffer, else here
+	bool placed = false;         // the message is at `place`, else here; or the device writes an atomic's result there
+	bool on_device = false;      // that is a cell of device memory, else a buffer
 	Peer *peer = nullptr;
 	uint32_t length = 0;         // bytes of the message with its header, or of this part of an operation
-	uint32_t place = no_place;   // of the message, or of an atomic's result
+	uint32_t place = 0;
 	uint32_t number = 0;         // deposit: in the ring
 	Operation *operation = nullptr;
 	size_t offset = 0;           // in the operation
@@ -100,7 +99,7 @@ struct alignas(64) WorkRequest {
 	unsigned char bytes[64];
 
 	bool is_operation() const { return kind >= Kind::read && !abandoned; }
-	bool is_inline() const { return kind <= Kind::told && place == no_place; }
+	bool is_inline() const { return kind <= Kind::told && !placed; }
 	// Of what the device moves.
 	uint32_t wire_length() const { return kind >= Kind::fetch_add ? sizeof(uint64_t) : length; }
 };
@@ -130,7 +129,7 @@ public:
 	static constexpr size_t most_at_once = mlx5::block_bytes - mlx5::SendRing::control_bytes - sizeof(mlx5_wqe_inl_data_seg) -
 	                                       sizeof(MessageHeader);
 	template <bool dc>
-	bool in_one_piece() const;
+	bool goes_at_once(size_t length) const;
 	template <bool dc>
 	void send_at_once(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	// Writes a word that tells the peer how much of its ring has been read.
@@ -147,8 +146,9 @@ public:
 
 	// A completion has been read: of this work request and all before it.
 	void complete(uint32_t upto);
-	// The number of the work request whose entry in the device's queue has this number.
-	uint32_t number_of(uint16_t entry) const { return numbers_[entry & (direct_->blocks() - 1)]; }
+	// The same for an entry of the device's queue: of its work request and all before it, or all before it.
+	void complete_entry(uint16_t entry);
+	void complete_before_entry(uint16_t entry);
 	// The queue pair has been reset.
 	void was_reset();
 	// The queue pair is in error: nothing is posted, completions of flushed work requests mean nothing.
@@ -177,23 +177,28 @@ private:
 		uint32_t key;
 	};
 
+	// Takes one more.
 	WorkRequest &next(Peer &peer, Kind kind, uint32_t length)
 	{
-		WorkRequest &request = at(posted_);
+		WorkRequest &request = at(posted_++);
 		request.kind = kind;
-		request.on_device = request.abandoned = false;
+		request.abandoned = request.placed = request.on_device = false; // with the kind, one store
 		request.peer = &peer;
 		request.length = length;
-		request.place = WorkRequest::no_place;
 		++peer.in_flight;
 		return request;
 	}
 	bool to_be_signalled(uint32_t number, bool wanted = false)
 	{
-		const bool due = wanted || number - signalled_ >= period_;
+		const bool due = wanted || number == due_;
 		if (__builtin_expect(due, 0))
-			signalled_ = number;
+			signalled(number);
 		return due;
+	}
+	void signalled(uint32_t number)
+	{
+		signalled_ = number;
+		due_ = number + period_;
 	}
 	void keep_messages();
 	static RemoteMemory destination(const WorkRequest &request);
@@ -201,20 +206,23 @@ private:
 	void lay_down(const WorkRequest &request, uint32_t number, bool signalled);
 	void hand_over(const WorkRequest &request, uint32_t number, bool signalled);
 	Where where_is(const WorkRequest &request) const;
-	void submit(WorkRequest &request, bool signal);
+	void submit(const WorkRequest &request, bool signal);
 	void release(WorkRequest &request);
 	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
 
 	Net &net_;
-	const int rank_;
+	const uint32_t from_; // this rank, as a message has it beside its id
 	QpOwner qp_;
 	ibv_qp_ex *ex_;
 	mlx5dv_qp_ex *dc_ = nullptr;           // null: a reliable connection
 	std::optional<mlx5::SendRing> direct_; // none: by verbs
-	std::unique_ptr<uint32_t[]> numbers_;  // of work requests, by entry of the device's queue
+	std::unique_ptr<uint32_t[]> numbers_;  // of work requests that are signalled, by entry of the device's queue
+	uint16_t first_entry_ = 0;             // in the device's queue, of the first work request that is not complete
 	const uint32_t depth_, mask_, max_inline_, period_;
+	const int64_t most_at_once_;           // longest payload that takes the short way, bytes; negative: none does
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
+	uint32_t due_ = 0; // to be signalled
 	uint32_t unrung_ = 0;
 	uint32_t limit_;  // to what may be under way: the depth, nothing while it is broken
 	std::unique_ptr<WorkRequest[]> ring_;
