@@ -19,6 +19,7 @@ class Reporter;
 struct RankEvent {
 	int rank;
 	std::string reason; // "aborted", "terminated without finalizing", ...
+	bool in_order = false; // it has left the job, and then ended
 };
 
 class Job {

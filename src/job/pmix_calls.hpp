@@ -129,7 +129,10 @@ struct Census {
 
 	void see(const pmix_proc_info_t &process)
 	{
-		if (process.state == PMIX_PROC_STATE_TERMINATED || process.state >= PMIX_PROC_STATE_ERROR)
+		// Open MPI 4.1 says "undefined" of a process that has ended in order; one that has not begun has no pid.
+		if (process.state == PMIX_PROC_STATE_UNDEF && process.pid > 0)
+			ends.emplace_back(process.proc, PMIX_PROC_STATE_TERMINATED);
+		else if (process.state == PMIX_PROC_STATE_TERMINATED || process.state >= PMIX_PROC_STATE_ERROR)
 			ends.emplace_back(process.proc, process.state);
 	}
 	void see(const pmix_value_t &value)

@@ -310,11 +310,11 @@ private:
 				if (!is_peer(proc))
 					continue;
 				const int rank = static_cast<int>(proc.rank);
-				// One that ended in order may have published before, and the answer be on its way: not at first sight.
-				if (state != PMIX_PROC_STATE_TERMINATED)
-					note_lost(rank, end_reason(state));
-				else if (!ended_.insert(rank).second)
-					lost_.emplace(rank, end_reason(state));
+				// One that ended in order may have published before, and the answer be on its way; and so may be what it
+				// has sent: not at first sight.
+				const bool in_order = state == PMIX_PROC_STATE_TERMINATED;
+				if (!in_order || !ended_.insert(rank).second)
+					note_lost(rank, end_reason(state), in_order);
 			}
 		}
 		if (now < next_census_)
@@ -341,11 +341,11 @@ private:
 	}
 
 	// With mutex_ held.
-	void note_lost(int rank, const std::string &reason)
+	void note_lost(int rank, const std::string &reason, bool in_order = false)
 	{
 		if (!lost_.emplace(rank, reason).second)
 			return;
-		events_.push_back({rank, reason});
+		events_.push_back({rank, reason, in_order});
 		events_pending_.store(true, std::memory_order_relaxed);
 	}
 

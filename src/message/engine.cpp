@@ -459,6 +459,21 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		extension_->on_peer_down(peer, status);
 }
 
+void Engine::on_rank_event(const RankEvent &event)
+{
+	if (!event.in_order)
+		return declare_down(event.rank, PT2P_ERR_PEER_LOST, event.reason);
+	// What it has sent was with this rank before it ended, and counts; its goodbye may be at the end of that. It said none
+	// when the two had never met.
+	constexpr int most_rounds = 10'000;
+	for (auto &t : router_->transports())
+		if (const auto progress = t->table().progress)
+			for (int i = 0; i < most_rounds && progress(*t); ++i)
+				;
+	if (!is_down(event.rank))
+		declare_down(event.rank, PT2P_ERR_PEER_FINALIZED, "its process has ended");
+}
+
 // A receive from a rank that no transport reaches would wait for ever; sends find out when they connect.
 void Engine::examine_sources()
 {
@@ -485,7 +500,7 @@ void Engine::check()
 	RankEvent event;
 	while (job_.has_events() && job_.next_event(event))
 		if (event.rank >= 0 && event.rank < job_.size() && event.rank != rank_)
-			declare_down(event.rank, PT2P_ERR_PEER_LOST, event.reason);
+			on_rank_event(event);
 	examine_sources();
 	for (auto &t : router_->transports())
 		t->check();

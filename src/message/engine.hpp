@@ -29,6 +29,8 @@
 
 namespace pt2p {
 
+struct RankEvent;
+
 class Engine final : public TransportEvents, public ChannelClient, public ProgressClient {
 public:
 	Engine(const Config &config, Reporter &reporter, Job &job);
@@ -255,6 +257,7 @@ private:
 	Request *named(uint64_t token, int peer, bool is_send);
 	void malformed(int peer, const char *what);
 	void declare_down(int peer, pt2p_status_t status, const std::string &reason);
+	void on_rank_event(const RankEvent &event);
 	void examine_sources();
 	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
 	const Loss *unreported_loss(int &peer);

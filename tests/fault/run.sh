@@ -113,7 +113,7 @@ if [ $openmpi = yes ]; then
 	killed barrier_before 4
 	killed any_source 3
 	killed finalize_dead 3
-	killed finalized 3
+	killed finalized 4
 	for way in auto transport owner; do
 		killed one_sided 3 PT2P_ONE_SIDED=$way
 		killed one_sided_stopped 3 PT2P_ONE_SIDED=$way
@@ -126,6 +126,7 @@ if [ $openmpi = yes ]; then
 			for case in eager large_sender large_receiver ignored barrier any_source finalize_dead one_sided; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
+			killed finalized 4 PT2P_TRANSPORTS=self,$transport
 		done
 		in_front=
 	fi
