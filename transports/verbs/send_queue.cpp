@@ -19,7 +19,8 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
     : owner(o), net_(net), from_(MessageHeader::pack(net.rank(), 0)), qp_(std::move(qp)), ex_(ibv_qp_to_qp_ex(qp_.get())),
       direct_(net.direct() ? std::optional<mlx5::SendRing>(std::in_place, qp_.get(), net.registers, net.entries_with_doorbells())
                            : std::optional<mlx5::SendRing>()),
-      depth_(direct_ ? std::min(net.depth(), direct_->blocks() / mlx5::SendRing::most_blocks) : net.depth()), mask_(std::bit_ceil(depth_) - 1),
+      depth_(direct_ ? std::min(net.depth(), direct_->blocks() / mlx5::SendRing::most_blocks) : net.depth()),
+      mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(net.period(), 1u, depth_)),
       most_at_once_(direct_ && direct_->most_with_doorbell() >= 2 * mlx5::block_bytes
                         ? std::min<int64_t>(net.most_inline(), most_at_once)
@@ -113,7 +114,7 @@ void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t len
 	request.operation = &operation;
 	request.offset = offset;
 	if (operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap)
-		request.place = net_.take_result(), request.placed = true;
+		request.placed = true, request.place = net_.take_result();
 	submit(request, last);
 	net_.posted(*this, unrung_);
 }
