@@ -81,10 +81,12 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                     device_memory_reason_),
       job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
       depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
-      period_(environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
+      period_(environment.config.tune                ? 1
+              : environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
                                                    : std::max(1u, depth_ / 4)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
+      window_(environment.config.tune == 2 ? tune::Window::tied : tune::Window::free),
       batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
@@ -182,6 +184,12 @@ void Net::set_peer(Peer &peer)
 {
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
+	if (config().tune)
+		peer.tuner = std::make_unique<tune::ChannelTuner>(
+			tune::PeriodLaw{.raise_below = static_cast<double>(config().tune_raise_below) / 100,
+		                    .cut_above = static_cast<double>(config().tune_cut_above) / 100,
+		                    .step = static_cast<uint32_t>(config().tune_step),
+		                    .most = depth_});
 }
 
 void Net::list(SendQueue &queue)

@@ -58,6 +58,7 @@ public:
 	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
+	tune::Window window() const { return window_; }
 
 	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the calls
 	// of one of them do anything. Returns how many messages were delivered.
@@ -209,6 +210,7 @@ private:
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
+	const tune::Window window_;
 	uint32_t batch_;             // work requests for one ring at present
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn

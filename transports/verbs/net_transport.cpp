@@ -55,6 +55,13 @@ void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 		net_->set_delivery(*peer, delivery);
 }
 
+std::string NetTransport::describe(int rank)
+{
+	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
+	const std::string tuned = peer && peer->tuner ? peer->tuner->describe() : "";
+	return "zero-copy, " + net_->device().name + (tuned.empty() ? "" : ", " + tuned);
+}
+
 void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)
 {
 	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())

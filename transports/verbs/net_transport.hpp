@@ -28,7 +28,7 @@ public:
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override { net_->leave(this); }
-	std::string describe(int) override { return "zero-copy, " + net_->device().name; }
+	std::string describe(int peer) override;
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{
 		return net_->expose(memory, length, key, why_not);

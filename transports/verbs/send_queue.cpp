@@ -6,6 +6,7 @@
 #include <infiniband/mlx5dv.h>
 #include <utility>
 
+#include "progress/clock.hpp"
 #include "report/report.hpp"
 #include "transports/verbs/net.hpp"
 
@@ -135,7 +136,7 @@ void SendQueue::flush()
 inline void SendQueue::submit(const WorkRequest &request, bool signal)
 {
 	const uint32_t number = posted_;
-	const bool signalled = to_be_signalled(number, signal);
+	const bool signalled = to_be_signalled(request, number, signal);
 	++unrung_;
 	if (__builtin_expect(direct_.has_value(), 1))
 		return lay_down(request, number, signalled);
@@ -290,6 +291,7 @@ void SendQueue::set_broken()
 	if (!broken() && direct_)
 		keep_messages();
 	limit_ = 0;
+	watched_.tuner = nullptr;
 	if (unrung_) {
 		unrung_ = 0;
 		net_.rung(*this);
@@ -388,6 +390,52 @@ void SendQueue::complete(uint32_t upto)
 		if (operation)
 			net_.part_done(*operation, request.length);
 	}
+	if (__builtin_expect(watched_.tuner && static_cast<int32_t>(upto - watched_.number) >= 0, 0))
+		end_watch();
+}
+
+// ---- the signal period -----------------------------------------------------------------------------------------------
+
+// This work request is signalled because a period is over; how long the next one is, depends on its peer and payload.
+void SendQueue::end_period(const WorkRequest &request, uint32_t number)
+{
+	tune::PeriodTuner &tuner = request.peer->tuner->period(request.size_class());
+	set_period(tuner.period());
+	if (watched_.tuner)
+		return;
+	bool alone = completed_ == number - 1;
+	if (alone && tuner.normal_is_measured() && !std::exchange(measure_normal_, false)) {
+		// A channel with so little to do needs no longer period; but where one period waits for the other, one of a single
+		// work request never meets anything else.
+		if (net_.window() != tune::Window::tied)
+			return;
+		alone = false;
+	}
+	watched_ = {&tuner, number, alone, now_ns()};
+}
+
+// TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one, the others are compared with it.
+void SendQueue::end_watch()
+{
+	constexpr uint32_t look_again = 64;
+	tune::PeriodTuner &tuner = *std::exchange(watched_.tuner, nullptr);
+	const int64_t latency = now_ns() - watched_.since;
+	if (watched_.alone)
+		tuner.see_normal(latency);
+	else
+		tuner.see_last(latency);
+	// The normal latency drifts: when the channel happens to be idle, the next work request is observed.
+	if (idle() && ++times_idle_ % look_again == 0) {
+		measure_normal_ = true;
+		due_ = posted_ + 1;
+	}
+}
+
+void SendQueue::set_period(uint32_t period)
+{
+	period_ = std::clamp(period, 1u, depth_);
+	if (net_.window() == tune::Window::tied && !broken())
+		limit_ = period_;
 }
 
 } // namespace pt2p::verbs

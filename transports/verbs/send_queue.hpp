@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "tune/channel.hpp"
 #include "transports/verbs/device.hpp"
 #include "transports/verbs/message.hpp"
 #include "transports/verbs/mlx5_rings.hpp"
@@ -46,6 +47,7 @@ struct Peer : Endpoint {
 	int64_t last_sign = 0;       // of life
 	OutgoingRing ring;           // to it
 	std::unique_ptr<IncomingRing> incoming; // from it
+	std::unique_ptr<tune::ChannelTuner> tuner; // null: nothing is tuned
 	// What DC work requests are addressed with: by verbs, and as the device has it.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
@@ -100,6 +102,12 @@ struct alignas(64) WorkRequest {
 
 	bool is_operation() const { return kind >= Kind::read && !abandoned; }
 	bool is_inline() const { return kind <= Kind::told && !placed; }
+	tune::SizeClass size_class() const
+	{
+		if (kind > Kind::probe)
+			return tune::SizeClass::bulk;
+		return !placed ? tune::SizeClass::inlined : on_device ? tune::SizeClass::device_memory : tune::SizeClass::buffer;
+	}
 	// Of what the device moves.
 	uint32_t wire_length() const { return kind >= Kind::fetch_add ? sizeof(uint64_t) : length; }
 };
@@ -188,18 +196,24 @@ private:
 		++peer.in_flight;
 		return request;
 	}
-	bool to_be_signalled(uint32_t number, bool wanted = false)
+	// The work request that was taken last.
+	bool to_be_signalled(const WorkRequest &request, uint32_t number, bool wanted = false)
 	{
-		const bool due = wanted || number == due_;
-		if (__builtin_expect(due, 0))
-			signalled(number);
-		return due;
+		if (__builtin_expect(!wanted && number != due_, 1))
+			return false;
+		if (!wanted && request.peer->tuner)
+			end_period(request, number);
+		signalled(number);
+		return true;
 	}
 	void signalled(uint32_t number)
 	{
 		signalled_ = number;
 		due_ = number + period_;
 	}
+	void end_period(const WorkRequest &request, uint32_t number);
+	void end_watch();
+	void set_period(uint32_t period);
 	void keep_messages();
 	static RemoteMemory destination(const WorkRequest &request);
 	static unsigned char *lay_down_remote(const WorkRequest &request, unsigned char *to);
@@ -218,13 +232,23 @@ private:
 	std::optional<mlx5::SendRing> direct_; // none: by verbs
 	std::unique_ptr<uint32_t[]> numbers_;  // of work requests that are signalled, by entry of the device's queue
 	uint16_t first_entry_ = 0;             // in the device's queue, of the first work request that is not complete
-	const uint32_t depth_, mask_, max_inline_, period_;
+	const uint32_t depth_, mask_, max_inline_;
+	uint32_t period_;
 	const int64_t most_at_once_;           // longest payload that takes the short way, bytes; negative: none does
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t due_ = 0; // to be signalled
 	uint32_t unrung_ = 0;
-	uint32_t limit_;  // to what may be under way: the depth, nothing while it is broken
+	uint32_t limit_;  // to what may be under way: the depth, or a period; nothing while it is broken
+	// A signalled work request whose latency is being observed.
+	struct {
+		tune::PeriodTuner *tuner = nullptr; // null: none is
+		uint32_t number;
+		bool alone;                         // the channel was idle before it
+		int64_t since;                      // ns
+	} watched_;
+	uint32_t times_idle_ = 0;
+	bool measure_normal_ = false; // anew, with the next that is posted to an idle channel
 	std::unique_ptr<WorkRequest[]> ring_;
 };
 

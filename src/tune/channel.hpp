@@ -1,0 +1,46 @@
+// What is tuned for one channel: the signal period of each class of payload. How a payload gets to the NIC decides what it costs
+// the NIC, so that is what makes a class.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "report/report.hpp"
+#include "tune/period.hpp"
+
+namespace pt2p::tune {
+
+enum class SizeClass : uint8_t { inlined, device_memory, buffer, bulk };
+constexpr size_t size_classes = 4;
+constexpr const char *size_class_names[size_classes] = {"inline", "device memory", "buffer", "bulk"};
+
+// When the work requests of a period are complete.
+enum class Window : uint8_t {
+	free, // the next ones need not wait for it
+	tied, // no more than one period is under way, as in the TPL paper
+};
+
+class ChannelTuner {
+public:
+	explicit ChannelTuner(const PeriodLaw &law) : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)} {}
+
+	PeriodTuner &period(SizeClass c) { return periods_[static_cast<size_t>(c)]; }
+	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
+	std::string describe() const
+	{
+		std::string text;
+		for (size_t i = 0; i < size_classes; ++i) {
+			const PeriodTuner &p = periods_[i];
+			if (p.normal())
+				text += format("%s%s: signal period %u, N %lld ns, L/N %.1f, %llu raises, %llu cuts", text.empty() ? "" : "; ",
+				               size_class_names[i], p.period(), static_cast<long long>(p.normal()), p.ratio(),
+				               static_cast<unsigned long long>(p.raises()), static_cast<unsigned long long>(p.cuts()));
+		}
+		return text;
+	}
+
+private:
+	std::array<PeriodTuner, size_classes> periods_;
+};
+
+} // namespace pt2p::tune

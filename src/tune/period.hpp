@@ -1,0 +1,105 @@
+// How many work requests share one completion: the law of the TPL paper (section 4), as a pure function of observations. The
+// clock, the channel and the size class that they come from are the caller's.
+//
+//   N  normal latency: of a signalled operation on an idle channel
+//   L  last-operation latency: from posting the signalled operation that ends a period to seeing its completion
+//
+//   L < 1.8 N       the device keeps up: the period is raised by a step
+//   L > 2.5 N       work is piling up: it is cut in half
+//   in between      it stays
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace pt2p::tune {
+
+struct PeriodLaw {
+	double raise_below = 1.8, cut_above = 2.5; // times N
+	uint32_t step = 4;                         // work requests
+	uint32_t least = 1, most = 64;             // bounds of the period: the queue's depth is one
+	// The mean of so many observations is judged, or noise would be followed; of a few, when it is far outside of the band;
+	// and one alone that is twice above it: the payload has jumped.
+	uint32_t window = 8, few = 3;
+};
+
+class PeriodTuner {
+public:
+	explicit PeriodTuner(const PeriodLaw &law) : law_(law), period_(law.least) {}
+
+	// N was seen, ns: the median of the last ones counts, so that it follows a drift and not an outlier.
+	void see_normal(int64_t ns)
+	{
+		normals_[seen_++ % normals_.size()] = ns;
+		if (seen_ == 1) // what was seen before is no comparison
+			sum_ = count_ = 0;
+		auto sorted = normals_;
+		const auto n = std::min<size_t>(seen_, normals_.size());
+		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
+		normal_ = sorted[n / 2];
+	}
+	// L was seen, ns. The period from now on.
+	uint32_t see_last(int64_t ns)
+	{
+		if (!normal_)
+			return guess_normal(ns);
+		// It ended a period that began before the last change.
+		if (std::exchange(stale_, false))
+			return period_;
+		const double ratio = static_cast<double>(ns) / static_cast<double>(normal_);
+		sum_ += ratio;
+		const double mean = ratio_ = sum_ / ++count_;
+		const bool jumped = ratio > 2 * law_.cut_above;
+		const bool far = mean < 0.75 * law_.raise_below || mean > 1.5 * law_.cut_above;
+		if (!jumped && count_ < (far ? law_.few : law_.window))
+			return period_;
+		sum_ = 0;
+		count_ = 0;
+		uint32_t next = period_;
+		if (jumped || mean > law_.cut_above)
+			next = std::max(period_ / 2, law_.least);
+		else if (mean < law_.raise_below)
+			next = std::min(period_ + law_.step, law_.most);
+		if (next == period_)
+			return period_;
+		(next > period_ ? raises_ : cuts_)++;
+		stale_ = true;
+		return period_ = next;
+	}
+
+	uint32_t period() const { return period_; }
+	bool normal_is_measured() const { return seen_ != 0; }
+	// 0: not known yet
+	int64_t normal() const { return normal_; }
+	// L/N lately; 0: not seen yet.
+	double ratio() const { return ratio_; }
+	uint64_t raises() const { return raises_; }
+	uint64_t cuts() const { return cuts_; }
+
+private:
+	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for it: they are those
+	// of a period of one.
+	uint32_t guess_normal(int64_t ns)
+	{
+		guess_ = count_++ ? std::min(guess_, ns) : ns;
+		if (count_ == law_.window) {
+			normal_ = guess_;
+			count_ = 0;
+		}
+		return period_;
+	}
+
+	const PeriodLaw law_;
+	uint32_t period_;
+	std::array<int64_t, 5> normals_{};
+	size_t seen_ = 0;
+	int64_t normal_ = 0, guess_ = 0;
+	double sum_ = 0, ratio_ = 0; // of L/N since the last decision; its mean
+	uint32_t count_ = 0;
+	bool stale_ = false;
+	uint64_t raises_ = 0, cuts_ = 0;
+};
+
+} // namespace pt2p::tune

@@ -1,0 +1,124 @@
+// The tuner of the signal period in its place: what it decides is what the device is asked for. Whether it decides well is for
+// tests/unit/test_tune.cpp: latencies of a device in software say little.
+#include <functional>
+
+#include "tests/net/job.hpp"
+#include "transports/transport.hpp"
+
+using net::Job;
+
+namespace {
+
+// A law by which the period always grows, or never.
+const std::vector<std::string> grow{"PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000"};
+const std::vector<std::string> stay{"PT2P_TUNE_RAISE_BELOW=0", "PT2P_TUNE_CUT_ABOVE=0"};
+
+std::vector<std::string> with(const std::string &tune, std::vector<std::string> law)
+{
+	law.push_back("PT2P_TUNE=" + tune);
+	return law;
+}
+
+// From rank 0 to 1, in windows, so that most are not sent on an idle channel.
+void send_many(Job &job, unsigned count, size_t length)
+{
+	constexpr unsigned window = 100;
+	std::vector<unsigned char> out(length, 1), in(length);
+	std::vector<pt2p_request_t *> receives(window), sends(window);
+	for (unsigned sent = 0; sent < count; sent += window) {
+		for (auto &r : receives)
+			REQUIRE(pt2p_irecv(job.ctx[1], in.data(), length, 0, 1, PT2P_TAG_EXACT, &r) == PT2P_OK);
+		for (auto &s : sends)
+			REQUIRE(pt2p_isend(job.ctx[0], out.data(), length, 1, 1, &s) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[0], window, sends.data(), nullptr) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[1], window, receives.data(), nullptr) == PT2P_OK);
+	}
+}
+
+// Completions of the sender alone: the receiver has one for each message.
+uint64_t completions_of_sends(Job &job, unsigned count, size_t length)
+{
+	uint64_t before = 0, after = 0;
+	REQUIRE(softhca_counter("cqes", -1, 0, &before) == 0);
+	send_many(job, count, length);
+	REQUIRE(softhca_counter("cqes", -1, 0, &after) == 0);
+	return after - before - count;
+}
+
+std::string description(Job &job)
+{
+	return job.ctx[0]->router->transport_of(*job.ctx[0]->router->find(1))->describe(1);
+}
+
+} // namespace
+
+TEST_CASE("a period that grows by every observation reaches the depth, and is halved by none")
+{
+	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
+	Job job(transport, 2, with(tune, grow));
+	job.warm_up();
+	send_many(job, 30'000, 8);
+	INFO(description(job));
+	CHECK(description(job).find("inline: signal period 128, N ") != std::string::npos);
+	CHECK(description(job).find(" 0 cuts") != std::string::npos);
+	// One in 128, and now and then one on an idle channel.
+	CHECK(completions_of_sends(job, 12'800, 8) <= 100 + 12'800 / 64);
+}
+
+TEST_CASE("a period that never grows is one, also for other payloads")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, with("free", stay));
+	job.warm_up();
+	send_many(job, 1000, 8);
+	CHECK(completions_of_sends(job, 1000, 8) >= 900); // the last may still be under way
+	CHECK(completions_of_sends(job, 1000, 512) >= 900);
+	const std::string text = description(job);
+	INFO(text);
+	CHECK(text.find("inline: signal period 1, N ") != std::string::npos);
+	CHECK(text.find("device memory: signal period 1, N ") != std::string::npos);
+}
+
+TEST_CASE("each kind of payload has a period of its own")
+{
+	Job job("rc", 2, with("free", grow));
+	job.warm_up();
+	send_many(job, 30'000, 8);
+	send_many(job, 300, 4000);
+	const std::string text = description(job);
+	INFO(text);
+	CHECK(text.find("inline: signal period 128, ") != std::string::npos);
+	const size_t at = text.find("buffer: signal period ");
+	REQUIRE(at != std::string::npos);
+	CHECK(std::stoi(text.substr(at + std::strlen("buffer: signal period "))) < 100);
+}
+
+TEST_CASE("tied: no more than one period is under way", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, with("tied", stay));
+	job.warm_up();
+	job.progress();
+	uint64_t before = 0, after = 0;
+	std::vector<pt2p_request_t *> sends(10);
+	uint64_t value = 0;
+	REQUIRE(softhca_counter("wqes", -1, 0, &before) == 0);
+	for (auto &s : sends)
+		REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &s) == PT2P_OK);
+	REQUIRE(softhca_counter("wqes", -1, 0, &after) == 0);
+	CHECK(after - before == 1);
+	for (size_t i = 0; i < sends.size(); ++i)
+		REQUIRE(pt2p_recv(job.ctx[1], &value, sizeof value, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], sends.size(), sends.data(), nullptr) == PT2P_OK);
+}
+
+TEST_CASE("without the tuner the period is fixed")
+{
+	Job job("rc", 2, {"PT2P_NET_SIGNAL_PERIOD=10"});
+	job.warm_up();
+	send_many(job, 1000, 8);
+	const uint64_t n = completions_of_sends(job, 1000, 8);
+	CHECK(n >= 98);
+	CHECK(n <= 110);
+	CHECK(description(job).find("signal period") == std::string::npos);
+}
