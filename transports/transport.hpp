@@ -58,6 +58,8 @@ public:
 	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
+	// The transport observes how long something takes: its progress() should be called soon, although nothing waits for it.
+	virtual void look_soon() {}
 
 protected:
 	~TransportEvents() = default;

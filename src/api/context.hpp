@@ -33,7 +33,6 @@ struct pt2p_context {
 	std::unique_ptr<pt2p::Progress> progress;
 	std::unique_ptr<pt2p::onesided::OneSided> onesided;
 	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
-	int32_t sends_until_poll = 0;
 
 	~pt2p_context() { magic = 0; }
 };

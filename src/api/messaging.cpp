@@ -51,12 +51,12 @@ inline void wait_for(pt2p_context_t *ctx, const Request *r)
 	if (r->done())
 		return;
 	ctx->progress->wait([r] { return r->done(); });
-	ctx->sends_until_poll = sends_between_polls;
+	ctx->engine->sends_until_poll = sends_between_polls;
 }
 
 [[gnu::noinline, gnu::cold]] void poll_now(pt2p_context_t *ctx)
 {
-	ctx->sends_until_poll = sends_between_polls;
+	ctx->engine->sends_until_poll = sends_between_polls;
 	for (int i = 0; i < polls_at_once && ctx->progress->poll() >= much; ++i)
 		;
 }
@@ -64,7 +64,7 @@ inline void wait_for(pt2p_context_t *ctx, const Request *r)
 // Lets news in from time to time while the program only sends.
 inline void poll_now_and_then(pt2p_context_t *ctx)
 {
-	if (__builtin_expect(--ctx->sends_until_poll <= 0, 0))
+	if (__builtin_expect(--ctx->engine->sends_until_poll <= 0, 0))
 		poll_now(ctx);
 }
 
@@ -486,7 +486,7 @@ pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	ctx->sends_until_poll = sends_between_polls;
+	ctx->engine->sends_until_poll = sends_between_polls;
 	ctx->progress->poll();
 	return PT2P_OK;
 }

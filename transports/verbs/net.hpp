@@ -59,6 +59,13 @@ public:
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
 	tune::Window window() const { return window_; }
+	// A queue observes the latency of a work request, or no longer.
+	void watch(bool begins)
+	{
+		watching_ += begins ? 1 : -1;
+		if (begins)
+			environment_.events.look_soon();
+	}
 
 	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the calls
 	// of one of them do anything. Returns how many messages were delivered.
@@ -246,6 +253,7 @@ private:
 	Pool<Operation> operations_;
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
+	int watching_ = 0; // queues
 	bool failed_ = false, asleep_ = false, drained_ = false, left_ = false;
 };
 

@@ -41,6 +41,8 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
 SendQueue::~SendQueue()
 {
 	drop_all();
+	if (watched_.tuner)
+		stop_watching();
 	const ibv_cq *cq = qp_->send_cq;
 	const uint32_t number = qp_->qp_num;
 	qp_.reset();
@@ -291,7 +293,8 @@ void SendQueue::set_broken()
 	if (!broken() && direct_)
 		keep_messages();
 	limit_ = 0;
-	watched_.tuner = nullptr;
+	if (watched_.tuner)
+		stop_watching();
 	if (unrung_) {
 		unrung_ = 0;
 		net_.rung(*this);
@@ -411,14 +414,25 @@ void SendQueue::end_period(const WorkRequest &request, uint32_t number)
 			return;
 		alone = false;
 	}
+	// Now and then is enough, as it costs more looks at the completions.
+	constexpr uint32_t periods_between = 4;
+	if (!alone && net_.window() == tune::Window::free && ++periods_ % periods_between != 0)
+		return;
 	watched_ = {&tuner, number, alone, now_ns()};
+	net_.watch(true);
+}
+
+tune::PeriodTuner &SendQueue::stop_watching()
+{
+	net_.watch(false);
+	return *std::exchange(watched_.tuner, nullptr);
 }
 
 // TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one, the others are compared with it.
 void SendQueue::end_watch()
 {
 	constexpr uint32_t look_again = 64;
-	tune::PeriodTuner &tuner = *std::exchange(watched_.tuner, nullptr);
+	tune::PeriodTuner &tuner = stop_watching();
 	const int64_t latency = now_ns() - watched_.since;
 	if (watched_.alone)
 		tuner.see_normal(latency);

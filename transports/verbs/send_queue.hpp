@@ -213,6 +213,7 @@ private:
 	}
 	void end_period(const WorkRequest &request, uint32_t number);
 	void end_watch();
+	tune::PeriodTuner &stop_watching();
 	void set_period(uint32_t period);
 	void keep_messages();
 	static RemoteMemory destination(const WorkRequest &request);
@@ -247,7 +248,7 @@ private:
 		bool alone;                         // the channel was idle before it
 		int64_t since;                      // ns
 	} watched_;
-	uint32_t times_idle_ = 0;
+	uint32_t times_idle_ = 0, periods_ = 0;
 	bool measure_normal_ = false; // anew, with the next that is posted to an idle channel
 	std::unique_ptr<WorkRequest[]> ring_;
 };
