@@ -59,7 +59,9 @@ public:
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// The transport observes how long something takes: its progress() should be called soon, although nothing waits for it.
-	virtual void look_soon() {}
+	void look_soon() { sends_until_poll = sends_until_poll < 4 ? sends_until_poll : 4; }
+	// Until the sends of a program that only sends let news in.
+	int32_t sends_until_poll = 0;
 
 protected:
 	~TransportEvents() = default;

@@ -52,7 +52,7 @@ inline bool valid(const pt2p_context_t *ctx) { return ctx && ctx->magic == pt2p_
 pt2p_status_t not_a_context(const char *function);
 // The status for an argument `name` that must not be NULL; recorded.
 [[gnu::cold]] pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, const char *name);
-inline bool is_rank(const pt2p_context_t *ctx, int rank) { return rank >= 0 && rank < ctx->job->size(); }
+inline bool is_rank(const pt2p_context_t *ctx, int rank) { return ctx->engine->is_rank(rank); }
 // The status for a rank, called `name`, that is none; for a length that cannot be. Recorded.
 [[gnu::cold]] pt2p_status_t bad_rank(const pt2p_context_t *ctx, const char *function, const char *name, int rank);
 [[gnu::cold]] pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t length);

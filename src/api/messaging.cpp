@@ -37,7 +37,7 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 
 inline bool bad_send(const pt2p_context_t *ctx, const void *buffer, size_t length, int dest)
 {
-	return static_cast<unsigned>(dest) >= static_cast<unsigned>(ctx->job->size()) || length > PTRDIFF_MAX ||
+	return !ctx->engine->is_rank(dest) || length > PTRDIFF_MAX ||
 	       (!buffer && length);
 }
 

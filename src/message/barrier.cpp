@@ -23,7 +23,7 @@ uint64_t failure_token(int rank, pt2p_status_t status)
 
 pt2p_status_t Engine::barrier()
 {
-	const int n = job_.size();
+	const int n = size_;
 	const uint64_t epoch = ++barrier_epoch_;
 	barrier_failure_ = 0;
 	uint64_t failure = 0;
@@ -85,7 +85,7 @@ void Engine::on_barrier(int peer, uint64_t header)
 	const int64_t missing = static_cast<int64_t>(header >> 8 & UINT32_MAX) - 1;
 	const auto status = static_cast<pt2p_status_t>(header >> 40);
 	const bool failed = missing >= 0;
-	if (round >= 32 || distance >= job_.size() || (peer + distance) % job_.size() != rank_ || missing >= job_.size() ||
+	if (round >= 32 || distance >= size_ || (peer + distance) % size_ != rank_ || missing >= size_ ||
 	    (failed && status != PT2P_ERR_PEER_LOST && status != PT2P_ERR_PEER_FINALIZED && status != PT2P_ERR_PROTOCOL &&
 	                status != PT2P_ERR_UNREACHABLE)) {
 		malformed(peer, "a barrier token that nobody can send");

@@ -105,7 +105,7 @@ pt2p_peer_state_t Engine::peer_state(int rank) const
 
 void Engine::dump(const char *reason)
 {
-	std::string text = format("libpt2p: rank %d of %d on %s: %s\n", rank_, job_.size(), reporter_.host().c_str(), reason);
+	std::string text = format("libpt2p: rank %d of %d on %s: %s\n", rank_, size_, reporter_.host().c_str(), reason);
 	size_t lines = 0, more = 0;
 	const auto add = [&](const std::string &line) {
 		if (++lines <= most_lines)
@@ -125,11 +125,11 @@ void Engine::dump(const char *reason)
 		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
 		           static_cast<unsigned long long>(m.tag)));
 	});
-	for (int rank = 0; rank < job_.size(); ++rank)
+	for (int rank = 0; rank < size_; ++rank)
 		if (const Channel *c = router_->find(rank); c && c->waiting())
 			add(format("%zu messages to rank %d wait for room in %s", c->waiting(), rank, c->endpoint.table->name));
 	for (const auto &t : router_->transports())
-		for (int rank = 0; rank < job_.size(); ++rank)
+		for (int rank = 0; rank < size_; ++rank)
 			if (const std::string trouble = t->trouble(rank); !trouble.empty())
 				add(format("rank %d by %s: %s", rank, t->table().name, trouble.c_str()));
 	for (const auto &[rank, loss] : losses_)
@@ -146,11 +146,11 @@ void Engine::dump(const char *reason)
 std::string Engine::summary() const
 {
 	std::string text = format("libpt2p %s: rank %d of %d on %s, %d ranks on this node, job %s\n", pt2p_version(), rank_,
-	                          job_.size(), reporter_.host().c_str(), job_.local_size(), job_.kind());
+	                          size_, reporter_.host().c_str(), job_.local_size(), job_.kind());
 	for (const auto &t : router_->transports()) {
 		std::string peers, why;
 		size_t count = 0;
-		for (int rank = 0; rank < job_.size(); ++rank) {
+		for (int rank = 0; rank < size_; ++rank) {
 			const Channel *c = router_->find(rank);
 			if (!c || router_->transport_of(*c) != t.get())
 				continue;

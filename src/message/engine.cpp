@@ -10,7 +10,7 @@
 namespace pt2p {
 
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
-    : config_(config), reporter_(reporter), job_(job), rank_(job.rank()), requests_(std::random_device{}())
+    : config_(config), reporter_(reporter), job_(job), rank_(job.rank()), size_(job.size()), requests_(std::random_device{}())
 {
 }
 
@@ -173,7 +173,7 @@ pt2p_status_t Engine::source_status(int source)
 	if (const Loss *loss = unreported_loss(peer))
 		return reporter_.fail(PT2P_ERR_PEER_LOST, "receive from any source: rank %d was lost: %s", peer,
 		                      loss->reason.c_str());
-	if (static_cast<int>(losses_.size()) == job_.size() - 1)
+	if (static_cast<int>(losses_.size()) == size_ - 1)
 		return reporter_.fail(PT2P_ERR_PEER_FINALIZED, "receive from any source: every other rank has left the job");
 	return PT2P_OK;
 }
@@ -440,7 +440,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		if (m.source == peer && m.announced)
 			drop_unexpected(m);
 	});
-	const bool alone = static_cast<int>(losses_.size()) == job_.size() - 1;
+	const bool alone = static_cast<int>(losses_.size()) == size_ - 1;
 	requests_.for_each([&](Request &r) {
 		if (r.state == Request::State::moving && r.peer == peer) {
 			complete(r, status);
@@ -499,7 +499,7 @@ void Engine::check()
 	// Before the transports look: what the launcher knows of a rank's end is more than they can see.
 	RankEvent event;
 	while (job_.has_events() && job_.next_event(event))
-		if (event.rank >= 0 && event.rank < job_.size() && event.rank != rank_)
+		if (is_rank(event.rank) && event.rank != rank_)
 			on_rank_event(event);
 	examine_sources();
 	for (auto &t : router_->transports())

@@ -13,7 +13,6 @@
 // Unexpected messages beyond the byte budget: STOP_EAGER tells the sender to announce only, RESUME_EAGER undoes it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -41,6 +40,7 @@ public:
 		router_ = &router;
 		progress_ = &progress;
 	}
+	bool is_rank(int rank) const { return static_cast<unsigned>(rank) < static_cast<unsigned>(size_); }
 
 	// For the one-sided layer.
 	void extend(Extension &extension) { extension_ = &extension; }
@@ -143,14 +143,10 @@ public:
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_complete(void *operation, pt2p_status_t status) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
-	void look_soon() override { sends_until_poll = std::min(sends_until_poll, 4); }
 	// From channels and progress.
 	void on_sent(void *owner) override;
 	unsigned drive() override;
 	void check() override;
-
-	// Until the sends of a program that only sends let news in.
-	int32_t sends_until_poll = 0;
 
 	enum Id : uint8_t {
 		id_eager = 1,
@@ -272,7 +268,7 @@ private:
 	Job &job_;
 	Router *router_ = nullptr;
 	Progress *progress_ = nullptr;
-	const int rank_;
+	const int rank_, size_;
 
 	HandlePool<Request> requests_;
 	Matcher matcher_;

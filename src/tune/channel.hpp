@@ -25,15 +25,16 @@ public:
 	explicit ChannelTuner(const PeriodLaw &law) : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)} {}
 
 	PeriodTuner &period(SizeClass c) { return periods_[static_cast<size_t>(c)]; }
-	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
-	std::string describe() const
+	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts". A latency of `tick` is
+	// one nanosecond.
+	std::string describe(double tick) const
 	{
 		std::string text;
 		for (size_t i = 0; i < size_classes; ++i) {
 			const PeriodTuner &p = periods_[i];
 			if (p.normal())
 				text += format("%s%s: signal period %u, N %lld ns, L/N %.1f, %llu raises, %llu cuts", text.empty() ? "" : "; ",
-				               size_class_names[i], p.period(), static_cast<long long>(p.normal()), p.ratio(),
+				               size_class_names[i], p.period(), static_cast<long long>(static_cast<double>(p.normal()) / tick), p.ratio(),
 				               static_cast<unsigned long long>(p.raises()), static_cast<unsigned long long>(p.cuts()));
 		}
 		return text;

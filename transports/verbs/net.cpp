@@ -86,7 +86,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                                                    : std::max(1u, depth_ / 4)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
-      window_(environment.config.tune == 2 ? tune::Window::tied : tune::Window::free),
+      tuned_(environment.config.tune != 0), window_(environment.config.tune == 2 ? tune::Window::tied : tune::Window::free),
       batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
@@ -100,7 +100,8 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       wireup_(std::make_unique<Wireup>(*device_, completions_.channel(), environment.topology.numa_node)),
       peers_(static_cast<size_t>(size_)), expected_(static_cast<size_t>(size_)),
       told_(*device_, rings_out * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-            environment.topology.numa_node)
+            environment.topology.numa_node),
+      ticks_at_start_(now_ticks()), ns_at_start_(now_ns())
 {
 	free_told_.fill(rings_out);
 
@@ -179,6 +180,11 @@ bool Net::entries_with_doorbells() const
 }
 
 int64_t Net::most_inline() const { return config().net_inline - static_cast<int64_t>(sizeof(MessageHeader)); }
+
+double Net::ticks_in_a_ns() const
+{
+	return static_cast<double>(now_ticks() - ticks_at_start_) / static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
+}
 
 void Net::set_peer(Peer &peer)
 {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/pool.hpp"
+#include "progress/clock.hpp"
 #include "transports/verbs/buffers.hpp"
 #include "transports/verbs/completions.hpp"
 #include "transports/verbs/registrations.hpp"
@@ -58,14 +59,16 @@ public:
 	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
+	double ticks_in_a_ns() const;
+	bool tuned() const { return tuned_; }
 	tune::Window window() const { return window_; }
 	// A queue observes the latency of a work request, or no longer.
-	void watch(bool begins)
+	void begin_watch()
 	{
-		watching_ += begins ? 1 : -1;
-		if (begins)
-			environment_.events.look_soon();
+		++watching_;
+		environment_.events.look_soon();
 	}
+	void end_watch() { --watching_; }
 
 	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the calls
 	// of one of them do anything. Returns how many messages were delivered.
@@ -217,6 +220,7 @@ private:
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
+	const bool tuned_;
 	const tune::Window window_;
 	uint32_t batch_;             // work requests for one ring at present
 	Completions completions_;
@@ -254,8 +258,21 @@ private:
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
 	int watching_ = 0; // queues
+	const int64_t ticks_at_start_, ns_at_start_;
 	bool failed_ = false, asleep_ = false, drained_ = false, left_ = false;
 };
+
+inline void SendQueue::end_period(uint32_t number)
+{
+	// Now and then is enough, as it costs more looks at the completions; and not in step with them.
+	constexpr uint32_t periods_between = 5;
+	if (tuned_ && !watching_ && (tied_ || periods_++ % periods_between == 0)) {
+		watching_ = true;
+		watched_ = {number, completed_ == number - 1, now_ticks()};
+		net_.begin_watch();
+	}
+	signalled(number);
+}
 
 // Operations of a transport's table.
 Outcome get(Endpoint &endpoint, void *local, RemoteMemory from, size_t length, void *operation);

@@ -58,7 +58,7 @@ void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 std::string NetTransport::describe(int rank)
 {
 	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
-	const std::string tuned = peer && peer->tuner ? peer->tuner->describe() : "";
+	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->ticks_in_a_ns()) : "";
 	return "zero-copy, " + net_->device().name + (tuned.empty() ? "" : ", " + tuned);
 }
 

@@ -75,8 +75,8 @@ Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, 
 	if (__builtin_expect(!queue || !queue->template goes_at_once<Peer::dc>(length) || net.batches() ||
 	                         peer.ring.is_due(peer.next_sequence), 0))
 		return send_fully<Peer, counter>(peer, id, header, data, length);
-	queue->template send_at_once<Peer::dc>(peer, id, header, data, length);
 	net.reporter().add(counter);
+	queue->template send_at_once<Peer::dc>(peer, id, header, data, length);
 	return Outcome::done;
 }
 

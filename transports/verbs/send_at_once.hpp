@@ -54,11 +54,14 @@ template <bool dc>
 	copy_short(to + sizeof(MessageHeader), data, length);
 
 	const uint32_t number = posted_ + 1; // stores behind this one may alias
-	const WorkRequest &request = next(peer, Kind::message, bytes);
-	const bool signalled = to_be_signalled(request, number);
-	if (__builtin_expect(signalled, 0))
+	next(peer, Kind::message, bytes);
+	bool due = false;
+	if (__builtin_expect(number == due_, 0)) {
+		due = true;
 		numbers_[place & (direct_->blocks() - 1)] = number;
-	direct_->write_alone<blocks>(entry, place, MLX5_OPCODE_SEND, signalled, static_cast<uint32_t>(front_bytes) + bytes);
+		end_period(number);
+	}
+	direct_->write_alone<blocks>(entry, place, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);
 }
 
 } // namespace pt2p::verbs

@@ -26,6 +26,7 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
       most_at_once_(direct_ && direct_->most_with_doorbell() >= 2 * mlx5::block_bytes
                         ? std::min<int64_t>(net.most_inline(), most_at_once)
                         : -1),
+      tuned_(net.tuned()), tied_(tuned_ && net.window() == tune::Window::tied),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	limit_ = depth_;
@@ -41,8 +42,7 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
 SendQueue::~SendQueue()
 {
 	drop_all();
-	if (watched_.tuner)
-		stop_watching();
+	stop_watching();
 	const ibv_cq *cq = qp_->send_cq;
 	const uint32_t number = qp_->qp_num;
 	qp_.reset();
@@ -138,13 +138,19 @@ void SendQueue::flush()
 inline void SendQueue::submit(const WorkRequest &request, bool signal)
 {
 	const uint32_t number = posted_;
-	const bool signalled = to_be_signalled(request, number, signal);
+	const bool due = number == due_, wanted = due || signal;
 	++unrung_;
-	if (__builtin_expect(direct_.has_value(), 1))
-		return lay_down(request, number, signalled);
-	if (unrung_ == 1)
-		ibv_wr_start(ex_);
-	hand_over(request, number, signalled);
+	if (__builtin_expect(direct_.has_value(), 1)) {
+		lay_down(request, number, wanted);
+	} else {
+		if (unrung_ == 1)
+			ibv_wr_start(ex_);
+		hand_over(request, number, wanted);
+	}
+	if (due)
+		end_period(number);
+	else if (wanted)
+		signalled(number);
 }
 
 // What the device is to read, or to write: not for what goes inline.
@@ -293,8 +299,7 @@ void SendQueue::set_broken()
 	if (!broken() && direct_)
 		keep_messages();
 	limit_ = 0;
-	if (watched_.tuner)
-		stop_watching();
+	stop_watching();
 	if (unrung_) {
 		unrung_ = 0;
 		net_.rung(*this);
@@ -380,6 +385,8 @@ void SendQueue::complete_before_entry(uint16_t entry)
 
 void SendQueue::complete(uint32_t upto)
 {
+	if (upto == completed_)
+		return;
 	while (static_cast<int32_t>(upto - completed_) > 0) {
 		WorkRequest &request = at(completed_++);
 		request.peer->answered = true;
@@ -393,63 +400,46 @@ void SendQueue::complete(uint32_t upto)
 		if (operation)
 			net_.part_done(*operation, request.length);
 	}
-	if (__builtin_expect(watched_.tuner && static_cast<int32_t>(upto - watched_.number) >= 0, 0))
-		end_watch();
+	if (__builtin_expect(tuned_, 0))
+		tune(upto);
 }
 
 // ---- the signal period -----------------------------------------------------------------------------------------------
 
-// This work request is signalled because a period is over; how long the next one is, depends on its peer and payload.
-void SendQueue::end_period(const WorkRequest &request, uint32_t number)
-{
-	tune::PeriodTuner &tuner = request.peer->tuner->period(request.size_class());
-	set_period(tuner.period());
-	if (watched_.tuner)
-		return;
-	bool alone = completed_ == number - 1;
-	if (alone && tuner.normal_is_measured() && !std::exchange(measure_normal_, false)) {
-		// A channel with so little to do needs no longer period; but where one period waits for the other, one of a single
-		// work request never meets anything else.
-		if (net_.window() != tune::Window::tied)
-			return;
-		alone = false;
-	}
-	// Now and then is enough, as it costs more looks at the completions.
-	constexpr uint32_t periods_between = 4;
-	if (!alone && net_.window() == tune::Window::free && ++periods_ % periods_between != 0)
-		return;
-	watched_ = {&tuner, number, alone, now_ns()};
-	net_.watch(true);
-}
-
-tune::PeriodTuner &SendQueue::stop_watching()
-{
-	net_.watch(false);
-	return *std::exchange(watched_.tuner, nullptr);
-}
-
 // TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one, the others are compared with it.
-void SendQueue::end_watch()
+void SendQueue::tune(uint32_t upto)
 {
 	constexpr uint32_t look_again = 64;
-	tune::PeriodTuner &tuner = stop_watching();
-	const int64_t latency = now_ns() - watched_.since;
-	if (watched_.alone)
-		tuner.see_normal(latency);
-	else
-		tuner.see_last(latency);
-	// The normal latency drifts: when the channel happens to be idle, the next work request is observed.
-	if (idle() && ++times_idle_ % look_again == 0) {
-		measure_normal_ = true;
-		due_ = posted_ + 1;
+	if (watching_ && static_cast<int32_t>(upto - watched_.number) >= 0) {
+		stop_watching();
+		const int64_t latency = now_ticks() - watched_.since;
+		tune::PeriodTuner &tuner = tuner_of(watched_.number);
+		if (watched_.alone && (!tuner.normal_is_measured() || std::exchange(measure_normal_, false)))
+			tuner.see_normal(latency);
+		// A channel that is idle so often needs no longer period; but where one period waits for the other, one of a single work
+		// request never meets anything else.
+		else if (!watched_.alone || tied_)
+			tuner.see_last(latency);
+		// The normal latency drifts: when the channel happens to be idle, it is observed again.
+		if (idle() && ++times_idle_ % look_again == 0) {
+			measure_normal_ = true;
+			due_ = posted_ + 1;
+			periods_ = 0;
+		}
 	}
+	period_ = std::clamp(tuner_of(upto).period(), 1u, depth_);
 }
 
-void SendQueue::set_period(uint32_t period)
+tune::PeriodTuner &SendQueue::tuner_of(uint32_t number)
 {
-	period_ = std::clamp(period, 1u, depth_);
-	if (net_.window() == tune::Window::tied && !broken())
-		limit_ = period_;
+	const WorkRequest &request = at(number - 1);
+	return request.peer->tuner->period(request.size_class());
+}
+
+void SendQueue::stop_watching()
+{
+	if (std::exchange(watching_, false))
+		net_.end_watch();
 }
 
 } // namespace pt2p::verbs

@@ -196,25 +196,19 @@ private:
 		++peer.in_flight;
 		return request;
 	}
-	// The work request that was taken last.
-	bool to_be_signalled(const WorkRequest &request, uint32_t number, bool wanted = false)
-	{
-		if (__builtin_expect(!wanted && number != due_, 1))
-			return false;
-		if (!wanted && request.peer->tuner)
-			end_period(request, number);
-		signalled(number);
-		return true;
-	}
 	void signalled(uint32_t number)
 	{
 		signalled_ = number;
 		due_ = number + period_;
+		// Together, or the limit could be reached before anything is signalled.
+		if (tied_ && !broken())
+			limit_ = period_;
 	}
-	void end_period(const WorkRequest &request, uint32_t number);
-	void end_watch();
-	tune::PeriodTuner &stop_watching();
-	void set_period(uint32_t period);
+	// This work request is signalled because a period is over. In net.hpp.
+	void end_period(uint32_t number);
+	void tune(uint32_t upto);
+	tune::PeriodTuner &tuner_of(uint32_t number);
+	void stop_watching();
 	void keep_messages();
 	static RemoteMemory destination(const WorkRequest &request);
 	static unsigned char *lay_down_remote(const WorkRequest &request, unsigned char *to);
@@ -236,18 +230,19 @@ private:
 	const uint32_t depth_, mask_, max_inline_;
 	uint32_t period_;
 	const int64_t most_at_once_;           // longest payload that takes the short way, bytes; negative: none does
+	const bool tuned_, tied_;
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t due_ = 0; // to be signalled
 	uint32_t unrung_ = 0;
 	uint32_t limit_;  // to what may be under way: the depth, or a period; nothing while it is broken
-	// A signalled work request whose latency is being observed.
+	// The signalled work request whose latency is being observed, if watching_.
 	struct {
-		tune::PeriodTuner *tuner = nullptr; // null: none is
 		uint32_t number;
-		bool alone;                         // the channel was idle before it
-		int64_t since;                      // ns
-	} watched_;
+		bool alone;    // the channel was idle before it
+		int64_t since; // ticks
+	} watched_{};
+	bool watching_ = false;
 	uint32_t times_idle_ = 0, periods_ = 0;
 	bool measure_normal_ = false; // anew, with the next that is posted to an idle channel
 	std::unique_ptr<WorkRequest[]> ring_;
