@@ -59,7 +59,7 @@ public:
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// The transport observes how long something takes: its progress() should be called soon, although nothing waits for it.
-	void look_soon() { sends_until_poll = sends_until_poll < 4 ? sends_until_poll : 4; }
+	virtual void look_soon() { sends_until_poll = sends_until_poll < 4 ? sends_until_poll : 4; }
 	// Until the sends of a program that only sends let news in.
 	int32_t sends_until_poll = 0;
 
@@ -118,6 +118,8 @@ struct Endpoint {
 	size_t max_send;             // longest payload of one send, bytes
 	size_t max_unasked = SIZE_MAX; // longest that should be sent without asking the receiver first, bytes
 	virtual ~Endpoint() = default;
+	// The one that gets, puts and atomics with this peer go through, when messages take another way. Connects on first use.
+	virtual Endpoint &direct() { return *this; }
 };
 
 class Transport {
@@ -128,6 +130,8 @@ public:
 	virtual std::string address() = 0;
 	// Whether a peer with this address can be reached; if not, `why_not` says so.
 	virtual bool reaches(int peer, std::string_view address, std::string &why_not) = 0;
+	// What max_send of its endpoints is at least, bytes.
+	virtual size_t max_send() const { return SIZE_MAX; }
 	// Connects; throws Error. The endpoint lives as long as the transport.
 	virtual Endpoint &connect(int peer, std::string_view address) = 0;
 	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while

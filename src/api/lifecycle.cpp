@@ -91,7 +91,9 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.router = std::make_unique<Router>(environment, *ctx.engine);
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
-	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || config.progress_thread;
+	enum { automatic, no, yes }; // values of PT2P_PROGRESS_THREAD
+	progress.thread = config.progress_thread == yes || (config.progress_thread == automatic && ctx.router->relay());
+	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
 	for (auto &transport : ctx.router->transports())
 		ctx.progress->add(*transport);
@@ -204,6 +206,10 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		Engine &engine = *ctx->engine;
 		if (engine.sends_pending())
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.sends_pending(); });
+		if (Relay *relay = ctx->router->relay()) {
+			relay->say_goodbye();
+			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
+		}
 		unfinished = engine.unfinished();
 		for (auto &transport : ctx->router->transports())
 			transport->leave();

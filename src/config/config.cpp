@@ -274,6 +274,14 @@ int64_t number(const Tunable &tunable, std::string_view value, const Source &sou
 	return result;
 }
 
+// "yes" or "no" for any way of writing that; empty for another word.
+std::string_view yes_or_no(const std::string &word)
+{
+	if (word == "1" || word == "yes" || word == "on" || word == "true")
+		return "yes";
+	return word == "0" || word == "no" || word == "off" || word == "false" ? "no" : "";
+}
+
 void assign(Config &config, const Tunable &tunable, std::string_view raw, const Source &source)
 {
 	std::string_view value = trimmed(raw);
@@ -285,17 +293,18 @@ void assign(Config &config, const Tunable &tunable, std::string_view raw, const 
 		refuse(tunable, raw, source, "no value");
 	switch (tunable.kind) {
 	case Kind::boolean: {
-		std::string word = lowered(value);
-		bool yes = word == "1" || word == "yes" || word == "on" || word == "true";
-		bool no = word == "0" || word == "no" || word == "off" || word == "false";
-		if (!yes && !no)
+		const std::string_view word = yes_or_no(lowered(value));
+		if (word.empty())
 			refuse(tunable, value, source, "neither yes nor no");
-		config.*std::get<bool Config::*>(tunable.member) = yes;
+		config.*std::get<bool Config::*>(tunable.member) = word == "yes";
 		return;
 	}
 	case Kind::choice: {
 		auto list = words(tunable.unit);
-		auto found = std::find(list.begin(), list.end(), std::string_view(lowered(value)));
+		std::string word = lowered(value);
+		auto found = std::find(list.begin(), list.end(), std::string_view(word));
+		if (found == list.end()) // where yes and no are among them, these may be written as elsewhere
+			found = std::find(list.begin(), list.end(), std::string_view(yes_or_no(word)));
 		if (found == list.end())
 			refuse(tunable, value, source, "not one of its words");
 		config.*std::get<int Config::*>(tunable.member) = static_cast<int>(found - list.begin());

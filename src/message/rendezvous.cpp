@@ -40,7 +40,7 @@ bool Engine::expose(Request &r, Channel &c, void *buffer, size_t length, RemoteM
 {
 	std::string why_not;
 	memory.address = reinterpret_cast<uint64_t>(buffer);
-	r.exposure = router_->transport_of(c)->expose(buffer, length, memory.key, why_not);
+	r.exposure = router_->transport_of(c.endpoint.direct())->expose(buffer, length, memory.key, why_not);
 	r.exposed = r.exposure != nullptr;
 	if (!r.exposed) {
 		reporter_.add(Counter::not_exposed);
@@ -52,7 +52,7 @@ bool Engine::expose(Request &r, Channel &c, void *buffer, size_t length, RemoteM
 void Engine::withdraw(Request &r)
 {
 	r.exposed = false;
-	router_->transport_of(*router_->find(r.peer))->withdraw(r.exposure);
+	router_->transport_of(router_->find(r.peer)->endpoint.direct())->withdraw(r.exposure);
 }
 
 // The peer takes no more eager messages: what still waits here for room is announced instead, in its place in the row.
@@ -108,15 +108,16 @@ void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 		return;
 	}
 	const int64_t way = config_.rendezvous;
-	if (a.exposed && (c->endpoint.capabilities & cap_get) && (way == by_read || way == automatic)) {
-		const Outcome outcome = c->endpoint.table->get(c->endpoint, r.buffer, a.memory, r.expected(), as_operation(r.handle));
+	Endpoint &endpoint = c->endpoint.direct();
+	if (a.exposed && (endpoint.capabilities & cap_get) && (way == by_read || way == automatic)) {
+		const Outcome outcome = endpoint.table->get(endpoint, r.buffer, a.memory, r.expected(), as_operation(r.handle));
 		if (outcome == Outcome::done)
 			finish_fetch(r, PT2P_OK);
 		if (outcome != Outcome::no_resource)
 			return;
 	}
 	Acceptance acceptance{r.handle, r.expected(), {}, false};
-	if ((c->endpoint.capabilities & cap_put) && (way == by_write || way == automatic))
+	if ((endpoint.capabilities & cap_put) && (way == by_write || way == automatic))
 		acceptance.exposed = expose(r, *c, r.buffer, r.expected(), acceptance.memory);
 	r.in_pieces = !acceptance.exposed;
 	if (r.in_pieces)
@@ -182,9 +183,10 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 		return;
 	}
 	r->awaits_answer = false;
-	if (a.exposed && (c->endpoint.capabilities & cap_put)) {
+	Endpoint &endpoint = c->endpoint.direct();
+	if (a.exposed && (endpoint.capabilities & cap_put)) {
 		r->sender_token = a.token;
-		const Outcome outcome = c->endpoint.table->put(c->endpoint, r->buffer, a.memory, a.length, as_operation(r->handle));
+		const Outcome outcome = endpoint.table->put(endpoint, r->buffer, a.memory, a.length, as_operation(r->handle));
 		if (outcome == Outcome::done)
 			finish_writing(*r, PT2P_OK);
 		if (outcome != Outcome::no_resource)

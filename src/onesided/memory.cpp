@@ -121,6 +121,8 @@ Memory &MemoryTable::allocate(size_t length)
 void MemoryTable::expose(Memory &m, size_t room)
 {
 	for (auto &transport : router_.transports()) {
+		if (!(transport->table().capabilities & (cap_get | cap_put)))
+			continue;
 		std::string why_not;
 		uint64_t key = 0;
 		if (void *exposure = transport->expose(m.address, room, key, why_not)) {

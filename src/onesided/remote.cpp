@@ -131,7 +131,7 @@ pt2p_status_t OneSided::choose_ways(Remote &r)
 		pt2p_status_t status = PT2P_OK;
 		if (!connect(*r.target, status))
 			return status;
-		Endpoint &e = r.target->channel->endpoint;
+		Endpoint &e = r.target->channel->endpoint.direct();
 		const Key *key = ask ? nullptr : key_of(r, e.table->name);
 		if (!r.base && key) {
 			r.endpoint = &e;

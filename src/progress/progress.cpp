@@ -30,7 +30,7 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
     : config_(config), reporter_(reporter), job_(job), client_(client),
-      locking_(settings.locking), spin_(!settings.oversubscribed && !job.step()),
+      settings_(settings), locking_(settings.locking), spin_(!settings.oversubscribed && !job.step()),
       word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
@@ -57,7 +57,7 @@ void Progress::add(Transport &transport)
 
 void Progress::start_thread()
 {
-	if (!config_.progress_thread || job_.step())
+	if (!settings_.thread || job_.step())
 		return;
 	thread_ = std::thread([this] {
 		Guard guard(*this);

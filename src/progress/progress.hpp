@@ -41,11 +41,12 @@ public:
 	struct Settings {
 		bool oversubscribed = false;
 		bool locking = false;
+		bool thread = false; // makes progress while the program computes
 	};
 	Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings);
 	~Progress();
 	void add(Transport &transport);
-	// Once everything is connected; `config.progress_thread` decides whether it does anything.
+	// Once everything is connected; does nothing unless the settings ask for a thread.
 	void start_thread();
 	void stop_thread();
 
@@ -176,6 +177,7 @@ private:
 	ProgressClient &client_;
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
+	const Settings settings_;
 	bool locking_, spin_;
 	std::mutex mutex_;
 	uint32_t polls_ = 0;

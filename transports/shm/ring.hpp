@@ -52,7 +52,8 @@ public:
 	}
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
-	size_t max_payload() const { return data_bytes_ / 4; }
+	static size_t max_payload(uint32_t data_bytes) { return data_bytes / 4; }
+	size_t max_payload() const { return max_payload(data_bytes_); }
 	static size_t private_bytes(uint32_t slots) { return slots * sizeof(DataEnd); }
 
 	// Writes a message of at most inline_max bytes if a slot is known to be free; does not look for one. `credit` goes

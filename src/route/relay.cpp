@@ -1,0 +1,543 @@
+#include "route/relay.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "config/config.hpp"
+#include "job/job.hpp"
+#include "progress/clock.hpp"
+#include "report/report.hpp"
+#include "route/groups.hpp"
+#include "route/route.hpp"
+
+namespace pt2p {
+
+extern const TransportTable relay_table;
+
+namespace {
+
+// Envelope::id beside those of the layer above.
+constexpr uint8_t id_bare = 0; // nothing but the envelope: no message, no number
+constexpr uint8_t id_bye = 0xff;
+
+// Envelope::flags.
+constexpr uint8_t flag_answer = 1;   // confirm now
+constexpr uint8_t flag_directly = 2; // and by the direct way
+
+// Messages that have their turn together, of this rank or of others.
+constexpr uint32_t bunch = 8;
+
+// Longest that is waited for a confirmation before asking again, ns.
+constexpr int64_t most_patience = 2'000'000'000;
+// Times PT2P_FORWARD_TIMEOUT before a neighbour is tried again that did not pass messages on.
+constexpr int64_t detours_off = 10;
+
+} // namespace
+
+RelayPeer::RelayPeer(Relay &r, int rank, int neighbour, BufferPool &buffers, uint32_t window)
+    : relay(r), outbox(buffers, window), inbox(buffers, window), next(neighbour)
+{
+	table = &relay_table;
+	peer = rank;
+	capabilities = cap_send;
+	detour = neighbour != rank;
+}
+
+Endpoint &RelayPeer::direct()
+{
+	Endpoint *endpoint = relay.way_to(*this);
+	return endpoint ? *endpoint : *this;
+}
+
+Relay::Relay(const TransportEnvironment &environment, Router &router, const Groups &groups)
+    : environment_(environment), client_(environment.events), router_(router), groups_(groups), rank_(environment.job.rank()),
+      size_(environment.job.size()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
+      credits_(static_cast<uint32_t>(environment.config.forward_credits)),
+      longest_detour_(environment.config.forward_max), peers_(static_cast<size_t>(size_)), links_(static_cast<size_t>(size_))
+{
+}
+
+Relay::~Relay()
+{
+	for (const int neighbour : neighbours_)
+		for (Waiting *w = links_[static_cast<size_t>(neighbour)]->first; w; w = w->next)
+			buffers_.give(w->bytes, w->length);
+}
+
+// Of both directions, which may differ in uneven groups: messages are numbered in both or in none.
+bool Relay::serves(int rank) const
+{
+	return groups_.next_hop(rank_, rank) != rank || groups_.next_hop(rank, rank_) != rank_;
+}
+
+RelayPeer &Relay::peer(int rank)
+{
+	auto &place = peers_[static_cast<size_t>(rank)];
+	if (!place) {
+		place = std::make_unique<RelayPeer>(*this, rank, groups_.next_hop(rank_, rank), buffers_, window_);
+		place->max_send = max_send_;
+	}
+	return *place;
+}
+
+Relay::Link &Relay::link(int rank)
+{
+	auto &place = links_[static_cast<size_t>(rank)];
+	if (!place) {
+		place = std::make_unique<Link>();
+		place->credits = credits_;
+		neighbours_.push_back(rank);
+	}
+	return *place;
+}
+
+// Connects the link if need be; false: not now, or never.
+bool Relay::open(int rank, Link &l)
+{
+	if (l.endpoint || l.down)
+		return !l.down;
+	try {
+		l.endpoint = router_.direct_endpoint(rank);
+	} catch (const Error &e) {
+		environment_.reporter.log(LogLevel::info, "messages do not go by way of rank %d: %s", rank, e.what());
+		lose_link(rank);
+	}
+	return l.endpoint;
+}
+
+// By which this rank reaches that one itself; null: not now, or never.
+Endpoint *Relay::way_to(RelayPeer &p)
+{
+	if (p.way || p.down || p.failure != PT2P_OK)
+		return p.way;
+	try {
+		p.way = router_.direct_endpoint(p.peer);
+	} catch (const Error &e) {
+		// Told in the next turn: this may be in the middle of a call for that rank.
+		p.failure = e.status();
+		p.reason = e.what();
+		list(p);
+	}
+	return p.way;
+}
+
+void Relay::malformed(int rank)
+{
+	client_.on_message(rank, id_credit, 0, nullptr, 0); // no message of the layer above
+}
+
+// ---- messages of this rank --------------------------------------------------------------------------------------------
+
+Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (p.outbox.full() || p.resend != p.outbox.next())
+		return Outcome::no_resource;
+	const bool by_neighbour = p.detour && !p.avoided && length <= longest_detour_;
+	const Outbox::Kept &kept = p.outbox.add(envelope(p, id, header, 0), data, length);
+	if (!send_envelope(p, by_neighbour, kept.bytes, kept.length)) {
+		p.outbox.take_back();
+		return Outcome::no_resource;
+	}
+	p.told();
+	if (by_neighbour)
+		environment_.reporter.add(Counter::forward_sent);
+	else
+		p.outbox.release(p.resend); // the transport sees to it
+	++p.resend;
+	return Outcome::done;
+}
+
+Envelope Relay::envelope(RelayPeer &p, uint8_t id, uint64_t header, uint8_t flags) const
+{
+	return {header, 0, p.inbox.expected(), id, flags, 0, 0};
+}
+
+bool Relay::send_envelope(RelayPeer &p, bool by_neighbour, const void *bytes, size_t length)
+{
+	const uint64_t route = static_cast<uint64_t>(rank_) << 32 | static_cast<uint32_t>(p.peer);
+	if (!by_neighbour) {
+		Endpoint *way = way_to(p);
+		return way && way->table->send(*way, id_relayed, route, bytes, length) == Outcome::done;
+	}
+	Link &l = link(p.next);
+	if (!open(p.next, l) || !l.credits)
+		return false;
+	if (l.first && l.own_in_row >= bunch) {
+		l.own_waiting = true;
+		return false;
+	}
+	if (l.endpoint->table->send(*l.endpoint, id_relayed, route, bytes, length) != Outcome::done)
+		return false;
+	--l.credits;
+	++l.own_in_row;
+	return true;
+}
+
+void Relay::list(RelayPeer &p)
+{
+	if (!std::exchange(p.listed, true))
+		busy_.push_back(&p);
+}
+
+// Sends what has to be sent to that rank beside messages; false: not all of it has left.
+bool Relay::serve(RelayPeer &p, unsigned &events)
+{
+	if (p.failure != PT2P_OK && !p.down) {
+		lose_peer(p);
+		client_.on_peer_down(p.peer, p.failure, p.reason);
+		return true;
+	}
+	for (; p.resend != p.outbox.next(); ++p.resend) {
+		const Outbox::Kept &kept = p.outbox.at(p.resend);
+		if (!kept.bytes)
+			continue;
+		if (!send_envelope(p, false, kept.bytes, kept.length))
+			return p.down;
+		p.outbox.release(p.resend);
+		environment_.reporter.add(Counter::forward_rerouted);
+		++events;
+	}
+	if (leaving_ && !p.told_bye && !p.down && (p.outbox.next() || p.inbox.expected())) {
+		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done)
+			return false;
+		p.told_bye = true;
+		++events;
+	}
+	if (p.confirm_due || p.ask) {
+		const auto flags = static_cast<uint8_t>(p.ask ? flag_answer | flag_directly : 0);
+		const Envelope bare = envelope(p, id_bare, 0, flags);
+		if (!send_envelope(p, p.detour && !p.avoided && !p.confirm_directly && !p.ask, &bare, sizeof bare))
+			return p.down;
+		p.told();
+		p.ask = false;
+		++events;
+	}
+	return true;
+}
+
+// What its neighbour may have lost goes to it directly, and so does what follows.
+void Relay::avoid(RelayPeer &p)
+{
+	p.avoided = true;
+	p.resend = p.outbox.first();
+	list(p);
+}
+
+// ---- messages of others -----------------------------------------------------------------------------------------------
+
+void Relay::on_message(int from, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (id == id_relayed) {
+		const auto source = static_cast<uint32_t>(header >> 32), destination = static_cast<uint32_t>(header);
+		const auto size = static_cast<uint32_t>(size_);
+		if (source >= size || destination >= size || static_cast<int>(source) == rank_ || length < sizeof(Envelope))
+			return malformed(from);
+		if (static_cast<int>(destination) == rank_)
+			return arrived(static_cast<int>(source), data, length);
+		return pass_on(from, static_cast<int>(destination), header, data, length);
+	}
+	if (id != id_credit)
+		return client_.on_message(from, id, header, data, length);
+	Link &l = link(from);
+	if (header > credits_ - l.credits || length)
+		return malformed(from);
+	l.credits += static_cast<uint32_t>(header);
+}
+
+void Relay::pass_on(int from, int to, uint64_t route, const void *data, size_t length)
+{
+	const int next = groups_.next_hop(rank_, to);
+	Link &brought = link(from), &l = link(next);
+	// Routes go on in a lower dimension than they came; see "No deadlock".
+	if (brought.held + brought.owed >= credits_ || groups_.between(rank_, next) >= groups_.between(from, rank_))
+		return malformed(from);
+	if (!l.first && send_on(next, l, to, route, data, length))
+		return passed_on(from, length);
+	auto *w = waiting_.take();
+	*w = {nullptr, route, static_cast<unsigned char *>(buffers_.take(length)), length, from, now_ns()};
+	std::memcpy(w->bytes, data, length);
+	(l.first ? l.last->next : l.first) = w;
+	l.last = w;
+	++brought.held;
+	environment_.reporter.add(Counter::forward_queued);
+	links_busy_ = true;
+}
+
+bool Relay::send_on(int next, Link &l, int to, uint64_t route, const void *data, size_t length)
+{
+	const bool last_hop = next == to;
+	if (!open(next, l) || (!last_hop && !l.credits) ||
+	    l.endpoint->table->send(*l.endpoint, id_relayed, route, data, length) != Outcome::done)
+		return false;
+	l.credits -= !last_hop;
+	return true;
+}
+
+void Relay::passed_on(int from, size_t length)
+{
+	environment_.reporter.add(Counter::forwarded);
+	environment_.reporter.add(Counter::forwarded_bytes, length - sizeof(Envelope));
+	Link &l = link(from);
+	if (++l.owed >= credits_ / 4)
+		give_credit(from, l);
+}
+
+void Relay::give_credit(int rank, Link &l)
+{
+	if (open(rank, l) && l.endpoint->table->send(*l.endpoint, id_credit, l.owed, nullptr, 0) == Outcome::done)
+		l.owed = 0;
+	else
+		links_busy_ |= !l.down;
+}
+
+// Sends what waits for a link; the first in the queue may have to wait longer.
+unsigned Relay::flush(int rank, Link &l)
+{
+	unsigned sent = 0;
+	while (Waiting *w = l.first) {
+		if (l.own_waiting && sent == bunch)
+			break;
+		const auto to = static_cast<int>(static_cast<uint32_t>(w->route));
+		if (l.down ? !send_around(rank, to, *w) : !send_on(rank, l, to, w->route, w->bytes, w->length))
+			break;
+		++sent;
+		environment_.reporter.add(Counter::forward_queue_ns, static_cast<uint64_t>(now_ns() - w->since));
+		--link(w->from).held;
+		passed_on(w->from, w->length);
+		l.first = w->next;
+		buffers_.give(w->bytes, w->length);
+		waiting_.give(w);
+	}
+	if (sent || !l.first) {
+		l.own_in_row = 0;
+		l.own_waiting = false;
+	}
+	return sent;
+}
+
+// The next rank is gone: the destination itself takes it. What cannot reach that, either, goes nowhere.
+bool Relay::send_around(int gone, int to, const Waiting &w)
+{
+	if (to == gone || !serves(to))
+		return true;
+	RelayPeer &p = peer(to);
+	Endpoint *way = way_to(p);
+	return p.down || (way && way->table->send(*way, id_relayed, w.route, w.bytes, w.length) == Outcome::done);
+}
+
+// ---- messages to this rank --------------------------------------------------------------------------------------------
+
+void Relay::arrived(int source, const void *data, size_t length)
+{
+	if (!serves(source))
+		return malformed(source);
+	RelayPeer &p = peer(source);
+	if (p.down)
+		return;
+	Envelope e;
+	std::memcpy(&e, data, sizeof e);
+	const auto *payload = static_cast<const unsigned char *>(data) + sizeof e;
+	length -= sizeof e;
+	if (p.outbox.confirm(e.confirmed) && static_cast<int32_t>(p.resend - p.outbox.first()) < 0)
+		p.resend = p.outbox.first();
+	if (e.flags & flag_answer)
+		p.confirm(e.flags & flag_directly);
+	if (e.id != id_bare) {
+		switch (p.inbox.take(e, payload, length)) {
+		case Inbox::Verdict::impossible: return malformed(source);
+		case Inbox::Verdict::held: environment_.reporter.add(Counter::forward_early); break;
+		case Inbox::Verdict::duplicate:
+			environment_.reporter.add(Counter::forward_duplicates);
+			p.confirm(true);
+			break;
+		case Inbox::Verdict::deliver:
+			deliver(p, e, payload, length);
+			for (Inbox::Held held; !p.down && p.inbox.next(held); p.inbox.give_back(held))
+				deliver(p, held.envelope, held.payload, held.length);
+		}
+		if (p.inbox.untold() >= window_ / 4)
+			p.confirm(false);
+	}
+	if (p.confirm_due)
+		list(p);
+}
+
+void Relay::deliver(RelayPeer &p, const Envelope &e, const void *payload, size_t length)
+{
+	if (e.id != id_bye)
+		return client_.on_message(p.peer, e.id, e.header, payload, length);
+	p.confirm(false); // it waits for that
+	lose_peer(p);
+	client_.on_peer_down(p.peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
+}
+
+// ---- turns ------------------------------------------------------------------------------------------------------------
+
+unsigned Relay::progress()
+{
+	unsigned events = 0;
+	if (links_busy_) {
+		links_busy_ = false;
+		for (size_t i = 0; i < neighbours_.size(); ++i) {
+			const int rank = neighbours_[i];
+			Link &l = link(rank);
+			events += flush(rank, l);
+			if (l.owed >= credits_ / 4)
+				give_credit(rank, l);
+			links_busy_ |= l.first != nullptr;
+		}
+	}
+	for (size_t i = 0; i < busy_.size();) {
+		RelayPeer &p = *busy_[i];
+		if (!serve(p, events)) {
+			++i;
+			continue;
+		}
+		p.listed = false;
+		busy_[i] = busy_.back();
+		busy_.pop_back();
+	}
+	return events;
+}
+
+void Relay::check()
+{
+	const int64_t now = now_ns(), timeout = environment_.config.forward_timeout;
+	for (auto &place : peers_) {
+		if (!place || place->down)
+			continue;
+		RelayPeer &p = *place;
+		// Nothing goes back that could take it along.
+		if (p.inbox.untold()) {
+			p.confirm(false);
+			list(p);
+		}
+		if (p.outbox.empty()) {
+			p.stuck_since = 0;
+		} else if (!p.stuck_since || p.outbox.first() != p.seen_first) {
+			p.stuck_since = now;
+			p.seen_first = p.outbox.first();
+			p.patience = timeout;
+		} else if (now - p.stuck_since > p.patience) {
+			p.stuck_since = now;
+			p.patience = std::min(2 * p.patience, most_patience);
+			p.detour_again = now + detours_off * timeout;
+			p.ask = true;
+			avoid(p);
+		}
+		if (p.avoided && now > p.detour_again && !link(p.next).down)
+			p.avoided = false;
+	}
+}
+
+void Relay::say_goodbye()
+{
+	leaving_ = true;
+	for (auto &p : peers_)
+		if (p && !p->down)
+			list(*p);
+}
+
+bool Relay::settled() const
+{
+	for (const auto &place : peers_) {
+		if (!place || place->down)
+			continue;
+		RelayPeer &p = *place;
+		if (p.listed)
+			return false;
+		for (uint32_t n = p.outbox.first(); n != p.outbox.next(); ++n)
+			if (p.outbox.at(n).bytes)
+				return false;
+	}
+	return std::none_of(neighbours_.begin(), neighbours_.end(),
+	                    [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
+}
+
+// ---- what is lost -----------------------------------------------------------------------------------------------------
+
+void Relay::lose_link(int rank)
+{
+	Link &l = link(rank);
+	if (std::exchange(l.down, true))
+		return;
+	links_busy_ |= l.first != nullptr;
+	for (auto &p : peers_)
+		if (p && !p->down && p->next == rank)
+			avoid(*p);
+}
+
+void Relay::lose_peer(RelayPeer &p)
+{
+	p.down = true;
+	p.outbox.clear();
+	p.inbox.clear();
+	p.resend = p.outbox.next();
+}
+
+void Relay::lose(int rank)
+{
+	if (links_[static_cast<size_t>(rank)])
+		lose_link(rank);
+	if (auto &p = peers_[static_cast<size_t>(rank)])
+		lose_peer(*p);
+}
+
+void Relay::on_peer_down(int rank, pt2p_status_t status, std::string_view reason)
+{
+	lose(rank);
+	client_.on_peer_down(rank, status, reason);
+}
+
+void Relay::abandon(int rank, pt2p_status_t, const std::string &) { lose(rank); }
+
+// ---- the rest ---------------------------------------------------------------------------------------------------------
+
+void Relay::set_delivery(int rank, pt2p_delivery_t delivery)
+{
+	if (Endpoint *way = way_to(peer(rank)))
+		router_.transport_of(*way)->set_delivery(rank, delivery);
+}
+
+std::string Relay::describe(int rank)
+{
+	const RelayPeer &p = peer(rank);
+	return format("by way of rank %d%s", p.next, p.avoided ? ", at present directly" : "") +
+	       (p.way ? format(", data by %s", p.way->table->name) : "");
+}
+
+void *Relay::expose(void *, size_t, uint64_t &, std::string &why_not)
+{
+	why_not = "it moves messages only";
+	return nullptr;
+}
+
+std::string Relay::trouble(int rank)
+{
+	const RelayPeer *p = peers_[static_cast<size_t>(rank)].get();
+	if (!p || p->down || !p->stuck_since || now_ns() - p->stuck_since < environment_.config.forward_timeout)
+		return {};
+	return format("%u messages by way of rank %d are not confirmed", p->outbox.next() - p->outbox.first(), p->next);
+}
+
+const TransportTable &Relay::table() const { return relay_table; }
+
+namespace {
+
+Outcome send_relay(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	auto &peer = static_cast<RelayPeer &>(endpoint);
+	return peer.relay.send(peer, id, header, data, length);
+}
+
+unsigned progress_relay(Transport &transport) { return static_cast<Relay &>(transport).progress(); }
+
+} // namespace
+
+const TransportTable relay_table = {
+    "relay", cap_send, nullptr, send_relay, nullptr, nullptr, nullptr, progress_relay,
+};
+
+} // namespace pt2p

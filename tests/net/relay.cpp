@@ -1,0 +1,248 @@
+// Messages by way of other ranks (src/route/relay.hpp): which way they take, and that nothing is lost, doubled or out of
+// order when a rank between computes, leaves or dies.
+//
+// Eight ranks on four pretended nodes in two groups. From 0 to 7: across to 4, inside of the group to 6, on the node to 7.
+//
+//   group 0: [0 1] [2 3]      group 1: [4 5] [6 7]
+#include "tests/net/job.hpp"
+
+#include <chrono>
+#include <deque>
+#include <functional>
+
+#include "route/relay.hpp"
+
+using namespace net;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> forward(std::vector<std::string> more = {})
+{
+	more.insert(more.end(), {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=forward"});
+	return more;
+}
+
+// A stream of numbered messages of several sizes from one rank to another; calls that wait are not used, so that only those
+// ranks make progress that a test drives.
+struct Stream {
+	Stream(Job &j, int from, int to) : job(j), source(from), destination(to) {}
+
+	void turn(unsigned window, bool more)
+	{
+		while (more && sends.size() < window) {
+			sends.push_back({nullptr, message(sent++)});
+			Pending &out = sends.back();
+			REQUIRE(pt2p_isend(job.ctx[Job::index(source)], out.data.data(), out.data.size(), destination, 3, &out.request) ==
+			        PT2P_OK);
+		}
+		while (receives.size() < window) {
+			receives.push_back({nullptr, std::vector<unsigned char>(50'000)});
+			Pending &in = receives.back();
+			REQUIRE(pt2p_irecv(job.ctx[Job::index(destination)], in.data.data(), in.data.size(), source, 3, PT2P_TAG_EXACT,
+			                   &in.request) == PT2P_OK);
+		}
+		int finished = 0;
+		pt2p_result_t result;
+		while (!sends.empty() && pt2p_test(job.ctx[Job::index(source)], sends.front().request, &finished, &result) == PT2P_OK &&
+		       finished)
+			sends.pop_front();
+		for (;;) {
+			const pt2p_status_t status =
+				pt2p_test(job.ctx[Job::index(destination)], receives.front().request, &finished, &result);
+			if (!finished)
+				break;
+			INFO(pt2p_last_error(job.ctx[Job::index(destination)]));
+			REQUIRE(status == PT2P_OK);
+			receives.front().data.resize(result.length);
+			REQUIRE(receives.front().data == message(received));
+			++received;
+			receives.pop_front();
+		}
+	}
+	static std::vector<unsigned char> message(unsigned n)
+	{
+		constexpr size_t lengths[] = {4, 40, 8, 700, 16, 5000, 12, 40000};
+		std::vector<unsigned char> data(lengths[n % 8], static_cast<unsigned char>(n));
+		std::memcpy(data.data(), &n, sizeof n);
+		return data;
+	}
+	bool complete() const { return received == sent && sends.empty(); }
+	void cancel()
+	{
+		for (Pending &in : receives) {
+			pt2p_cancel(job.ctx[Job::index(destination)], in.request);
+			int finished = 0;
+			pt2p_test(job.ctx[Job::index(destination)], in.request, &finished, nullptr);
+		}
+		receives.clear();
+	}
+
+	struct Pending {
+		pt2p_request_t *request;
+		std::vector<unsigned char> data;
+	};
+	Job &job;
+	const int source, destination;
+	std::deque<Pending> sends, receives;
+	unsigned sent = 0, received = 0;
+};
+
+// Drives these ranks until all has arrived that was sent before `count` messages of each stream.
+void run(Job &job, std::vector<Stream> &streams, unsigned count, const std::vector<int> &ranks,
+         const std::function<void(unsigned)> &each_turn = [](unsigned) {})
+{
+	const auto limit = Clock::now() + 60s;
+	for (unsigned turn = 0;; ++turn) {
+		REQUIRE(Clock::now() < limit);
+		bool done = true;
+		for (Stream &s : streams) {
+			s.turn(20, s.sent < count);
+			done &= s.sent >= count && s.complete();
+		}
+		for (const int rank : ranks)
+			pt2p_progress(job.ctx[Job::index(rank)]);
+		each_turn(turn);
+		if (done)
+			break;
+	}
+	for (Stream &s : streams)
+		s.cancel();
+}
+
+constexpr const char *transports = "shm,rc,dct";
+
+} // namespace
+
+TEST_CASE("a message goes by way of neighbours, a large one directly")
+{
+	Job job(transports, 8, forward());
+	job.exchange(0, 7);
+	CHECK(job.counter(0, "forward_sent") == 1);
+	CHECK(job.counter(4, "forwarded") == 1);
+	CHECK(job.counter(4, "forwarded_bytes") == 8);
+	CHECK(job.counter(6, "forwarded") == 1);
+	CHECK(job.counter(0, "dct_messages") == 1);
+	CHECK(job.counter(4, "rc_messages") == 1);
+	CHECK(job.counter(7, "dct_messages") == 0);
+	// Neighbours need nobody.
+	for (const int neighbour : {1, 2, 4})
+		job.exchange(0, neighbour);
+	CHECK(job.counter(0, "forward_sent") == 1);
+	// The announcement goes by way of others, the data does not.
+	job.exchange(0, 7, 100'000);
+	CHECK(job.counter(0, "forward_sent") == 2);
+	CHECK(job.counter(4, "forwarded_bytes") < 1000);
+	CHECK(job.counter(7, "net_read_bytes") == 100'000);
+	// Too long to be forwarded, too short to be announced: itself directly, and still in order.
+	job.exchange(0, 7, 6000);
+	CHECK(job.counter(0, "forward_sent") == 2);
+	pt2p_peer_info_t info;
+	REQUIRE(pt2p_peer_query(job.ctx[0], 7, &info) == PT2P_OK);
+	CHECK(std::string(info.transport) == "relay");
+}
+
+TEST_CASE("streams by way of others, of all sizes and between all ranks, keep their order")
+{
+	for (const char *credits : {"PT2P_FORWARD_CREDITS=64", "PT2P_FORWARD_CREDITS=4"}) {
+		Job job(transports, 8, forward({credits, "PT2P_FORWARD_WINDOW=8", "PT2P_DCT_INITIATORS=1"}));
+		std::vector<Stream> streams;
+		for (int a = 0; a < 8; ++a)
+			for (int b = 0; b < 8; ++b)
+				if (a != b)
+					streams.emplace_back(job, a, b);
+		run(job, streams, 60, {0, 1, 2, 3, 4, 5, 6, 7});
+		uint64_t forwarded = 0, again = 0;
+		for (int rank = 0; rank < 8; ++rank) {
+			forwarded += job.counter(rank, "forwarded");
+			again += job.counter(rank, "forward_rerouted");
+		}
+		CHECK(forwarded > 1000);
+		CHECK(again < forwarded / 4); // by time-outs, on a machine that is very busy
+	}
+}
+
+TEST_CASE("a rank that does not call in delays what it was to pass on, and stops nothing")
+{
+	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=20ms"}));
+	std::vector<Stream> streams;
+	streams.emplace_back(job, 0, 7);
+	streams.emplace_back(job, 7, 0);
+	run(job, streams, 200, {0, 1, 2, 3, 5, 6, 7}); // without 4
+	CHECK(job.counter(0, "forward_rerouted") > 0);
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("a rank that dies under load is gone round")
+{
+	for (const int victim : {4, 6}) {
+		Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=50ms"}));
+		std::vector<Stream> streams;
+		streams.emplace_back(job, 0, 7);
+		streams.emplace_back(job, 7, 0);
+		streams.emplace_back(job, 1, 7);
+		std::vector<int> others;
+		for (int rank = 0; rank < 8; ++rank)
+			if (rank != victim)
+				others.push_back(rank);
+		bool dead = false;
+		run(job, streams, 300, {0, 1, 2, 3, 5, 7}, [&](unsigned turn) {
+			if (!dead && turn < 100)
+				for (const int rank : {4, 6})
+					pt2p_progress(job.ctx[Job::index(rank)]);
+			else
+				pt2p_progress(job.ctx[Job::index(victim == 4 ? 6 : 4)]);
+			if (!dead && turn == 100) {
+				pt2p::declare_lost(*job.ctx[Job::index(victim)]->job, victim, "killed by this test");
+				dead = true;
+			}
+		});
+		CHECK(dead);
+		CHECK(job.counter(0, "peers_lost") + job.counter(7, "peers_lost") > 0);
+	}
+}
+
+TEST_CASE("a rank that finalizes under load is gone round")
+{
+	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=50ms"}));
+	std::vector<Stream> streams;
+	streams.emplace_back(job, 0, 7);
+	streams.emplace_back(job, 7, 0);
+	bool left = false;
+	run(job, streams, 300, {0, 1, 2, 3, 5, 6, 7}, [&](unsigned turn) {
+		if (!left && turn == 100) {
+			CHECK(pt2p_finalize(job.ctx[4]) == PT2P_OK);
+			job.ctx[4] = nullptr;
+			left = true;
+		} else if (!left) {
+			pt2p_progress(job.ctx[4]);
+		}
+	});
+	CHECK(left);
+}
+
+TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks between do")
+{
+	for (const bool stuck : {false, true}) {
+		Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=20ms"}), PT2P_INPROCESS_THREADS);
+		int in[5] = {};
+		pt2p_request_t *requests[5];
+		for (int i = 0; i < 5; ++i) {
+			REQUIRE(pt2p_irecv(job.ctx[7], &in[i], sizeof in[i], 0, 1, PT2P_TAG_EXACT, &requests[i]) == PT2P_OK);
+			const int out = i + 1;
+			REQUIRE(pt2p_send(job.ctx[0], &out, sizeof out, 7, 1) == PT2P_OK);
+		}
+		(void)stuck;
+		CHECK(pt2p_finalize(job.ctx[0]) == PT2P_OK);
+		job.ctx[0] = nullptr;
+		for (int i = 0; i < 5; ++i) {
+			CHECK(pt2p_wait(job.ctx[7], requests[i], nullptr) == PT2P_OK);
+			CHECK(in[i] == i + 1);
+		}
+		// And that it has left is known, although the two were never connected.
+		char byte;
+		CHECK(pt2p_recv(job.ctx[7], &byte, 1, 0, 2, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_PEER_FINALIZED);
+	}
+}

@@ -1,0 +1,170 @@
+// What two ranks keep of their messages: whatever the ways between them do, each message arrives once and in order.
+#include <catch2/catch.hpp>
+
+#include <deque>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "route/end_to_end.hpp"
+
+using namespace pt2p;
+
+namespace {
+
+constexpr uint32_t window = 16;
+
+Envelope numbered(uint32_t number)
+{
+	Envelope e{};
+	e.sequence = number;
+	e.id = 1;
+	return e;
+}
+
+// A sender and a receiver; messages are strings.
+struct Pair {
+	BufferPool buffers;
+	Outbox outbox{buffers, window};
+	Inbox inbox{buffers, window};
+	std::vector<std::string> delivered;
+
+	std::string send(const std::string &text)
+	{
+		const Outbox::Kept &kept = outbox.add({}, text.data(), text.size());
+		return {reinterpret_cast<const char *>(kept.bytes), kept.length};
+	}
+	Inbox::Verdict arrive(const std::string &bytes)
+	{
+		Envelope e;
+		std::memcpy(&e, bytes.data(), sizeof e);
+		const std::string text = bytes.substr(sizeof e);
+		const Inbox::Verdict verdict = inbox.take(e, text.data(), text.size());
+		if (verdict != Inbox::Verdict::deliver)
+			return verdict;
+		delivered.push_back(text);
+		for (Inbox::Held held; inbox.next(held); inbox.give_back(held))
+			delivered.emplace_back(reinterpret_cast<const char *>(held.payload), held.length);
+		return verdict;
+	}
+};
+
+} // namespace
+
+TEST_CASE("messages that overtake each other are delivered in order")
+{
+	Pair p;
+	std::vector<std::string> sent;
+	for (int i = 0; i < 5; ++i)
+		sent.push_back(p.send(std::string(static_cast<size_t>(i), 'a')));
+	CHECK(p.arrive(sent[2]) == Inbox::Verdict::held);
+	CHECK(p.arrive(sent[4]) == Inbox::Verdict::held);
+	CHECK(p.arrive(sent[0]) == Inbox::Verdict::deliver);
+	CHECK(p.delivered.size() == 1);
+	CHECK(p.arrive(sent[1]) == Inbox::Verdict::deliver);
+	CHECK(p.delivered.size() == 3);
+	CHECK(p.arrive(sent[3]) == Inbox::Verdict::deliver);
+	CHECK(p.delivered == std::vector<std::string>{"", "a", "aa", "aaa", "aaaa"});
+	CHECK(p.inbox.untold() == 5);
+	CHECK(p.outbox.confirm(p.inbox.tell()));
+	CHECK(p.inbox.untold() == 0);
+	CHECK(p.outbox.empty());
+}
+
+TEST_CASE("what comes twice is dropped, early or late")
+{
+	Pair p;
+	const std::string first = p.send("first"), second = p.send("second");
+	CHECK(p.arrive(second) == Inbox::Verdict::held);
+	CHECK(p.arrive(second) == Inbox::Verdict::duplicate);
+	CHECK(p.arrive(first) == Inbox::Verdict::deliver);
+	CHECK(p.arrive(second) == Inbox::Verdict::duplicate);
+	CHECK(p.arrive(first) == Inbox::Verdict::duplicate);
+	CHECK(p.delivered == std::vector<std::string>{"first", "second"});
+}
+
+TEST_CASE("numbers that cannot be are refused")
+{
+	Pair p;
+	CHECK(p.inbox.take(numbered(window), nullptr, 0) == Inbox::Verdict::impossible);
+	CHECK(p.inbox.take(numbered(window - 1), nullptr, 0) == Inbox::Verdict::held);
+	CHECK(p.inbox.take(numbered(0x7fffffff), nullptr, 0) == Inbox::Verdict::impossible);
+	CHECK(p.inbox.take(numbered(0xffffffff), nullptr, 0) == Inbox::Verdict::duplicate);
+	// Confirmations: of what was never sent, and what has been confirmed.
+	p.send("a"), p.send("b");
+	CHECK_FALSE(p.outbox.confirm(3));
+	CHECK_FALSE(p.outbox.confirm(0));
+	CHECK(p.outbox.confirm(1));
+	CHECK_FALSE(p.outbox.confirm(1));
+	CHECK_FALSE(p.outbox.confirm(0));
+	CHECK(p.outbox.first() == 1);
+	CHECK(p.outbox.next() == 2);
+}
+
+TEST_CASE("the window is the limit, and a message can be taken back")
+{
+	Pair p;
+	for (uint32_t i = 0; i < window; ++i) {
+		CHECK_FALSE(p.outbox.full());
+		p.send("x");
+	}
+	CHECK(p.outbox.full());
+	p.outbox.take_back();
+	CHECK_FALSE(p.outbox.full());
+	CHECK(p.outbox.next() == window - 1);
+	p.outbox.release(3);
+	CHECK_FALSE(p.outbox.at(3).bytes);
+	CHECK(p.outbox.at(4).bytes);
+	CHECK(p.outbox.confirm(window - 1));
+}
+
+// Two ways: one keeps its order and loses nothing. The other delays what it will, and dies again and again with all that is
+// in it; then what is not confirmed is sent again the first way, while copies of it may still be on the second.
+TEST_CASE("ways that die, delay and double lose nothing")
+{
+	for (unsigned seed = 0; seed < 400; ++seed) {
+		std::mt19937 random(seed);
+		const auto chance = [&](unsigned of_hundred) { return random() % 100 < of_hundred; };
+		Pair p;
+		const unsigned count = 300;
+		unsigned sent = 0, rounds = 0, deaths = 0;
+		std::deque<std::string> sure;
+		std::vector<std::string> unsure;
+		while (p.delivered.size() < count) {
+			REQUIRE(++rounds < 100000);
+			if (sent < count && !p.outbox.full() && chance(60)) {
+				const std::string bytes = p.send(std::to_string(sent++));
+				if (chance(50)) {
+					unsure.push_back(bytes);
+				} else {
+					sure.push_back(bytes);
+					p.outbox.release(p.outbox.next() - 1);
+				}
+			}
+			if (!sure.empty() && chance(40)) {
+				REQUIRE(p.arrive(sure.front()) != Inbox::Verdict::impossible);
+				sure.pop_front();
+			}
+			if (!unsure.empty() && chance(40)) {
+				const size_t which = random() % unsure.size();
+				REQUIRE(p.arrive(unsure[which]) != Inbox::Verdict::impossible);
+				unsure.erase(unsure.begin() + static_cast<std::ptrdiff_t>(which));
+			}
+			if (chance(2) || (sent == count && sure.empty() && unsure.empty())) {
+				++deaths;
+				if (chance(50))
+					unsure.clear();
+				for (uint32_t n = p.outbox.first(); n != p.outbox.next(); ++n)
+					if (const Outbox::Kept &kept = p.outbox.at(n); kept.bytes) {
+						sure.emplace_back(reinterpret_cast<const char *>(kept.bytes), kept.length);
+						p.outbox.release(n);
+					}
+			}
+			if (chance(10))
+				p.outbox.confirm(p.inbox.tell());
+		}
+		CHECK(deaths);
+		for (unsigned i = 0; i < count; ++i)
+			REQUIRE(p.delivered[i] == std::to_string(i));
+	}
+}
