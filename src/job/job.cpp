@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <utility>
 
 #include <sys/random.h>
 #include <unistd.h>
@@ -24,6 +26,7 @@ void Job::set_local_ranks(std::vector<int> host_ranks, int64_t ranks_per_node)
 	const auto outside = [this](int r) { return r < 0 || r >= size_; };
 	host_ranks.erase(std::remove_if(host_ranks.begin(), host_ranks.end(), outside), host_ranks.end());
 	host_size_ = static_cast<int>(host_ranks.size());
+	ranks_per_node_ = ranks_per_node;
 
 	if (ranks_per_node > 0) {
 		const int64_t mine = rank_ / ranks_per_node;
@@ -36,6 +39,24 @@ void Job::set_local_ranks(std::vector<int> host_ranks, int64_t ranks_per_node)
 	for (size_t i = 0; i < local_ranks_.size(); i++)
 		local_index_[static_cast<size_t>(local_ranks_[i])] = static_cast<int>(i);
 	local_rank_ = local_index_[static_cast<size_t>(rank_)];
+}
+
+std::vector<int> Job::nodes(std::vector<std::string> *hosts)
+{
+	const std::vector<std::string> host_of = host_of_each();
+	std::map<std::pair<std::string, int64_t>, int> numbers; // a pretended node does not span hosts
+	std::vector<int> node_of;
+	if (hosts)
+		hosts->clear();
+	for (int rank = 0; rank < size_; rank++) {
+		const std::string &host = host_of[static_cast<size_t>(rank)];
+		const int64_t part = ranks_per_node_ > 0 ? rank / ranks_per_node_ : 0;
+		const auto [found, first] = numbers.try_emplace({host, part}, static_cast<int>(numbers.size()));
+		node_of.push_back(found->second);
+		if (first && hosts)
+			hosts->push_back(host);
+	}
+	return node_of;
 }
 
 void announce_abort(int rank, const char *message)
@@ -61,7 +82,7 @@ namespace {
 
 class AloneJob final : public Job {
 public:
-	AloneJob()
+	explicit AloneJob(const std::string &host) : host_(host)
 	{
 		uint64_t number = 0;
 		if (getrandom(&number, sizeof number, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof number))
@@ -101,7 +122,11 @@ public:
 		end_process(code);
 	}
 
+protected:
+	std::vector<std::string> host_of_each() override { return {host_}; }
+
 private:
+	const std::string host_;
 	bool published_ = false;
 	std::string blob_;
 	std::vector<std::shared_ptr<void>> kept_;
@@ -163,7 +188,7 @@ std::unique_ptr<Job> join_job(const Config &config, const Topology &topology, Re
 		job = join_pmix_job(config, reporter);
 	} else {
 		refuse_foreign_launchers();
-		job = std::make_unique<AloneJob>();
+		job = std::make_unique<AloneJob>(topology.host);
 	}
 	reporter.log(LogLevel::debug, "job %s (%s): rank %d of %d, %d on host %s, %d of them on this node, CPUs %s",
 	             job->id().c_str(), job->kind(), job->rank(), job->size(), job->host_size(), topology.host.c_str(),

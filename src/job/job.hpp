@@ -39,6 +39,10 @@ public:
 	int local_index(int rank) const { return local_index_[static_cast<size_t>(rank)]; }
 	// Ranks on this host whatever nodes are pretended: what the CPUs are shared with.
 	int host_size() const { return host_size_; }
+	// The node of each rank, numbered densely in the order of their lowest ranks; this rank's is that of local_ranks().
+	// A launched job asks the launcher in each call, which may take messages to it, and throws Error(PT2P_ERR_LAUNCHER)
+	// when it does not tell. `hosts`, when given, becomes the host of each node, empty in an in-process job.
+	std::vector<int> nodes(std::vector<std::string> *hosts = nullptr);
 
 	// Publishes this rank's address blob: once, no fence.
 	virtual void publish(const std::string &blob) = 0;
@@ -71,8 +75,11 @@ public:
 protected:
 	// Fills local_ranks_, local_rank_ and local_index_ from the host's ranks, honouring PT2P_RANKS_PER_NODE.
 	void set_local_ranks(std::vector<int> host_ranks, int64_t ranks_per_node);
+	// The name of each rank's host.
+	virtual std::vector<std::string> host_of_each() { return std::vector<std::string>(static_cast<size_t>(size_)); }
 
 	int rank_ = 0, size_ = 1, local_rank_ = 0, host_size_ = 1;
+	int64_t ranks_per_node_ = 0; // pretended; 0: none are
 	std::string id_;
 	std::vector<int> local_ranks_{0}, local_index_{0};
 	std::atomic<bool> events_pending_{false};

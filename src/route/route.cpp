@@ -36,8 +36,24 @@ void check_list(const std::string &list)
 	}
 }
 
-// The part of a rank's blob that holds its PT2P_RC_PEERS.
-constexpr const char *rule_part = "rc_peers";
+// The part of a rank's blob that holds its rule().
+constexpr const char *rule_part = "rule";
+
+// The values of PT2P_ROUTE.
+constexpr int route_direct = 0;
+constexpr const char *route_names[] = {"direct", "forward", "auto"};
+
+// Another one, in all likelihood, when any rank has another place.
+uint32_t checksum(const Groups &groups, int ranks)
+{
+	uint32_t sum = 2166136261; // FNV-1a, taken word by word
+	for (int rank = 0; rank < ranks; ++rank) {
+		const Place place = groups.place(rank);
+		for (const int part : {place.group, place.index, place.local})
+			sum = (sum ^ static_cast<uint32_t>(part)) * 16777619;
+	}
+	return sum;
+}
 
 } // namespace
 
@@ -46,6 +62,12 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 {
 	const Config &config = environment_.config;
 	check_list(config.transports);
+	if (!config.groups.empty() || config.route != route_direct) {
+		std::vector<std::string> hosts;
+		const std::vector<int> node_of = environment_.job.nodes(&hosts);
+		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts));
+		groups_sum_ = checksum(*groups_, environment_.job.size());
+	}
 	std::string blob;
 	for (size_t i = 0; transport_tables[i]; ++i) {
 		const TransportTable &table = *transport_tables[i];
@@ -61,7 +83,7 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		add_address_part(blob, table.name, transport->address());
 		transports_.push_back(std::move(transport));
 	}
-	add_address_part(blob, rule_part, std::to_string(config.rc_peers));
+	add_address_part(blob, rule_part, rule());
 	environment_.job.publish(blob);
 }
 
@@ -85,30 +107,58 @@ Channel &Router::connect(int rank)
 
 Transport *Router::choose(int rank, const std::string &blob, std::string &reasons) const
 {
-	const Config &config = environment_.config;
-	const Job &job = environment_.job;
 	const bool have_dct = std::any_of(transports_.begin(), transports_.end(),
 	                                  [](const auto &t) { return !std::strcmp(t->table().name, "dct"); });
 	const bool both_have_dct = have_dct && !address_part(blob, "dct").empty();
+	const std::string mine = rule(), theirs = address_part(blob, rule_part);
+	const bool groups = groups_ || theirs.find("PT2P_GROUPS") != theirs.npos;
 	for (auto &transport : transports_) {
 		const char *name = transport->table().name;
 		const std::string address = address_part(blob, name);
-		std::string why_not = "that rank does not have it";
 		const bool either = both_have_dct && !std::strcmp(name, "rc");
-		if (either && address_part(blob, rule_part) != std::to_string(config.rc_peers)) {
-			reasons = format("rank %d has PT2P_RC_PEERS=%s and this rank, %d, has %lld: all ranks must have the same", rank,
-			                 address_part(blob, rule_part).c_str(), job.rank(), static_cast<long long>(config.rc_peers));
+		// The choice between rc and dct depends on the rule, and with groups the ways of all messages do.
+		if ((either || groups) && mine != theirs) {
+			reasons = format("rank %d has %s and this rank, %d, has %s: all ranks must have the same", rank, theirs.c_str(),
+			                 environment_.job.rank(), mine.c_str());
 			return nullptr;
 		}
-		if (either && !within_nearest(job.rank(), rank, job.size(), config.rc_peers))
-			why_not = format("not among the %lld nearest ranks (PT2P_RC_PEERS)", static_cast<long long>(config.rc_peers));
-		else if (!address.empty() && transport->reaches(rank, address, why_not))
-			return transport.get();
+		std::string why_not = either ? why_not_rc(rank) : "";
+		if (why_not.empty()) {
+			why_not = "that rank does not have it";
+			if (!address.empty() && transport->reaches(rank, address, why_not))
+				return transport.get();
+		}
 		reasons += format("%s%s: %s", reasons.empty() ? "" : "; ", name, why_not.c_str());
 	}
 	for (const std::string &reason : not_open_)
 		reasons += (reasons.empty() ? "" : "; ") + reason;
 	return nullptr;
+}
+
+std::string Router::rule() const
+{
+	const Config &config = environment_.config;
+	if (!groups_)
+		return format("PT2P_RC_PEERS=%lld", static_cast<long long>(config.rc_peers));
+	return format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)", route_names[config.route],
+	              groups_->count(), groups_sum_);
+}
+
+std::string Router::why_not_rc(int rank) const
+{
+	const Config &config = environment_.config;
+	const int me = environment_.job.rank();
+	if (!groups_)
+		return within_nearest(me, rank, environment_.job.size(), config.rc_peers)
+		           ? ""
+		           : format("not among the %lld nearest ranks (PT2P_RC_PEERS)", static_cast<long long>(config.rc_peers));
+	const Dimension between = groups_->between(me, rank);
+	if (between == Dimension::across)
+		return "in another group (PT2P_GROUPS)";
+	const bool neighbours = groups_->next_hop(me, rank) == rank || groups_->next_hop(rank, me) == me;
+	if (config.route != route_direct && !neighbours)
+		return "messages are forwarded to it (PT2P_ROUTE)";
+	return "";
 }
 
 std::string Router::why(int rank) const

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "channel/channel.hpp"
+#include "route/groups.hpp"
 #include "transports/transport.hpp"
 
 namespace pt2p {
@@ -30,16 +31,24 @@ public:
 	const std::vector<std::string> &not_open() const { return not_open_; }
 	// Why the channel to `rank` does not use the transports before its own: "shm: on another node".
 	std::string why(int rank) const;
+	// The groups of nodes; null when neither PT2P_GROUPS nor PT2P_ROUTE asks for them.
+	const Groups *groups() const { return groups_.get(); }
 	// Private memory for a peer that nothing was ever exchanged with, bytes.
 	static constexpr size_t bytes_per_silent_peer = sizeof(std::unique_ptr<Channel>);
 
 private:
 	Transport *choose(int rank, const std::string &blob, std::string &reasons) const;
+	// What all ranks must have the same of for their choices to match.
+	std::string rule() const;
+	// Why there is to be no reliable connection to `rank` where dct reaches it as well; empty: there is to be one.
+	std::string why_not_rc(int rank) const;
 
 	TransportEnvironment environment_;
 	ChannelClient &client_;
 	std::vector<std::unique_ptr<Transport>> transports_;
 	std::vector<std::string> not_open_;
+	std::unique_ptr<Groups> groups_;
+	uint32_t groups_sum_ = 0;
 	Pool<PendingSend> pending_;
 	std::vector<std::unique_ptr<Channel>> channels_; // by rank
 };

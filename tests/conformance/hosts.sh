@@ -65,4 +65,5 @@ if ! sanitized; then
 	between h1:3,h2:3,h3:2 8 rc
 fi
 between h1:3,h2:3,h3:2 8 dct PT2P_RC_PEERS=4
+between h1:2,h2:2,h3:2 6 dct PT2P_GROUPS=nodes:2
 echo "hosts: all passed"

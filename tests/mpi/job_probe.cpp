@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <pmix.h>
 #include <unistd.h>
@@ -72,7 +73,7 @@ std::string blob_of(const Job &job, int rank, int round)
 	return job.id() + blob;
 }
 
-void check_places(const Job &job, int64_t ranks_per_node)
+void check_places(Job &job, int64_t ranks_per_node)
 {
 	CHECK(job.rank() >= 0 && job.rank() < job.size());
 	CHECK(job.local_ranks()[static_cast<size_t>(job.local_rank())] == job.rank());
@@ -87,6 +88,14 @@ void check_places(const Job &job, int64_t ranks_per_node)
 	}
 	CHECK(local == job.local_size());
 	CHECK(job.host_size() == job.size());
+	std::vector<std::string> hosts;
+	const std::vector<int> node_of = job.nodes(&hosts);
+	CHECK(static_cast<int>(node_of.size()) == job.size());
+	for (int r = 0; r < job.size(); r++)
+		CHECK(node_of[static_cast<size_t>(r)] == (ranks_per_node ? r / static_cast<int>(ranks_per_node) : 0));
+	CHECK(static_cast<int>(hosts.size()) == node_of.back() + 1);
+	for (const std::string &host : hosts)
+		CHECK(!host.empty() && host == hosts[0]);
 }
 
 void exchange(const Config &config, const Topology &topology, Reporter &reporter)

@@ -96,5 +96,26 @@ for transport in $transports; do
 	[ $failures -ne "$before" ] || echo "ok: pt2p_perf and the examples with $PT2P_TRANSPORTS, two ranks a node"
 done
 
+# Groups of nodes, here of one rank each: that all ranks have the same, and what is said when not.
+case "$transports" in *dct*)
+	PT2P_TRANSPORTS=self,shm,rc,dct PT2P_RANKS_PER_NODE=1
+	before=$failures
+	printf '0,2 # a rack\n1\n' >"$work/groups"
+	short='./pt2p_perf --test lat --sizes 8 --time 0.01'
+	# shellcheck disable=SC2086
+	for groups in nodes:1 '0;1-2' "file:$work/groups"; do
+		expect 3 0 '^# rank 0 to 1: dct(,|$)' env "PT2P_GROUPS=$groups" $short
+	done
+	# shellcheck disable=SC2086
+	expect 1 1 'rank [01] has PT2P_ROUTE=direct and 1 groups .* and this rank, [01], has PT2P_ROUTE=direct and 2 groups' \
+		env PT2P_GROUPS=nodes:2 $short : -n 1 env PT2P_GROUPS=nodes:1 $short
+	# shellcheck disable=SC2086
+	expect 1 1 'rank [01] has PT2P_(RC_PEERS=256|ROUTE=.*) and this rank, [01], has PT2P_(RC_PEERS=256|ROUTE=.*): all ranks' \
+		env PT2P_GROUPS=nodes:2 $short : -n 1 $short
+	expect 2 1 'PT2P_GROUPS="0": node 1 \(.+\) is in no group' env PT2P_GROUPS=0 ./pt2p_perf
+	[ $failures -ne "$before" ] || echo "ok: groups of nodes"
+	;;
+esac
+
 echo "$checks checks, $failures failed"
 [ $failures -eq 0 ]

@@ -312,7 +312,7 @@ TEST_CASE("near ranks are connected, far ones reached by DC, and ranks that disa
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 2, 1) == PT2P_ERR_UNREACHABLE);
 	const std::string why = pt2p_last_error(job.ctx[0]);
 	CAPTURE(why);
-	CHECK(why.find("rank 2 has PT2P_RC_PEERS=2 and this rank, 0, has 4") != why.npos);
+	CHECK(why.find("rank 2 has PT2P_RC_PEERS=2 and this rank, 0, has PT2P_RC_PEERS=4") != why.npos);
 }
 
 // The device is gone afterwards, for the whole process.

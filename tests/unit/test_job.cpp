@@ -112,6 +112,9 @@ TEST_CASE("without a launcher the job is alone", "[job]")
 	CHECK(job->local_rank() == 0);
 	CHECK(job->local_index(0) == 0);
 	CHECK(job->host_size() == 1);
+	std::vector<std::string> hosts;
+	CHECK(job->nodes(&hosts) == std::vector<int>{0});
+	CHECK(hosts.size() == 1);
 	CHECK_FALSE(job->step());
 	CHECK(job->id() != join()->id());
 
@@ -323,6 +326,13 @@ TEST_CASE("pretended nodes partition the ranks", "[job]")
 					REQUIRE(local[static_cast<size_t>(index)] == other);
 				}
 				REQUIRE(here == job.local_size());
+				std::vector<std::string> hosts;
+				const std::vector<int> node_of = jobs[static_cast<size_t>(r)]->nodes(&hosts);
+				REQUIRE(node_of == jobs[0]->nodes());
+				for (int other = 0; other < size; other++)
+					REQUIRE((node_of[static_cast<size_t>(other)] == node_of[static_cast<size_t>(r)]) ==
+					        (job.local_index(other) >= 0));
+				REQUIRE(hosts == std::vector<std::string>(static_cast<size_t>(node_of.back() + 1)));
 				auto &node = nodes[local.front()];
 				REQUIRE((node.empty() || node == local));
 				node = local;
