@@ -131,7 +131,7 @@ public:
 	// Whether a peer with this address can be reached; if not, `why_not` says so.
 	virtual bool reaches(int peer, std::string_view address, std::string &why_not) = 0;
 	// What max_send of its endpoints is at least, bytes.
-	virtual size_t max_send() const { return SIZE_MAX; }
+	virtual size_t longest_message() const { return SIZE_MAX; }
 	// Connects; throws Error. The endpoint lives as long as the transport.
 	virtual Endpoint &connect(int peer, std::string_view address) = 0;
 	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while

@@ -58,7 +58,7 @@ try {
 	info->state = ctx->engine->peer_state(rank);
 	if (const Channel *c = ctx->router->find(rank)) {
 		copy_text(info->transport, sizeof info->transport, c->endpoint.table->name);
-		if (Transport *t = ctx->router->transport_of(*c))
+		if (Transport *t = ctx->router->transport_of(c->endpoint))
 			copy_text(info->large, sizeof info->large, t->describe(rank).substr(0, t->describe(rank).find(',')));
 	}
 	return PT2P_OK;

@@ -152,7 +152,7 @@ std::string Engine::summary() const
 		size_t count = 0;
 		for (int rank = 0; rank < size_; ++rank) {
 			const Channel *c = router_->find(rank);
-			if (!c || router_->transport_of(*c) != t.get())
+			if (!c || router_->transport_of(c->endpoint) != t.get())
 				continue;
 			if (++count <= most_lines)
 				peers += format("%s%d (%s)", peers.empty() ? "" : ", ", rank, t->describe(rank).c_str());

@@ -68,21 +68,33 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts));
 		groups_sum_ = checksum(*groups_, environment_.job.size());
 	}
+	TransportEvents *above = &environment_.events;
+	if (config.route != route_direct) {
+		auto relay = std::make_unique<Relay>(environment_, *this, *groups_);
+		above = relay_ = relay.get();
+		transports_.push_back(std::move(relay));
+	}
+	const TransportEnvironment below{config, environment_.topology, environment_.reporter, environment_.job, *above,
+	                                 environment_.shared};
 	std::string blob;
+	size_t max_send = SIZE_MAX;
 	for (size_t i = 0; transport_tables[i]; ++i) {
 		const TransportTable &table = *transport_tables[i];
 		check_table(table);
 		std::string why_not = "not in PT2P_TRANSPORTS";
 		std::unique_ptr<Transport> transport;
 		if (listed(config.transports, table.name))
-			transport = table.open(environment_, why_not);
+			transport = table.open(below, why_not);
 		if (!transport) {
 			not_open_.push_back(std::string(table.name) + ": " + why_not);
 			continue;
 		}
 		add_address_part(blob, table.name, transport->address());
+		max_send = std::min(max_send, transport->longest_message());
 		transports_.push_back(std::move(transport));
 	}
+	if (relay_)
+		relay_->set_limit(max_send);
 	add_address_part(blob, rule_part, rule());
 	environment_.job.publish(blob);
 }
@@ -99,10 +111,23 @@ Channel &Router::connect(int rank)
 	Transport *transport = choose(rank, blob, reasons);
 	if (!transport)
 		throw Error(PT2P_ERR_UNREACHABLE, reasons);
-	Endpoint &endpoint = transport->connect(rank, address_part(blob, transport->table().name));
+	Endpoint &endpoint = relay_ && relay_->serves(rank)
+	                         ? relay_->peer(rank)
+	                         : transport->connect(rank, address_part(blob, transport->table().name));
 	channel = std::make_unique<Channel>(endpoint, environment_.config.eager_max, pending_, client_);
 	environment_.reporter.add(Counter::peers_connected);
 	return *channel;
+}
+
+Endpoint *Router::direct_endpoint(int rank)
+{
+	std::string blob, reasons;
+	if (!environment_.job.try_lookup(rank, blob))
+		return nullptr;
+	Transport *transport = choose(rank, blob, reasons);
+	if (!transport)
+		throw Error(PT2P_ERR_UNREACHABLE, reasons);
+	return &transport->connect(rank, address_part(blob, transport->table().name));
 }
 
 Transport *Router::choose(int rank, const std::string &blob, std::string &reasons) const
@@ -113,6 +138,8 @@ Transport *Router::choose(int rank, const std::string &blob, std::string &reason
 	const std::string mine = rule(), theirs = address_part(blob, rule_part);
 	const bool groups = groups_ || theirs.find("PT2P_GROUPS") != theirs.npos;
 	for (auto &transport : transports_) {
+		if (transport.get() == relay_)
+			continue;
 		const char *name = transport->table().name;
 		const std::string address = address_part(blob, name);
 		const bool either = both_have_dct && !std::strcmp(name, "rc");
@@ -140,8 +167,12 @@ std::string Router::rule() const
 	const Config &config = environment_.config;
 	if (!groups_)
 		return format("PT2P_RC_PEERS=%lld", static_cast<long long>(config.rc_peers));
-	return format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)", route_names[config.route],
-	              groups_->count(), groups_sum_);
+	std::string text = format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)", route_names[config.route],
+	                          groups_->count(), groups_sum_);
+	if (relay_)
+		text += format(", PT2P_FORWARD_WINDOW=%lld and PT2P_FORWARD_CREDITS=%lld", static_cast<long long>(config.forward_window),
+		               static_cast<long long>(config.forward_credits));
+	return text;
 }
 
 std::string Router::why_not_rc(int rank) const
@@ -173,10 +204,10 @@ std::string Router::why(int rank) const
 	return reasons;
 }
 
-Transport *Router::transport_of(const Channel &channel) const
+Transport *Router::transport_of(const Endpoint &endpoint) const
 {
 	for (auto &t : transports_)
-		if (&t->table() == channel.endpoint.table)
+		if (&t->table() == endpoint.table)
 			return t.get();
 	return nullptr;
 }

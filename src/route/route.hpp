@@ -7,6 +7,7 @@
 
 #include "channel/channel.hpp"
 #include "route/groups.hpp"
+#include "route/relay.hpp"
 #include "transports/transport.hpp"
 
 namespace pt2p {
@@ -26,7 +27,12 @@ public:
 	bool reachable(int rank, const std::string &blob, std::string &reasons) const { return choose(rank, blob, reasons); }
 
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return transports_; }
-	Transport *transport_of(const Channel &channel) const;
+	Transport *transport_of(const Endpoint &endpoint) const;
+	// By which this rank itself reaches that one; null when that one has not published its address yet. Throws Error:
+	// unreachable, gone.
+	Endpoint *direct_endpoint(int rank);
+	// Of messages by way of other ranks; null when PT2P_ROUTE does not ask for them.
+	Relay *relay() const { return relay_; }
 	// Why a transport of this build is not open: one entry each.
 	const std::vector<std::string> &not_open() const { return not_open_; }
 	// Why the channel to `rank` does not use the transports before its own: "shm: on another node".
@@ -49,6 +55,7 @@ private:
 	std::vector<std::string> not_open_;
 	std::unique_ptr<Groups> groups_;
 	uint32_t groups_sum_ = 0;
+	Relay *relay_ = nullptr; // the first of the transports
 	Pool<PendingSend> pending_;
 	std::vector<std::unique_ptr<Channel>> channels_; // by rank
 };

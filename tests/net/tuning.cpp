@@ -47,7 +47,7 @@ uint64_t completions_of_sends(Job &job, unsigned count, size_t length)
 
 std::string description(Job &job)
 {
-	return job.ctx[0]->router->transport_of(*job.ctx[0]->router->find(1))->describe(1);
+	return job.ctx[0]->router->transport_of(job.ctx[0]->router->find(1)->endpoint)->describe(1);
 }
 
 } // namespace

@@ -29,7 +29,7 @@ public:
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
-	size_t max_send() const override { return net_->max_payload(); }
+	size_t longest_message() const override { return net_->max_payload(); }
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{
 		return net_->expose(memory, length, key, why_not);
