@@ -5,6 +5,7 @@
 // live above. What arrives, completes or breaks is told through one callback interface (TransportEvents).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -59,7 +60,8 @@ public:
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// The transport observes how long something takes: its progress() should be called soon, although nothing waits for it.
-	virtual void look_soon() { sends_until_poll = sends_until_poll < 4 ? sends_until_poll : 4; }
+	virtual void look_soon() { sends_until_poll = std::min(sends_until_poll, soon); }
+	static constexpr int32_t soon = 4; // sends
 	// Until the sends of a program that only sends let news in.
 	int32_t sends_until_poll = 0;
 

@@ -37,8 +37,7 @@ Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 
 inline bool bad_send(const pt2p_context_t *ctx, const void *buffer, size_t length, int dest)
 {
-	return !ctx->engine->is_rank(dest) || length > PTRDIFF_MAX ||
-	       (!buffer && length);
+	return !ctx->engine->is_rank(dest) || length > PTRDIFF_MAX || (!buffer && length);
 }
 
 inline bool bad_recv(const pt2p_context_t *ctx, const void *buffer, size_t capacity, int source)
@@ -46,18 +45,29 @@ inline bool bad_recv(const pt2p_context_t *ctx, const void *buffer, size_t capac
 	return bad_send(ctx, buffer, capacity, source == PT2P_ANY_SOURCE ? 0 : source);
 }
 
+// Progress is made through these two. They begin to count anew first: what is found may ask for a look soon.
+inline unsigned poll(pt2p_context_t *ctx)
+{
+	ctx->engine->sends_until_poll = sends_between_polls;
+	return ctx->progress->poll();
+}
+
+template <class Done>
+inline void wait_until(pt2p_context_t *ctx, Done &&done)
+{
+	ctx->engine->sends_until_poll = sends_between_polls;
+	ctx->progress->wait(done);
+}
+
 inline void wait_for(pt2p_context_t *ctx, const Request *r)
 {
-	if (r->done())
-		return;
-	ctx->progress->wait([r] { return r->done(); });
-	ctx->engine->sends_until_poll = sends_between_polls;
+	if (!r->done())
+		wait_until(ctx, [r] { return r->done(); });
 }
 
 [[gnu::noinline, gnu::cold]] void poll_now(pt2p_context_t *ctx)
 {
-	ctx->engine->sends_until_poll = sends_between_polls;
-	for (int i = 0; i < polls_at_once && ctx->progress->poll() >= much; ++i)
+	for (int i = 0; i < polls_at_once && poll(ctx) >= much; ++i)
 		;
 }
 
@@ -151,9 +161,9 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 		return status;
 	size_t i = find_done(ctx, count, reqs);
 	if (i == count && wait) {
-		ctx->progress->wait([&] { return (i = find_done(ctx, count, reqs)) != count; });
+		wait_until(ctx, [&] { return (i = find_done(ctx, count, reqs)) != count; });
 	} else if (i == count) {
-		ctx->progress->poll();
+		poll(ctx);
 		i = find_done(ctx, count, reqs);
 	}
 	if (i == PT2P_NO_INDEX && wait && result)
@@ -361,7 +371,7 @@ try {
 		return status != PT2P_OK;
 	};
 	if (!finished())
-		ctx->progress->wait(finished);
+		wait_until(ctx, finished);
 	if (result)
 		*result = status == PT2P_OK ? found : pt2p_result_t{status, source, tag, 0};
 	return status;
@@ -380,7 +390,7 @@ try {
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t r{};
 	if (!ctx->engine->find_unexpected(source, tag, mask, r)) {
-		ctx->progress->poll();
+		poll(ctx);
 		if (!ctx->engine->find_unexpected(source, tag, mask, r))
 			return ctx->engine->source_status(source);
 	}
@@ -402,7 +412,7 @@ try {
 	if (!r)
 		return bad_request(ctx, __func__, req);
 	if (!r->done())
-		ctx->progress->poll();
+		poll(ctx);
 	if (!r->done())
 		return PT2P_OK;
 	*done = 1;
@@ -449,7 +459,7 @@ try {
 	if (status != PT2P_OK)
 		return status;
 	if (pending) {
-		ctx->progress->poll();
+		poll(ctx);
 		status = check_list(ctx, __func__, 0, count, reqs, pending);
 		if (status != PT2P_OK || pending)
 			return status;
@@ -486,8 +496,7 @@ pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	ctx->engine->sends_until_poll = sends_between_polls;
-	ctx->progress->poll();
+	poll(ctx);
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -485,6 +485,16 @@ public:
 		}
 	}
 
+	// What no tunable shows by itself.
+	void check() const
+	{
+		if (config_.tune && config_.tune_cut_above < config_.tune_raise_below)
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_TUNE_CUT_ABOVE (%lld %%) is below PT2P_TUNE_RAISE_BELOW (%lld %%): "
+			                                     "one latency would let the signal period grow and halve it",
+			                                     static_cast<long long>(config_.tune_cut_above),
+			                                     static_cast<long long>(config_.tune_raise_below)));
+	}
+
 	ParsedConfig result() const
 	{
 		ParsedConfig parsed{config_, {}};
@@ -546,6 +556,7 @@ ParsedConfig load_config(const char *const *overrides)
 	loader.take_file();
 	loader.take_environment();
 	loader.take_overrides(overrides);
+	loader.check();
 	return loader.result();
 }
 

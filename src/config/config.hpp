@@ -49,7 +49,7 @@ struct ParsedConfig {
 // name counts. The file is the one that PT2P_CONF names (in the environment only), else ./pt2p.conf, else ~/.pt2p.conf,
 // else /etc/pt2p.conf; the first that exists. It holds lines PT2P_NAME = value, empty lines, and comments after #.
 // Throws Error(PT2P_ERR_TUNABLE) for the first unknown name (with the nearest valid one) or bad value (with its range),
-// also when a stronger source sets the same tunable.
+// also when a stronger source sets the same tunable; or for values that contradict each other.
 ParsedConfig load_config(const char *const *overrides);
 
 // Every tunable with its built-in default; reads nothing.

@@ -172,7 +172,7 @@ inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, vo
 inline const char *end_reason(pmix_proc_state_t state)
 {
 	switch (state) {
-	case PMIX_PROC_STATE_TERMINATED: return "ended";
+	case PMIX_PROC_STATE_TERMINATED: return "its process has ended";
 	case PMIX_PROC_STATE_KILLED_BY_CMD: return "killed by the launcher";
 	case PMIX_PROC_STATE_ABORTED: return "aborted or killed";
 	case PMIX_PROC_STATE_FAILED_TO_START:

@@ -466,12 +466,10 @@ void Engine::on_rank_event(const RankEvent &event)
 	// What it has sent was with this rank before it ended, and counts; its goodbye may be at the end of that. It said none
 	// when the two had never met.
 	constexpr int most_rounds = 10'000;
-	for (auto &t : router_->transports())
-		if (const auto progress = t->table().progress)
-			for (int i = 0; i < most_rounds && progress(*t); ++i)
-				;
+	for (int i = 0; i < most_rounds && progress_->step(); ++i)
+		;
 	if (!is_down(event.rank))
-		declare_down(event.rank, PT2P_ERR_PEER_FINALIZED, "its process has ended");
+		declare_down(event.rank, PT2P_ERR_PEER_FINALIZED, event.reason);
 }
 
 // A receive from a rank that no transport reaches would wait for ever; sends find out when they connect.

@@ -14,9 +14,10 @@ enum class SizeClass : uint8_t { inlined, device_memory, buffer, bulk };
 constexpr size_t size_classes = 4;
 constexpr const char *size_class_names[size_classes] = {"inline", "device memory", "buffer", "bulk"};
 
-// When the work requests of a period are complete.
-enum class Window : uint8_t {
-	free, // the next ones need not wait for it
+// As PT2P_TUNE.
+enum class Mode : uint8_t {
+	off,
+	free, // the work requests of a period need not wait for those of the one before
 	tied, // no more than one period is under way, as in the TPL paper
 };
 
@@ -25,16 +26,16 @@ public:
 	explicit ChannelTuner(const PeriodLaw &law) : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)} {}
 
 	PeriodTuner &period(SizeClass c) { return periods_[static_cast<size_t>(c)]; }
-	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts". A latency of `tick` is
-	// one nanosecond.
-	std::string describe(double tick) const
+	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
+	std::string describe(double ticks_in_a_ns) const
 	{
 		std::string text;
 		for (size_t i = 0; i < size_classes; ++i) {
 			const PeriodTuner &p = periods_[i];
+			const double ns = static_cast<double>(p.normal()) / ticks_in_a_ns;
 			if (p.normal())
 				text += format("%s%s: signal period %u, N %lld ns, L/N %.1f, %llu raises, %llu cuts", text.empty() ? "" : "; ",
-				               size_class_names[i], p.period(), static_cast<long long>(static_cast<double>(p.normal()) / tick), p.ratio(),
+				               size_class_names[i], p.period(), static_cast<long long>(ns), p.ratio(),
 				               static_cast<unsigned long long>(p.raises()), static_cast<unsigned long long>(p.cuts()));
 		}
 		return text;

@@ -1,5 +1,5 @@
 // How many work requests share one completion: the law of the TPL paper (section 4), as a pure function of observations. The
-// clock, the channel and the size class that they come from are the caller's.
+// clock, the channel and the size class that they come from are the caller's; latencies are in whatever unit.
 //
 //   N  normal latency: of a signalled operation on an idle channel
 //   L  last-operation latency: from posting the signalled operation that ends a period to seeing its completion
@@ -20,8 +20,8 @@ struct PeriodLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
 	uint32_t step = 4;                         // work requests
 	uint32_t least = 1, most = 64;             // bounds of the period: the queue's depth is one
-	// The mean of so many observations is judged, or noise would be followed; of a few, when it is far outside of the band;
-	// and one alone that is twice above it: the payload has jumped.
+	// These are ours, not the paper's. The mean of so many observations is judged, or noise would be followed; of a few, when
+	// it is far outside of the band; and one alone that is twice above it: the payload has jumped.
 	uint32_t window = 8, few = 3;
 };
 
@@ -29,10 +29,10 @@ class PeriodTuner {
 public:
 	explicit PeriodTuner(const PeriodLaw &law) : law_(law), period_(law.least) {}
 
-	// N was seen, ns: the median of the last ones counts, so that it follows a drift and not an outlier.
-	void see_normal(int64_t ns)
+	// N was seen: the median of the last ones counts, so that it follows a drift and not an outlier.
+	void see_normal(int64_t latency)
 	{
-		normals_[seen_++ % normals_.size()] = ns;
+		normals_[seen_++ % normals_.size()] = latency;
 		if (seen_ == 1) // what was seen before is no comparison
 			sum_ = count_ = 0;
 		auto sorted = normals_;
@@ -40,15 +40,15 @@ public:
 		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
 		normal_ = sorted[n / 2];
 	}
-	// L was seen, ns. The period from now on.
-	uint32_t see_last(int64_t ns)
+	// L was seen. The period from now on.
+	uint32_t see_last(int64_t latency)
 	{
 		if (!normal_)
-			return guess_normal(ns);
+			return guess_normal(latency);
 		// It ended a period that began before the last change.
 		if (std::exchange(stale_, false))
 			return period_;
-		const double ratio = static_cast<double>(ns) / static_cast<double>(normal_);
+		const double ratio = static_cast<double>(latency) / static_cast<double>(normal_);
 		sum_ += ratio;
 		const double mean = ratio_ = sum_ / ++count_;
 		const bool jumped = ratio > 2 * law_.cut_above;
@@ -81,9 +81,9 @@ public:
 private:
 	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for it: they are those
 	// of a period of one.
-	uint32_t guess_normal(int64_t ns)
+	uint32_t guess_normal(int64_t latency)
 	{
-		guess_ = count_++ ? std::min(guess_, ns) : ns;
+		guess_ = count_++ ? std::min(guess_, latency) : latency;
 		if (count_ == law_.window) {
 			normal_ = guess_;
 			count_ = 0;

@@ -1,7 +1,5 @@
 // The tuner of the signal period in its place: what it decides is what the device is asked for. Whether it decides well is for
 // tests/unit/test_tune.cpp: latencies of a device in software say little.
-#include <functional>
-
 #include "tests/net/job.hpp"
 #include "transports/transport.hpp"
 

@@ -288,6 +288,16 @@ TEST_CASE("unknown names")
 	sandbox.drop("PT2P_\x1b[31m");
 }
 
+TEST_CASE("values that contradict each other")
+{
+	Sandbox sandbox;
+	CHECK_THAT(refusal({"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=300"}),
+	           Contains("PT2P_TUNE_CUT_ABOVE (250 %)") && Contains("PT2P_TUNE_RAISE_BELOW (300 %)"));
+	CHECK_THAT(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_CUT_ABOVE=179"}), Contains("(179 %)") && Contains("(180 %)"));
+	CHECK(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=300", "PT2P_TUNE_CUT_ABOVE=300"}).empty());
+	CHECK(refusal({"PT2P_TUNE=off", "PT2P_TUNE_RAISE_BELOW=300"}).empty()); // nothing is tuned
+}
+
 TEST_CASE("bad values in the environment")
 {
 	Sandbox sandbox;

@@ -221,7 +221,7 @@ void RcTransport::connected(Peer &peer)
 void RcTransport::on_broken(Peer &peer, ibv_wc_status status)
 {
 	if (peer.down)
-		return peer.connection->drop(peer);
+		return;
 	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", peer.peer,
 	                          status == IBV_WC_SUCCESS ? "told by the device" : ibv_wc_status_str(status));
 	WorkRequest *front = peer.connection->front();

@@ -26,6 +26,14 @@ constexpr uint32_t corked_batch = 16;     // work requests, then the device may 
 // A cell of device memory for a payload of this length.
 size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
 
+uint32_t first_period(const Config &config)
+{
+	if (config.tune)
+		return 1; // and then as it is tuned
+	const int64_t standard = std::max<int64_t>(1, config.net_send_depth / 4);
+	return static_cast<uint32_t>(config.net_signal_period ? config.net_signal_period : standard);
+}
+
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
 
 // What is registered at start; the device's queues and what connections take come on top.
@@ -81,12 +89,10 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                     device_memory_reason_),
       job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
       depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
-      period_(environment.config.tune                ? 1
-              : environment.config.net_signal_period ? static_cast<uint32_t>(environment.config.net_signal_period)
-                                                   : std::max(1u, depth_ / 4)),
+      period_(first_period(environment.config)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
-      tuned_(environment.config.tune != 0), window_(environment.config.tune == 2 ? tune::Window::tied : tune::Window::free),
+      tuning_(static_cast<tune::Mode>(environment.config.tune)),
       batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
@@ -179,7 +185,7 @@ bool Net::entries_with_doorbells() const
 	return !shut_up || !std::strcmp(shut_up, "0");
 }
 
-int64_t Net::most_inline() const { return config().net_inline - static_cast<int64_t>(sizeof(MessageHeader)); }
+int64_t Net::most_inline_payload() const { return config().net_inline - static_cast<int64_t>(sizeof(MessageHeader)); }
 
 double Net::ticks_in_a_ns() const
 {
@@ -190,7 +196,7 @@ void Net::set_peer(Peer &peer)
 {
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
-	if (config().tune)
+	if (tuning_ != tune::Mode::off)
 		peer.tuner = std::make_unique<tune::ChannelTuner>(
 			tune::PeriodLaw{.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 		                    .cut_above = static_cast<double>(config().tune_cut_above) / 100,

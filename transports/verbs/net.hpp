@@ -60,8 +60,7 @@ public:
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
 	double ticks_in_a_ns() const;
-	bool tuned() const { return tuned_; }
-	tune::Window window() const { return window_; }
+	tune::Mode tuning() const { return tuning_; }
 	// A queue observes the latency of a work request, or no longer.
 	void begin_watch()
 	{
@@ -95,13 +94,13 @@ public:
 	void drop_peer(int rank)
 	{
 		peers_[static_cast<size_t>(rank)] = nullptr;
-		expected_[static_cast<size_t>(rank)].care = 1;
+		expected_[static_cast<size_t>(rank)].unusual = true;
 	}
 	// Its connection is not there, or there no more.
 	void not_ready(Peer &peer)
 	{
 		peer.ready = false;
-		expected_[static_cast<size_t>(peer.peer)].care = 1;
+		expected_[static_cast<size_t>(peer.peer)].unusual = true;
 	}
 	// Nothing goes to that rank any more. May be called at any time.
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
@@ -126,7 +125,7 @@ public:
 	// Whether work requests wait for others before a doorbell is rung.
 	bool batches() const { return batch_ != 1; }
 	// Longest payload that goes inside a work request, bytes.
-	int64_t most_inline() const;
+	int64_t most_inline_payload() const;
 	void list(SendQueue &queue);
 	void posted(SendQueue &queue, uint32_t unrung)
 	{
@@ -220,8 +219,7 @@ private:
 	const size_t message_bytes_; // of a buffer, the header included
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
-	const bool tuned_;
-	const tune::Window window_;
+	const tune::Mode tuning_;
 	uint32_t batch_;             // work requests for one ring at present
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
@@ -235,7 +233,7 @@ private:
 	// From a rank.
 	struct Expected {
 		uint32_t sequence = 0; // of the next message
-		uint32_t care = 1;     // not 0: more is to be seen to than that
+		bool unusual = true;   // that goes to on_unusual() in any case: no connection, or later ones are held
 	};
 	std::vector<Expected> expected_;      // by rank
 	struct Held {

@@ -43,7 +43,7 @@ inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_st
 	if (__builtin_expect(bytes < sizeof *h || rank >= static_cast<size_t>(size_), 0))
 		return false;
 	Expected &expected = expected_[rank];
-	if (__builtin_expect(h->sequence != expected.sequence || expected.care, 0))
+	if (__builtin_expect(h->sequence != expected.sequence || expected.unusual, 0))
 		return on_unusual(*h, message + sizeof *h, bytes - sizeof *h);
 	++expected.sequence;
 	deliver(*h, message + sizeof *h, bytes - sizeof *h);
@@ -76,7 +76,7 @@ bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t l
 	++expected.sequence;
 	deliver(h, data, length);
 	deliver_held(rank);
-	expected.care = !peer || !peer->ready || !held_.empty();
+	expected.unusual = !peer || !peer->ready || !held_.empty();
 	return true;
 }
 
@@ -205,7 +205,7 @@ unsigned Net::progress()
 void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	constexpr size_t most = 4096;
-	expected_[static_cast<size_t>(h.rank())].care = 1;
+	expected_[static_cast<size_t>(h.rank())].unusual = true;
 	if (held_.size() < most)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
 	else

@@ -58,7 +58,7 @@ template <bool dc>
 	bool due = false;
 	if (__builtin_expect(number == due_, 0)) {
 		due = true;
-		numbers_[place & (direct_->blocks() - 1)] = number;
+		number_of(place) = number;
 		end_period(number);
 	}
 	direct_->write_alone<blocks>(entry, place, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);

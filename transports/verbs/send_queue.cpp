@@ -24,9 +24,9 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
       mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, most_inline)), period_(std::clamp(net.period(), 1u, depth_)),
       most_at_once_(direct_ && direct_->most_with_doorbell() >= 2 * mlx5::block_bytes
-                        ? std::min<int64_t>(net.most_inline(), most_at_once)
+                        ? std::min<int64_t>(net.most_inline_payload(), most_at_once)
                         : -1),
-      tuned_(net.tuned()), tied_(tuned_ && net.window() == tune::Window::tied),
+      tuned_(net.tuning() != tune::Mode::off), tied_(net.tuning() == tune::Mode::tied),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	limit_ = depth_;
@@ -240,7 +240,7 @@ void SendQueue::lay_down(const WorkRequest &request, uint32_t number, bool signa
 	}
 	const uint16_t place = direct_->end(opcodes[static_cast<size_t>(request.kind)], signalled, static_cast<uint32_t>(to - entry));
 	if (signalled)
-		numbers_[place & (direct_->blocks() - 1)] = number;
+		number_of(place) = number;
 }
 
 unsigned char *SendQueue::lay_down_remote(const WorkRequest &request, unsigned char *to)
@@ -371,7 +371,7 @@ void SendQueue::release(WorkRequest &request)
 void SendQueue::complete_entry(uint16_t entry)
 {
 	first_entry_ = direct_->after(entry);
-	complete(numbers_[entry & (direct_->blocks() - 1)]);
+	complete(number_of(entry));
 }
 
 // One that has failed need not have been signalled, so that it has to be looked for.
@@ -385,8 +385,9 @@ void SendQueue::complete_before_entry(uint16_t entry)
 
 void SendQueue::complete(uint32_t upto)
 {
-	if (upto == completed_)
-		return;
+	// Before anything is released: who is told of that may post, and overwrite what is looked at here.
+	if (__builtin_expect(tuned_, 0) && static_cast<int32_t>(upto - completed_) > 0)
+		tune(upto);
 	while (static_cast<int32_t>(upto - completed_) > 0) {
 		WorkRequest &request = at(completed_++);
 		request.peer->answered = true;
@@ -400,8 +401,6 @@ void SendQueue::complete(uint32_t upto)
 		if (operation)
 			net_.part_done(*operation, request.length);
 	}
-	if (__builtin_expect(tuned_, 0))
-		tune(upto);
 }
 
 // ---- the signal period -----------------------------------------------------------------------------------------------
@@ -421,7 +420,7 @@ void SendQueue::tune(uint32_t upto)
 		else if (!watched_.alone || tied_)
 			tuner.see_last(latency);
 		// The normal latency drifts: when the channel happens to be idle, it is observed again.
-		if (idle() && ++times_idle_ % look_again == 0) {
+		if (upto == posted_ && ++times_idle_ % look_again == 0) {
 			measure_normal_ = true;
 			due_ = posted_ + 1;
 			periods_ = 0;

@@ -218,6 +218,8 @@ private:
 	void submit(const WorkRequest &request, bool signal);
 	void release(WorkRequest &request);
 	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
+	// Of the signalled work request whose entry in the device's queue is this.
+	uint32_t &number_of(uint32_t entry) { return numbers_[entry & (direct_->blocks() - 1)]; }
 
 	Net &net_;
 	const uint32_t from_; // this rank, as a message has it beside its id
