@@ -30,6 +30,7 @@
 #include "memory/pool.hpp"
 #include "route/end_to_end.hpp"
 #include "transports/transport.hpp"
+#include "tune/way.hpp"
 
 namespace pt2p {
 
@@ -47,7 +48,14 @@ struct RelayPeer final : Endpoint {
 	Inbox inbox;
 	const int next;           // the neighbour that takes its messages
 	Endpoint *way = nullptr;  // to itself, once it has been needed
-	bool detour = true;       // small messages go by way of the neighbour, as far as the policy goes
+	const bool beyond;        // it is not that neighbour itself
+	tune::WayTuner tuner;     // PT2P_ROUTE=auto
+	struct {
+		bool under_way = false;
+		uint32_t number = 0;  // of the message
+		int64_t since = 0;    // ns
+		tune::Way way = tune::Way::direct;
+	} sample;                 // for the tuner
 	bool avoided = false;     // the neighbour does not pass messages on
 	bool down = false;        // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
@@ -76,7 +84,7 @@ struct RelayPeer final : Endpoint {
 	uint32_t seen_first = 0;
 	int64_t stuck_since = 0;  // ns; 0: it is not
 	int64_t patience = 0;     // ns
-	int64_t detour_again = 0; // when, ns
+	int64_t avoided_until = 0; // ns
 };
 
 // All calls are under the lock of the context.
@@ -149,6 +157,9 @@ private:
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
+	bool choose_detour(RelayPeer &peer, uint8_t &flags);
+	void confirmed(RelayPeer &peer);
+	bool by_neighbour(const RelayPeer &peer) const;
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
 	void list(RelayPeer &peer);
 	bool serve(RelayPeer &peer, unsigned &events);
@@ -175,6 +186,8 @@ private:
 	const int rank_, size_;
 	const uint32_t window_, credits_;
 	const size_t longest_detour_; // payload, bytes
+	const bool automatic_;
+	tune::TargetChanges changes_;
 	size_t max_send_ = 0;
 	BufferPool buffers_;
 	Pool<Waiting> waiting_;

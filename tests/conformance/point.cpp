@@ -221,7 +221,7 @@ Finish result_fields(Rank &r)
 	EXPECT_EQ(peer.same_node, r.ranks_per_node ? r.me / r.ranks_per_node == r.right() / r.ranks_per_node : strcmp(mine, its) == 0);
 	EXPECT_EQ(int{peer.state}, int{PT2P_PEER_ALIVE});
 	const std::string transport = peer.transport, wanted = r.size == 1 ? "self" : r.transport;
-	if (r.size > 1 && ((!peer.same_node && wanted == "shm") || wanted == "dct"))
+	if (r.size > 1 && ((!peer.same_node && wanted == "shm") || wanted == "dct" || transport == "relay"))
 		EXPECT(transport == "rc" || transport == "dct" || transport == "relay" || (peer.same_node && transport == "shm"));
 	else
 		EXPECT(transport == wanted);
