@@ -194,29 +194,28 @@ public:
 	}
 
 protected:
+	// From what the launcher has given this process at its start. Not by PMIx_Resolve_peers: below Open MPI 4.1 that never
+	// comes back for some hosts of a job.
 	std::vector<std::string> host_of_each() override
 	{
-		std::vector<std::string> host_of(static_cast<size_t>(size_));
-		char *list = nullptr;
-		const pmix_status_t status = PMIx_Resolve_nodes(me_.nspace, &list);
-		const std::unique_ptr<char, void (*)(void *)> holder(list, std::free);
-		if (status != PMIX_SUCCESS || !list)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the hosts of the job, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need: PMIx_Resolve_nodes: %s",
-			                                      status_text(status).c_str()));
-		const std::string hosts = list;
-		for (size_t begin = 0; begin < hosts.size();) {
-			const size_t end = std::min(hosts.find(',', begin), hosts.size());
-			const std::string host = hosts.substr(begin, end - begin);
-			for (const int rank : ranks_on(host))
-				host_of[static_cast<size_t>(rank)] = host;
-			begin = end + 1;
+		std::vector<std::string> host_of;
+		const bool yes = true;
+		pmix_info_t here[1];
+		PMIX_INFO_LOAD(&here[0], PMIX_OPTIONAL, &yes, PMIX_BOOL);
+		for (int rank = 0; rank < size_; rank++) {
+			pmix_proc_t peer;
+			PMIX_PROC_LOAD(&peer, me_.nspace, static_cast<pmix_rank_t>(rank));
+			pmix_value_t *value = nullptr;
+			const pmix_status_t status = PMIx_Get(&peer, PMIX_HOSTNAME, here, 1, &value);
+			if (status == PMIX_SUCCESS && value->type == PMIX_STRING && value->data.string)
+				host_of.emplace_back(value->data.string);
+			if (status == PMIX_SUCCESS)
+				PMIX_VALUE_RELEASE(value);
+			if (host_of.size() != static_cast<size_t>(rank) + 1)
+				throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d (%s), so there can be no "
+				                                      "groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+				                                      rank, status_text(status).c_str()));
 		}
-		const auto none = std::find(host_of.begin(), host_of.end(), "");
-		if (none != host_of.end())
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need; it tells of the hosts %s",
-			                                      static_cast<int>(none - host_of.begin()), hosts.c_str()));
 		return host_of;
 	}
 
@@ -277,24 +276,6 @@ private:
 		}
 		if (value)
 			PMIX_VALUE_RELEASE(value);
-		return ranks;
-	}
-
-	std::vector<int> ranks_on(const std::string &host)
-	{
-		pmix_proc_t *procs = nullptr;
-		size_t count = 0;
-		const pmix_status_t status = PMIx_Resolve_peers(host.c_str(), me_.nspace, &procs, &count);
-		if (status != PMIX_SUCCESS)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the ranks on host %s, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need: PMIx_Resolve_peers: %s",
-			                                      host.c_str(), status_text(status).c_str()));
-		std::vector<int> ranks;
-		for (size_t i = 0; i < count; i++)
-			if (procs[i].rank < static_cast<pmix_rank_t>(size_))
-				ranks.push_back(static_cast<int>(procs[i].rank));
-		if (procs)
-			PMIX_PROC_FREE(procs, count);
 		return ranks;
 	}
 
