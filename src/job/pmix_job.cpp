@@ -194,28 +194,17 @@ public:
 	}
 
 protected:
-	// From what the launcher has given this process at its start. Not by PMIx_Resolve_peers: below Open MPI 4.1 that never
-	// comes back for some hosts of a job.
 	std::vector<std::string> host_of_each() override
 	{
-		std::vector<std::string> host_of;
-		const bool yes = true;
-		pmix_info_t here[1];
-		PMIX_INFO_LOAD(&here[0], PMIX_OPTIONAL, &yes, PMIX_BOOL);
-		for (int rank = 0; rank < size_; rank++) {
-			pmix_proc_t peer;
-			PMIX_PROC_LOAD(&peer, me_.nspace, static_cast<pmix_rank_t>(rank));
-			pmix_value_t *value = nullptr;
-			const pmix_status_t status = PMIx_Get(&peer, PMIX_HOSTNAME, here, 1, &value);
-			if (status == PMIX_SUCCESS && value->type == PMIX_STRING && value->data.string)
-				host_of.emplace_back(value->data.string);
-			if (status == PMIX_SUCCESS)
-				PMIX_VALUE_RELEASE(value);
-			if (host_of.size() != static_cast<size_t>(rank) + 1)
-				throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d (%s), so there can be no "
-				                                      "groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
-				                                      rank, status_text(status).c_str()));
-		}
+		std::vector<std::string> host_of(static_cast<size_t>(size_));
+		pmix_status_t status = given_hosts(me_, host_of);
+		if (status != PMIX_SUCCESS)
+			status = queried_hosts(me_, host_of);
+		const auto none = std::find(host_of.begin(), host_of.end(), "");
+		if (none != host_of.end())
+			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d (%s), so there can be no "
+			                                      "groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+			                                      static_cast<int>(none - host_of.begin()), status_text(status).c_str()));
 		return host_of;
 	}
 
@@ -345,15 +334,11 @@ private:
 		}
 		if (now < next_census_)
 			return;
-		census_ = std::make_shared<Census>();
+		census_ = std::make_shared<Census>(me_.nspace);
 		next_census_ = now + census_pause_;
 		census_pause_ = std::min(census_pause_ * 2, last_census);
-		pmix_status_t status;
-		PMIX_ARGV_APPEND(status, census_->query.keys, PMIX_QUERY_PROC_TABLE);
-		PMIX_QUERY_QUALIFIERS_CREATE(&census_->query, 1);
-		PMIX_INFO_LOAD(&census_->query.qualifiers[0], PMIX_NSPACE, me_.nspace, PMIX_STRING);
 		auto holder = std::make_unique<std::shared_ptr<Census>>(census_);
-		status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
+		const pmix_status_t status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
 		if (status == PMIX_SUCCESS)
 			(void)holder.release(); // on_census's now
 		else
