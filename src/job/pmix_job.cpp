@@ -197,26 +197,14 @@ protected:
 	std::vector<std::string> host_of_each() override
 	{
 		std::vector<std::string> host_of(static_cast<size_t>(size_));
-		char *list = nullptr;
-		const pmix_status_t status = PMIx_Resolve_nodes(me_.nspace, &list);
-		const std::unique_ptr<char, void (*)(void *)> holder(list, std::free);
-		if (status != PMIX_SUCCESS || !list)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the hosts of the job, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need: PMIx_Resolve_nodes: %s",
-			                                      status_text(status).c_str()));
-		const std::string hosts = list;
-		for (size_t begin = 0; begin < hosts.size();) {
-			const size_t end = std::min(hosts.find(',', begin), hosts.size());
-			const std::string host = hosts.substr(begin, end - begin);
-			for (const int rank : ranks_on(host))
-				host_of[static_cast<size_t>(rank)] = host;
-			begin = end + 1;
-		}
+		pmix_status_t status = given_hosts(me_, host_of);
+		if (status != PMIX_SUCCESS)
+			status = queried_hosts(me_, host_of);
 		const auto none = std::find(host_of.begin(), host_of.end(), "");
 		if (none != host_of.end())
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need; it tells of the hosts %s",
-			                                      static_cast<int>(none - host_of.begin()), hosts.c_str()));
+			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d (%s), so there can be no "
+			                                      "groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+			                                      static_cast<int>(none - host_of.begin()), status_text(status).c_str()));
 		return host_of;
 	}
 
@@ -277,24 +265,6 @@ private:
 		}
 		if (value)
 			PMIX_VALUE_RELEASE(value);
-		return ranks;
-	}
-
-	std::vector<int> ranks_on(const std::string &host)
-	{
-		pmix_proc_t *procs = nullptr;
-		size_t count = 0;
-		const pmix_status_t status = PMIx_Resolve_peers(host.c_str(), me_.nspace, &procs, &count);
-		if (status != PMIX_SUCCESS)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the ranks on host %s, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need: PMIx_Resolve_peers: %s",
-			                                      host.c_str(), status_text(status).c_str()));
-		std::vector<int> ranks;
-		for (size_t i = 0; i < count; i++)
-			if (procs[i].rank < static_cast<pmix_rank_t>(size_))
-				ranks.push_back(static_cast<int>(procs[i].rank));
-		if (procs)
-			PMIX_PROC_FREE(procs, count);
 		return ranks;
 	}
 
@@ -364,15 +334,11 @@ private:
 		}
 		if (now < next_census_)
 			return;
-		census_ = std::make_shared<Census>();
+		census_ = std::make_shared<Census>(me_.nspace);
 		next_census_ = now + census_pause_;
 		census_pause_ = std::min(census_pause_ * 2, last_census);
-		pmix_status_t status;
-		PMIX_ARGV_APPEND(status, census_->query.keys, PMIX_QUERY_PROC_TABLE);
-		PMIX_QUERY_QUALIFIERS_CREATE(&census_->query, 1);
-		PMIX_INFO_LOAD(&census_->query.qualifiers[0], PMIX_NSPACE, me_.nspace, PMIX_STRING);
 		auto holder = std::make_unique<std::shared_ptr<Census>>(census_);
-		status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
+		const pmix_status_t status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
 		if (status == PMIX_SUCCESS)
 			(void)holder.release(); // on_census's now
 		else
