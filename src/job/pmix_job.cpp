@@ -202,9 +202,9 @@ protected:
 			status = queried_hosts(me_, host_of);
 		const auto none = std::find(host_of.begin(), host_of.end(), "");
 		if (none != host_of.end())
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d (%s), so there can be no "
-			                                      "groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
-			                                      static_cast<int>(none - host_of.begin()), status_text(status).c_str()));
+			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %td (%s), so there can be "
+			                                      "no groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+			                                      none - host_of.begin(), status_text(status).c_str()));
 		return host_of;
 	}
 
