@@ -223,9 +223,11 @@ void Relay::list(RelayPeer &p)
 // Sends what has to be sent to that rank beside messages; false: not all of it has left.
 bool Relay::serve(RelayPeer &p, unsigned &events)
 {
-	if (p.failure != PT2P_OK && !p.down) {
-		lose_peer(p);
-		client_.on_peer_down(p.peer, p.failure, p.reason);
+	if (p.failure != PT2P_OK) {
+		if (!p.down) {
+			lose_peer(p);
+			client_.on_peer_down(p.peer, p.failure, p.reason);
+		}
 		return true;
 	}
 	for (; p.resend != p.outbox.next(); ++p.resend) {
@@ -239,8 +241,10 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 		++events;
 	}
 	if (leaving_ && !p.told_bye && !p.down && (p.outbox.next() || p.inbox.expected())) {
-		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done)
+		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done) {
+			p.avoided = true; // a neighbour that is not ready now need not become so while this rank waits
 			return false;
+		}
 		p.told_bye = true;
 		++events;
 	}
@@ -363,8 +367,10 @@ bool Relay::send_around(int gone, int to, const Waiting &w)
 	if (to == gone || !serves(to))
 		return true;
 	RelayPeer &p = peer(to);
+	if (p.down)
+		return true;
 	Endpoint *way = way_to(p);
-	return p.down || (way && way->table->send(*way, id_relayed, w.route, w.bytes, w.length) == Outcome::done);
+	return p.failure != PT2P_OK || (way && way->table->send(*way, id_relayed, w.route, w.bytes, w.length) == Outcome::done);
 }
 
 // ---- messages to this rank --------------------------------------------------------------------------------------------
@@ -444,7 +450,7 @@ unsigned Relay::progress()
 
 void Relay::check()
 {
-	const int64_t now = now_ns(), timeout = environment_.config.forward_timeout;
+	const int64_t now = now_ns(), timeout = leaving_ ? leaving_timeout() : environment_.config.forward_timeout;
 	for (auto &place : peers_) {
 		if (!place || place->down)
 			continue;
@@ -460,7 +466,7 @@ void Relay::check()
 			p.stuck_since = now;
 			p.seen_first = p.outbox.first();
 			p.patience = timeout;
-		} else if (now - p.stuck_since > p.patience) {
+		} else if (now - p.stuck_since > std::min(p.patience, leaving_ ? timeout : most_patience)) {
 			p.stuck_since = now;
 			p.patience = std::min(2 * p.patience, most_patience);
 			p.avoided_until = now + detours_off * timeout;
@@ -472,9 +478,13 @@ void Relay::check()
 	}
 }
 
+// Others leave at the same time, and with them goes what they were to pass on: sending it again is cheaper than waiting.
+int64_t Relay::leaving_timeout() const { return std::min<int64_t>(environment_.config.forward_timeout, 20'000'000); }
+
 void Relay::say_goodbye()
 {
 	leaving_ = true;
+	passes_on_until_ = now_ns() + leaving_timeout();
 	for (auto &p : peers_)
 		if (p && !p->down)
 			list(*p);
@@ -492,8 +502,10 @@ bool Relay::settled() const
 			if (p.outbox.at(n).bytes)
 				return false;
 	}
-	return std::none_of(neighbours_.begin(), neighbours_.end(),
-	                    [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
+	// Of what is others', their sources have copies.
+	return now_ns() > passes_on_until_ ||
+	       std::none_of(neighbours_.begin(), neighbours_.end(),
+	                           [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
 }
 
 // ---- what is lost -----------------------------------------------------------------------------------------------------
@@ -564,9 +576,11 @@ void *Relay::expose(void *, size_t, uint64_t &, std::string &why_not)
 std::string Relay::trouble(int rank)
 {
 	const RelayPeer *p = peers_[static_cast<size_t>(rank)].get();
-	if (!p || p->down || !p->stuck_since || now_ns() - p->stuck_since < environment_.config.forward_timeout)
+	if (!p || p->down || (p->outbox.empty() && !p->listed))
 		return {};
-	return format("%u messages by way of rank %d are not confirmed", p->outbox.next() - p->outbox.first(), p->next);
+	return format("%u messages are not confirmed, by way of rank %d%s%s%s", p->outbox.next() - p->outbox.first(), p->next,
+	              p->avoided ? ", which is avoided" : "", p->listed ? "; there is no room for a message to it" : "",
+	              p->told_bye ? "; it has been told that this rank leaves" : "");
 }
 
 const TransportTable &Relay::table() const { return relay_table; }

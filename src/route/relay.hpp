@@ -175,6 +175,7 @@ private:
 	void arrived(int source, const void *data, size_t length);
 	void deliver(RelayPeer &peer, const Envelope &envelope, const void *payload, size_t length);
 
+	int64_t leaving_timeout() const;
 	void lose_link(int rank);
 	void lose_peer(RelayPeer &peer);
 	void lose(int rank);
@@ -197,6 +198,7 @@ private:
 	std::vector<RelayPeer *> busy_;                 // something has to be sent
 	bool links_busy_ = false;                       // messages of others wait for one, or credits are due
 	bool leaving_ = false;
+	int64_t passes_on_until_ = 0;                   // ns, once leaving
 };
 
 } // namespace pt2p
