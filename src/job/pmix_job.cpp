@@ -52,7 +52,9 @@ public:
 			throw Error(PT2P_ERR_LAUNCHER, format("the launcher says that this is rank %u of %d",
 			                                      static_cast<unsigned>(me_.rank), size_));
 		rank_ = static_cast<int>(me_.rank);
-		set_local_ranks(read_local_peers(), config.ranks_per_node);
+		const std::vector<int> on_host = read_local_peers();
+		on_host_.insert(on_host.begin(), on_host.end());
+		set_local_ranks(on_host, config.ranks_per_node);
 
 		// The n-th job of this process meets the n-th of every other: a value that was read once is cached by PMIx for
 		// good, so each time needs a key of its own.
@@ -273,7 +275,7 @@ private:
 	{
 		auto answer = std::make_shared<Answer>();
 		auto holder = std::make_unique<std::shared_ptr<Answer>>(answer);
-		request.peeks = local_index(rank) >= 0 && now - request.since < peek_time_;
+		request.peeks = on_host_.count(rank) && now - request.since < peek_time_;
 		const bool yes = true;
 		PMIX_INFO_LOAD(&answer->peek[0], PMIX_OPTIONAL, &yes, PMIX_BOOL);
 		pmix_proc_t peer;
@@ -473,6 +475,7 @@ private:
 	pmix_proc_t me_{};
 	bool joined_ = false;
 	uintptr_t token_ = 0;
+	std::set<int> on_host_; // ranks whose addresses come to be in shared memory, whatever nodes are pretended
 	std::chrono::milliseconds peek_time_{};
 	std::string key_;
 	std::vector<std::shared_ptr<void>> kept_;
