@@ -18,8 +18,8 @@ extern const TransportTable relay_table;
 
 namespace {
 
-// Of PT2P_ROUTE.
-constexpr int by_measurement = 2;
+// Of PT2P_ROUTE; of PT2P_PROGRESS_THREAD.
+constexpr int by_measurement = 2, without_thread = 1;
 
 // Envelope::id beside those of the layer above.
 constexpr uint8_t id_bare = 0; // nothing but the envelope: no message, no number
@@ -53,11 +53,15 @@ Endpoint &RelayPeer::direct()
 	return endpoint ? *endpoint : *this;
 }
 
+// What is by a neighbour may have to be sent again.
+bool RelayPeer::settled() const { return !relay.only_in_calls() || !outbox.keeps(); }
+
 Relay::Relay(const TransportEnvironment &environment, Router &router, const Groups &groups)
     : environment_(environment), client_(environment.events), router_(router), groups_(groups), rank_(environment.job.rank()),
       size_(environment.job.size()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       credits_(static_cast<uint32_t>(environment.config.forward_credits)),
       longest_detour_(environment.config.forward_max), automatic_(environment.config.route == by_measurement),
+      only_in_calls_(environment.config.progress_thread == without_thread && !environment.job.step()),
       changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)), links_(static_cast<size_t>(size_))
 {
 }
@@ -495,12 +499,8 @@ bool Relay::settled() const
 	for (const auto &place : peers_) {
 		if (!place || place->down)
 			continue;
-		RelayPeer &p = *place;
-		if (p.listed)
+		if (place->listed || place->outbox.keeps())
 			return false;
-		for (uint32_t n = p.outbox.first(); n != p.outbox.next(); ++n)
-			if (p.outbox.at(n).bytes)
-				return false;
 	}
 	// Of what is others', their sources have copies.
 	return now_ns() > passes_on_until_ ||

@@ -42,6 +42,7 @@ class Router;
 struct RelayPeer final : Endpoint {
 	RelayPeer(Relay &relay, int rank, int neighbour, BufferPool &buffers, uint32_t window);
 	Endpoint &direct() override;
+	bool settled() const override;
 
 	Relay &relay;
 	Outbox outbox;
@@ -102,6 +103,8 @@ public:
 	// For pt2p_finalize: tells all that it has talked with; then, whether nothing can be lost any more when this rank leaves.
 	void say_goodbye();
 	bool settled() const;
+	// Whether nobody makes progress when the program does not.
+	bool only_in_calls() const { return only_in_calls_; }
 
 	// As the layer above the transports.
 	void on_message(int from, uint8_t id, uint64_t header, const void *data, size_t length) override;
@@ -187,7 +190,7 @@ private:
 	const int rank_, size_;
 	const uint32_t window_, credits_;
 	const size_t longest_detour_; // payload, bytes
-	const bool automatic_;
+	const bool automatic_, only_in_calls_;
 	tune::TargetChanges changes_;
 	size_t max_send_ = 0;
 	BufferPool buffers_;
