@@ -85,6 +85,7 @@ RelayPeer &Relay::peer(int rank)
 	if (!place) {
 		place = std::make_unique<RelayPeer>(*this, rank, groups_.next_hop(rank_, rank), buffers_, window_);
 		place->max_send = max_send_;
+		place->avoided = place->beyond && link(place->next).down;
 	}
 	return *place;
 }
@@ -531,8 +532,7 @@ void Relay::lose_peer(RelayPeer &p)
 
 void Relay::lose(int rank)
 {
-	if (links_[static_cast<size_t>(rank)])
-		lose_link(rank);
+	lose_link(rank); // also when there was none: there will not be
 	if (auto &p = peers_[static_cast<size_t>(rank)])
 		lose_peer(*p);
 }

@@ -202,6 +202,17 @@ TEST_CASE("a rank that dies under load is gone round")
 	}
 }
 
+TEST_CASE("a rank that was gone before a message was to go by way of it is gone round")
+{
+	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=10s"}));
+	pt2p::declare_lost(*job.ctx[4]->job, 4, "killed by this test");
+	for (const int rank : {0, 7})
+		REQUIRE(pt2p_recv(job.ctx[Job::index(rank)], nullptr, 0, 4, 1, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_PEER_LOST);
+	job.exchange(0, 7);
+	job.exchange(7, 0);
+	CHECK(job.counter(0, "forward_sent") == 0);
+}
+
 TEST_CASE("a rank that finalizes under load is gone round")
 {
 	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=50ms"}));
