@@ -27,3 +27,8 @@ for transport in rc dct; do
 			PT2P_ONE_SIDED=transport $cases
 	done
 done
+# Ranks whose progress threads pass messages on for others.
+run $softhca tests/conformance/conformance_inprocess threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 \
+	PT2P_GROUPS=nodes:2 PT2P_ROUTE=auto both_directions random_exact put_get signal_order barrier
+run $softhca tests/conformance/conformance_inprocess threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 \
+	PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward PT2P_FORWARD_TIMEOUT=5ms both_directions random_exact put_get barrier
