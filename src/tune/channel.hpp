@@ -39,13 +39,10 @@ public:
 	{
 		PeriodTuner &p = periods_[static_cast<size_t>(c)];
 		History &h = histories_[static_cast<size_t>(c)];
-		h.last = latency;
 		const uint32_t before = p.period();
 		if (const uint32_t after = p.see_last(latency); after != before)
 			h.changes[h.count++ % kept] = {now, after, static_cast<float>(p.ratio())};
 	}
-	// The latest L; 0: not seen yet.
-	int64_t last(SizeClass c) const { return histories_[static_cast<size_t>(c)].last; }
 	// The latest changes, the oldest first.
 	template <class F>
 	void for_each_change(SizeClass c, F &&f) const
@@ -71,7 +68,6 @@ public:
 
 private:
 	struct History {
-		int64_t last = 0;
 		size_t count = 0;
 		std::array<Change, kept> changes;
 	};

@@ -93,8 +93,8 @@ std::string what_limits(const ChannelFacts &f)
 		              number(quotient(k.bytes, k.messages)));
 
 	if (f.most_in_flight <= one_by_one)
-		return format("the program: never more than %u work requests were in flight, so that nothing overlaps. Starting several "
-		              "sends before it waits for one would.", f.most_in_flight);
+		return format("the program: never more than %u in flight, so that nothing overlaps. Several sends that are started before "
+		              "one is waited for would.", f.most_in_flight);
 	if (f.mode == Mode::off)
 		return format("not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
 		              f.fixed_period);
@@ -139,8 +139,10 @@ std::string describe(const ChannelFacts &f)
 		const KindFacts &k = f.kinds[i];
 		if (!k.normal_ns)
 			continue;
-		tuned += format("  %s  %s: L %.0f ns, N %.0f ns, L/N %.1f; signal period %u, %llu raises, %llu cuts", tuned.empty() ? "L" : " ",
-		                size_class_names[i], k.last_ns, k.normal_ns, k.ratio, k.period, number(k.raises), number(k.cuts));
+		tuned += format("  %s  %s: N %.0f ns, %s; signal period %u, %llu raises, %llu cuts", tuned.empty() ? "L" : " ",
+		                size_class_names[i], k.normal_ns,
+		                k.ratio > 0 ? format("L %.0f ns, L/N %.1f", k.ratio * k.normal_ns, k.ratio).c_str() : "L not seen yet",
+		                k.period, number(k.raises), number(k.cuts));
 		for (const KindFacts::Change &c : k.changes)
 			tuned += format("%s %u (%.1f ms, L/N %.1f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms, c.ratio);
 		tuned += "\n";

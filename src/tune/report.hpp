@@ -17,7 +17,7 @@ struct KindFacts {
 	uint64_t messages = 0; // bulk: work requests of one-sided operations and large messages
 	uint64_t bytes = 0;    // of these; of inline messages they are not counted
 	// Of the tuner; 0: not seen yet.
-	double last_ns = 0, normal_ns = 0, ratio = 0; // L and N; their quotient lately
+	double normal_ns = 0, ratio = 0; // N; L/N lately
 	uint32_t period = 0;
 	uint64_t raises = 0, cuts = 0;
 	struct Change {
@@ -25,7 +25,7 @@ struct KindFacts {
 		uint32_t period;
 		double ratio;
 	};
-	std::vector<Change> changes; // of the period, the oldest first: the last ones
+	std::vector<Change> changes{}; // of the period, the oldest first: the last ones
 };
 
 struct ChannelFacts {

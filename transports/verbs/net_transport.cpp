@@ -109,14 +109,14 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		const auto c = static_cast<SizeClass>(i);
 		const tune::PeriodTuner &tuner = peer->tuner->period(c);
 		tune::KindFacts &k = f.kinds[i];
-		k.last_ns = static_cast<double>(peer->tuner->last(c)) / ticks;
 		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
 		k.ratio = tuner.ratio();
-		k.period = tuner.period();
+		k.period = std::min(tuner.period(), f.depth);
 		k.raises = tuner.raises();
 		k.cuts = tuner.cuts();
 		peer->tuner->for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
-			k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, change.period, change.ratio});
+			k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, std::min(change.period, f.depth),
+			                     change.ratio});
 		});
 	}
 	return true;
