@@ -28,7 +28,7 @@ size_t busiest(const ChannelFacts &f)
 
 std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
-	std::string text = format("load balance: the device falls behind, L/N of %s payload is %.1f, above %.1f. ", name, k.ratio,
+	std::string text = format("load balance: the device falls behind, L/N of %s payload is %.2f, above %g. ", name, k.ratio,
 	                          f.law.cut_above);
 	if (k.period > f.law.least)
 		text += "The signal period is being cut; ";
@@ -101,16 +101,16 @@ std::string what_limits(const ChannelFacts &f)
 	if (!seen)
 		return "not known yet: too few messages for the tuner.";
 	if (k.ratio < f.law.raise_below && k.period >= f.depth)
-		return format("parallelism: the device has time left, L/N of %s payload is %.1f, below %.1f, and the signal period cannot "
+		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and the signal period cannot "
 		              "be longer than the depth of %u: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);
 	if (k.ratio < f.law.raise_below)
-		return format("load balance: the device has time left, L/N of %s payload is %.1f, below %.1f. The signal period of %u "
+		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. The signal period of %u "
 		              "grows while that lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,
 		              k.period);
 	if (quotient(f.work_requests, f.doorbells) < hardly_batched)
-		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.1f; but each work request "
+		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f; but each work request "
 		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves some, and lets messages wait.", name, k.ratio);
-	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.1f.", name, k.ratio);
+	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.2f.", name, k.ratio);
 }
 
 std::string describe(const ChannelFacts &f)
@@ -141,10 +141,10 @@ std::string describe(const ChannelFacts &f)
 			continue;
 		tuned += format("  %s  %s: N %.0f ns, %s; signal period %u, %llu raises, %llu cuts", tuned.empty() ? "L" : " ",
 		                size_class_names[i], k.normal_ns,
-		                k.ratio > 0 ? format("L %.0f ns, L/N %.1f", k.ratio * k.normal_ns, k.ratio).c_str() : "L not seen yet",
+		                k.ratio > 0 ? format("L %.0f ns, L/N %.2f", k.ratio * k.normal_ns, k.ratio).c_str() : "L not seen yet",
 		                k.period, number(k.raises), number(k.cuts));
 		for (const KindFacts::Change &c : k.changes)
-			tuned += format("%s %u (%.1f ms, L/N %.1f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms, c.ratio);
+			tuned += format("%s %u (%.1f ms, L/N %.2f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms, c.ratio);
 		tuned += "\n";
 	}
 	if (f.mode == Mode::off)

@@ -45,7 +45,7 @@ ChannelFacts from_host_memory(uint64_t bytes)
 TEST_CASE("a channel that nothing limits")
 {
 	CHECK_THAT(what_limits({}), StartsWith("nothing: nothing has been sent"));
-	CHECK_THAT(what_limits(balanced()), StartsWith("nothing: processor and device keep up") && Contains("2.0"));
+	CHECK_THAT(what_limits(balanced()), StartsWith("nothing: processor and device keep up") && Contains("2.00"));
 }
 
 TEST_CASE("load balance: outside of the band, whatever else there is")
@@ -56,7 +56,7 @@ TEST_CASE("load balance: outside of the band, whatever else there is")
 	f.device_memory_full = 9000;
 	f.waiting = 5;
 	f.in_flight = f.depth;
-	CHECK_THAT(what_limits(f), StartsWith("load balance: the device falls behind") && Contains("3.2, above 2.5") &&
+	CHECK_THAT(what_limits(f), StartsWith("load balance: the device falls behind") && Contains("3.20, above 2.5") &&
 	                               Contains("is being cut") && Contains("PT2P_TUNE=tied"));
 	f.mode = Mode::tied;
 	f.kind(SizeClass::inlined).period = 1;
@@ -64,7 +64,7 @@ TEST_CASE("load balance: outside of the band, whatever else there is")
 
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 1.2;
-	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("1.2, below 1.8") &&
+	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("1.20, below 1.8") &&
 	                               Contains("PT2P_TUNE_STEP"));
 	// The borders belong to the band.
 	for (const double ratio : {1.8, 2.5}) {
@@ -157,8 +157,8 @@ TEST_CASE("all of it in lines")
 	                          "large transfers, 2000000 bytes\n"));
 	CHECK_THAT(text, Contains("entry of 64.0 bytes; of it the device reads 64.0 and of payload 500.0 by DMA\n"));
 	CHECK_THAT(text, Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 for a doorbell\n"));
-	CHECK_THAT(text, Contains("  L  inline: N 1000 ns, L 2000 ns, L/N 2.0; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
-	                          "L/N 1.1), 33 (2.5 ms, L/N 1.2)\n"));
+	CHECK_THAT(text, Contains("  L  inline: N 1000 ns, L 2000 ns, L/N 2.00; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
+	                          "L/N 1.10), 33 (2.5 ms, L/N 1.20)\n"));
 	CHECK_THAT(text, Contains("\n  limit: " + what_limits(f) + "\n"));
 	f.entry_bytes = 0;
 	f.shared = true;

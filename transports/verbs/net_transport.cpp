@@ -115,8 +115,9 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		k.raises = tuner.raises();
 		k.cuts = tuner.cuts();
 		peer->tuner->for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
-			k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, std::min(change.period, f.depth),
-			                     change.ratio});
+			const uint32_t period = std::min(change.period, f.depth);
+			if (k.changes.empty() || k.changes.back().period != period)
+				k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, period, change.ratio});
 		});
 	}
 	return true;
