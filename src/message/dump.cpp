@@ -217,8 +217,9 @@ std::string Engine::channels_through_devices() const
 
 std::string Engine::report() const
 {
-	std::string text = format("libpt2p: rank %d of %d on %s: its channels, see pt2p_tpl(7)\n", rank_, size_, reporter_.host().c_str()),
-	            others;
+	std::string text = format("libpt2p: rank %d of %d on %s: its channels, see pt2p_tpl(7)\n", rank_, size_,
+	                          reporter_.host().c_str());
+	std::string others;
 	size_t count = 0;
 	for (int rank = 0; rank < size_; ++rank) {
 		const Channel *c = router_->find(rank);

@@ -138,6 +138,31 @@ TEST_CASE("the report of a large message")
 	CHECK_THAT(report(job, 0), !Contains(" large transfers"));
 }
 
+TEST_CASE("by verbs, how long entries are is not known")
+{
+	Job job("rc", 2, {"PT2P_NET_DIRECT=0"});
+	send_many(job, 1000, 8);
+	CHECK_THAT(report(job), Contains("  T  1000 messages: 100.0 % inline") && Contains("how long entries are is not known"));
+}
+
+TEST_CASE("a dump ends with the channels")
+{
+	Job job("rc");
+	job.warm_up();
+	FILE *file = tmpfile();
+	REQUIRE(file);
+	const int before = dup(STDERR_FILENO);
+	dup2(fileno(file), STDERR_FILENO);
+	const pt2p_status_t status = pt2p_dump(job.ctx[0]);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	CHECK(status == PT2P_OK);
+	std::string text(4096, 0);
+	text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fileno(file), text.data(), text.size(), 0), 0)));
+	fclose(file);
+	CHECK_THAT(text, Contains("no request is pending") && Contains("\nrank 0 to 1 by rc\n  T  1 messages"));
+}
+
 TEST_CASE("a report that is too long is cut")
 {
 	Job job("rc");

@@ -64,10 +64,8 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		if (bytes <= net_.device_memory.cell_bytes()) {
 			place = net_.device_memory.take();
 			on_device = place != Places::none;
-			if (!on_device) {
+			if (!on_device)
 				net_.reporter().add(Counter::net_device_memory_full);
-				++peer.device_memory_full;
-			}
 		}
 		if (!on_device)
 			place = net_.take_buffer();
@@ -77,6 +75,7 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		auto &way = on_device ? peer.by_device_memory : peer.by_buffer;
 		++way.messages;
 		way.bytes += bytes;
+		peer.device_memory_full += !on_device && bytes <= net_.device_memory.cell_bytes();
 	}
 	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
 	request.placed = place != Places::none;
@@ -458,13 +457,14 @@ void SendQueue::tune(uint32_t upto)
 		tune::ChannelTuner &tuner = *watched.peer->tuner;
 		const tune::SizeClass kind = watched.size_class();
 		const bool normal = watched_.alone && (!tuner.period(kind).normal_is_measured() || std::exchange(measure_normal_, false));
-		if (normal)
-			tuner.see_normal(kind, latency);
 		// A channel that is idle so often needs no longer period; but where one period waits for the other, one of a single work
 		// request never meets anything else.
-		else if (!watched_.alone || tied_)
+		const bool last = !normal && (!watched_.alone || tied_);
+		if (normal)
+			tuner.see_normal(kind, latency);
+		else if (last)
 			tuner.see_last(kind, latency, watched_.since + latency);
-		if (net_.traces())
+		if (net_.traces() && (normal || last))
 			net_.trace(*watched.peer, kind, latency, normal);
 		// The normal latency drifts: when the channel happens to be idle, it is observed again.
 		if (upto == posted_ && ++times_idle_ % look_again == 0) {

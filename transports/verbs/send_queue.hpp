@@ -41,11 +41,6 @@ struct Peer : Endpoint {
 	Net *net = nullptr;
 	uint32_t in_flight = 0;      // its work requests that are not complete
 	uint64_t next_sequence = 0;  // goes on the wire as 32 bits, and counts the messages
-	struct {
-		uint64_t messages = 0, bytes = 0;
-	} by_device_memory, by_buffer, bulk; // what is not inline; bulk: parts of operations
-	uint64_t bulk_written = 0;           // of its bytes, those that this rank's device reads
-	uint64_t device_memory_full = 0;     // messages that were to go there
 	bool ready = false;          // connected, as far as need be, and not down
 	bool down = false;
 	bool answered = false;       // something was completed since this was last cleared: it lives
@@ -53,6 +48,11 @@ struct Peer : Endpoint {
 	OutgoingRing ring;           // to it
 	std::unique_ptr<IncomingRing> incoming; // from it
 	std::unique_ptr<tune::ChannelTuner> tuner; // null: nothing is tuned
+	struct {
+		uint64_t messages = 0, bytes = 0;
+	} by_device_memory, by_buffer, bulk; // what is not inline; bulk: parts of operations
+	uint64_t bulk_written = 0;           // of its bytes, those that this rank's device reads
+	uint64_t device_memory_full = 0;     // messages that are in a buffer for that reason
 	// What DC work requests are addressed with: by verbs, and as the device has it.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
