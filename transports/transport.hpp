@@ -125,6 +125,8 @@ struct Endpoint {
 	virtual ~Endpoint() = default;
 	// The one that gets, puts and atomics with this peer go through, when messages take another way. Connects on first use.
 	virtual Endpoint &direct() { return *this; }
+	// Whether what it has accepted arrives also when this rank's program does not call in again.
+	virtual bool settled() const { return true; }
 };
 
 class Transport {

@@ -40,8 +40,8 @@ public:
 	// Ranks on this host whatever nodes are pretended: what the CPUs are shared with.
 	int host_size() const { return host_size_; }
 	// The node of each rank, numbered densely in the order of their lowest ranks; this rank's is that of local_ranks().
-	// A launched job asks the launcher in each call, which may take messages to it, and throws Error(PT2P_ERR_LAUNCHER)
-	// when it does not tell. `hosts`, when given, becomes the host of each node, empty in an in-process job.
+	// A launched job looks it up in each call, some 10 us for each rank of the job, and throws Error(PT2P_ERR_LAUNCHER)
+	// when the launcher does not tell. `hosts`, when given, becomes the host of each node, empty in an in-process job.
 	std::vector<int> nodes(std::vector<std::string> *hosts = nullptr);
 
 	// Publishes this rank's address blob: once, no fence.

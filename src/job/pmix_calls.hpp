@@ -119,10 +119,33 @@ inline void on_answer(pmix_status_t status, pmix_value_t *value, void *data)
 	answer.changed.notify_all();
 }
 
+// Calls `see` with each process of an answer to a query for the table of processes.
+template <typename See> void each_process(const pmix_value_t &value, See see)
+{
+	if (value.type == PMIX_PROC_INFO && value.data.pinfo)
+		see(*value.data.pinfo);
+	if (value.type != PMIX_DATA_ARRAY || !value.data.darray)
+		return;
+	const pmix_data_array_t &array = *value.data.darray;
+	for (size_t i = 0; i < array.size; i++)
+		if (array.type == PMIX_INFO)
+			each_process(static_cast<pmix_info_t *>(array.array)[i].value, see);
+		else if (array.type == PMIX_PROC_INFO)
+			see(static_cast<pmix_proc_info_t *>(array.array)[i]);
+}
+
 // The launcher's table of processes: which ranks have ended, and how. Asked for only when something waits, since not
 // every launcher sends an event for a rank that dies (Open MPI 4.1 with --enable-recovery does not).
 struct Census {
-	Census() { PMIX_QUERY_CONSTRUCT(&query); }
+	explicit Census(const pmix_nspace_t job)
+	{
+		PMIX_QUERY_CONSTRUCT(&query);
+		pmix_status_t status;
+		PMIX_ARGV_APPEND(status, query.keys, PMIX_QUERY_PROC_TABLE);
+		(void)status;
+		PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+		PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_NSPACE, job, PMIX_STRING);
+	}
 	~Census() { PMIX_QUERY_DESTRUCT(&query); }
 	Census(const Census &) = delete;
 	Census &operator=(const Census &) = delete;
@@ -134,19 +157,6 @@ struct Census {
 			ends.emplace_back(process.proc, PMIX_PROC_STATE_TERMINATED);
 		else if (process.state == PMIX_PROC_STATE_TERMINATED || process.state >= PMIX_PROC_STATE_ERROR)
 			ends.emplace_back(process.proc, process.state);
-	}
-	void see(const pmix_value_t &value)
-	{
-		if (value.type == PMIX_PROC_INFO && value.data.pinfo)
-			see(*value.data.pinfo);
-		if (value.type != PMIX_DATA_ARRAY || !value.data.darray)
-			return;
-		const pmix_data_array_t &array = *value.data.darray;
-		for (size_t i = 0; i < array.size; i++)
-			if (array.type == PMIX_INFO)
-				see(static_cast<pmix_info_t *>(array.array)[i].value);
-			else if (array.type == PMIX_PROC_INFO)
-				see(static_cast<pmix_proc_info_t *>(array.array)[i]);
 	}
 
 	std::mutex mutex;
@@ -162,11 +172,50 @@ inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, vo
 	{
 		std::lock_guard lock((*holder)->mutex);
 		for (size_t i = 0; status == PMIX_SUCCESS && i < ninfo; i++)
-			(*holder)->see(info[i].value);
+			each_process(info[i].value, [&](const pmix_proc_info_t &process) { (*holder)->see(process); });
 		(*holder)->done = true;
 	}
 	if (release)
 		release(release_data);
+}
+
+// Hosts of ranks, by rank, from what the launcher has given this process at its start: no message to its server. Not by
+// PMIx_Resolve_peers, which below Open MPI 4.1 never comes back for some hosts of a job.
+inline pmix_status_t given_hosts(const pmix_proc_t &me, std::vector<std::string> &host_of)
+{
+	const bool yes = true;
+	pmix_info_t here[1];
+	PMIX_INFO_LOAD(&here[0], PMIX_OPTIONAL, &yes, PMIX_BOOL);
+	pmix_status_t status = PMIX_SUCCESS;
+	for (size_t rank = 0; rank < host_of.size() && status == PMIX_SUCCESS; rank++) {
+		pmix_proc_t peer;
+		PMIX_PROC_LOAD(&peer, me.nspace, static_cast<pmix_rank_t>(rank));
+		pmix_value_t *value = nullptr;
+		status = PMIx_Get(&peer, PMIX_HOSTNAME, here, 1, &value);
+		if (status != PMIX_SUCCESS)
+			break;
+		if (value->type == PMIX_STRING && value->data.string)
+			host_of[rank] = value->data.string;
+		PMIX_VALUE_RELEASE(value);
+	}
+	return status;
+}
+
+// The same from the launcher's table of processes. A process that has left PMIx and joined it again has to ask for it.
+inline pmix_status_t queried_hosts(const pmix_proc_t &me, std::vector<std::string> &host_of)
+{
+	Census request(me.nspace);
+	pmix_info_t *results = nullptr;
+	size_t count = 0;
+	const pmix_status_t status = PMIx_Query_info(&request.query, 1, &results, &count);
+	for (size_t i = 0; status == PMIX_SUCCESS && i < count; i++)
+		each_process(results[i].value, [&](const pmix_proc_info_t &process) {
+			if (process.proc.rank < host_of.size() && process.hostname)
+				host_of[process.proc.rank] = process.hostname;
+		});
+	if (results)
+		PMIX_INFO_FREE(results, count);
+	return status;
 }
 
 inline const char *end_reason(pmix_proc_state_t state)

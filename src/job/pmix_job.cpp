@@ -52,7 +52,9 @@ public:
 			throw Error(PT2P_ERR_LAUNCHER, format("the launcher says that this is rank %u of %d",
 			                                      static_cast<unsigned>(me_.rank), size_));
 		rank_ = static_cast<int>(me_.rank);
-		set_local_ranks(read_local_peers(), config.ranks_per_node);
+		const std::vector<int> on_host = read_local_peers();
+		on_host_.insert(on_host.begin(), on_host.end());
+		set_local_ranks(on_host, config.ranks_per_node);
 
 		// The n-th job of this process meets the n-th of every other: a value that was read once is cached by PMIx for
 		// good, so each time needs a key of its own.
@@ -197,26 +199,14 @@ protected:
 	std::vector<std::string> host_of_each() override
 	{
 		std::vector<std::string> host_of(static_cast<size_t>(size_));
-		char *list = nullptr;
-		const pmix_status_t status = PMIx_Resolve_nodes(me_.nspace, &list);
-		const std::unique_ptr<char, void (*)(void *)> holder(list, std::free);
-		if (status != PMIX_SUCCESS || !list)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the hosts of the job, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need: PMIx_Resolve_nodes: %s",
-			                                      status_text(status).c_str()));
-		const std::string hosts = list;
-		for (size_t begin = 0; begin < hosts.size();) {
-			const size_t end = std::min(hosts.find(',', begin), hosts.size());
-			const std::string host = hosts.substr(begin, end - begin);
-			for (const int rank : ranks_on(host))
-				host_of[static_cast<size_t>(rank)] = host;
-			begin = end + 1;
-		}
+		pmix_status_t status = given_hosts(me_, host_of);
+		if (status != PMIX_SUCCESS)
+			status = queried_hosts(me_, host_of);
 		const auto none = std::find(host_of.begin(), host_of.end(), "");
 		if (none != host_of.end())
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %d, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need; it tells of the hosts %s",
-			                                      static_cast<int>(none - host_of.begin()), hosts.c_str()));
+			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %td (%s), so there can be "
+			                                      "no groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+			                                      none - host_of.begin(), status_text(status).c_str()));
 		return host_of;
 	}
 
@@ -280,30 +270,12 @@ private:
 		return ranks;
 	}
 
-	std::vector<int> ranks_on(const std::string &host)
-	{
-		pmix_proc_t *procs = nullptr;
-		size_t count = 0;
-		const pmix_status_t status = PMIx_Resolve_peers(host.c_str(), me_.nspace, &procs, &count);
-		if (status != PMIX_SUCCESS)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the ranks on host %s, which PT2P_GROUPS and "
-			                                      "PT2P_ROUTE need: PMIx_Resolve_peers: %s",
-			                                      host.c_str(), status_text(status).c_str()));
-		std::vector<int> ranks;
-		for (size_t i = 0; i < count; i++)
-			if (procs[i].rank < static_cast<pmix_rank_t>(size_))
-				ranks.push_back(static_cast<int>(procs[i].rank));
-		if (procs)
-			PMIX_PROC_FREE(procs, count);
-		return ranks;
-	}
-
 	// Starts a get; with mutex_ held. The server answers when the rank has committed; a peek answers at once.
 	void ask(int rank, Request &request, std::chrono::steady_clock::time_point now)
 	{
 		auto answer = std::make_shared<Answer>();
 		auto holder = std::make_unique<std::shared_ptr<Answer>>(answer);
-		request.peeks = local_index(rank) >= 0 && now - request.since < peek_time_;
+		request.peeks = on_host_.count(rank) && now - request.since < peek_time_;
 		const bool yes = true;
 		PMIX_INFO_LOAD(&answer->peek[0], PMIX_OPTIONAL, &yes, PMIX_BOOL);
 		pmix_proc_t peer;
@@ -364,15 +336,11 @@ private:
 		}
 		if (now < next_census_)
 			return;
-		census_ = std::make_shared<Census>();
+		census_ = std::make_shared<Census>(me_.nspace);
 		next_census_ = now + census_pause_;
 		census_pause_ = std::min(census_pause_ * 2, last_census);
-		pmix_status_t status;
-		PMIX_ARGV_APPEND(status, census_->query.keys, PMIX_QUERY_PROC_TABLE);
-		PMIX_QUERY_QUALIFIERS_CREATE(&census_->query, 1);
-		PMIX_INFO_LOAD(&census_->query.qualifiers[0], PMIX_NSPACE, me_.nspace, PMIX_STRING);
 		auto holder = std::make_unique<std::shared_ptr<Census>>(census_);
-		status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
+		const pmix_status_t status = PMIx_Query_info_nb(&census_->query, 1, on_census, holder.get());
 		if (status == PMIX_SUCCESS)
 			(void)holder.release(); // on_census's now
 		else
@@ -507,6 +475,7 @@ private:
 	pmix_proc_t me_{};
 	bool joined_ = false;
 	uintptr_t token_ = 0;
+	std::set<int> on_host_; // ranks whose addresses come to be in shared memory, whatever nodes are pretended
 	std::chrono::milliseconds peek_time_{};
 	std::string key_;
 	std::vector<std::shared_ptr<void>> kept_;

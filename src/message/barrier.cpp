@@ -62,7 +62,7 @@ pt2p_status_t Engine::barrier()
 	// The program may not call in again for long: what the others wait for has to be on its way.
 	const auto sent = [&] {
 		for (unsigned i = 0; i < round; ++i)
-			if (told[i].channel && !told[i].channel->passed(told[i].place))
+			if (const Channel *c = told[i].channel; c && !c->down() && !(c->passed(told[i].place) && c->endpoint.settled()))
 				return false;
 		return true;
 	};

@@ -49,6 +49,16 @@ public:
 	uint32_t next() const { return next_; }
 	Kept &at(uint32_t number) { return kept_[number & (kept_.size() - 1)]; }
 
+	const Kept &at(uint32_t number) const { return kept_[number & (kept_.size() - 1)]; }
+	// Whether there is any that may have to be sent again.
+	bool keeps() const
+	{
+		for (uint32_t n = first_; n != next_; ++n)
+			if (at(n).bytes)
+				return true;
+		return false;
+	}
+
 	// A copy of a message; not while full().
 	Kept &add(Envelope envelope, const void *payload, size_t length)
 	{

@@ -42,8 +42,8 @@ bool read_range(const std::string &text, int &first, int &last)
 	return dash == std::string::npos || read_number(trimmed(text.substr(dash + 1)), last);
 }
 
-// Calls `see` with each name that the brackets in `name` stand for; false: they are not well formed. As names are looked
-// at one by one, a first unknown one ends a range that is far too long.
+// Calls `see` with each name that the brackets in `name` stand for; false: they are not well formed. As names are
+// looked at one by one, a first unknown one ends a range that is far too long.
 bool each_name(const std::string &name, const std::function<void(const std::string &)> &see)
 {
 	const size_t open = name.find('['), close = name.find(']');
@@ -72,7 +72,10 @@ bool each_name(const std::string &name, const std::function<void(const std::stri
 
 class GroupList {
 public:
-	GroupList(int nodes, const std::vector<std::string> &hosts) : hosts_(hosts), group_(static_cast<size_t>(nodes), -1) {}
+	GroupList(int nodes, const std::vector<std::string> &hosts)
+		: hosts_(hosts), group_(static_cast<size_t>(nodes), -1)
+	{
+	}
 
 	// The explanation begins with `where`.
 	void add(const std::string &where, const std::string &item)
@@ -133,8 +136,8 @@ private:
 		for (auto it = begin; it != end; ++it)
 			put(where, it->second);
 		if (begin == end)
-			fail(where, format("no node of this job is on a host \"%s\"; host names are written as the launcher has them, and "
-			                   "node 0 is%s",
+			fail(where, format("no node of this job is on a host \"%s\"; host names are written as the launcher "
+			                   "has them, and node 0 is%s",
 			                   name.c_str(), host(0).empty() ? " on a host without a name" : host(0).c_str()));
 	}
 
@@ -142,7 +145,7 @@ private:
 	{
 		int &group = group_[static_cast<size_t>(node)];
 		if (group >= 0)
-			fail(where, format("node %d%s is named a second time; each node is in one group", node, host(node).c_str()));
+			fail(where, format("node %d%s is named a second time; each is in one group", node, host(node).c_str()));
 		group = current_;
 		any_ = true;
 	}

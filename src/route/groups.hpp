@@ -1,18 +1,19 @@
 // Groups of nodes, and by whom a message goes on its way between ranks of different groups.
 //
-// A rank's place is (group, index of its node in the group, local place on the node). Messages go first across groups, to
-// the rank with the sender's own index and local place there; then inside of that group to the destination's node; then on
-// the node to the destination. Hops that change nothing are left out: at most three are made.
+// A rank's place is (group, index of its node in the group, local place on the node). Messages go first across groups,
+// to the rank with the sender's own index and local place there; then inside of that group to the destination's node;
+// then on the node to the destination. Hops that change nothing are left out: at most three are made.
 //
-// Uneven groups fold. Where a group has no node of that index, it is taken modulo the number of nodes there; where a node
-// has no rank of that local place, modulo the number of ranks there. Every rank thus has exactly one rank where it enters
-// another group, and one where it enters another node of its own; several ranks of a larger group (node) share one of a
-// smaller. Then the way back may be another one than the way there.
+// Uneven groups fold. Where a group has no node of that index, it is taken modulo the number of nodes there; where a
+// node has no rank of that local place, modulo the number of ranks there. Every rank thus has exactly one rank where it
+// enters another group, and one where it enters another node of its own; several ranks of a larger group (node) share
+// one of a smaller. Then the way back may be another one than the way there.
 //
-// No cycle of waiting: the hops of a route are in strictly descending order, across, group, node. A rank between goes on
-// by its own place and the destination alone, so that what it holds from a hop `across` waits for room in channels `group`
-// or `node`, what it holds from a hop `group` for channels `node`, and what came by `node` has arrived and waits for no
-// channel. Any chain of channels that wait for one another is therefore at most three long and ends at a receiver.
+// No cycle of waiting: the hops of a route are in strictly descending order, across, group, node. A rank between goes
+// on by its own place and the destination alone, so that what it holds from a hop `across` waits for room in channels
+// `group` or `node`, what it holds from a hop `group` for channels `node`, and what came by `node` has arrived and
+// waits for no channel. Any chain of channels that wait for one another is therefore at most three long and ends at a
+// receiver.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,15 @@ struct Place {
 	int group, index, local;
 };
 
-// In what two neighbours differ: in nothing (the same rank), in the place on their node (shm), in the node of their group
-// (rc), in the group (dct). In the order in which hops go, the last first.
+// In what two neighbours differ: in nothing (the same rank), in the place on their node (shm), in the node of their
+// group (rc), in the group (dct). In the order in which hops go, the last first.
 enum class Dimension : uint8_t { none, node, group, across };
 
 class Groups {
 public:
-	// `node_of`: the node of each rank; `group_of`: the group of each node, any numbers: they are made dense here, in order
-	// of first appearance. Nodes without ranks do not count. Throws Error(PT2P_ERR_ARGUMENT) when a rank's node has no
-	// group.
+	// `node_of`: the node of each rank; `group_of`: the group of each node, any numbers: they are made dense here, in
+	// order of first appearance. Nodes without ranks do not count. Throws Error(PT2P_ERR_ARGUMENT) when a rank's node
+	// has no group.
 	Groups(const std::vector<int> &node_of, const std::vector<int> &group_of);
 
 	int count() const { return static_cast<int>(first_node_.size()) - 1; }
@@ -47,9 +48,10 @@ public:
 	// The rank that `from` hands a message for `to` to: `to` itself at the last hop.
 	int next_hop(int from, int to) const;
 
-	// How many others `rank` hands messages to when it forwards and all talk with all: ranks of its node, one rank of each
-	// other node of its group, one rank of each other group. In even groups as many, the same, hand it messages. In uneven
-	// ones it is handed messages by all whose places fold to its own, so that more connections may end here than start.
+	// How many others `rank` hands messages to when it forwards and all talk with all: ranks of its node, one rank of
+	// each other node of its group, one rank of each other group. In even groups as many, the same, hand it messages.
+	// In uneven ones it is handed messages by all whose places fold to its own, so that more connections may end here
+	// than start.
 	struct Connections {
 		int node, group, across;
 	};

@@ -18,6 +18,9 @@ extern const TransportTable relay_table;
 
 namespace {
 
+// Of PT2P_ROUTE; of PT2P_PROGRESS_THREAD.
+constexpr int by_measurement = 2, without_thread = 1;
+
 // Envelope::id beside those of the layer above.
 constexpr uint8_t id_bare = 0; // nothing but the envelope: no message, no number
 constexpr uint8_t id_bye = 0xff;
@@ -37,12 +40,11 @@ constexpr int64_t detours_off = 10;
 } // namespace
 
 RelayPeer::RelayPeer(Relay &r, int rank, int neighbour, BufferPool &buffers, uint32_t window)
-    : relay(r), outbox(buffers, window), inbox(buffers, window), next(neighbour)
+    : relay(r), outbox(buffers, window), inbox(buffers, window), next(neighbour), beyond(neighbour != rank)
 {
 	table = &relay_table;
 	peer = rank;
 	capabilities = cap_send;
-	detour = neighbour != rank;
 }
 
 Endpoint &RelayPeer::direct()
@@ -51,11 +53,16 @@ Endpoint &RelayPeer::direct()
 	return endpoint ? *endpoint : *this;
 }
 
+// What is by a neighbour may have to be sent again.
+bool RelayPeer::settled() const { return !relay.only_in_calls() || !outbox.keeps(); }
+
 Relay::Relay(const TransportEnvironment &environment, Router &router, const Groups &groups)
     : environment_(environment), client_(environment.events), router_(router), groups_(groups), rank_(environment.job.rank()),
       size_(environment.job.size()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       credits_(static_cast<uint32_t>(environment.config.forward_credits)),
-      longest_detour_(environment.config.forward_max), peers_(static_cast<size_t>(size_)), links_(static_cast<size_t>(size_))
+      longest_detour_(environment.config.forward_max), automatic_(environment.config.route == by_measurement),
+      only_in_calls_(environment.config.progress_thread == without_thread && !environment.job.step()),
+      changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)), links_(static_cast<size_t>(size_))
 {
 }
 
@@ -134,19 +141,55 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 {
 	if (p.outbox.full() || p.resend != p.outbox.next())
 		return Outcome::no_resource;
-	const bool by_neighbour = p.detour && !p.avoided && length <= longest_detour_;
-	const Outbox::Kept &kept = p.outbox.add(envelope(p, id, header, 0), data, length);
-	if (!send_envelope(p, by_neighbour, kept.bytes, kept.length)) {
+	uint8_t flags = 0;
+	const bool detour = length <= longest_detour_ && choose_detour(p, flags);
+	const Outbox::Kept &kept = p.outbox.add(envelope(p, id, header, flags), data, length);
+	if (!send_envelope(p, detour, kept.bytes, kept.length)) {
 		p.outbox.take_back();
 		return Outcome::no_resource;
 	}
 	p.told();
-	if (by_neighbour)
+	if (automatic_ && length <= longest_detour_) {
+		p.tuner.sent();
+		changes_.sent_to(p.peer);
+	}
+	if (flags)
+		p.sample = {true, p.resend, now_ns(), detour ? tune::Way::by_neighbour : tune::Way::direct};
+	if (detour)
 		environment_.reporter.add(Counter::forward_sent);
 	else
 		p.outbox.release(p.resend); // the transport sees to it
 	++p.resend;
 	return Outcome::done;
+}
+
+bool Relay::by_neighbour(const RelayPeer &p) const
+{
+	return p.beyond && !p.avoided && (!automatic_ || p.tuner.way() == tune::Way::by_neighbour);
+}
+
+// Whether the next small message goes by way of the neighbour. `flags`: what to ask for with it.
+bool Relay::choose_detour(RelayPeer &p, uint8_t &flags)
+{
+	if (!automatic_ || !p.beyond || p.avoided)
+		return by_neighbour(p);
+	const tune::WayTuner::Choice choice = p.tuner.next(changes_.rate());
+	const bool detour = choice.way == tune::Way::by_neighbour;
+	if (choice.sample && !p.sample.under_way)
+		flags = detour ? flag_answer : flag_answer | flag_directly;
+	return detour;
+}
+
+// Something has been: was it the sample?
+void Relay::confirmed(RelayPeer &p)
+{
+	if (static_cast<int32_t>(p.resend - p.outbox.first()) < 0)
+		p.resend = p.outbox.first();
+	if (!p.sample.under_way || static_cast<int32_t>(p.outbox.first() - p.sample.number) <= 0)
+		return;
+	p.sample.under_way = false;
+	if (p.tuner.see(p.sample.way, now_ns() - p.sample.since, changes_.rate()))
+		environment_.reporter.add(Counter::forward_changes);
 }
 
 Envelope Relay::envelope(RelayPeer &p, uint8_t id, uint64_t header, uint8_t flags) const
@@ -184,9 +227,11 @@ void Relay::list(RelayPeer &p)
 // Sends what has to be sent to that rank beside messages; false: not all of it has left.
 bool Relay::serve(RelayPeer &p, unsigned &events)
 {
-	if (p.failure != PT2P_OK && !p.down) {
-		lose_peer(p);
-		client_.on_peer_down(p.peer, p.failure, p.reason);
+	if (p.failure != PT2P_OK) {
+		if (!p.down) {
+			lose_peer(p);
+			client_.on_peer_down(p.peer, p.failure, p.reason);
+		}
 		return true;
 	}
 	for (; p.resend != p.outbox.next(); ++p.resend) {
@@ -200,15 +245,17 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 		++events;
 	}
 	if (leaving_ && !p.told_bye && !p.down && (p.outbox.next() || p.inbox.expected())) {
-		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done)
+		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done) {
+			p.avoided = true; // a neighbour that is not ready now need not become so while this rank waits
 			return false;
+		}
 		p.told_bye = true;
 		++events;
 	}
 	if (p.confirm_due || p.ask) {
 		const auto flags = static_cast<uint8_t>(p.ask ? flag_answer | flag_directly : 0);
 		const Envelope bare = envelope(p, id_bare, 0, flags);
-		if (!send_envelope(p, p.detour && !p.avoided && !p.confirm_directly && !p.ask, &bare, sizeof bare))
+		if (!send_envelope(p, by_neighbour(p) && !p.confirm_directly && !p.ask, &bare, sizeof bare))
 			return p.down;
 		p.told();
 		p.ask = false;
@@ -221,6 +268,7 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 void Relay::avoid(RelayPeer &p)
 {
 	p.avoided = true;
+	p.sample.under_way = false;
 	p.resend = p.outbox.first();
 	list(p);
 }
@@ -323,8 +371,10 @@ bool Relay::send_around(int gone, int to, const Waiting &w)
 	if (to == gone || !serves(to))
 		return true;
 	RelayPeer &p = peer(to);
+	if (p.down)
+		return true;
 	Endpoint *way = way_to(p);
-	return p.down || (way && way->table->send(*way, id_relayed, w.route, w.bytes, w.length) == Outcome::done);
+	return p.failure != PT2P_OK || (way && way->table->send(*way, id_relayed, w.route, w.bytes, w.length) == Outcome::done);
 }
 
 // ---- messages to this rank --------------------------------------------------------------------------------------------
@@ -340,8 +390,8 @@ void Relay::arrived(int source, const void *data, size_t length)
 	std::memcpy(&e, data, sizeof e);
 	const auto *payload = static_cast<const unsigned char *>(data) + sizeof e;
 	length -= sizeof e;
-	if (p.outbox.confirm(e.confirmed) && static_cast<int32_t>(p.resend - p.outbox.first()) < 0)
-		p.resend = p.outbox.first();
+	if (p.outbox.confirm(e.confirmed))
+		confirmed(p);
 	if (e.flags & flag_answer)
 		p.confirm(e.flags & flag_directly);
 	if (e.id != id_bare) {
@@ -404,7 +454,7 @@ unsigned Relay::progress()
 
 void Relay::check()
 {
-	const int64_t now = now_ns(), timeout = environment_.config.forward_timeout;
+	const int64_t now = now_ns(), timeout = leaving_ ? leaving_timeout() : environment_.config.forward_timeout;
 	for (auto &place : peers_) {
 		if (!place || place->down)
 			continue;
@@ -420,21 +470,25 @@ void Relay::check()
 			p.stuck_since = now;
 			p.seen_first = p.outbox.first();
 			p.patience = timeout;
-		} else if (now - p.stuck_since > p.patience) {
+		} else if (now - p.stuck_since > std::min(p.patience, leaving_ ? timeout : most_patience)) {
 			p.stuck_since = now;
 			p.patience = std::min(2 * p.patience, most_patience);
-			p.detour_again = now + detours_off * timeout;
+			p.avoided_until = now + detours_off * timeout;
 			p.ask = true;
 			avoid(p);
 		}
-		if (p.avoided && now > p.detour_again && !link(p.next).down)
+		if (p.avoided && now > p.avoided_until && !link(p.next).down)
 			p.avoided = false;
 	}
 }
 
+// Others leave at the same time, and with them goes what they were to pass on: sending it again is cheaper than waiting.
+int64_t Relay::leaving_timeout() const { return std::min<int64_t>(environment_.config.forward_timeout, 20'000'000); }
+
 void Relay::say_goodbye()
 {
 	leaving_ = true;
+	passes_on_until_ = now_ns() + leaving_timeout();
 	for (auto &p : peers_)
 		if (p && !p->down)
 			list(*p);
@@ -445,15 +499,13 @@ bool Relay::settled() const
 	for (const auto &place : peers_) {
 		if (!place || place->down)
 			continue;
-		RelayPeer &p = *place;
-		if (p.listed)
+		if (place->listed || place->outbox.keeps())
 			return false;
-		for (uint32_t n = p.outbox.first(); n != p.outbox.next(); ++n)
-			if (p.outbox.at(n).bytes)
-				return false;
 	}
-	return std::none_of(neighbours_.begin(), neighbours_.end(),
-	                    [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
+	// Of what is others', their sources have copies.
+	return now_ns() > passes_on_until_ ||
+	       std::none_of(neighbours_.begin(), neighbours_.end(),
+	                           [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
 }
 
 // ---- what is lost -----------------------------------------------------------------------------------------------------
@@ -504,8 +556,15 @@ void Relay::set_delivery(int rank, pt2p_delivery_t delivery)
 std::string Relay::describe(int rank)
 {
 	const RelayPeer &p = peer(rank);
-	return format("by way of rank %d%s", p.next, p.avoided ? ", at present directly" : "") +
-	       (p.way ? format(", data by %s", p.way->table->name) : "");
+	std::string text = !by_neighbour(p) ? "directly" : format("by way of rank %d", p.next);
+	if (p.beyond && p.avoided)
+		text += format(", because rank %d did not pass messages on", p.next);
+	else if (p.beyond && automatic_)
+		text += format(", as a confirmation takes %.1f us directly and %.1f us by way of rank %d (0.0: not known), and targets "
+		               "would change with %.0f %% of all messages",
+		               static_cast<double>(p.tuner.latency_of(tune::Way::direct)) * 1e-3,
+		               static_cast<double>(p.tuner.latency_of(tune::Way::by_neighbour)) * 1e-3, p.next, 100 * changes_.rate());
+	return text + (p.way ? format(", itself by %s", p.way->table->name) : "");
 }
 
 void *Relay::expose(void *, size_t, uint64_t &, std::string &why_not)
@@ -517,9 +576,11 @@ void *Relay::expose(void *, size_t, uint64_t &, std::string &why_not)
 std::string Relay::trouble(int rank)
 {
 	const RelayPeer *p = peers_[static_cast<size_t>(rank)].get();
-	if (!p || p->down || !p->stuck_since || now_ns() - p->stuck_since < environment_.config.forward_timeout)
+	if (!p || p->down || (p->outbox.empty() && !p->listed))
 		return {};
-	return format("%u messages by way of rank %d are not confirmed", p->outbox.next() - p->outbox.first(), p->next);
+	return format("%u messages are not confirmed, by way of rank %d%s%s%s", p->outbox.next() - p->outbox.first(), p->next,
+	              p->avoided ? ", which is avoided" : "", p->listed ? "; there is no room for a message to it" : "",
+	              p->told_bye ? "; it has been told that this rank leaves" : "");
 }
 
 const TransportTable &Relay::table() const { return relay_table; }

@@ -30,6 +30,7 @@
 #include "memory/pool.hpp"
 #include "route/end_to_end.hpp"
 #include "transports/transport.hpp"
+#include "tune/way.hpp"
 
 namespace pt2p {
 
@@ -41,13 +42,21 @@ class Router;
 struct RelayPeer final : Endpoint {
 	RelayPeer(Relay &relay, int rank, int neighbour, BufferPool &buffers, uint32_t window);
 	Endpoint &direct() override;
+	bool settled() const override;
 
 	Relay &relay;
 	Outbox outbox;
 	Inbox inbox;
 	const int next;           // the neighbour that takes its messages
 	Endpoint *way = nullptr;  // to itself, once it has been needed
-	bool detour = true;       // small messages go by way of the neighbour, as far as the policy goes
+	const bool beyond;        // it is not that neighbour itself
+	tune::WayTuner tuner;     // PT2P_ROUTE=auto
+	struct {
+		bool under_way = false;
+		uint32_t number = 0;  // of the message
+		int64_t since = 0;    // ns
+		tune::Way way = tune::Way::direct;
+	} sample;                 // for the tuner
 	bool avoided = false;     // the neighbour does not pass messages on
 	bool down = false;        // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
@@ -76,7 +85,7 @@ struct RelayPeer final : Endpoint {
 	uint32_t seen_first = 0;
 	int64_t stuck_since = 0;  // ns; 0: it is not
 	int64_t patience = 0;     // ns
-	int64_t detour_again = 0; // when, ns
+	int64_t avoided_until = 0; // ns
 };
 
 // All calls are under the lock of the context.
@@ -94,6 +103,8 @@ public:
 	// For pt2p_finalize: tells all that it has talked with; then, whether nothing can be lost any more when this rank leaves.
 	void say_goodbye();
 	bool settled() const;
+	// Whether nobody makes progress when the program does not.
+	bool only_in_calls() const { return only_in_calls_; }
 
 	// As the layer above the transports.
 	void on_message(int from, uint8_t id, uint64_t header, const void *data, size_t length) override;
@@ -149,6 +160,9 @@ private:
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
+	bool choose_detour(RelayPeer &peer, uint8_t &flags);
+	void confirmed(RelayPeer &peer);
+	bool by_neighbour(const RelayPeer &peer) const;
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
 	void list(RelayPeer &peer);
 	bool serve(RelayPeer &peer, unsigned &events);
@@ -164,6 +178,7 @@ private:
 	void arrived(int source, const void *data, size_t length);
 	void deliver(RelayPeer &peer, const Envelope &envelope, const void *payload, size_t length);
 
+	int64_t leaving_timeout() const;
 	void lose_link(int rank);
 	void lose_peer(RelayPeer &peer);
 	void lose(int rank);
@@ -175,6 +190,8 @@ private:
 	const int rank_, size_;
 	const uint32_t window_, credits_;
 	const size_t longest_detour_; // payload, bytes
+	const bool automatic_, only_in_calls_;
+	tune::TargetChanges changes_;
 	size_t max_send_ = 0;
 	BufferPool buffers_;
 	Pool<Waiting> waiting_;
@@ -184,6 +201,7 @@ private:
 	std::vector<RelayPeer *> busy_;                 // something has to be sent
 	bool links_busy_ = false;                       // messages of others wait for one, or credits are due
 	bool leaving_ = false;
+	int64_t passes_on_until_ = 0;                   // ns, once leaving
 };
 
 } // namespace pt2p

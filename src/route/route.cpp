@@ -145,8 +145,8 @@ Transport *Router::choose(int rank, const std::string &blob, std::string &reason
 		const bool either = both_have_dct && !std::strcmp(name, "rc");
 		// The choice between rc and dct depends on the rule, and with groups the ways of all messages do.
 		if ((either || groups) && mine != theirs) {
-			reasons = format("rank %d has %s and this rank, %d, has %s: all ranks must have the same", rank, theirs.c_str(),
-			                 environment_.job.rank(), mine.c_str());
+			reasons = format("rank %d has %s and this rank, %d, has %s: all ranks must have the same", rank,
+			                 theirs.c_str(), environment_.job.rank(), mine.c_str());
 			return nullptr;
 		}
 		std::string why_not = either ? why_not_rc(rank) : "";

@@ -65,5 +65,7 @@ if ! sanitized; then
 	between h1:3,h2:3,h3:2 8 rc
 fi
 between h1:3,h2:3,h3:2 8 dct PT2P_RC_PEERS=4
-between h1:2,h2:2,h3:2 6 dct PT2P_GROUPS=nodes:2
+# Groups by the names of hosts.
+printf 'h[1,3]\nh2\n' >"$work/groups"
+between h1:3,h2:3,h3:2 8 dct "PT2P_GROUPS=file:$work/groups"
 echo "hosts: all passed"

@@ -218,11 +218,11 @@ Finish result_fields(Rank &r)
 	EXPECT(gethostname(mine, sizeof mine - 1) == 0);
 	EXPECT_OK(r.ctx, pt2p_sendrecv(r.ctx, mine, sizeof mine, r.left(), tag, its, sizeof its, r.right(), tag, PT2P_TAG_EXACT,
 	                               nullptr));
-	EXPECT_EQ(peer.same_node, strcmp(mine, its) == 0);
+	EXPECT_EQ(peer.same_node, r.ranks_per_node ? r.me / r.ranks_per_node == r.right() / r.ranks_per_node : strcmp(mine, its) == 0);
 	EXPECT_EQ(int{peer.state}, int{PT2P_PEER_ALIVE});
 	const std::string transport = peer.transport, wanted = r.size == 1 ? "self" : r.transport;
-	if (!peer.same_node && wanted == "shm")
-		EXPECT(transport == "rc" || transport == "dct");
+	if (r.size > 1 && ((!peer.same_node && wanted == "shm") || wanted == "dct" || transport == "relay"))
+		EXPECT(transport == "rc" || transport == "dct" || transport == "relay" || (peer.same_node && transport == "shm"));
 	else
 		EXPECT(transport == wanted);
 	return {};

@@ -128,6 +128,11 @@ if [ $openmpi = yes ]; then
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport
 		done
+		# The victim passes on what ranks 0 and 3, and their likes, have for each other.
+		for case in eager large_sender barrier any_source finalize_dead finalized; do
+			killed $case 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 'PT2P_GROUPS=0,2;1,3' PT2P_ROUTE=forward \
+				PT2P_NET_RECONNECT_TIME=500ms
+		done
 		in_front=
 	fi
 

@@ -73,7 +73,7 @@ std::string blob_of(const Job &job, int rank, int round)
 	return job.id() + blob;
 }
 
-void check_places(Job &job, int64_t ranks_per_node)
+void check_places(const Job &job, int64_t ranks_per_node)
 {
 	CHECK(job.rank() >= 0 && job.rank() < job.size());
 	CHECK(job.local_ranks()[static_cast<size_t>(job.local_rank())] == job.rank());
@@ -88,6 +88,10 @@ void check_places(Job &job, int64_t ranks_per_node)
 	}
 	CHECK(local == job.local_size());
 	CHECK(job.host_size() == job.size());
+}
+
+void check_nodes(Job &job, int64_t ranks_per_node)
+{
 	std::vector<std::string> hosts;
 	const std::vector<int> node_of = job.nodes(&hosts);
 	CHECK(static_cast<int>(node_of.size()) == job.size());
@@ -129,6 +133,7 @@ void exchange(const Config &config, const Topology &topology, Reporter &reporter
 		}
 		CHECK(refused);
 		CHECK(!job->has_events());
+		check_nodes(*job, config.ranks_per_node);
 		job->leave();
 		job->leave();
 	}

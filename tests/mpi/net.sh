@@ -128,6 +128,7 @@ done
 # Groups of nodes, here of one rank each: that all ranks have the same, and what is said when not.
 case "$transports" in *dct*)
 	PT2P_TRANSPORTS=self,shm,rc,dct PT2P_RANKS_PER_NODE=1
+	export PT2P_TRANSPORTS PT2P_RANKS_PER_NODE
 	before=$failures
 	printf '0,2 # a rack\n1\n' >"$work/groups"
 	short='./pt2p_perf --test lat --sizes 8 --time 0.01'
@@ -136,7 +137,7 @@ case "$transports" in *dct*)
 		expect 3 0 '^# rank 0 to 1: dct(,|$)' env "PT2P_GROUPS=$groups" $short
 	done
 	# shellcheck disable=SC2086
-	expect 1 1 'rank [01] has PT2P_ROUTE=direct and 1 groups .* and this rank, [01], has PT2P_ROUTE=direct and 2 groups' \
+	expect 1 1 'rank [01] has PT2P_ROUTE=direct and [12] groups .* and this rank, [01], has PT2P_ROUTE=direct and [12] groups' \
 		env PT2P_GROUPS=nodes:2 $short : -n 1 env PT2P_GROUPS=nodes:1 $short
 	# shellcheck disable=SC2086
 	expect 1 1 'rank [01] has PT2P_(RC_PEERS=256|ROUTE=.*) and this rank, [01], has PT2P_(RC_PEERS=256|ROUTE=.*): all ranks' \

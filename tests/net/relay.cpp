@@ -246,3 +246,35 @@ TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks 
 		CHECK(pt2p_recv(job.ctx[7], &byte, 1, 0, 2, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_PEER_FINALIZED);
 	}
 }
+
+// Sixteen ranks on sixteen pretended nodes in four groups of four, each with as many initiators as there are other groups.
+//
+// Directly a rank has 12 targets of DC: with 3 initiators each message to another group needs a new connection. By way of
+// others it has 3, which keep their connections.
+TEST_CASE("by way of others a rank connects to one target of each other group, once")
+{
+	constexpr int size = 16, group = 4, rounds = 3;
+	constexpr uint64_t others = size / group - 1, far = size - group;
+	uint64_t connects[2], switches[2];
+	for (const bool forwarded : {false, true}) {
+		Job job("rc,dct", size,
+		        {"PT2P_RANKS_PER_NODE=1", "PT2P_GROUPS=nodes:4", forwarded ? "PT2P_ROUTE=forward" : "PT2P_ROUTE=direct",
+		         "PT2P_DCT_INITIATORS=3", "PT2P_FORWARD_TIMEOUT=10s"});
+		const Change connected("dc_connects"), switched("dc_switches");
+		for (int round = 0; round < rounds; ++round)
+			for (int distance = 1; distance < size; ++distance)
+				for (int rank = 0; rank < size; ++rank)
+					job.exchange(rank, (rank + distance) % size);
+		connects[forwarded] = connected();
+		switches[forwarded] = switched();
+		for (int rank = 0; rank < size; ++rank) {
+			CHECK(job.counter(rank, "forward_rerouted") == 0);
+			// The arithmetic of groups: 12 far ranks, 3 of them neighbours in other groups; what is passed on has one hop more.
+			CHECK(job.counter(rank, "forward_sent") == (forwarded ? rounds * (far - others) : 0));
+		}
+	}
+	CHECK(connects[0] == rounds * size * far);
+	CHECK(switches[0] == (rounds * far - others) * size);
+	CHECK(connects[1] == size * others);
+	CHECK(switches[1] == 0);
+}
