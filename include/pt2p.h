@@ -509,6 +509,11 @@ pt2p_status_t pt2p_counter_read(const pt2p_context_t *ctx, int counter, uint64_t
  *  included. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT. */
 pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed);
 
+/** As pt2p_summary, but a report on each busy channel through a network device: transmission efficiency, parallelism and
+ *  load balance in numbers, what limits it, and which tunable would change that; pt2p_tpl(7) explains it. Errors:
+ *  PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT. */
+pt2p_status_t pt2p_report(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed);
+
 /** Writes what this context is waiting for (pending requests, peers, unexpected messages) to standard error: what the
  *  stall watchdog prints, on demand. Errors: PT2P_ERR_CONTEXT. */
 pt2p_status_t pt2p_dump(pt2p_context_t *ctx);

@@ -221,6 +221,19 @@ public:
 	void barrier() { check(pt2p_barrier(ctx_), ctx_); }
 	/** Moves communication forward without waiting. */
 	void progress() { check(pt2p_progress(ctx_), ctx_); }
+	/** What limits each channel through a network device, for people; see pt2p_report. */
+	std::string report()
+	{
+		std::string text(4096, 0);
+		for (;;) {
+			std::size_t needed = 0;
+			check(pt2p_report(ctx_, text.data(), text.size(), &needed), ctx_);
+			const bool whole = needed <= text.size();
+			text.resize(whole ? needed - 1 : 2 * needed);
+			if (whole)
+				return text;
+		}
+	}
 
 private:
 	pt2p_context_t *ctx_ = nullptr;

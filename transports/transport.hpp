@@ -23,6 +23,9 @@ struct Topology;
 namespace verbs {
 class Net;
 }
+namespace tune {
+struct ChannelFacts;
+}
 
 // What a data-path operation answers. There is no error here: a peer that breaks is told through on_peer_down.
 enum class Outcome : uint8_t {
@@ -161,6 +164,9 @@ public:
 	virtual void leave() {}
 	// One line for the summary on how `peer` is reached, and the way that large messages take to it.
 	virtual std::string describe(int peer) = 0;
+	// What is known of the queues and the work on the way to `peer`, for the report; false: nothing is, as where no device
+	// stands between.
+	virtual bool facts(int peer, tune::ChannelFacts &facts) { (void)peer, (void)facts; return false; }
 	// Makes memory of this rank reachable for get, put and atomic of all peers, until it is withdrawn; `key` goes with its
 	// address. Null when that is refused: `why_not` says so. Transports that need no keys answer with anything but null.
 	virtual void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not)

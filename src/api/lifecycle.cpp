@@ -215,6 +215,8 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 			transport->leave();
 		if (ctx->config.summary)
 			fputs(engine.summary().c_str(), stderr);
+		if (ctx->config.report)
+			fputs(engine.report().c_str(), stderr);
 	});
 	if (ctx->siblings)
 		ctx->siblings->contexts[static_cast<size_t>(ctx->job->rank())] = nullptr;

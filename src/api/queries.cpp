@@ -18,6 +18,21 @@ void copy_text(char *to, size_t capacity, const std::string &text)
 	to[n] = 0;
 }
 
+// What the engine says of itself.
+pt2p_status_t write_text(pt2p_context_t *ctx, const char *function, std::string (Engine::*say)() const, char *text,
+                         size_t capacity, size_t *needed)
+{
+	PT2P_CHECK_CONTEXT_IN(ctx, function);
+	if (!text && capacity)
+		return null_argument(ctx, function, "text");
+	Progress::Guard guard(*ctx->progress);
+	const std::string all = (ctx->engine.get()->*say)();
+	copy_text(text, capacity, all);
+	if (needed)
+		*needed = all.size() + 1;
+	return PT2P_OK;
+}
+
 } // namespace
 
 int pt2p_rank(const pt2p_context_t *ctx) { return valid(ctx) ? ctx->job->rank() : -1; }
@@ -86,15 +101,13 @@ PT2P_CATCH
 
 pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed)
 try {
-	PT2P_CHECK_CONTEXT(ctx);
-	if (!text && capacity)
-		return null_argument(ctx, __func__, "text");
-	Progress::Guard guard(*ctx->progress);
-	const std::string summary = ctx->engine->summary();
-	copy_text(text, capacity, summary);
-	if (needed)
-		*needed = summary.size() + 1;
-	return PT2P_OK;
+	return write_text(ctx, __func__, &Engine::summary, text, capacity, needed);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_report(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed)
+try {
+	return write_text(ctx, __func__, &Engine::report, text, capacity, needed);
 }
 PT2P_CATCH
 

@@ -1,8 +1,12 @@
 // What the engine tells people: why a request failed, what is being waited for, and the summary.
+#include <algorithm>
+#include <span>
 #include <unistd.h>
+#include <vector>
 
 #include "job/job.hpp"
 #include "message/engine.hpp"
+#include "tune/report.hpp"
 
 namespace pt2p {
 
@@ -138,6 +142,7 @@ void Engine::dump(const char *reason)
 		text += format("  ... and %zu more\n", more);
 	if (!requests)
 		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(barrier_epoch_));
+	text += channels_through_devices();
 	// One write: the lines of different ranks stay apart.
 	const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 	(void)written;
@@ -180,6 +185,57 @@ std::string Engine::summary() const
 			               static_cast<unsigned long long>(reporter_.read(counter)));
 	}
 	return text;
+}
+
+// Numbers are known of channels through a device. Elsewhere the processors copy, and there is no queue to be long.
+std::string Engine::channels_through_devices() const
+{
+	struct Busy {
+		int rank;
+		const char *transport;
+		tune::ChannelFacts facts;
+	};
+	std::vector<Busy> all;
+	for (const auto &t : router_->transports())
+		for (int rank = 0; rank < size_; ++rank) {
+			Busy b{rank, t->table().name, {}};
+			if (!t->facts(rank, b.facts) || !b.facts.busy())
+				continue;
+			if (const Channel *c = router_->find(rank); c && router_->transport_of(c->endpoint) == t.get())
+				b.facts.waiting = c->waiting();
+			all.push_back(std::move(b));
+		}
+	std::stable_sort(all.begin(), all.end(),
+	                 [](const Busy &a, const Busy &b) { return a.facts.messages() > b.facts.messages(); });
+	std::string text;
+	for (const Busy &b : std::span(all).first(std::min(all.size(), most_lines)))
+		text += format("rank %d to %d by %s\n", rank_, b.rank, b.transport) + tune::describe(b.facts);
+	if (all.size() > most_lines)
+		text += format("... and %zu channels with less\n", all.size() - most_lines);
+	return text;
+}
+
+std::string Engine::report() const
+{
+	std::string text = format("libpt2p: rank %d of %d on %s: its channels, see pt2p_tpl(7)\n", rank_, size_,
+	                          reporter_.host().c_str());
+	std::string others;
+	size_t count = 0;
+	for (int rank = 0; rank < size_; ++rank) {
+		const Channel *c = router_->find(rank);
+		tune::ChannelFacts facts;
+		if (!c)
+			continue;
+		if (Transport *t = router_->transport_of(c->endpoint); t && t->facts(rank, facts))
+			continue;
+		if (++count <= most_lines)
+			others += format("%s%d (%s%s)", others.empty() ? "" : ", ", rank, c->endpoint.table->name,
+			                 c->waiting() ? format(", %zu messages wait for room", c->waiting()).c_str() : "");
+	}
+	if (count > most_lines)
+		others += format(" and %zu more", count - most_lines);
+	text += channels_through_devices();
+	return others.empty() ? text : text + "without a device, or through other ranks: " + others + "\n";
 }
 
 } // namespace pt2p

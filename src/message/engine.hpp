@@ -138,6 +138,8 @@ public:
 	pt2p_peer_state_t peer_state(int rank) const;
 	std::string summary() const;
 	void dump(const char *reason) override;
+	// Of the channels that have sent anything; the busiest first.
+	std::string report() const;
 
 	// From the transports.
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
@@ -262,6 +264,7 @@ private:
 	void examine_sources();
 	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
 	const Loss *unreported_loss(int &peer);
+	std::string channels_through_devices() const;
 
 	const Config &config_;
 	Reporter &reporter_;

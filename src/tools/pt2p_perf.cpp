@@ -458,6 +458,33 @@ int run(pt2p_context_t *ctx, const Options &options)
 	return 1;
 }
 
+int draw(const std::string &trace)
+{
+	try {
+		fputs(drawing(trace).c_str(), stdout);
+		if (fflush(stdout) == 0 && !ferror(stdout))
+			return 0;
+		fprintf(stderr, "pt2p_perf: the output could not be written\n");
+	} catch (const Failure &failure) {
+		fprintf(stderr, "pt2p_perf: %s\n", failure.text.c_str());
+	}
+	return 1;
+}
+
+// Whether this rank has sent anything by a transport that is tuned.
+bool uses_device(pt2p_context_t *ctx)
+{
+	uint64_t messages = 0;
+	for (int i = 0; i < pt2p_counter_count(); ++i) {
+		const std::string name = pt2p_counter_name(i);
+		uint64_t value = 0;
+		if (name == "rc_messages" || name == "dct_messages")
+			must(ctx, "pt2p_counter_read", pt2p_counter_read(ctx, i, &value));
+		messages += value;
+	}
+	return messages > 0;
+}
+
 } // namespace
 
 } // namespace pt2p::perf
@@ -470,6 +497,12 @@ int main(int argc, char **argv)
 	const std::string wrong = parse_options(argc, argv, options);
 	// Launched many times over, only rank 0 has to say so.
 	const bool only_text = !wrong.empty() || options.help;
+	if (!only_text && !options.draw.empty())
+		return draw(options.draw);
+	if (!options.trace.empty()) {
+		setenv("PT2P_TUNE_TRACE", options.trace.c_str(), 1);
+		setenv("PT2P_TUNE", "free", 0);
+	}
 	pt2p_context_t *ctx = nullptr;
 	const pt2p_status_t joined = pt2p_init(nullptr, &ctx);
 	if (only_text) {
@@ -488,6 +521,8 @@ int main(int argc, char **argv)
 	}
 	if (run(ctx, options) != 0)
 		pt2p_abort(ctx, 1, "pt2p_perf failed");
+	if (!options.trace.empty() && pt2p_rank(ctx) == 0 && !uses_device(ctx))
+		fprintf(stderr, "pt2p_perf: --tune-trace: nothing went through a network device, so there is nothing to observe\n");
 	const bool lost_output = fflush(stdout) != 0 || ferror(stdout);
 	const pt2p_status_t left = pt2p_finalize(ctx);
 	if (left != PT2P_OK)

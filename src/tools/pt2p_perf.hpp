@@ -31,6 +31,8 @@ struct Options {
 	bool baseline = false;
 	bool demo = false;
 	bool help = false;
+	std::string trace; // file to write; empty: none
+	std::string draw;  // file to read instead of measuring; empty: none
 };
 
 // Returns what is wrong with the command line, or "".
@@ -44,6 +46,9 @@ struct Failure {
 
 // Throws what pt2p_last_error says unless the status is PT2P_OK.
 void must(pt2p_context_t *ctx, const char *what, pt2p_status_t status);
+
+// A trace as an SVG picture; throws Failure.
+std::string drawing(const std::string &trace);
 
 double now();
 double median(std::vector<double> values);

@@ -119,6 +119,9 @@ const char *usage_text()
 	       "  --baseline        alternate the latency test with the bare hand-off of a cache line\n"
 	       "  --json            one JSON object instead of the table\n"
 	       "  --demo            a short readable summary\n"
+	       "  --tune-trace FILE let the signal period be tuned, and write what the tuner of rank 0 observes to FILE, as lines\n"
+	       "                    of comma-separated values; that of rank N to FILE.N\n"
+	       "  --tune-draw FILE  measure nothing; draw such a FILE as a picture, to standard output in the format SVG\n"
 	       "  --help            this text\n"
 	       "Tunables (PT2P_*) come from the environment, see pt2p_info --config.\n";
 }
@@ -142,7 +145,7 @@ std::string parse_options(int argc, char **argv, Options &options)
 		    flag("--help", options.help))
 			continue;
 		if (name != "--test" && name != "--sizes" && name != "--window" && name != "--iterations" &&
-		    name != "--repetitions" && name != "--time")
+		    name != "--repetitions" && name != "--time" && name != "--tune-trace" && name != "--tune-draw")
 			return "unknown option " + std::string(argument);
 		if (equals == std::string_view::npos && i + 1 == argc)
 			return name + " needs a value";
@@ -153,6 +156,8 @@ std::string parse_options(int argc, char **argv, Options &options)
 			good = parse_tests(value, options.tests);
 		else if (name == "--sizes")
 			good = parse_sizes(value, options.sizes);
+		else if (name == "--tune-trace" || name == "--tune-draw")
+			good = !((name == "--tune-trace" ? options.trace : options.draw) = value).empty();
 		else if (name == "--time")
 			good = parse_seconds(value, options.time);
 		else if (name == "--window")

@@ -25,7 +25,32 @@ class ChannelTuner {
 public:
 	explicit ChannelTuner(const PeriodLaw &law) : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)} {}
 
-	PeriodTuner &period(SizeClass c) { return periods_[static_cast<size_t>(c)]; }
+	// What a period has become, when, and by which L/N.
+	struct Change {
+		int64_t when; // ticks
+		uint32_t period;
+		float ratio;
+	};
+	static constexpr size_t kept = 8; // changes of each class
+
+	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
+	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
+	void see_last(SizeClass c, int64_t latency, int64_t now)
+	{
+		PeriodTuner &p = periods_[static_cast<size_t>(c)];
+		History &h = histories_[static_cast<size_t>(c)];
+		const uint32_t before = p.period();
+		if (const uint32_t after = p.see_last(latency); after != before)
+			h.changes[h.count++ % kept] = {now, after, static_cast<float>(p.ratio())};
+	}
+	// The latest changes, the oldest first.
+	template <class F>
+	void for_each_change(SizeClass c, F &&f) const
+	{
+		const History &h = histories_[static_cast<size_t>(c)];
+		for (size_t n = h.count < kept ? 0 : h.count - kept; n != h.count; ++n)
+			f(h.changes[n % kept]);
+	}
 	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
 	std::string describe(double ticks_in_a_ns) const
 	{
@@ -42,7 +67,12 @@ public:
 	}
 
 private:
+	struct History {
+		size_t count = 0;
+		std::array<Change, kept> changes;
+	};
 	std::array<PeriodTuner, size_classes> periods_;
+	std::array<History, size_classes> histories_{};
 };
 
 } // namespace pt2p::tune

@@ -104,6 +104,7 @@ TEST_CASE("a null context is refused by every function")
 	    pt2p_fence(nullptr, 0),
 	    pt2p_signal_wait(nullptr, &value, 0, 0),
 	    pt2p_summary(nullptr, &byte, 1, nullptr),
+	    pt2p_report(nullptr, &byte, 1, nullptr),
 	    pt2p_dump(nullptr),
 	};
 	for (pt2p_status_t status : got)
@@ -155,6 +156,7 @@ TEST_CASE("null pointers are refused and named")
 	refused(c, pt2p_testall(c, 1, &req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
 	refused(c, pt2p_counter_read(c, 0, nullptr), PT2P_ERR_ARGUMENT, "value");
 	refused(c, pt2p_summary(c, nullptr, 10, nullptr), PT2P_ERR_ARGUMENT, "text");
+	refused(c, pt2p_report(c, nullptr, 10, nullptr), PT2P_ERR_ARGUMENT, "text");
 
 	REQUIRE(pt2p_irecv(c, &byte, 1, 1, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
 	refused(c, pt2p_test(c, req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
@@ -431,18 +433,21 @@ TEST_CASE("texts, counters, queries")
 	CHECK(peer.same_node == 1);
 	CHECK(pt2p_dump(job[0]) == PT2P_OK);
 
-	size_t needed = 0;
-	CHECK(pt2p_summary(job[0], nullptr, 0, &needed) == PT2P_OK);
-	REQUIRE(needed > 20);
-	std::string text(needed, 'x');
-	CHECK(pt2p_summary(job[0], text.data(), needed, nullptr) == PT2P_OK);
-	CHECK(strlen(text.c_str()) == needed - 1);
-	char small[6];
-	memset(small, 'x', sizeof small);
-	CHECK(pt2p_summary(job[0], small, 5, &needed) == PT2P_OK);
-	CHECK(small[4] == 0);
-	CHECK(small[5] == 'x');
-	CHECK(text.compare(0, 4, small) == 0);
+	for (const auto write : {pt2p_summary, pt2p_report}) {
+		size_t needed = 0;
+		CHECK(write(job[0], nullptr, 0, &needed) == PT2P_OK);
+		REQUIRE(needed > 20);
+		std::string text(needed, 'x');
+		CHECK(write(job[0], text.data(), needed, nullptr) == PT2P_OK);
+		CHECK(strlen(text.c_str()) == needed - 1);
+		char small[6];
+		memset(small, 'x', sizeof small);
+		CHECK(write(job[0], small, 5, &needed) == PT2P_OK);
+		CHECK(needed == text.size());
+		CHECK(small[4] == 0);
+		CHECK(small[5] == 'x');
+		CHECK(text.compare(0, 4, small) == 0);
+	}
 }
 
 TEST_CASE("memory: bad arguments")

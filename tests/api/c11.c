@@ -67,7 +67,7 @@ int main(void)
 		(function)pt2p_testany, (function)pt2p_testall, (function)pt2p_cancel, (function)pt2p_barrier,
 		(function)pt2p_progress, (function)pt2p_strerror, (function)pt2p_last_error, (function)pt2p_counter_count,
 		(function)pt2p_counter_name, (function)pt2p_counter_help, (function)pt2p_counter_read,
-		(function)pt2p_summary, (function)pt2p_dump,
+		(function)pt2p_summary, (function)pt2p_report, (function)pt2p_dump,
 		(function)pt2p_memory_register, (function)pt2p_memory_allocate, (function)pt2p_memory_release,
 		(function)pt2p_memory_export, (function)pt2p_memory_import, (function)pt2p_memory_gone,
 		(function)pt2p_remote_release, (function)pt2p_remote_query, (function)pt2p_put, (function)pt2p_get,

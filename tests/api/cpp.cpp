@@ -45,6 +45,11 @@ TEST_CASE("values and spans travel")
 	CHECK(!receive);
 	send.wait();
 	CHECK(in == out);
+
+	const std::string report = a.report();
+	CHECK(report.find("libpt2p: rank 0 of 2 ") == 0);
+	CHECK(report.back() == '\n');
+	CHECK(report.find('\0') == report.npos);
 }
 
 TEST_CASE("failures are thrown with status and explanation")

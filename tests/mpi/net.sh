@@ -65,6 +65,35 @@ for transport in $transports; do
 	expect 2 0 "\"way\": \"$transport[\",]" ./pt2p_perf --json --test lat,bw --sizes 8,64k --time 0.01
 	expect 2 0 "^  rank 0 to 1 +$transport(,|\$)" ./pt2p_perf --demo --time 0.01
 
+	# What limits the channels, and how the tuner went about it: a line at least for each kind of payload, and a picture.
+	PT2P_REPORT=1
+	export PT2P_REPORT
+	expect 2 0 "^rank 0 to 1 by $transport\$" ./pt2p_perf --test rate --sizes 8,512,4000,1m --time 0.05 --tune-trace "$work/trace"
+	unset PT2P_REPORT
+	checks=$((checks + 1))
+	[ "$(sed 1q "$work/trace")" = time_ns,peer,kind,period,N_ns,L_ns,ratio ] || complain "the columns of a trace"
+	for kind in inline 'device memory' buffer; do
+		checks=$((checks + 1))
+		awk -F, -v kind="$kind" 'NF == 7 && $2 == 1 && $3 == kind && $4 > 0 && $5 > 0 && $6 > 0 && $7 > 0 { n++ } END { exit !n }' \
+			"$work/trace" || complain "the trace has no line on $kind"
+	done
+	checks=$((checks + 1))
+	grep -q '^[0-9]*,0,bulk,' "$work/trace.1" || complain "the trace of rank 1, which reads large messages, has no line on bulk"
+	./pt2p_perf --tune-draw "$work/trace" >"$work/out" 2>"$work/err" || complain "pt2p_perf --tune-draw"
+	if command -v python3 >/dev/null 2>&1; then
+		checks=$((checks + 1))
+		python3 - "$work/out" <<'END' || complain "the picture of a trace"
+import sys, xml.etree.ElementTree as xml
+page = xml.parse(sys.argv[1]).getroot()
+svg = "{http://www.w3.org/2000/svg}"
+width, height = float(page.get("width")), float(page.get("height"))
+dots = list(page.iter(svg + "circle"))
+assert dots and all(0 <= float(d.get("cx")) <= width and 0 <= float(d.get("cy")) <= height for d in dots)
+names = " ".join(t.text for t in page.iter(svg + "text"))
+assert all("rank 1, " + kind in names for kind in ("inline", "device memory", "buffer")), names
+END
+	fi
+
 	for ranks in $heat_ranks; do
 		expect $ranks 0 '^largest error .*: verified$' ./examples/heat3d -n 21 -s 40 -o "$work/$ranks.pgm"
 		checks=$((checks + 1))

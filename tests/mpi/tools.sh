@@ -78,6 +78,15 @@ for wrong in --test=late --sizes=8x --sizes=4k:1k --sizes= --window=0 --window=-
 done
 expect 2 'needs a value' ./pt2p_perf --sizes
 expect 2 'only with --check' ./pt2p_perf --spoil
+expect 2 'needs a value' ./pt2p_perf --tune-trace
+expect 0 'nothing went through a network device' ./pt2p_perf --test lat --sizes 8 --time 0.01 --tune-trace "$work/trace"
+expect 1 'No such file' ./pt2p_perf --tune-draw "$work/missing"
+printf 'a,b\n' >"$work/trace"
+expect 1 'this is no trace' ./pt2p_perf --tune-draw "$work/trace"
+printf 'time_ns,peer,kind,period,N_ns,L_ns,ratio\n' >"$work/trace"
+expect 1 'nothing was observed' ./pt2p_perf --tune-draw "$work/trace"
+printf '10,1,inline,1,100,,\nx\n' >>"$work/trace"
+expect 1 'line 3 is damaged: x' ./pt2p_perf --tune-draw "$work/trace"
 expect_ranks 2 2 'unknown option 8' ./pt2p_perf 8
 checks=$((checks + 1))
 [ "$(grep -c '^usage: ' "$work/err")" -eq 1 ] || complain "one rank prints the help, not every rank"

@@ -201,6 +201,21 @@ void DctTransport::fail_target(Peer &peer, ibv_wc_status status)
 
 // ---- the table --------------------------------------------------------------------------------------------------------
 
+std::vector<SendQueue *> DctTransport::queues_for(const verbs::Peer &) const
+{
+	std::vector<SendQueue *> all;
+	for (const auto &queue : initiators_)
+		all.push_back(queue.get());
+	return all;
+}
+
+bool DctTransport::facts(int rank, tune::ChannelFacts &f)
+{
+	f.shared = true;
+	f.switches = environment_.reporter.read(Counter::dct_switches);
+	return NetTransport::facts(rank, f);
+}
+
 Transport::Memory DctTransport::memory_per_peer()
 {
 	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + sizeof(ibv_ah) + 64};

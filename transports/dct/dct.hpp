@@ -48,6 +48,9 @@ public:
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 
 	verbs::SendQueue *choose(Peer &peer);
+	// All: they serve all peers in turn.
+	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
+	bool facts(int peer, tune::ChannelFacts &facts) override;
 
 private:
 	void make_target();

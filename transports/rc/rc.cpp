@@ -322,6 +322,12 @@ std::string RcTransport::trouble(int rank)
 	              static_cast<double>(now_ns() - peer->since) * 1e-9);
 }
 
+std::vector<SendQueue *> RcTransport::queues_for(const verbs::Peer &peer) const
+{
+	SendQueue *queue = static_cast<const Peer &>(peer).connection.get();
+	return queue ? std::vector<SendQueue *>{queue} : std::vector<SendQueue *>{};
+}
+
 Transport::Memory RcTransport::memory_per_peer()
 {
 	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + net_->bytes_per_queue()};

@@ -72,6 +72,7 @@ public:
 	void on_wireup(const verbs::WireupMessage &message) override;
 	void on_heard(int rank) override;
 	void on_broken(Peer &peer, ibv_wc_status status);
+	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
 
 	unsigned progress() { return NetTransport::progress() + (draining_ ? finish_draining() : 0); }
 

@@ -110,6 +110,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       ticks_at_start_(now_ticks()), ns_at_start_(now_ns())
 {
 	free_told_.fill(rings_out);
+	open_trace();
 
 	if (!device_memory.usable() && environment.config.net_device_memory)
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
@@ -197,11 +198,41 @@ void Net::set_peer(Peer &peer)
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
-		peer.tuner = std::make_unique<tune::ChannelTuner>(
-			tune::PeriodLaw{.raise_below = static_cast<double>(config().tune_raise_below) / 100,
-		                    .cut_above = static_cast<double>(config().tune_cut_above) / 100,
-		                    .step = static_cast<uint32_t>(config().tune_step),
-		                    .most = depth_});
+		peer.tuner = std::make_unique<tune::ChannelTuner>(law());
+}
+
+tune::PeriodLaw Net::law() const
+{
+	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
+	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
+	        .step = static_cast<uint32_t>(config().tune_step),
+	        .most = depth_};
+}
+
+void Net::open_trace()
+{
+	if (config().tune_trace.empty())
+		return;
+	const std::string path = config().tune_trace + (rank_ ? format(".%d", rank_) : "");
+	trace_.reset(fopen(path.c_str(), "we"));
+	if (trace_)
+		fprintf(trace_.get(), "time_ns,peer,kind,period,N_ns,L_ns,ratio\n");
+	else
+		reporter().log(LogLevel::error, "PT2P_TUNE_TRACE: %s: %s", path.c_str(), errno_text(errno).c_str());
+}
+
+void Net::trace(const Peer &peer, tune::SizeClass kind, int64_t latency, bool normal)
+{
+	const tune::PeriodTuner &tuner = peer.tuner->period(kind);
+	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency), known = static_cast<double>(tuner.normal());
+	fprintf(trace_.get(), "%lld,%d,%s,%u,", static_cast<long long>(now_ns() - ns_at_start_), peer.peer,
+	        tune::size_class_names[static_cast<size_t>(kind)], tuner.period());
+	if (normal)
+		fprintf(trace_.get(), "%.0f,,\n", last / ticks);
+	else if (tuner.normal())
+		fprintf(trace_.get(), "%.0f,%.0f,%.3f\n", known / ticks, last / ticks, last / known);
+	else
+		fprintf(trace_.get(), ",%.0f,\n", last / ticks);
 }
 
 void Net::list(SendQueue &queue)

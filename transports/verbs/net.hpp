@@ -2,6 +2,7 @@
 // memory, registrations; and the one place where completions are read.
 #pragma once
 
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,7 +61,12 @@ public:
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
 	double ticks_in_a_ns() const;
+	int64_t ticks_at_start() const { return ticks_at_start_; }
 	tune::Mode tuning() const { return tuning_; }
+	tune::PeriodLaw law() const;
+	// PT2P_TUNE_TRACE: what the tuner has seen of a work request, L or N.
+	bool traces() const { return trace_ != nullptr; }
+	void trace(const Peer &peer, tune::SizeClass kind, int64_t latency, bool normal);
 	// A queue observes the latency of a work request, or no longer.
 	void begin_watch()
 	{
@@ -214,6 +220,7 @@ private:
 	void finish(Operation &operation);
 	void unlist(SendQueue &queue);
 	void ring_all();
+	void open_trace();
 
 	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
@@ -257,6 +264,10 @@ private:
 	const void *driver_ = nullptr;
 	int watching_ = 0; // queues
 	const int64_t ticks_at_start_, ns_at_start_;
+	struct Close {
+		void operator()(FILE *file) const { fclose(file); }
+	};
+	std::unique_ptr<FILE, Close> trace_;
 	bool failed_ = false, asleep_ = false, drained_ = false, left_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "transports/verbs/net_transport.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "config/config.hpp"
@@ -60,6 +61,66 @@ std::string NetTransport::describe(int rank)
 	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
 	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->ticks_in_a_ns()) : "";
 	return "zero-copy, " + net_->device().name + (tuned.empty() ? "" : ", " + tuned);
+}
+
+bool NetTransport::facts(int rank, tune::ChannelFacts &f)
+{
+	using tune::SizeClass;
+	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
+	if (!peer)
+		return false;
+	f.kind(SizeClass::device_memory).messages = peer->by_device_memory.messages;
+	f.kind(SizeClass::device_memory).bytes = peer->by_device_memory.bytes;
+	f.kind(SizeClass::buffer).messages = peer->by_buffer.messages;
+	f.kind(SizeClass::buffer).bytes = peer->by_buffer.bytes;
+	f.kind(SizeClass::bulk).messages = peer->bulk.messages;
+	f.kind(SizeClass::bulk).bytes = peer->bulk.bytes;
+	f.kind(SizeClass::inlined).messages = peer->next_sequence - peer->by_device_memory.messages - peer->by_buffer.messages;
+	f.device_memory_full = peer->device_memory_full;
+	f.device_memory_most = net_->device_memory.cell_bytes();
+	f.bulk_read_bytes = peer->bulk_written;
+	f.in_flight = peer->in_flight;
+
+	SendQueue::Totals all;
+	for (SendQueue *queue : queues_for(*peer)) {
+		const SendQueue::Totals totals = queue->totals();
+		all.work_requests += totals.work_requests;
+		all.doorbells += totals.doorbells;
+		all.entry_bytes += totals.entry_bytes;
+		all.fetched += totals.fetched;
+		f.most_in_flight = std::max(f.most_in_flight, totals.most_in_flight);
+		f.depth = queue->depth();
+		++f.queue_pairs;
+	}
+	f.work_requests = all.work_requests;
+	f.doorbells = all.doorbells;
+	if (all.work_requests) {
+		f.entry_bytes = static_cast<double>(all.entry_bytes) / static_cast<double>(all.work_requests);
+		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
+	}
+
+	f.mode = net_->tuning();
+	f.law = net_->law();
+	f.fixed_period = std::min(net_->period(), f.depth);
+	if (!peer->tuner)
+		return true;
+	const double ticks = net_->ticks_in_a_ns();
+	for (size_t i = 0; i < tune::size_classes; ++i) {
+		const auto c = static_cast<SizeClass>(i);
+		const tune::PeriodTuner &tuner = peer->tuner->period(c);
+		tune::KindFacts &k = f.kinds[i];
+		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
+		k.ratio = tuner.ratio();
+		k.period = std::min(tuner.period(), f.depth);
+		k.raises = tuner.raises();
+		k.cuts = tuner.cuts();
+		peer->tuner->for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
+			const uint32_t period = std::min(change.period, f.depth);
+			if (k.changes.empty() || k.changes.back().period != period)
+				k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, period, change.ratio});
+		});
+	}
+	return true;
 }
 
 void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &reason)

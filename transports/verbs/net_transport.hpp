@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "report/report.hpp"
+#include "tune/report.hpp"
 #include "transports/verbs/net.hpp"
 #include "transports/verbs/send_at_once.hpp"
 
@@ -29,6 +30,7 @@ public:
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
+	bool facts(int peer, tune::ChannelFacts &facts) override;
 	size_t longest_message() const override { return net_->max_payload(); }
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{
@@ -43,6 +45,8 @@ public:
 protected:
 	NetTransport(const TransportEnvironment &environment, std::shared_ptr<Net> net);
 
+	// The queues that work for it goes through.
+	virtual std::vector<SendQueue *> queues_for(const Peer &peer) const = 0;
 	// What all peers have is filled in; the rest has been.
 	Peer &add(int rank, std::unique_ptr<Peer> peer);
 	// For a queue pair that a SendQueue takes over.

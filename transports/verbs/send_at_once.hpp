@@ -49,7 +49,7 @@ template <bool dc>
 	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
 	store(to - sizeof(mlx5_wqe_inl_data_seg), htobe32(MLX5_INLINE_SEG | bytes));
 	store(to, header);
-	store(to + offsetof(MessageHeader, sequence), peer.next_sequence++);
+	store(to + offsetof(MessageHeader, sequence), static_cast<uint32_t>(peer.next_sequence++));
 	store(to + offsetof(MessageHeader, rank_and_id), from_ | id);
 	copy_short(to + sizeof(MessageHeader), data, length);
 

@@ -53,7 +53,7 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 {
 	const bool deposit = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.most, 0) && net_.ring_has_room(peer);
 	// What goes with the payload: in front of it, or in a ring behind it.
-	const MessageHeader front{header, peer.next_sequence, from_ | id};
+	const MessageHeader front{header, static_cast<uint32_t>(peer.next_sequence), from_ | id};
 	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, deposit ? 0 : sizeof front}, {data, length}, {&back, deposit ? sizeof back : 0}};
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
@@ -72,6 +72,10 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		if (place == Places::none)
 			return false;
 		scarce = on_device ? net_.device_memory.scarce() : net_.buffers_scarce();
+		auto &way = on_device ? peer.by_device_memory : peer.by_buffer;
+		++way.messages;
+		way.bytes += bytes;
+		peer.device_memory_full += !on_device && bytes <= net_.device_memory.cell_bytes();
 	}
 	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
 	request.placed = place != Places::none;
@@ -116,6 +120,10 @@ void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t len
 	WorkRequest &request = next(peer, operation.kind, static_cast<uint32_t>(length));
 	request.operation = &operation;
 	request.offset = offset;
+	++peer.bulk.messages;
+	peer.bulk.bytes += request.wire_length();
+	if (operation.kind == Kind::write)
+		peer.bulk_written += length;
 	if (operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap)
 		request.placed = true, request.place = net_.take_result();
 	submit(request, last);
@@ -262,7 +270,12 @@ void SendQueue::ring()
 {
 	if (!unrung_)
 		return;
-	const bool alone = std::exchange(unrung_, 0) == 1;
+	const bool alone = unrung_ == 1;
+	if (__builtin_expect(!alone, 0)) {
+		rung_together_ += unrung_;
+		++together_;
+	}
+	unrung_ = 0;
 	net_.rung(*this);
 	if (__builtin_expect(direct_.has_value(), 1))
 		return direct_->ring(alone);
@@ -325,8 +338,10 @@ void SendQueue::keep_messages()
 
 void SendQueue::was_reset()
 {
+	count();
 	if (direct_)
 		direct_->reset();
+	counted_blocks_ = 0;
 	first_entry_ = 0;
 	net_.forget(qp_->send_cq, qp_->qp_num);
 }
@@ -335,7 +350,8 @@ void SendQueue::post_again()
 {
 	limit_ = depth_;
 	const uint32_t first = completed_, end = posted_;
-	posted_ = completed_;
+	count();
+	posted_ = counted_ = completed_;
 	signalled(posted_);
 	for (uint32_t n = first; n != end; ++n) {
 		WorkRequest request;
@@ -388,6 +404,9 @@ void SendQueue::complete(uint32_t upto)
 	// Before anything is released: who is told of that may post, and overwrite what is looked at here.
 	if (__builtin_expect(tuned_, 0) && static_cast<int32_t>(upto - completed_) > 0)
 		tune(upto);
+	most_in_flight_ = std::max(most_in_flight_, outstanding());
+	if (__builtin_expect(posted_ - counted_ > UINT32_MAX / 4, 0)) // or the numbers would come round
+		count();
 	while (static_cast<int32_t>(upto - completed_) > 0) {
 		WorkRequest &request = at(completed_++);
 		request.peer->answered = true;
@@ -403,6 +422,28 @@ void SendQueue::complete(uint32_t upto)
 	}
 }
 
+// ---- totals ----------------------------------------------------------------------------------------------------------
+
+void SendQueue::count()
+{
+	work_requests_ += posted_ - std::exchange(counted_, posted_);
+	if (direct_)
+		blocks_ += direct_->next() - std::exchange(counted_blocks_, direct_->next());
+}
+
+SendQueue::Totals SendQueue::totals()
+{
+	count();
+	most_in_flight_ = std::max(most_in_flight_, outstanding());
+	Totals totals;
+	totals.work_requests = work_requests_;
+	totals.doorbells = work_requests_ - unrung_ - rung_together_ + together_;
+	totals.entry_bytes = blocks_ * mlx5::block_bytes;
+	totals.fetched = direct_ && direct_->most_with_doorbell() ? rung_together_ + unrung_ : work_requests_;
+	totals.most_in_flight = most_in_flight_;
+	return totals;
+}
+
 // ---- the signal period -----------------------------------------------------------------------------------------------
 
 // TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one, the others are compared with it.
@@ -412,13 +453,19 @@ void SendQueue::tune(uint32_t upto)
 	if (watching_ && static_cast<int32_t>(upto - watched_.number) >= 0) {
 		stop_watching();
 		const int64_t latency = now_ticks() - watched_.since;
-		tune::PeriodTuner &tuner = tuner_of(watched_.number);
-		if (watched_.alone && (!tuner.normal_is_measured() || std::exchange(measure_normal_, false)))
-			tuner.see_normal(latency);
+		const WorkRequest &watched = at(watched_.number - 1);
+		tune::ChannelTuner &tuner = *watched.peer->tuner;
+		const tune::SizeClass kind = watched.size_class();
+		const bool normal = watched_.alone && (!tuner.period(kind).normal_is_measured() || std::exchange(measure_normal_, false));
 		// A channel that is idle so often needs no longer period; but where one period waits for the other, one of a single work
 		// request never meets anything else.
-		else if (!watched_.alone || tied_)
-			tuner.see_last(latency);
+		const bool last = !normal && (!watched_.alone || tied_);
+		if (normal)
+			tuner.see_normal(kind, latency);
+		else if (last)
+			tuner.see_last(kind, latency, watched_.since + latency);
+		if (net_.traces() && (normal || last))
+			net_.trace(*watched.peer, kind, latency, normal);
 		// The normal latency drifts: when the channel happens to be idle, it is observed again.
 		if (upto == posted_ && ++times_idle_ % look_again == 0) {
 			measure_normal_ = true;
@@ -426,13 +473,8 @@ void SendQueue::tune(uint32_t upto)
 			periods_ = 0;
 		}
 	}
-	period_ = std::clamp(tuner_of(upto).period(), 1u, depth_);
-}
-
-tune::PeriodTuner &SendQueue::tuner_of(uint32_t number)
-{
-	const WorkRequest &request = at(number - 1);
-	return request.peer->tuner->period(request.size_class());
+	const WorkRequest &latest = at(upto - 1);
+	period_ = std::clamp(latest.peer->tuner->period(latest.size_class()).period(), 1u, depth_);
 }
 
 void SendQueue::stop_watching()

@@ -40,7 +40,7 @@ protected:
 struct Peer : Endpoint {
 	Net *net = nullptr;
 	uint32_t in_flight = 0;      // its work requests that are not complete
-	uint32_t next_sequence = 0;
+	uint64_t next_sequence = 0;  // goes on the wire as 32 bits, and counts the messages
 	bool ready = false;          // connected, as far as need be, and not down
 	bool down = false;
 	bool answered = false;       // something was completed since this was last cleared: it lives
@@ -48,6 +48,11 @@ struct Peer : Endpoint {
 	OutgoingRing ring;           // to it
 	std::unique_ptr<IncomingRing> incoming; // from it
 	std::unique_ptr<tune::ChannelTuner> tuner; // null: nothing is tuned
+	struct {
+		uint64_t messages = 0, bytes = 0;
+	} by_device_memory, by_buffer, bulk; // what is not inline; bulk: parts of operations
+	uint64_t bulk_written = 0;           // of its bytes, those that this rank's device reads
+	uint64_t device_memory_full = 0;     // messages that are in a buffer for that reason
 	// What DC work requests are addressed with: by verbs, and as the device has it.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
@@ -129,6 +134,16 @@ public:
 	bool idle() const { return posted_ == completed_; }
 	uint32_t outstanding() const { return posted_ - completed_; }
 
+	// What has gone through it since it was made.
+	struct Totals {
+		uint64_t work_requests = 0, doorbells = 0;
+		uint64_t entry_bytes = 0;    // in the device's queue; 0: unknown
+		uint64_t fetched = 0;        // of the work requests, those whose entries did not go along with a doorbell
+		uint32_t most_in_flight = 0;
+	};
+	Totals totals();
+	uint32_t depth() const { return depth_; }
+
 	// Each needs room().
 	// Posts a message; false when there is no place for its payload.
 	bool send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
@@ -207,7 +222,7 @@ private:
 	// This work request is signalled because a period is over. In net.hpp.
 	void end_period(uint32_t number);
 	void tune(uint32_t upto);
-	tune::PeriodTuner &tuner_of(uint32_t number);
+	void count();
 	void stop_watching();
 	void keep_messages();
 	static RemoteMemory destination(const WorkRequest &request);
@@ -246,6 +261,11 @@ private:
 	} watched_{};
 	bool watching_ = false;
 	uint32_t times_idle_ = 0, periods_ = 0;
+	// For totals(). Up to these numbers what is in the rings of this class and of the device has been counted.
+	uint32_t counted_ = 0, counted_blocks_ = 0;
+	uint64_t work_requests_ = 0, blocks_ = 0;
+	uint64_t rung_together_ = 0, together_ = 0; // work requests that shared a doorbell, and such doorbells
+	uint32_t most_in_flight_ = 0;
 	bool measure_normal_ = false; // anew, with the next that is posted to an idle channel
 	std::unique_ptr<WorkRequest[]> ring_;
 };

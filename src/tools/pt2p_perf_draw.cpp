@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pt2p_perf --tune-draw: a trace of the tuner as a picture. Above, L/N with the band in which the period stays; below, the
+// signal period; a colour for each peer and kind of payload.
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "tools/pt2p_perf.hpp"
+
+namespace pt2p::perf {
+
+namespace {
+
+constexpr double kLeft = 70, kWidth = 880, kRatioTop = 40, kRatioHeight = 260, kPeriodTop = 350, kPeriodHeight = 200;
+constexpr double kPageWidth = kLeft + kWidth + 20, kPeriodBottom = kPeriodTop + kPeriodHeight;
+constexpr double kLowest = 0.5; // of L/N
+constexpr size_t kMostDots = 4000; // for one series
+// Standard values of PT2P_TUNE_RAISE_BELOW and PT2P_TUNE_CUT_ABOVE.
+constexpr double kRaiseBelow = 1.8, kCutAbove = 2.5;
+constexpr const char *kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"};
+
+struct Observation {
+	double ms, period, ratio; // ratio 0: of N
+};
+using Series = std::map<std::string, std::vector<Observation>>; // by peer and kind
+
+Series read(const std::string &path)
+{
+	std::ifstream file(path);
+	std::string line;
+	if (!file)
+		throw Failure{path + ": " + strerror(errno)};
+	if (!std::getline(file, line) || line != "time_ns,peer,kind,period,N_ns,L_ns,ratio")
+		throw Failure{path + ": this is no trace of PT2P_TUNE_TRACE"};
+	Series all;
+	for (size_t number = 2; std::getline(file, line); ++number) {
+		std::vector<std::string> fields;
+		std::istringstream parts(line);
+		for (std::string field; std::getline(parts, field, ',');)
+			fields.push_back(field);
+		fields.resize(7);
+		try {
+			all["rank " + std::to_string(std::stoi(fields[1])) + ", " + fields[2]].push_back(
+			    {std::stod(fields[0]) * 1e-6, std::stod(fields[3]), fields[6].empty() ? 0 : std::stod(fields[6])});
+		} catch (const std::exception &) {
+			throw Failure{path + ": line " + std::to_string(number) + " is damaged: " + line};
+		}
+	}
+	if (all.empty())
+		throw Failure{path + ": nothing was observed"};
+	return all;
+}
+
+std::string text(double x, double y, const char *anchor, const std::string &words)
+{
+	char begin[128];
+	snprintf(begin, sizeof begin, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+	std::string escaped;
+	for (char c : words)
+		escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+	return begin + escaped + "</text>\n";
+}
+
+std::string line(double x1, double y1, double x2, double y2, const char *colour)
+{
+	char all[192];
+	snprintf(all, sizeof all, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1, y1, x2, y2, colour);
+	return all;
+}
+
+// Three digits that matter.
+std::string short_number(double value)
+{
+	char all[32];
+	snprintf(all, sizeof all, "%.3g", value);
+	return all;
+}
+
+} // namespace
+
+std::string drawing(const std::string &path)
+{
+	const Series all = read(path);
+	double first = HUGE_VAL, last = 0, longest = 1, highest = 2 * kCutAbove;
+	for (const auto &[name, observations] : all)
+		for (const Observation &o : observations) {
+			first = std::min(first, o.ms);
+			last = std::max(last, o.ms);
+			longest = std::max(longest, o.period);
+			highest = std::max(highest, o.ratio);
+		}
+	const auto x = [&](double ms) { return kLeft + kWidth * (ms - first) / std::max(last - first, 1e-6); };
+	const auto y_ratio = [&](double ratio) {
+		return kRatioTop + kRatioHeight * (1 - std::log(std::max(ratio, kLowest) / kLowest) / std::log(highest / kLowest));
+	};
+	const auto y_period = [&](double period) { return kPeriodBottom - kPeriodHeight * period / longest; };
+
+	const double page_height = kPeriodBottom + 60 + 18 * static_cast<double>(all.size());
+	std::ostringstream svg;
+	svg << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << kPageWidth << "\" height=\"" << page_height
+	    << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
+	svg << text(kLeft, 20, "start", "L/N: last-operation latency over normal latency; the band is " + short_number(kRaiseBelow) +
+	            " to " + short_number(kCutAbove));
+	svg << text(kLeft, kPeriodTop - 15, "start", "signal period, work requests");
+	svg << "<rect x=\"" << kLeft << "\" y=\"" << y_ratio(kCutAbove) << "\" width=\"" << kWidth << "\" height=\""
+	    << y_ratio(kRaiseBelow) - y_ratio(kCutAbove) << "\" fill=\"#dddddd\"/>\n";
+	for (double ratio = kLowest; ratio <= highest; ratio *= 2)
+		svg << text(kLeft - 8, y_ratio(ratio) + 4, "end", short_number(ratio))
+		    << line(kLeft - 4, y_ratio(ratio), kLeft, y_ratio(ratio), "#000000");
+	for (int i = 0; i <= 4; ++i) {
+		const double period = longest * i / 4, ms = first + (last - first) * i / 4;
+		svg << text(kLeft - 8, y_period(period) + 4, "end", short_number(period))
+		    << line(kLeft - 4, y_period(period), kLeft, y_period(period), "#000000")
+		    << text(x(ms), kPeriodBottom + 18, i == 4 ? "end" : "middle", short_number(ms) + " ms");
+	}
+	for (const double bottom : {kRatioTop + kRatioHeight, kPeriodBottom})
+		svg << line(kLeft, bottom, kLeft + kWidth, bottom, "#000000");
+	svg << line(kLeft, kRatioTop, kLeft, kRatioTop + kRatioHeight, "#000000")
+	    << line(kLeft, kPeriodTop, kLeft, kPeriodBottom, "#000000");
+
+	size_t n = 0;
+	for (const auto &[name, observations] : all) {
+		const char *colour = kColours[n % std::size(kColours)];
+		const double y = kPeriodBottom + 45 + 18 * static_cast<double>(n++);
+		svg << "<g fill=\"" << colour << "\">\n<rect x=\"" << kLeft << "\" y=\"" << y - 9 << "\" width=\"10\" height=\"10\"/>\n"
+		    << text(kLeft + 16, y, "start", name + ": " + std::to_string(observations.size()) + " observations");
+		const size_t step = observations.size() / kMostDots + 1;
+		for (size_t i = 0; i < observations.size(); i += step)
+			if (const Observation &o = observations[i]; o.ratio > 0)
+				svg << "<circle cx=\"" << x(o.ms) << "\" cy=\"" << y_ratio(o.ratio) << "\" r=\"1.5\"/>\n";
+		svg << "</g>\n<path fill=\"none\" stroke=\"" << colour << "\" d=\"M" << x(observations[0].ms) << " "
+		    << y_period(observations[0].period);
+		for (size_t i = 1; i < observations.size(); ++i)
+			if (observations[i].period != observations[i - 1].period || i + 1 == observations.size())
+				svg << "H" << x(observations[i].ms) << "V" << y_period(observations[i].period);
+		svg << "\"/>\n";
+	}
+	svg << "</svg>\n";
+	return svg.str();
+}
+
+} // namespace pt2p::perf

@@ -1,0 +1,157 @@
+#include "tune/report.hpp"
+
+#include <algorithm>
+
+#include "report/report.hpp"
+
+namespace pt2p::tune {
+
+namespace {
+
+// The band of L/N that the law goes by is the paper's, 1.8 and 2.5 (section 4.1). The paper gives no figures for the following;
+// these are ours.
+constexpr double few_for_a_target = 4;  // work requests between two changes of target, section 4.2: such changes cost parallelism
+constexpr double many_refused = 0.1;    // of the messages that device memory is for
+constexpr double mostly = 0.5;          // of the messages
+constexpr uint64_t long_payload = 4096; // bytes on average: to move them takes longer than all else
+constexpr uint32_t one_by_one = 2;      // in flight at most
+constexpr double hardly_batched = 1.5;  // work requests for a doorbell
+
+unsigned long long number(uint64_t n) { return n; }
+double quotient(uint64_t a, uint64_t b) { return b ? static_cast<double>(a) / static_cast<double>(b) : 0; }
+
+size_t busiest(const ChannelFacts &f)
+{
+	const auto less = [](const KindFacts &a, const KindFacts &b) { return a.messages < b.messages; };
+	return static_cast<size_t>(std::max_element(f.kinds.begin(), f.kinds.end(), less) - f.kinds.begin());
+}
+
+std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, const char *name)
+{
+	std::string text = format("load balance: the device falls behind, L/N of %s payload is %.2f, above %g. ", name, k.ratio,
+	                          f.law.cut_above);
+	if (k.period > f.law.least)
+		text += "The signal period is being cut; ";
+	else
+		text += "The signal period cannot be shorter; ";
+	return text + (f.mode == Mode::free ? "PT2P_TUNE=tied, or a smaller PT2P_NET_SEND_DEPTH, lets less work pile up."
+	                                    : "a smaller PT2P_NET_SEND_DEPTH, or fewer ranks on the device, lets less work pile up.");
+}
+
+std::string limited_by_device_memory(const ChannelFacts &f)
+{
+	return format("transmission efficiency: %llu messages found device memory full, and the device reads them from host "
+	              "memory. A larger PT2P_NET_DEVICE_MEMORY has room for more.",
+	              number(f.device_memory_full));
+}
+
+std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t bytes)
+{
+	const std::string text = format("transmission efficiency: the device reads %.0f %% of the messages from host memory, %llu bytes "
+	                                "each. ", 100 * share, number(bytes));
+	return text + (f.device_memory_most
+	                   ? format("They are longer than the %zu bytes that go through device memory: PT2P_NET_DEVICE_MEMORY_MAX; 0 "
+	                            "measures how far that pays.", f.device_memory_most)
+	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY, if the device has any.");
+}
+
+} // namespace
+
+uint64_t ChannelFacts::messages() const
+{
+	return kind(SizeClass::inlined).messages + kind(SizeClass::device_memory).messages + kind(SizeClass::buffer).messages;
+}
+
+// Load balance comes first: where it is bad, the other two get worse by it, and mending them does not help (section 4.1).
+std::string what_limits(const ChannelFacts &f)
+{
+	if (!f.busy())
+		return "nothing: nothing has been sent.";
+	const size_t most = busiest(f);
+	const KindFacts &k = f.kinds[most];
+	const char *name = size_class_names[most];
+	const bool seen = f.mode != Mode::off && k.ratio > 0;
+
+	if (seen && k.ratio > f.law.cut_above)
+		return limited_by_load_balance(f, k, name);
+	if (f.waiting && f.in_flight >= f.depth)
+		return format("parallelism: %zu messages wait for room, %u of %u work requests are in flight. A larger "
+		              "PT2P_NET_SEND_DEPTH lets more.", f.waiting, f.in_flight, f.depth);
+	if (f.shared && f.switches && quotient(f.work_requests, f.switches) < few_for_a_target)
+		return format("parallelism: queue pairs change to another rank after %.1f work requests on average, and wait each "
+		              "time. More PT2P_DCT_INITIATORS, or PT2P_ROUTE=forward.", quotient(f.work_requests, f.switches));
+
+	const KindFacts &host = f.kind(SizeClass::buffer), &device = f.kind(SizeClass::device_memory);
+	if (quotient(f.device_memory_full, f.device_memory_full + device.messages) > many_refused)
+		return limited_by_device_memory(f);
+	const double share = quotient(host.messages, f.messages());
+	const uint64_t bytes = host.messages ? host.bytes / host.messages : 0;
+	if (share > mostly && bytes <= long_payload)
+		return limited_by_host_memory(f, share, bytes);
+	if (share > mostly || most == static_cast<size_t>(SizeClass::bulk))
+		return format("nothing here: payload of %llu bytes on average takes its time in memory and on the wire.",
+		              number(quotient(k.bytes, k.messages)));
+
+	if (f.most_in_flight <= one_by_one)
+		return format("the program: never more than %u in flight, so that nothing overlaps. Several sends that are started before "
+		              "one is waited for would.", f.most_in_flight);
+	if (f.mode == Mode::off)
+		return format("not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
+		              f.fixed_period);
+	if (!seen)
+		return "not known yet: too few messages for the tuner.";
+	if (k.ratio < f.law.raise_below && k.period >= f.depth)
+		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and the signal period cannot "
+		              "be longer than the depth of %u: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);
+	if (k.ratio < f.law.raise_below)
+		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. The signal period of %u "
+		              "grows while that lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,
+		              k.period);
+	if (quotient(f.work_requests, f.doorbells) < hardly_batched)
+		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f; but each work request "
+		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves some, and lets messages wait.", name, k.ratio);
+	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.2f.", name, k.ratio);
+}
+
+std::string describe(const ChannelFacts &f)
+{
+	const KindFacts &device = f.kind(SizeClass::device_memory), &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
+	const uint64_t messages = f.messages();
+	const auto percent = [&](const KindFacts &k) { return 100 * quotient(k.messages, messages); };
+	std::string text = format("  T  %llu messages: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
+	                          number(messages), percent(f.kind(SizeClass::inlined)), percent(device), percent(host));
+	if (bulk.messages)
+		text += format("; %llu parts of large transfers, %llu bytes", number(bulk.messages), number(bulk.bytes));
+	text += f.entry_bytes > 0 ? format("\n     a work request is an entry of %.1f bytes; of it the device reads %.1f",
+	                                   f.entry_bytes, f.entry_bytes * f.fetched)
+	                          : "\n     how long entries are is not known";
+	text += format(" and of payload %.1f by DMA\n", quotient(host.bytes + f.bulk_read_bytes, messages + bulk.messages));
+
+	text += format("  P  %u work requests in flight, at most %u of %u in %s; %.1f for a doorbell", f.in_flight, f.most_in_flight,
+	               f.depth, f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str() : "its queue pair",
+	               quotient(f.work_requests, f.doorbells));
+	if (f.shared)
+		text += format("; %llu changes of target", number(f.switches));
+	text += f.waiting ? format("; %zu messages wait for room\n", f.waiting) : "\n";
+
+	std::string tuned;
+	for (size_t i = 0; i < size_classes; ++i) {
+		const KindFacts &k = f.kinds[i];
+		if (!k.normal_ns)
+			continue;
+		tuned += format("  %s  %s: N %.0f ns, %s; signal period %u, %llu raises, %llu cuts", tuned.empty() ? "L" : " ",
+		                size_class_names[i], k.normal_ns,
+		                k.ratio > 0 ? format("L %.0f ns, L/N %.2f", k.ratio * k.normal_ns, k.ratio).c_str() : "L not seen yet",
+		                k.period, number(k.raises), number(k.cuts));
+		for (const KindFacts::Change &c : k.changes)
+			tuned += format("%s %u (%.1f ms, L/N %.2f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms, c.ratio);
+		tuned += "\n";
+	}
+	if (f.mode == Mode::off)
+		tuned = format("  L  not measured; signal period %u\n", f.fixed_period);
+	else if (tuned.empty())
+		tuned = "  L  not seen yet\n";
+	return text + tuned + "  limit: " + what_limits(f) + "\n";
+}
+
+} // namespace pt2p::tune

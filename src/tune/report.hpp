@@ -1,0 +1,65 @@
+// What is known of a channel through a device, in the three dimensions of the TPL paper (section 3): transmission efficiency,
+// parallelism, load balance; and in words, what limits it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tune/channel.hpp"
+
+namespace pt2p::tune {
+
+// Of one kind of payload.
+struct KindFacts {
+	uint64_t messages = 0; // bulk: work requests of one-sided operations and large messages
+	uint64_t bytes = 0;    // of these; of inline messages they are not counted
+	// Of the tuner; 0: not seen yet.
+	double normal_ns = 0, ratio = 0; // N; L/N lately
+	uint32_t period = 0;
+	uint64_t raises = 0, cuts = 0;
+	struct Change {
+		double ms; // since the start
+		uint32_t period;
+		double ratio;
+	};
+	std::vector<Change> changes{}; // of the period, the oldest first: the last ones
+};
+
+struct ChannelFacts {
+	std::array<KindFacts, size_classes> kinds;
+	// Transmission efficiency.
+	uint64_t device_memory_full = 0; // messages that are in host memory for that reason
+	size_t device_memory_most = 0;   // longest message that would go through device memory, bytes; 0: none does
+	uint64_t bulk_read_bytes = 0;    // of the bulk bytes, those that the device reads from host memory
+	double entry_bytes = 0;          // of a work request in the device's queue, on average; 0: unknown
+	double fetched = 0;              // share of the entries that the device reads by DMA
+	// Parallelism. Of the queue pairs: of those of all peers where they are `shared`.
+	uint32_t in_flight = 0;          // work requests to this peer
+	uint32_t most_in_flight = 0;     // in one queue pair, ever
+	uint32_t depth = 0;
+	uint32_t queue_pairs = 0;
+	bool shared = false;
+	uint64_t work_requests = 0, doorbells = 0;
+	uint64_t switches = 0;           // times that a queue pair was given another target
+	size_t waiting = 0;              // messages, for room
+	// Load balance.
+	Mode mode = Mode::off;
+	PeriodLaw law;
+	uint32_t fixed_period = 0;       // while nothing is tuned
+
+	KindFacts &kind(SizeClass c) { return kinds[static_cast<size_t>(c)]; }
+	const KindFacts &kind(SizeClass c) const { return kinds[static_cast<size_t>(c)]; }
+	uint64_t messages() const; // without bulk
+	// Whether anything has ever been sent.
+	bool busy() const { return messages() || kind(SizeClass::bulk).messages; }
+};
+
+// The dimension that limits the channel, why, and which tunable would change that: one or two sentences.
+std::string what_limits(const ChannelFacts &facts);
+// All of it: a few lines, each with two blanks before and a newline behind.
+std::string describe(const ChannelFacts &facts);
+
+} // namespace pt2p::tune

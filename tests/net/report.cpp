@@ -1,0 +1,213 @@
+// The report on a channel against what the device in software has counted.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <unistd.h>
+
+#include "tests/net/job.hpp"
+
+using net::Change;
+using net::Job;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string report(Job &job, int rank = 0)
+{
+	pt2p_context_t *ctx = job.ctx[Job::index(rank)];
+	size_t needed = 0;
+	REQUIRE(pt2p_report(ctx, nullptr, 0, &needed) == PT2P_OK);
+	std::string text(needed, 'x');
+	REQUIRE(pt2p_report(ctx, text.data(), needed, nullptr) == PT2P_OK);
+	REQUIRE(text.back() == 0);
+	text.pop_back();
+	return text;
+}
+
+void send_many(Job &job, unsigned count, size_t length)
+{
+	constexpr unsigned window = 50;
+	std::vector<unsigned char> out(length, 1), in(length);
+	std::vector<pt2p_request_t *> receives(window), sends(window);
+	for (unsigned sent = 0; sent < count; sent += window) {
+		for (auto &r : receives)
+			REQUIRE(pt2p_irecv(job.ctx[1], in.data(), length, 0, 1, PT2P_TAG_EXACT, &r) == PT2P_OK);
+		for (auto &s : sends)
+			REQUIRE(pt2p_isend(job.ctx[0], out.data(), length, 1, 1, &s) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[0], window, sends.data(), nullptr) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[1], window, receives.data(), nullptr) == PT2P_OK);
+	}
+}
+
+// The number behind these words.
+double number(const std::string &text, const std::string &words)
+{
+	const size_t at = text.find(words);
+	INFO("\"" << words << "\" in\n" << text);
+	REQUIRE(at != text.npos);
+	return std::stod(text.substr(at + words.size()));
+}
+
+} // namespace
+
+TEST_CASE("the report's shares and bytes are those that the device counts")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY=256k"}); // more than can be under way
+	CHECK_THAT(report(job), Contains("libpt2p: rank 0 of 2") && !Contains("rank 0 to 1"));
+	job.exchange(0, 1); // connects, by messages of its own
+	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes"), device_bytes("dm_read_bytes"),
+	    host_bytes("payload_read_bytes");
+	send_many(job, 600, 8);
+	send_many(job, 300, 512);
+	send_many(job, 100, 3000);
+	const std::string text = report(job);
+	CAPTURE(text);
+	CHECK_THAT(text, Contains(std::string("rank 0 to 1 by ") + transport + "\n"));
+	CHECK_THAT(text, Contains("  T  1001 messages: 60.0 % inline, 30.0 % by device memory, 10.0 % from host memory\n"));
+	CHECK(inline_bytes() == 600 * (8 + 16));
+	CHECK(device_bytes() == 300 * (512 + 16));
+	CHECK(host_bytes() == 100 * (3000 + 16));
+	CHECK(number(text, "and of payload ") == Approx(double(host_bytes()) / 1001).margin(0.06));
+	CHECK(number(text, "is an entry of ") == Approx(double(entry_bytes()) / double(entries())).margin(0.06));
+	CHECK_THAT(text, Contains("L  not measured; signal period 32\n"));
+	CHECK_THAT(text, Contains("limit: not known: "));
+	// Nothing goes the other way.
+	CHECK_THAT(report(job, 1), !Contains("rank 1 to 0"));
+}
+
+TEST_CASE("the report tells that device memory is full")
+{
+	Job job("rc", 2, {"PT2P_NET_DEVICE_MEMORY=8k"});
+	Change device_bytes("dm_read_bytes"), host_bytes("payload_read_bytes");
+	send_many(job, 10'000, 512); // so many that those of connecting do not show
+	const std::string text = report(job);
+	CAPTURE(text);
+	CHECK(number(text, "inline, ") == Approx(100. * double(device_bytes()) / (10'000 * 528)).margin(0.06));
+	CHECK(number(text, "by device memory, ") == Approx(100. * double(host_bytes()) / (10'000 * 528)).margin(0.06));
+	CHECK(number(text, "limit: transmission efficiency: ") == Approx(double(host_bytes()) / 528).margin(5));
+	CHECK_THAT(text, Contains(" messages found device memory full"));
+}
+
+TEST_CASE("the report counts doorbells", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const std::string batch = GENERATE("1", "5");
+	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=" + batch});
+	Change entries("wqes"), doorbells("doorbells"), read("wqe_read_bytes"), all("wqe_bytes");
+	send_many(job, 10'000, 40); // so many that those of connecting do not show
+	const std::string text = report(job);
+	CAPTURE(text);
+	CHECK(number(text, " queue pair" + std::string(*transport == 'd' ? "s for all ranks; " : "; ")) ==
+	      Approx(double(entries()) / double(doorbells())).margin(0.1));
+	const double share = number(text, "of it the device reads ") / number(text, "is an entry of ");
+	CHECK(share == Approx(double(read()) / double(all())).margin(0.05));
+	CHECK((share > 0.5) == (batch != "1"));
+}
+
+TEST_CASE("the report of a tuned channel has L, N and the period, and what it was")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2,
+	        {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32"});
+	job.warm_up();
+	send_many(job, 30'000, 8);
+	send_many(job, 3'000, 512);
+	const std::string text = report(job);
+	CAPTURE(text);
+	CHECK(number(text, "L  inline: N ") > 0);
+	CHECK(number(text, " ns, L ") > 0);
+	CHECK(number(text, " ns, L/N ") >= 0); // N may hold what goes on in the device when it starts
+	// In the device's queue there may be room for less than PT2P_NET_SEND_DEPTH.
+	const double depth = number(text.substr(text.find("at most ")), " of ");
+	CHECK(depth <= 128);
+	CHECK(number(text, "; signal period ") == depth);
+	CHECK_THAT(text, Contains(", 4 raises, 0 cuts; it became 33 (") && Contains("), 65 ("));
+	CHECK_THAT(text, Contains("\n     device memory: N "));
+	CHECK(number(text, "in flight, at most ") >= 50);
+	CHECK_THAT(text, Contains("limit: ") && !Contains("not known"));
+}
+
+TEST_CASE("the report of a large message")
+{
+	Job job("rc");
+	job.exchange(0, 1, 1 << 20);
+	// The receiver reads it.
+	CHECK_THAT(report(job, 1), Contains(" parts of large transfers, 1048576 bytes\n"));
+	CHECK_THAT(report(job, 0), !Contains(" large transfers"));
+}
+
+TEST_CASE("by verbs, how long entries are is not known")
+{
+	Job job("rc", 2, {"PT2P_NET_DIRECT=0"});
+	send_many(job, 1000, 8);
+	CHECK_THAT(report(job), Contains("  T  1000 messages: 100.0 % inline") && Contains("how long entries are is not known"));
+}
+
+TEST_CASE("a dump ends with the channels")
+{
+	Job job("rc");
+	job.warm_up();
+	FILE *file = tmpfile();
+	REQUIRE(file);
+	const int before = dup(STDERR_FILENO);
+	dup2(fileno(file), STDERR_FILENO);
+	const pt2p_status_t status = pt2p_dump(job.ctx[0]);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	CHECK(status == PT2P_OK);
+	std::string text(4096, 0);
+	text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fileno(file), text.data(), text.size(), 0), 0)));
+	fclose(file);
+	CHECK_THAT(text, Contains("no request is pending") && Contains("\nrank 0 to 1 by rc\n  T  1 messages"));
+}
+
+TEST_CASE("a report that is too long is cut")
+{
+	Job job("rc");
+	job.warm_up();
+	const std::string text = report(job);
+	std::string small(100, 'x');
+	size_t needed = 0;
+	REQUIRE(pt2p_report(job.ctx[0], small.data(), 60, &needed) == PT2P_OK);
+	CHECK(needed == text.size() + 1);
+	CHECK(small.compare(0, 60, text.substr(0, 59) + '\0') == 0);
+	CHECK(small.substr(60) == std::string(40, 'x'));
+}
+
+TEST_CASE("a trace has a line on each observation")
+{
+	char path[] = "/tmp/pt2p_trace_XXXXXX";
+	const int fd = mkstemp(path);
+	REQUIRE(fd >= 0);
+	close(fd);
+	const std::string other = std::string(path) + ".1";
+	{
+		Job job("rc", 2, {"PT2P_TUNE=free", std::string("PT2P_TUNE_TRACE=") + path});
+		job.warm_up();
+		send_many(job, 3'000, 8);
+		send_many(job, 3'000, 512);
+	}
+	std::ifstream file(path);
+	std::string line;
+	REQUIRE(std::getline(file, line));
+	CHECK(line == "time_ns,peer,kind,period,N_ns,L_ns,ratio");
+	double before = 0;
+	size_t inlined = 0, on_device = 0;
+	while (std::getline(file, line)) {
+		CAPTURE(line);
+		CHECK(std::count(line.begin(), line.end(), ',') == 6);
+		const double time = std::stod(line);
+		CHECK(time >= before);
+		before = time;
+		CHECK_THAT(line, Contains(",1,"));
+		inlined += line.find(",inline,") != line.npos;
+		on_device += line.find(",device memory,") != line.npos;
+	}
+	CHECK(inlined > 10);
+	CHECK(on_device > 10);
+	CHECK(std::ifstream(other).good());
+	std::remove(path);
+	std::remove(other.c_str());
+}

@@ -1,0 +1,189 @@
+// What the report says of made-up channels, and what a channel remembers of its periods.
+#include <catch2/catch.hpp>
+
+#include "tune/report.hpp"
+
+using namespace pt2p::tune;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+// Short messages, tuned, within the band, many in flight, two for a doorbell: nothing is wrong with it.
+ChannelFacts balanced()
+{
+	ChannelFacts f;
+	KindFacts &k = f.kind(SizeClass::inlined);
+	k.messages = 10'000;
+	k.normal_ns = 1000;
+	k.ratio = 2;
+	k.period = 33;
+	k.raises = 8;
+	f.device_memory_most = 1088;
+	f.entry_bytes = 64;
+	f.fetched = 1;
+	f.most_in_flight = 100;
+	f.depth = f.law.most = 128;
+	f.queue_pairs = 1;
+	f.work_requests = 10'000;
+	f.doorbells = 5'000;
+	f.mode = Mode::free;
+	return f;
+}
+
+// The same in which the device reads every message from host memory.
+ChannelFacts from_host_memory(uint64_t bytes)
+{
+	ChannelFacts f = balanced();
+	std::swap(f.kind(SizeClass::inlined), f.kind(SizeClass::buffer));
+	f.kind(SizeClass::buffer).bytes = f.kind(SizeClass::buffer).messages * bytes;
+	return f;
+}
+
+} // namespace
+
+TEST_CASE("a channel that nothing limits")
+{
+	CHECK_THAT(what_limits({}), StartsWith("nothing: nothing has been sent"));
+	CHECK_THAT(what_limits(balanced()), StartsWith("nothing: processor and device keep up") && Contains("2.00"));
+}
+
+TEST_CASE("load balance: outside of the band, whatever else there is")
+{
+	ChannelFacts f = balanced();
+	f.kind(SizeClass::inlined).ratio = 3.2;
+	f.kind(SizeClass::buffer) = {.messages = 9000, .bytes = 9000 * 1000};
+	f.device_memory_full = 9000;
+	f.waiting = 5;
+	f.in_flight = f.depth;
+	CHECK_THAT(what_limits(f), StartsWith("load balance: the device falls behind") && Contains("3.20, above 2.5") &&
+	                               Contains("is being cut") && Contains("PT2P_TUNE=tied"));
+	f.mode = Mode::tied;
+	f.kind(SizeClass::inlined).period = 1;
+	CHECK_THAT(what_limits(f), Contains("cannot be shorter") && Contains("PT2P_NET_SEND_DEPTH") && !Contains("PT2P_TUNE="));
+
+	f = balanced();
+	f.kind(SizeClass::inlined).ratio = 1.2;
+	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("1.20, below 1.8") &&
+	                               Contains("PT2P_TUNE_STEP"));
+	// The borders belong to the band.
+	for (const double ratio : {1.8, 2.5}) {
+		f.kind(SizeClass::inlined).ratio = ratio;
+		CHECK_THAT(what_limits(f), StartsWith("nothing: "));
+	}
+	// They are those of the tuner.
+	f.law.cut_above = 2.2;
+	CHECK_THAT(what_limits(f), Contains("above 2.2"));
+}
+
+TEST_CASE("parallelism")
+{
+	ChannelFacts f = balanced();
+	f.waiting = 7;
+	CHECK_THAT(what_limits(f), StartsWith("nothing: ")); // not for want of depth
+	f.in_flight = 128;
+	CHECK_THAT(what_limits(f), StartsWith("parallelism: 7 messages wait") && Contains("128 of 128") && Contains("PT2P_NET_SEND_DEPTH"));
+
+	f = balanced();
+	f.switches = 5'000;
+	CHECK_THAT(what_limits(f), StartsWith("nothing: ")); // a connection has one target
+	f.shared = true;
+	CHECK_THAT(what_limits(f), StartsWith("parallelism: ") && Contains("after 2.0 work requests") && Contains("PT2P_DCT_INITIATORS") &&
+	                               Contains("PT2P_ROUTE=forward"));
+	f.switches = 2'500;
+	CHECK_THAT(what_limits(f), StartsWith("nothing: "));
+
+	f = balanced();
+	f.kind(SizeClass::inlined).ratio = 1.2;
+	f.kind(SizeClass::inlined).period = 128;
+	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left") && Contains("PT2P_NET_SEND_DEPTH"));
+
+	f = balanced();
+	f.doorbells = f.work_requests;
+	CHECK_THAT(what_limits(f), StartsWith("parallelism: ") && Contains("PT2P_NET_DOORBELL_BATCH"));
+}
+
+TEST_CASE("transmission efficiency")
+{
+	ChannelFacts f = from_host_memory(2000);
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: ") && Contains("100 %") && Contains("2000 bytes") &&
+	                               Contains("1088 bytes") && Contains("PT2P_NET_DEVICE_MEMORY_MAX"));
+	f.device_memory_most = 0;
+	CHECK_THAT(what_limits(f), Contains("No device memory is used: PT2P_NET_DEVICE_MEMORY,"));
+	CHECK_THAT(what_limits(from_host_memory(4096)), StartsWith("transmission efficiency: "));
+	CHECK_THAT(what_limits(from_host_memory(4097)), StartsWith("nothing here: payload of 4097 bytes"));
+	f.kind(SizeClass::inlined).messages = f.kind(SizeClass::buffer).messages; // half of them
+	CHECK_THAT(what_limits(f), !StartsWith("transmission efficiency: "));
+
+	f = balanced();
+	f.kind(SizeClass::device_memory).messages = 800;
+	f.kind(SizeClass::buffer) = {.messages = 200, .bytes = 200 * 500};
+	f.device_memory_full = 200;
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: 200 messages found device memory full") &&
+	                               Contains("A larger PT2P_NET_DEVICE_MEMORY "));
+	f.device_memory_full = 80;
+	CHECK_THAT(what_limits(f), StartsWith("nothing: "));
+
+	f = balanced();
+	f.kind(SizeClass::bulk) = {.messages = 20'000, .bytes = 20'000 * 65536};
+	CHECK_THAT(what_limits(f), StartsWith("nothing here: payload of 65536 bytes"));
+}
+
+TEST_CASE("the program, and what is not known")
+{
+	ChannelFacts f = balanced();
+	f.most_in_flight = 2;
+	CHECK_THAT(what_limits(f), StartsWith("the program: never more than 2 "));
+	f.mode = Mode::off;
+	CHECK_THAT(what_limits(f), StartsWith("the program: "));
+	f.most_in_flight = 100;
+	f.fixed_period = 32;
+	CHECK_THAT(what_limits(f), StartsWith("not known: ") && Contains("always 32") && Contains("PT2P_TUNE=free"));
+	f = balanced();
+	f.kind(SizeClass::inlined).ratio = 0;
+	CHECK_THAT(what_limits(f), StartsWith("not known yet"));
+}
+
+TEST_CASE("all of it in lines")
+{
+	ChannelFacts f = balanced();
+	f.kind(SizeClass::inlined).changes = {{1.5, 5, 1.1}, {2.5, 33, 1.2}};
+	f.kind(SizeClass::buffer) = {.messages = 10'000, .bytes = 10'000'000};
+	f.kind(SizeClass::bulk) = {.messages = 20'000, .bytes = 2'000'000};
+	f.bulk_read_bytes = 10'000'000;
+	const std::string text = describe(f);
+	CAPTURE(text);
+	CHECK_THAT(text, Contains("  T  20000 messages: 50.0 % inline, 0.0 % by device memory, 50.0 % from host memory; 20000 parts of "
+	                          "large transfers, 2000000 bytes\n"));
+	CHECK_THAT(text, Contains("entry of 64.0 bytes; of it the device reads 64.0 and of payload 500.0 by DMA\n"));
+	CHECK_THAT(text, Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 for a doorbell\n"));
+	CHECK_THAT(text, Contains("  L  inline: N 1000 ns, L 2000 ns, L/N 2.00; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
+	                          "L/N 1.10), 33 (2.5 ms, L/N 1.20)\n"));
+	CHECK_THAT(text, Contains("\n  limit: " + what_limits(f) + "\n"));
+	f.entry_bytes = 0;
+	f.shared = true;
+	f.queue_pairs = 4;
+	f.mode = Mode::off;
+	f.kinds[0].normal_ns = 0;
+	CHECK_THAT(describe(f), Contains("how long entries are is not known") && Contains("each of 4 queue pairs for all ranks") &&
+	                            Contains("  L  not measured; signal period 0\n"));
+}
+
+TEST_CASE("a channel remembers the last changes of each period")
+{
+	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1});
+	tuner.see_normal(SizeClass::buffer, 100);
+	int64_t now = 0;
+	while (tuner.period(SizeClass::buffer).raises() < 20)
+		tuner.see_last(SizeClass::buffer, 150, ++now);
+	std::vector<uint32_t> periods;
+	int64_t before = 0;
+	tuner.for_each_change(SizeClass::buffer, [&](const ChannelTuner::Change &change) {
+		periods.push_back(change.period);
+		CHECK(change.ratio == 1.5f);
+		CHECK(change.when > before);
+		before = change.when;
+	});
+	CHECK(periods == std::vector<uint32_t>{14, 15, 16, 17, 18, 19, 20, 21});
+	tuner.for_each_change(SizeClass::inlined, [](const ChannelTuner::Change &) { FAIL("another kind"); });
+}
