@@ -52,6 +52,14 @@ struct RemoteMemory {
 
 struct Endpoint;
 
+// How soon a program that only sends lets news in.
+struct SendPacing {
+	int32_t sends_until_poll = 0;
+	// A transport observes how long something takes: its progress() should be called soon, although nothing waits for it.
+	void look_soon() { sends_until_poll = std::min(sends_until_poll, soon); }
+	static constexpr int32_t soon = 4; // sends
+};
+
 // What a transport tells the layer above. Called from within progress() or a data-path call, never concurrently for one
 // context.
 class TransportEvents {
@@ -62,13 +70,10 @@ public:
 	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
-	// The transport observes how long something takes: its progress() should be called soon, although nothing waits for it.
-	virtual void look_soon() { sends_until_poll = std::min(sends_until_poll, soon); }
-	static constexpr int32_t soon = 4; // sends
-	// Until the sends of a program that only sends let news in.
-	int32_t sends_until_poll = 0;
+	SendPacing &pacing;
 
 protected:
+	explicit TransportEvents(SendPacing &p) : pacing(p) {}
 	~TransportEvents() = default;
 };
 

@@ -31,7 +31,7 @@ namespace pt2p {
 
 struct RankEvent;
 
-class Engine final : public TransportEvents, public ChannelClient, public ProgressClient {
+class Engine final : public SendPacing, public TransportEvents, public ChannelClient, public ProgressClient {
 public:
 	Engine(const Config &config, Reporter &reporter, Job &job);
 	~Engine();

@@ -57,7 +57,7 @@ Endpoint &RelayPeer::direct()
 bool RelayPeer::settled() const { return !relay.only_in_calls() || !outbox.keeps(); }
 
 Relay::Relay(const TransportEnvironment &environment, Router &router, const Groups &groups)
-    : environment_(environment), client_(environment.events), router_(router), groups_(groups), rank_(environment.job.rank()),
+    : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events), router_(router), groups_(groups), rank_(environment.job.rank()),
       size_(environment.job.size()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       credits_(static_cast<uint32_t>(environment.config.forward_credits)),
       longest_detour_(environment.config.forward_max), automatic_(environment.config.route == by_measurement),

@@ -71,7 +71,7 @@ public:
 	void begin_watch()
 	{
 		++watching_;
-		environment_.events.look_soon();
+		environment_.events.pacing.look_soon();
 	}
 	void end_watch() { --watching_; }
 

@@ -189,7 +189,7 @@ unsigned Net::progress()
 		drained_ &= !(__builtin_expect(queue.ring != nullptr, 1) ? read_directly(*queue.ring, turn) : read(queue, turn));
 	const bool asked = take_wireup();
 	if (__builtin_expect(watching_ != 0, 0))
-		environment_.events.look_soon();
+		environment_.events.pacing.look_soon();
 	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
 		return turn.events;
 	if (__builtin_expect(first_waiting_ != nullptr, 0))
