@@ -133,6 +133,9 @@ public:
 	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61;
 
 private:
+	// Messages that have their turn together, of this rank or of others.
+	static constexpr uint32_t bunch = 8;
+
 	// A message of another rank that waits for a link.
 	struct Waiting {
 		Waiting *next;
@@ -167,13 +170,6 @@ private:
 	bool serve(RelayPeer &peer, unsigned &events);
 	void avoid(RelayPeer &peer);
 
-	void pass_on(int from, int to, uint64_t route, const void *data, size_t length);
-	bool send_on(int next, Link &link, int to, uint64_t route, const void *data, size_t length);
-	void passed_on(int from, size_t length);
-	void give_credit(int rank, Link &link);
-	unsigned flush(int rank, Link &link);
-	bool send_around(int gone, int to, const Waiting &message);
-
 	void arrived(int source, const void *data, size_t length);
 	void deliver(RelayPeer &peer, const Envelope &envelope, const void *payload, size_t length);
 
@@ -181,6 +177,14 @@ private:
 	void lose_link(int rank);
 	void lose_peer(RelayPeer &peer);
 	void lose(int rank);
+
+	// relay_others.cpp
+	void pass_on(int from, int to, uint64_t route, const void *data, size_t length);
+	bool send_on(int next, Link &link, int to, uint64_t route, const void *data, size_t length);
+	void passed_on(int from, size_t length);
+	void give_credit(int rank, Link &link);
+	unsigned flush(int rank, Link &link);
+	bool send_around(int gone, int to, const Waiting &message);
 
 	const TransportEnvironment environment_;
 	TransportEvents &client_;

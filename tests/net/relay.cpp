@@ -7,6 +7,7 @@
 #include "tests/net/job.hpp"
 
 #include <chrono>
+#include <climits>
 #include <deque>
 #include <functional>
 
@@ -288,4 +289,46 @@ TEST_CASE("by way of others a rank connects to one target of each other group, o
 	CHECK(switches[0] == (rounds * far - others) * size);
 	CHECK(connects[1] == size * others);
 	CHECK(switches[1] == 0);
+}
+
+TEST_CASE("a rank holds as many messages of a neighbour as it has given credits for, and no more")
+{
+	constexpr unsigned credits = 8, count = 50;
+	Job job(transports, 8, forward({"PT2P_FORWARD_CREDITS=8", "PT2P_FORWARD_TIMEOUT=10s"}));
+	std::vector<uint32_t> out(count), in(count);
+	std::vector<pt2p_request_t *> sends(count), receives(count);
+	for (unsigned i = 0; i < count; ++i) {
+		out[i] = i + 1;
+		REQUIRE(pt2p_irecv(job.ctx[7], &in[i], sizeof in[i], 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
+		REQUIRE(pt2p_isend(job.ctx[0], &out[i], sizeof out[i], 7, 1, &sends[i]) == PT2P_OK);
+	}
+	// Rank 4 is at work, rank 6 is not: there is no connection between them yet, and it waits.
+	for (int turn = 0; turn < 2000; ++turn)
+		for (const int rank : {0, 4})
+			pt2p_progress(job.ctx[Job::index(rank)]);
+	CHECK(job.counter(0, "forward_sent") == credits);
+	CHECK(job.counter(4, "forward_queued") == credits);
+	CHECK(job.counter(4, "forwarded") == 0);
+	// With all at work all of it arrives.
+	REQUIRE(pt2p_waitall(job.ctx[7], count, receives.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], count, sends.data(), nullptr) == PT2P_OK);
+	CHECK(in == out);
+	CHECK(job.counter(4, "forwarded") == count);
+	CHECK(job.counter(4, "forward_queue_ns") > 0);
+}
+
+TEST_CASE("messages of a rank and those that it passes on both get their turn")
+{
+	Job job(transports, 8, forward({"PT2P_FORWARD_CREDITS=8", "PT2P_FORWARD_TIMEOUT=10s"}));
+	// Both go from 4 by way of 6.
+	std::vector<Stream> streams;
+	streams.emplace_back(job, 0, 7);
+	streams.emplace_back(job, 4, 7);
+	unsigned least = UINT_MAX;
+	run(job, streams, 600, {0, 1, 2, 3, 4, 5, 6, 7}, [&] {
+		const unsigned a = streams[0].received, b = streams[1].received;
+		if (least == UINT_MAX && std::max(a, b) >= 400)
+			least = std::min(a, b);
+	});
+	CHECK(least >= 40);
 }

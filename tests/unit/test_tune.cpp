@@ -124,3 +124,128 @@ TEST_CASE("N follows a drift, and not an outlier")
 		tuner.see_normal(1500);
 	CHECK(tuner.normal() == 1500);
 }
+
+namespace {
+
+// Observations until the period no longer changes for 60 of them.
+unsigned settle(PeriodTuner &tuner, Channel &channel)
+{
+	unsigned quiet = 0, all = 0;
+	while (quiet < 60 && all < 100'000) {
+		const uint32_t before = tuner.period();
+		quiet = tuner.see_last(channel.latency(before)) == before ? quiet + 1 : 0;
+		++all;
+	}
+	return all - quiet;
+}
+
+} // namespace
+
+TEST_CASE("the period settles as soon as the law promises")
+{
+	const PeriodLaw law{};
+	const unsigned up = (law.most - law.least + law.step - 1) / law.step, down = 6;
+	for (const double each : {0.0, 1.0, 10.0, 12.5, 17.0, 25.0, 40.0, 80.0}) {
+		Channel channel{1000, each};
+		PeriodTuner tuner(law);
+		tuner.see_normal(1000);
+		const unsigned took = settle(tuner, channel);
+		INFO(each << " ns for each: " << took << " observations, period " << tuner.period());
+		CHECK(took <= (up + down) * (law.window + 1));
+		if (each <= 5)
+			CHECK(took <= up * (law.few + 1));
+		const double ratio = static_cast<double>(channel.latency(tuner.period())) / 1000;
+		CHECK((ratio <= law.cut_above && (ratio >= law.raise_below || tuner.period() == law.most)));
+	}
+	// From the longest down: slow, and so slow that one observation is enough.
+	for (const double slow : {2.6, 6.0}) {
+		PeriodTuner tuner(law);
+		tuner.see_normal(1000);
+		Channel quick{1000, 0};
+		settle(tuner, quick);
+		REQUIRE(tuner.period() == law.most);
+		Channel channel{1000 * slow, 0};
+		CHECK(settle(tuner, channel) <= (slow > 5 ? 2 * down : (down + 1) * (law.window + 1)));
+		CHECK(tuner.period() == law.least);
+	}
+}
+
+TEST_CASE("a latency that creeps up is followed down, and back")
+{
+	Channel channel{1000, 10};
+	PeriodTuner tuner(PeriodLaw{});
+	tuner.see_normal(1000);
+	settle(tuner, channel);
+	REQUIRE(tuner.period() == 64);
+	// From 10 to 110 ns for each over 3000 observations: L is never far outside of the band.
+	double worst = 0;
+	for (int i = 0; i < 3000; ++i) {
+		channel.each = 10 + i / 30.0;
+		tuner.see_last(channel.latency(tuner.period()));
+		worst = std::max(worst, static_cast<double>(channel.latency(tuner.period())) / 1000);
+	}
+	CHECK(worst < 1.2 * 2.5);
+	CHECK(tuner.period() <= 14);
+	for (int i = 3000; i > 0; --i) {
+		channel.each = 10 + i / 30.0;
+		tuner.see_last(channel.latency(tuner.period()));
+	}
+	settle(tuner, channel);
+	CHECK(tuner.period() == 64);
+}
+
+TEST_CASE("no period suits a channel that is too steep: the law of the paper goes to and fro, ours comes to rest")
+{
+	uint64_t changes[2];
+	for (const bool remembers : {false, true}) {
+		Channel channel{1000, 3000}; // two work requests: L is 4 N
+		PeriodLaw law;
+		law.remembers = remembers;
+		PeriodTuner tuner(law);
+		tuner.see_normal(1000);
+		for (int i = 0; i < 3000; ++i)
+			tuner.see_last(channel.latency(tuner.period()));
+		changes[remembers] = tuner.raises() + tuner.cuts();
+		// When it is no longer steep the way up is found all the same.
+		channel.each = 10;
+		for (int i = 0; i < 400; ++i)
+			tuner.see_last(channel.latency(tuner.period()));
+		CHECK(tuner.period() == 64);
+	}
+	CHECK(changes[0] > 600);
+	CHECK(changes[1] < changes[0] / 4);
+
+	// Between two steps of the law lies one that suits.
+	Channel channel{1000, 500}; // a period of 3 has an L of 2 N, one of 5 has 3
+	PeriodTuner tuner(PeriodLaw{});
+	tuner.see_normal(1000);
+	settle(tuner, channel);
+	CHECK(tuner.period() == 3);
+}
+
+// Latencies that are chosen to mislead: long whenever the period is long, short whenever it is short, as if each change had
+// been wrong; and single ones that are out of all proportion.
+TEST_CASE("an adversary neither stops the tuner nor leads it out of its bounds")
+{
+	std::mt19937 random(3);
+	for (int round = 0; round < 200; ++round) {
+		const PeriodLaw law{.step = 1 + static_cast<uint32_t>(random() % 8), .most = 1 + static_cast<uint32_t>(random() % 128)};
+		PeriodTuner tuner(law);
+		for (int i = 0; i < 2000; ++i) {
+			const uint32_t period = tuner.period();
+			REQUIRE((period >= law.least && period <= law.most));
+			const bool pushed = random() % 16 == 0;
+			if (random() % 50 == 0)
+				tuner.see_normal(static_cast<int64_t>(random() % 3000 + 1));
+			else
+				tuner.see_last(pushed ? INT64_C(1) << random() % 50 : period > law.most / 2 ? 9000 : 900);
+		}
+		// And in peace it settles.
+		for (int i = 0; i < 5; ++i)
+			tuner.see_normal(1000);
+		Channel channel{1000, 0};
+		for (int i = 0; i < 3000; ++i)
+			tuner.see_last(channel.latency(tuner.period()));
+		CHECK(tuner.period() == law.most);
+	}
+}

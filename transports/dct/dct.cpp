@@ -1,5 +1,6 @@
 #include "transports/dct/dct.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <infiniband/mlx5dv.h>
@@ -187,6 +188,11 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 		return;
 	}
 	queue.post_again();
+}
+
+bool DctTransport::left() const
+{
+	return std::none_of(peers_.begin(), peers_.end(), [](const auto &p) { return p && !p->down && p->in_flight; });
 }
 
 // A target does not answer: it is tried again, and given up in the end. Work for other targets goes on in between.

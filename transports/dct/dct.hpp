@@ -46,6 +46,7 @@ public:
 	Memory memory_per_peer() override;
 
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
+	bool left() const override;
 
 	verbs::SendQueue *choose(Peer &peer);
 	// All: they serve all peers in turn.

@@ -53,6 +53,7 @@ struct Peer final : verbs::Peer, verbs::QueueOwner {
 	verbs::SendQueue *acquire() override { return ready && connection->room() ? connection.get() : nullptr; }
 	void cut() override;
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
+	bool left() const override { return down; }
 };
 
 class RcTransport final : public verbs::NetTransport, public verbs::Connector {

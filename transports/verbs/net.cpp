@@ -206,7 +206,8 @@ tune::PeriodLaw Net::law() const
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
-	        .most = depth_};
+	        .most = depth_,
+	        .remembers = tuning_ != tune::Mode::tied}; // tied is the paper's
 }
 
 void Net::open_trace()
@@ -354,6 +355,9 @@ void Net::leave(const void *caller)
 	constexpr int64_t longest = 2'000'000'000;
 	const int64_t end = now_ns() + longest;
 	cork(false);
+	// Who has said goodbye need not be told, and could not answer any more.
+	while (progress() && now_ns() < end)
+		;
 	for (Peer *p : peers_)
 		while (p && p->ready && now_ns() < end) {
 			SendQueue *queue = p->acquire();
@@ -365,7 +369,7 @@ void Net::leave(const void *caller)
 		}
 	ring_all();
 	// What has been handed to the device has to arrive: its queue pairs end with this call.
-	const auto busy = [](const SendQueue *queue) { return queue && !queue->idle() && !queue->broken(); };
+	const auto busy = [](const SendQueue *queue) { return queue && !queue->idle() && !queue->broken() && !queue->owner.left(); };
 	for (SendQueue *queue : queues_)
 		if (busy(queue) && queue->room())
 			queue->flush();

@@ -31,6 +31,8 @@ public:
 	// It is in error: completions up to the failure have been read. `status` is that of the first that failed, success when
 	// none has.
 	virtual void on_broken(SendQueue &queue, ibv_wc_status status) = 0;
+	// Whether all that it could still deliver is for somebody who has left: nothing need be waited for.
+	virtual bool left() const { return false; }
 
 protected:
 	~QueueOwner() = default;
