@@ -226,10 +226,12 @@ std::string Engine::report() const
 		tune::ChannelFacts facts;
 		if (!c)
 			continue;
-		if (Transport *t = router_->transport_of(c->endpoint); t && t->facts(rank, facts))
+		Transport *t = router_->transport_of(c->endpoint);
+		if (t && t->facts(rank, facts))
 			continue;
 		if (++count <= most_lines)
-			others += format("%s%d (%s%s)", others.empty() ? "" : ", ", rank, c->endpoint.table->name,
+			others += format("%s%d (%s, %s%s)", others.empty() ? "" : ", ", rank, c->endpoint.table->name,
+			                 t ? t->describe(rank).c_str() : "",
 			                 c->waiting() ? format(", %zu messages wait for room", c->waiting()).c_str() : "");
 	}
 	if (count > most_lines)

@@ -470,7 +470,7 @@ std::string Relay::describe(int rank)
 	const RelayPeer &p = peer(rank);
 	std::string text = !by_neighbour(p) ? "directly" : format("by way of rank %d", p.next);
 	if (p.beyond && p.avoided)
-		text += format(", because rank %d did not pass messages on", p.next);
+		text += format(", as rank %d %s", p.next, link(p.next).down ? "is gone" : "did not pass messages on");
 	else if (p.beyond && automatic_)
 		text += format(", as a confirmation takes %.1f us directly and %.1f us by way of rank %d (0.0: not known), and targets "
 		               "would change with %.0f %% of all messages",
