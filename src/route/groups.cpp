@@ -73,6 +73,16 @@ int Groups::next_hop(int from, int to) const
 	return to;
 }
 
+bool Groups::forwards() const
+{
+	bool several_nodes = false, several_ranks = false;
+	for (const Place &p : places_) {
+		several_nodes |= p.index > 0;
+		several_ranks |= p.local > 0;
+	}
+	return (count() > 1) + several_nodes + several_ranks > 1;
+}
+
 Groups::Connections Groups::connections(int rank) const
 {
 	const Place p = place(rank);

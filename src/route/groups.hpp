@@ -48,6 +48,9 @@ public:
 	// The rank that `from` hands a message for `to` to: `to` itself at the last hop.
 	int next_hop(int from, int to) const;
 
+	// Whether any route has more than one hop: whether ranks differ in two of group, node of a group and place on a node.
+	bool forwards() const;
+
 	// How many others `rank` hands messages to when it forwards and all talk with all: ranks of its node, one rank of
 	// each other node of its group, one rank of each other group. In even groups as many, the same, hand it messages.
 	// In uneven ones it is handed messages by all whose places fold to its own, so that more connections may end here

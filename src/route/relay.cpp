@@ -54,12 +54,14 @@ Endpoint &RelayPeer::direct()
 bool RelayPeer::settled() const { return !relay.only_in_calls() || !outbox.keeps(); }
 
 Relay::Relay(const TransportEnvironment &environment, Router &router, const Groups &groups)
-    : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events), router_(router), groups_(groups), rank_(environment.job.rank()),
-      size_(environment.job.size()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
+    : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events), router_(router),
+      groups_(groups), rank_(environment.job.rank()), size_(environment.job.size()),
+      window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       credits_(static_cast<uint32_t>(environment.config.forward_credits)),
       longest_detour_(environment.config.forward_max), automatic_(environment.config.route == by_measurement),
       only_in_calls_(environment.config.progress_thread == without_thread && !environment.job.step()),
-      changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)), links_(static_cast<size_t>(size_))
+      changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
+      links_(static_cast<size_t>(size_))
 {
 }
 
@@ -379,14 +381,17 @@ void Relay::check()
 		}
 		if (p.outbox.empty()) {
 			p.stuck_since = 0;
+			p.times_avoided = p.avoided ? p.times_avoided : 0;
 		} else if (!p.stuck_since || p.outbox.first() != p.seen_first) {
+			if (!p.avoided)
+				p.times_avoided = 0;
 			p.stuck_since = now;
 			p.seen_first = p.outbox.first();
 			p.patience = timeout;
 		} else if (now - p.stuck_since > std::min(p.patience, leaving_ ? timeout : most_patience)) {
 			p.stuck_since = now;
 			p.patience = std::min(2 * p.patience, most_patience);
-			p.avoided_until = now + detours_off * timeout;
+			p.avoided_until = now + (detours_off * timeout << std::min(p.times_avoided++, 6u)); // a rank may compute for long
 			p.ask = true;
 			avoid(p);
 		}

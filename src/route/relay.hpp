@@ -86,6 +86,7 @@ struct RelayPeer final : Endpoint {
 	int64_t stuck_since = 0;  // ns; 0: it is not
 	int64_t patience = 0;     // ns
 	int64_t avoided_until = 0; // ns
+	uint32_t times_avoided = 0; // in a row
 };
 
 // All calls are under the lock of the context.

@@ -69,7 +69,7 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		groups_sum_ = checksum(*groups_, environment_.job.size());
 	}
 	TransportEvents *above = &environment_.events;
-	if (config.route != route_direct) {
+	if (config.route != route_direct && groups_->forwards()) {
 		auto relay = std::make_unique<Relay>(environment_, *this, *groups_);
 		above = relay_ = relay.get();
 		transports_.push_back(std::move(relay));

@@ -124,6 +124,8 @@ std::string wrong(const Topology &t)
 				return format("rank %d hands to another what is for itself", a);
 		}
 	}
+	if (groups.forwards() == waits_for.empty())
+		return "whether anything is forwarded is not what routes say";
 	if (!acyclic(waits_for))
 		return "channels wait for one another in a cycle";
 	for (int rank = 0; rank < ranks; rank++) {
