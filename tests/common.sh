@@ -30,6 +30,19 @@ need_launcher()
 	"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || skip "$mpirun is not Open MPI's"
 }
 
+# Of conformance cases: the program, cases that move much, and a wire for softhca --fault that loses, doubles and reorders.
+cases=tests/conformance/conformance_inprocess
+several='both_directions random_exact barrier put_get'
+lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
+
+# run_cases COMMAND...: has to end in time, and to have run some.
+run_cases()
+{
+	timeout -k 5 170 "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
+	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
+	echo "ok: $*"
+}
+
 # launch SECONDS RANKS [mpirun option ...] PROGRAM [argument ...]
 launch()
 {

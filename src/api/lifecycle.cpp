@@ -92,7 +92,10 @@ void build(pt2p_context &ctx, const Settings &settings)
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
 	enum { automatic, no, yes }; // values of PT2P_PROGRESS_THREAD
-	progress.thread = config.progress_thread == yes || (config.progress_thread == automatic && ctx.router->relay());
+	Relay *relay = ctx.router->relay();
+	progress.thread = config.progress_thread == yes || (config.progress_thread == automatic && relay);
+	if (relay)
+		relay->only_in_calls = !progress.thread && !ctx.job->step();
 	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
 	for (auto &transport : ctx.router->transports())

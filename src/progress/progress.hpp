@@ -63,7 +63,7 @@ public:
 	};
 
 	// Whether calls have to hold a Guard.
-	bool locks() const { return locking_; }
+	bool locks() const { return settings_.locking; }
 
 	// One turn over everything; returns how many events were handled.
 	unsigned step()
@@ -141,18 +141,18 @@ private:
 
 	void lock()
 	{
-		if (locking_)
+		if (settings_.locking)
 			mutex_.lock();
 	}
 	void unlock()
 	{
-		if (locking_)
+		if (settings_.locking)
 			mutex_.unlock();
 	}
 	void idle(Backoff &backoff)
 	{
 		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
-			if (__builtin_expect(locking_, 0)) {
+			if (__builtin_expect(settings_.locking, 0)) {
 				mutex_.unlock();
 				cpu_relax();
 				mutex_.lock();
@@ -178,7 +178,7 @@ private:
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
 	const Settings settings_;
-	bool locking_, spin_;
+	const bool spin_;
 	std::mutex mutex_;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;

@@ -9,6 +9,7 @@
 #include "job/job.hpp"
 #include "progress/clock.hpp"
 #include "report/report.hpp"
+#include "route/choice.hpp"
 #include "route/groups.hpp"
 #include "route/route.hpp"
 
@@ -17,9 +18,6 @@ namespace pt2p {
 extern const TransportTable relay_table;
 
 namespace {
-
-// Of PT2P_ROUTE; of PT2P_PROGRESS_THREAD.
-constexpr int by_measurement = 2, without_thread = 1;
 
 // Envelope::id beside those of the layer above.
 constexpr uint8_t id_bare = 0; // nothing but the envelope: no message, no number
@@ -51,15 +49,15 @@ Endpoint &RelayPeer::direct()
 }
 
 // What is by a neighbour may have to be sent again.
-bool RelayPeer::settled() const { return !relay.only_in_calls() || !outbox.keeps(); }
+bool RelayPeer::settled() const { return !relay.only_in_calls || !outbox.keeps(); }
 
 Relay::Relay(const TransportEnvironment &environment, Router &router, const Groups &groups)
     : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events), router_(router),
       groups_(groups), rank_(environment.job.rank()), size_(environment.job.size()),
       window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       credits_(static_cast<uint32_t>(environment.config.forward_credits)),
-      longest_detour_(environment.config.forward_max), automatic_(environment.config.route == by_measurement),
-      only_in_calls_(environment.config.progress_thread == without_thread && !environment.job.step()),
+      longest_detour_(environment.config.forward_max),
+      automatic_(static_cast<RoutePolicy>(environment.config.route) == RoutePolicy::automatic),
       changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
       links_(static_cast<size_t>(size_))
 {

@@ -104,8 +104,8 @@ public:
 	// For pt2p_finalize: tells all that it has talked with; then, whether nothing can be lost any more when this rank leaves.
 	void say_goodbye();
 	bool settled() const;
-	// Whether nobody makes progress when the program does not.
-	bool only_in_calls() const { return only_in_calls_; }
+	// Whether nobody makes progress when the program does not; to be told before anything is sent.
+	bool only_in_calls = false;
 
 	// As the layer above the transports.
 	void on_message(int from, uint8_t id, uint64_t header, const void *data, size_t length) override;
@@ -194,7 +194,7 @@ private:
 	const int rank_, size_;
 	const uint32_t window_, credits_;
 	const size_t longest_detour_; // payload, bytes
-	const bool automatic_, only_in_calls_;
+	const bool automatic_;
 	tune::TargetChanges changes_;
 	size_t max_send_ = 0;
 	BufferPool buffers_;

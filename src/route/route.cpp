@@ -39,10 +39,6 @@ void check_list(const std::string &list)
 // The part of a rank's blob that holds its rule().
 constexpr const char *rule_part = "rule";
 
-// The values of PT2P_ROUTE.
-constexpr int route_direct = 0;
-constexpr const char *route_names[] = {"direct", "forward", "auto"};
-
 // Another one, in all likelihood, when any rank has another place.
 uint32_t checksum(const Groups &groups, int ranks)
 {
@@ -62,14 +58,15 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 {
 	const Config &config = environment_.config;
 	check_list(config.transports);
-	if (!config.groups.empty() || config.route != route_direct) {
+	const auto policy = static_cast<RoutePolicy>(config.route);
+	if (!config.groups.empty() || policy != RoutePolicy::direct) {
 		std::vector<std::string> hosts;
 		const std::vector<int> node_of = environment_.job.nodes(&hosts);
 		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts));
 		groups_sum_ = checksum(*groups_, environment_.job.size());
 	}
 	TransportEvents *above = &environment_.events;
-	if (config.route != route_direct && groups_->forwards()) {
+	if (policy != RoutePolicy::direct && groups_->forwards()) {
 		auto relay = std::make_unique<Relay>(environment_, *this, *groups_);
 		above = relay_ = relay.get();
 		transports_.push_back(std::move(relay));
@@ -167,7 +164,7 @@ std::string Router::rule() const
 	const Config &config = environment_.config;
 	if (!groups_)
 		return format("PT2P_RC_PEERS=%lld", static_cast<long long>(config.rc_peers));
-	std::string text = format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)", route_names[config.route],
+	std::string text = format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)", route_policy_names[config.route],
 	                          groups_->count(), groups_sum_);
 	if (relay_)
 		text += format(", PT2P_FORWARD_WINDOW=%lld and PT2P_FORWARD_CREDITS=%lld", static_cast<long long>(config.forward_window),
@@ -187,7 +184,7 @@ std::string Router::why_not_rc(int rank) const
 	if (between == Dimension::across)
 		return "in another group (PT2P_GROUPS)";
 	const bool neighbours = groups_->next_hop(me, rank) == rank || groups_->next_hop(rank, me) == me;
-	if (config.route != route_direct && !neighbours)
+	if (static_cast<RoutePolicy>(config.route) != RoutePolicy::direct && !neighbours)
 		return "messages are forwarded to it (PT2P_ROUTE)";
 	return "";
 }

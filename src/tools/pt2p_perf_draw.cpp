@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tools/pt2p_perf.hpp"
+#include "tune/period.hpp"
 
 namespace pt2p::perf {
 
@@ -20,7 +21,7 @@ constexpr double kPageWidth = kLeft + kWidth + 20, kPeriodBottom = kPeriodTop + 
 constexpr double kLowest = 0.5; // of L/N
 constexpr size_t kMostDots = 4000; // for one series
 // Standard values of PT2P_TUNE_RAISE_BELOW and PT2P_TUNE_CUT_ABOVE.
-constexpr double kRaiseBelow = 1.8, kCutAbove = 2.5;
+constexpr double kRaiseBelow = tune::PeriodLaw{}.raise_below, kCutAbove = tune::PeriodLaw{}.cut_above;
 constexpr const char *kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"};
 
 struct Observation {

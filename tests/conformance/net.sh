@@ -7,43 +7,34 @@
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
 
-run()
-{
-	timeout -k 5 170 "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
-	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
-	echo "ok: $*"
-}
-cases=tests/conformance/conformance_inprocess
-lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
-several='both_directions random_exact barrier put_get'
 # shellcheck disable=SC2086 # several words
 all_cases()
 {
 	only=PT2P_TRANSPORTS=self,$1
-	run $softhca $cases threads 2 $only
-	run $softhca $cases threads 8 $only
-	run $softhca $cases cooperative 4 $only
+	run_cases $softhca $cases threads 2 $only
+	run_cases $softhca $cases threads 8 $only
+	run_cases $softhca $cases cooperative 4 $only
 	# DC stands for both in what follows: the tunables are about code that they share.
 	if [ "$1" = rc ]; then
 		! sanitized || return 0
-		run $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
-		run $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
-		run $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
-		run $softhca $cases threads 3 $only PT2P_NET_DIRECT=0
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
+		run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
+		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
+		run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0
 		return 0
 	fi
-	run $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
-	run $softhca $cases threads 2 $only PT2P_EAGER_MAX=0 PT2P_PROGRESS_THREAD=1 PT2P_TUNE=free
-	run $softhca $cases threads 2 $only PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0
-	run $softhca $cases threads 3 $only PT2P_RENDEZVOUS=write PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=8
-	run $softhca $cases threads 3 $only PT2P_REGISTRATION_CACHE=all PT2P_NET_DELIVERY=auto PT2P_NET_RINGS=1 PT2P_NET_RING_SLOTS=4
-	run $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
-	run $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
-	run $softhca --exact $cases threads 2 $only
-	run env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
+	run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
+	run_cases $softhca $cases threads 2 $only PT2P_EAGER_MAX=0 PT2P_PROGRESS_THREAD=1 PT2P_TUNE=free
+	run_cases $softhca $cases threads 2 $only PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0
+	run_cases $softhca $cases threads 3 $only PT2P_RENDEZVOUS=write PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=8
+	run_cases $softhca $cases threads 3 $only PT2P_REGISTRATION_CACHE=all PT2P_NET_DELIVERY=auto PT2P_NET_RINGS=1 PT2P_NET_RING_SLOTS=4
+	run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
+	run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
+	run_cases $softhca --exact $cases threads 2 $only
+	run_cases env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
 	# By libibverbs, as devices of other makers; and with more queue pairs than a completion queue has room for.
-	run $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=tied
-	run $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
+	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=tied
+	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
 }
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'
@@ -52,9 +43,9 @@ one_sided_cases()
 {
 	for setting in 'PT2P_ONE_SIDED=owner PT2P_NET_MESSAGE_BYTES=256' \
 		'PT2P_ATOMICS=nic PT2P_RANKS_PER_NODE=1 PT2P_NET_SEND_DEPTH=4'; do
-		run $softhca $cases threads 3 PT2P_TRANSPORTS=self,$1 $setting $one_sided
+		run_cases $softhca $cases threads 3 PT2P_TRANSPORTS=self,$1 $setting $one_sided
 	done
-	run $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 $one_sided
+	run_cases $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 $one_sided
 }
 # A single initiator: what could deadlock.
 few_cases()
@@ -62,10 +53,10 @@ few_cases()
 	only="PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=1"
 	# shellcheck disable=SC2086 # several words
 	{
-		run $softhca $cases threads 3 $only
-		run $softhca $cases threads 8 $only PT2P_NET_SEND_DEPTH=4
-		run $softhca $cases cooperative 4 $only
-		run $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8
+		run_cases $softhca $cases threads 3 $only
+		run_cases $softhca $cases threads 8 $only PT2P_NET_SEND_DEPTH=4
+		run_cases $softhca $cases cooperative 4 $only
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8
 	}
 }
 
@@ -76,7 +67,7 @@ for transport in ${*:-rc dct}; do
 	one_sided_cases $transport
 	export PT2P_TRANSPORTS=self,$transport
 	for ranks in 2 8; do
-		run "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi
+		run_cases "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi
 	done
 	timeout -k 5 170 $softhca tests/threads/threads 3 >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "threads, $transport"; }
 	echo "ok: threads, $transport"

@@ -6,43 +6,34 @@
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
 
-run()
-{
-	timeout -k 5 170 "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
-	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
-	echo "ok: $*"
-}
-cases=tests/conformance/conformance_inprocess
-lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
 # Two groups of two nodes with two ranks; three groups of four, three and one; groups of one.
 even='PT2P_TRANSPORTS=self,shm,rc,dct PT2P_RANKS_PER_NODE=2 PT2P_GROUPS=nodes:2'
 uneven='PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 PT2P_GROUPS=0-3;4-6;7'
 ones='PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 PT2P_GROUPS=nodes:1'
-several='both_directions random_exact barrier put_get'
 # shellcheck disable=SC2086 # several words
 {
 	# With sanitizers, those cases that move the most.
 	! sanitized && most= || most="$several any_source random_wild long_row"
-	run $softhca $cases threads 8 $even PT2P_ROUTE=forward $most
-	run $softhca $cases threads 8 $uneven PT2P_ROUTE=auto $most
+	run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward $most
+	run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=auto $most
 	# What could deadlock: one initiator, few credits, small windows. What could get lost: a bad wire, and time-outs that are
 	# too short.
-	run $softhca --fault "$lossy" $cases threads 8 $even PT2P_ROUTE=forward PT2P_NET_TIMEOUT=8 PT2P_DCT_INITIATORS=1 \
+	run_cases $softhca --fault "$lossy" $cases threads 8 $even PT2P_ROUTE=forward PT2P_NET_TIMEOUT=8 PT2P_DCT_INITIATORS=1 \
 		PT2P_FORWARD_CREDITS=4 PT2P_FORWARD_WINDOW=4 $several
-	run $softhca $cases threads 8 $uneven PT2P_ROUTE=forward PT2P_FORWARD_TIMEOUT=1ms PT2P_PROGRESS_THREAD=no $several
+	run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=forward PT2P_FORWARD_TIMEOUT=1ms PT2P_PROGRESS_THREAD=no $several
 	if ! sanitized; then
-		run $softhca $cases threads 8 $even PT2P_ROUTE=direct
-		run $softhca $cases threads 8 $even PT2P_ROUTE=auto PT2P_DCT_INITIATORS=1
-		run $softhca $cases threads 8 $uneven PT2P_ROUTE=forward
-		run $softhca $cases threads 5 $ones PT2P_ROUTE=forward
-		run $softhca $cases cooperative 8 $even PT2P_ROUTE=forward $several
-		run $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_DCT_INITIATORS=1 PT2P_NET_MESSAGE_BYTES=256 \
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=direct
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=auto PT2P_DCT_INITIATORS=1
+		run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=forward
+		run_cases $softhca $cases threads 5 $ones PT2P_ROUTE=forward
+		run_cases $softhca $cases cooperative 8 $even PT2P_ROUTE=forward $several
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_DCT_INITIATORS=1 PT2P_NET_MESSAGE_BYTES=256 \
 			PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4 $several
-		run $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_RENDEZVOUS=pieces PT2P_EAGER_MAX=0 PT2P_FORWARD_MAX=100 \
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_RENDEZVOUS=pieces PT2P_EAGER_MAX=0 PT2P_FORWARD_MAX=100 \
 			$several
 	fi
 	need_launcher
-	run "$mpirun" --oversubscribe --bind-to none -n 8 env $even PT2P_ROUTE=forward $softhca --fabric "$work/fabric" \
+	run_cases "$mpirun" --oversubscribe --bind-to none -n 8 env $even PT2P_ROUTE=forward $softhca --fabric "$work/fabric" \
 		tests/conformance/conformance_mpi
 }
 echo "routes: all passed"

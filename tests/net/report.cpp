@@ -9,6 +9,7 @@
 
 using net::Change;
 using net::Job;
+using net::send_many;
 using Catch::Matchers::Contains;
 
 namespace {
@@ -23,21 +24,6 @@ std::string report(Job &job, int rank = 0)
 	REQUIRE(text.back() == 0);
 	text.pop_back();
 	return text;
-}
-
-void send_many(Job &job, unsigned count, size_t length)
-{
-	constexpr unsigned window = 50;
-	std::vector<unsigned char> out(length, 1), in(length);
-	std::vector<pt2p_request_t *> receives(window), sends(window);
-	for (unsigned sent = 0; sent < count; sent += window) {
-		for (auto &r : receives)
-			REQUIRE(pt2p_irecv(job.ctx[1], in.data(), length, 0, 1, PT2P_TAG_EXACT, &r) == PT2P_OK);
-		for (auto &s : sends)
-			REQUIRE(pt2p_isend(job.ctx[0], out.data(), length, 1, 1, &s) == PT2P_OK);
-		REQUIRE(pt2p_waitall(job.ctx[0], window, sends.data(), nullptr) == PT2P_OK);
-		REQUIRE(pt2p_waitall(job.ctx[1], window, receives.data(), nullptr) == PT2P_OK);
-	}
 }
 
 // The number behind these words.
