@@ -98,6 +98,8 @@ void Requester::advance(Nic &nic, uint32_t psn)
 		in_flight_.pop_front();
 		if (at_)
 			--at_;
+		if (model::Model *model = nic.model())
+			model->done(qp_, done->wqe);
 		complete(*done);
 	}
 	if (una_ == sent_)

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <endian.h>
 #include <rdma/ib_user_verbs.h>
+#include <utility>
 
 #include "softhca/context.hpp"
 #include "softhca/nic.hpp"
@@ -99,6 +100,8 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	std::memcpy(entry, &cqe, sizeof cqe - 1);
 	__atomic_store_n(entry + sizeof cqe - 1, cqe.op_own, __ATOMIC_RELEASE);
 	++producer;
+	if (model::Model *model = Nic::get().model())
+		model->wrote(*context);
 	if (is_solicited || error) // errors count as solicited
 		solicited = producer;
 	if (channel) {
@@ -107,6 +110,12 @@ bool Cq::put(const Completion &c, bool is_solicited)
 		check_armed();
 	}
 	return true;
+}
+
+uint32_t Cq::take_consumed()
+{
+	const uint32_t now = be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE));
+	return (now - std::exchange(consumed, now)) & index_mask;
 }
 
 // The program waits for an entry of a kind of its own, which ends the old buffer. libmlx5 then copies what lies before it

@@ -78,7 +78,10 @@ uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
 Context::~Context()
 {
 	const std::lock_guard guard(Nic::get().mutex);
-	Nic::get().remove(*this);
+	Nic &nic = Nic::get();
+	nic.remove(*this);
+	if (nic.model())
+		nic.model()->forget(*this);
 	exact::forget_pages(*this);
 	qps_.for_each([this](Qp &qp) { remove_qp(qp); });
 	cqs_.for_each([](Cq &cq) { Nic::get().forget(cq); });
@@ -90,6 +93,13 @@ bool Context::report(Event event, uint64_t element)
 {
 	const ib_uverbs_async_event_desc record{element, static_cast<uint32_t>(event), 0};
 	return async_ && async_->put(&record, sizeof record);
+}
+
+uint64_t Context::take_consumed()
+{
+	uint64_t n = 0;
+	cqs_.for_each([&](Cq &cq) { n += cq.take_consumed(); });
+	return n;
 }
 
 void Context::forked() { new (&opened().mutex) std::mutex; }

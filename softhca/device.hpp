@@ -7,7 +7,7 @@
 
 namespace softhca {
 
-constexpr unsigned most_devices = 8;
+constexpr unsigned most_devices = 256, most_live_devices = 8; // of a host: in virtual time, and else
 
 // Identity. The PCI id decides which provider library serves the device: Mellanox, ConnectX-5.
 constexpr unsigned pci_vendor = 0x15b3, pci_device = 0x1017;
@@ -24,10 +24,11 @@ constexpr uint64_t node_guid(unsigned host, unsigned device)
 	return UINT64_C(0x025348ffff000000) | static_cast<uint64_t>(host) << 8 | device;
 }
 constexpr uint64_t gid_prefix = UINT64_C(0xfe80000000000000); // link-local
-// Unicast LIDs start at 1.
+// Unicast LIDs start at 1. There is only one host with more devices than in live mode.
 constexpr uint16_t lid_of(unsigned host, unsigned device)
 {
-	return static_cast<uint16_t>(1 + host * most_devices + device);
+	constexpr unsigned beyond_hosts = 0x4000;
+	return static_cast<uint16_t>(device < most_live_devices ? 1 + host * most_live_devices + device : beyond_hosts + device);
 }
 
 // Limits.

@@ -75,14 +75,20 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 	Qp *qp = nic.find(ring.qpn);
 	if (!qp || &qp->context != page.context)
 		return; // rung for nobody
-	if (starts)
+	model::Model *const model = nic.model();
+	if (starts && model)
+		model->ring(*qp);
+	else if (starts)
 		nic.ring(*qp);
 	if (starts && bytes <= ring_bytes)
 		return;
+	if (model)
+		model->along(*qp, bytes, !ring.blueflame);
 	if (!ring.blueflame) {
 		// More than a ring: the entry had not to be fetched.
 		ring.blueflame = true;
-		qp->requester.brought_along();
+		if (!model)
+			qp->requester.brought_along();
 		qp->count(Counter::blueflames, 1);
 		if (!starts)
 			qp->count(Counter::blueflame_store_bytes, ring_bytes);
@@ -101,10 +107,13 @@ void stored(void *argument, size_t offset, size_t bytes)
 		Counters &counters = nic.device_counters(page.context->device());
 		counters.add(Counter::dm_stores, 1);
 		counters.add(Counter::dm_store_bytes, bytes);
+		if (nic.model())
+			nic.model()->stored_to_device_memory(page.context->device(), bytes);
 		return;
 	}
 	stored_to_uar(page, offset, bytes);
-	nic.progress();
+	if (!nic.model())
+		nic.progress();
 }
 
 void trap(Context &context, uint8_t *address, uint64_t offset)
@@ -146,7 +155,7 @@ bool wanted()
 
 void find_pages(Context &context)
 {
-	if (!wanted())
+	if (!wanted() || time_is_virtual()) // there, nobody bypasses mmap
 		return;
 	struct Found {
 		uint8_t *address;
@@ -165,10 +174,14 @@ void find_pages(Context &context)
 			trap(context, page.address, page.offset);
 }
 
-void mapped(Context &context)
+void mapped(Context &context, void *memory, size_t bytes, uint64_t offset)
 {
-	const std::lock_guard guard(Nic::get().mutex);
-	find_pages(context);
+	auto *address = static_cast<uint8_t *>(memory);
+	const std::lock_guard nic_guard(Nic::get().mutex);
+	const std::lock_guard guard(pages().mutex);
+	for (size_t at = 0; at < bytes; at += page_bytes)
+		if (!context.is_own_mapping(address + at))
+			trap(context, address + at, offset + at);
 }
 
 void unmapped(void *address, size_t bytes)

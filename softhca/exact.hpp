@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace softhca {
 class Context;
@@ -12,8 +13,8 @@ namespace softhca::exact {
 
 bool wanted();
 
-// The program has mapped something of that command file; is about to unmap something.
-void mapped(Context &context);
+// The program has mapped something of that command file, from that offset on; is about to unmap something.
+void mapped(Context &context, void *memory, size_t bytes, uint64_t offset);
 void unmapped(void *address, size_t bytes);
 
 // The following are called with the NIC's lock held.

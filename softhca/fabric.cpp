@@ -16,6 +16,7 @@
 
 #include "softhca/device.hpp"
 #include "softhca/sysfs.hpp"
+#include "softhca/time/virtual_time.h"
 
 namespace softhca {
 
@@ -95,9 +96,10 @@ unsigned device_count()
 		return 1;
 	char *end;
 	const unsigned long n = std::strtoul(text, &end, 10);
-	if (*end || n < 1 || n > most_devices)
+	const unsigned most = time_is_virtual() ? most_devices : most_live_devices;
+	if (*end || n < 1 || n > most)
 		throw std::runtime_error("SOFTHCA_DEVICES is " + std::string(text) + ", allowed: 1 to " +
-		                         std::to_string(most_devices));
+		                         std::to_string(most));
 	return static_cast<unsigned>(n);
 }
 

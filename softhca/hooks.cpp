@@ -182,7 +182,7 @@ void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t
 	void *memory = real::mmap(address, bytes, protection, flags, fd, offset);
 	if (fd >= 0 && offset >= static_cast<off_t>(dm_first_offset) && memory != MAP_FAILED && exact::wanted())
 		if (const auto context = Context::find(fd))
-			exact::mapped(*context);
+			exact::mapped(*context, memory, bytes, static_cast<uint64_t>(offset));
 	return memory;
 }
 

@@ -36,10 +36,22 @@ Nic::Nic() : table_(size_t{1} << index_bits), fault_file_(Fabric::get() ? Fabric
 	const char *rules = std::getenv("SOFTHCA_FAULTS");
 	if (const std::string error = rules ? faults.add(rules) : ""; !error.empty())
 		std::fprintf(stderr, "softhca: SOFTHCA_FAULTS: %s\n", error.c_str());
+	if (!time_is_virtual() || !Fabric::get())
+		return;
+	const char *profile = std::getenv("SOFTHCA_MODEL");
+	try {
+		model_ = std::make_unique<model::Model>(*this, model::read_profile(profile && *profile ? profile : "connectx5"),
+		                                        Fabric::get()->devices(), most_queue_pairs);
+	} catch (const std::exception &e) {
+		std::fprintf(stderr, "softhca: SOFTHCA_MODEL: %s\n", e.what());
+		std::exit(2);
+	}
 }
 
 Time Nic::read_clock()
 {
+	if (time_is_virtual())
+		return softhca_time_now() / 1000; // looking costs the device nothing
 	timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return static_cast<Time>(t.tv_sec) * 1'000'000'000 + static_cast<Time>(t.tv_nsec);
@@ -115,17 +127,23 @@ void Nic::forget(Qp &qp)
 	forget(qp.responder);
 	for (const auto &[address, responder] : qp.initiators)
 		forget(*responder);
+	if (model_)
+		model_->forget(qp);
 }
 
 void Nic::forget(Responder &responder)
 {
-	if (responder.queued)
+	if (responder.queued && model_)
+		model_->forget(responder);
+	else if (responder.queued)
 		drop(owing_, &responder);
 	responder.queued = false;
 }
 
 void Nic::ready(Qp &qp)
 {
+	if (model_)
+		return model_->ready(qp);
 	if (!qp.ready)
 		ready_.push_back(&qp);
 	qp.ready = true;
@@ -133,9 +151,12 @@ void Nic::ready(Qp &qp)
 
 void Nic::owes(Responder &responder)
 {
-	if (!responder.queued)
+	if (std::exchange(responder.queued, true))
+		return;
+	if (model_)
+		model_->owes(responder);
+	else
 		owing_.push_back(&responder);
-	responder.queued = true;
 }
 
 uint16_t Nic::lid(const Qp &qp) const { return lid_of(Fabric::get()->host(), qp.context.device()); }
@@ -163,7 +184,7 @@ void Nic::address(const Qp &qp, Packet &packet) const
 
 Faults::Fate Nic::fate(Qp &qp, const Packet &packet, Time &delay)
 {
-	constexpr Time longest_reorder = 2'000'000; // there may be no next packet
+	const Time longest_reorder = model_ ? 5'000 : 2'000'000; // there may be no next packet
 	const Faults::Fate what = faults.packet(packet, qp.context.device(), now_, delay);
 	if (what == Faults::Fate::after_next)
 		delay = longest_reorder;

@@ -12,6 +12,7 @@
 #include "softhca/accounts.hpp"
 #include "softhca/context.hpp"
 #include "softhca/faults.hpp"
+#include "softhca/model/model.hpp"
 #include "softhca/wire.hpp"
 
 namespace softhca {
@@ -63,9 +64,18 @@ public:
 	Time next_deadline() const { return next_deadline_; }
 	void remind(Time deadline)
 	{
-		if (deadline && (!next_deadline_ || deadline < next_deadline_))
+		if (deadline && (!next_deadline_ || deadline < next_deadline_)) {
 			next_deadline_ = deadline;
+			if (model_)
+				model_->remind(deadline);
+		}
 	}
+	// What is overdue.
+	void check_times();
+
+	// In virtual time, the model moves everything, and progress() is not called; null in live mode.
+	model::Model *model() const { return model_.get(); }
+	void set_time(Time now) { now_ = now; }
 
 	// Something to send, to be looked after in progress().
 	void ready(Qp &qp);
@@ -111,7 +121,6 @@ private:
 	bool receive();
 	void look_at_doorbells();
 	void look_at(Qp &qp);
-	void check_times();
 	void address(const Qp &qp, Packet &packet) const;
 	Faults::Fate fate(Qp &qp, const Packet &packet, Time &delay);
 	uint8_t *begin(Qp &qp, const Packet &packet, bool &gone);
@@ -120,6 +129,7 @@ private:
 	void let_go(const Qp &qp);
 	void check_links();
 
+	std::unique_ptr<model::Model> model_;
 	std::unique_ptr<Wire> wire_; // from the first queue pair on
 	std::vector<Qp *> table_;    // by index
 	unsigned last_index_ = first_index - 1, count_ = 0;
@@ -151,6 +161,16 @@ bool Nic::transmit(Qp &qp, Packet &packet, const Fill &fill)
 	const Faults::Fate what = faults.none() ? Faults::Fate::pass : fate(qp, packet, delay);
 	if (what == Faults::Fate::drop)
 		return true;
+	if (model_) {
+		for (int copies = what == Faults::Fate::twice ? 2 : 1; copies; --copies) {
+			const uint64_t memory = qp.counters->get(Counter::payload_read_bytes), device = qp.counters->get(Counter::dm_read_bytes);
+			fill(model_->begin(packet));
+			model_->end(qp, qp.counters->get(Counter::payload_read_bytes) - memory,
+			            qp.counters->get(Counter::dm_read_bytes) - device, delay);
+			qp.count(Counter::packets_sent, 1);
+		}
+		return true;
+	}
 	if (what == Faults::Fate::later || what == Faults::Fate::after_next) {
 		Held held{now_ + delay, what == Faults::Fate::after_next ? qp.number : 0, {}};
 		held.frame.resize(sizeof packet + packet.payload);

@@ -82,6 +82,7 @@ struct Cq {
 	unsigned users = 0;      // queue pairs
 
 	uint32_t producer = 0;   // entries written
+	uint32_t consumed = 0;   // of these, what the program had read at the last look
 	uint32_t solicited = 0;  // the value of `producer` after the last one that was solicited
 	uint32_t notified = 0;   // the value of `producer` at the last event
 	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has led to an event
@@ -90,6 +91,8 @@ struct Cq {
 	bool put(const Completion &completion, bool is_solicited);
 	// Goes on in another buffer; what has not been polled is left to the program to copy. False when it has no room there.
 	bool move(uint8_t *to, uint32_t count);
+	// How many it has read since the last look.
+	uint32_t take_consumed();
 	// Raises the event for an arm command that came after the entry. True when it did.
 	bool check_armed();
 };

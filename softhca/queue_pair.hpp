@@ -62,6 +62,9 @@ public:
 	bool drained() const { return in_flight_.empty(); }
 	uint16_t producer() const { return producer_; }
 	uint32_t next_psn() const { return sent_; }
+	// The entry whose packet is being sent, and the oldest that is not complete; null: none.
+	const Wqe *sending() const { return fetched_ ? &fetched_->wqe : at_ < in_flight_.size() ? &in_flight_[at_]->wqe : nullptr; }
+	const Wqe *oldest() const { return in_flight_.empty() ? nullptr : &in_flight_.front()->wqe; }
 	// Raises the event that was asked for when nothing is in flight any more.
 	void check_drained();
 	// The state has become `error` or `sqe`: all entries end as flushed.

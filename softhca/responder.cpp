@@ -389,15 +389,15 @@ bool Responder::pay(Nic &nic, Owed &owed)
 		break;
 	}
 	if (!nic.transmit(qp_, p, [&](uint8_t *to) {
-		    if (p.payload)
-			    std::memcpy(to, memory.bytes, p.payload);
+		    if (!p.payload)
+			    return;
+		    std::memcpy(to, memory.bytes, p.payload);
+		    count_read(qp_, memory, p.payload);
 	    }))
 		return false;
 	if (p.kind == PacketKind::refuse)
 		qp_.count(p.reason == Refusal::receiver_not_ready ? Counter::rnr_naks_sent : Counter::naks_sent, 1);
 	if (owed.kind == PacketKind::read_response) {
-		if (p.payload)
-			count_read(qp_, memory, p.payload);
 		owed.begun = true;
 		owed.psn = psn_add(owed.psn, 1);
 		owed.address += p.payload;

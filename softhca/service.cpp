@@ -38,6 +38,8 @@ bool started = false;                    // under the NIC's lock
 bool lend_a_hand()
 {
 	Nic &nic = Nic::get();
+	if (nic.model())
+		return false;
 	if (!nic.mutex.try_lock())
 		return false;
 	const bool did = nic.progress();
@@ -63,6 +65,20 @@ bool help()
 		sched_yield();
 	}
 	return false;
+}
+
+template <class Poll>
+int poll_in_virtual_time(const ibv_cq *cq, const Poll &poll, int nothing)
+{
+	const auto context = Context::find(cq->context->cmd_fd);
+	if (!context)
+		return poll();
+	model::Model &model = *Nic::get().model();
+	model.before_poll(*context);
+	const int result = poll();
+	if (result == nothing)
+		model.after_empty_poll(*context);
+	return result;
 }
 
 // Stands in front of the functions of a table. A table's function is one of a few; each of them gets a stand-in, which
@@ -109,6 +125,8 @@ private:
 struct Poll {
 	static int call(int (*real)(ibv_cq *, int, ibv_wc *), ibv_cq *cq, int most, ibv_wc *completions)
 	{
+		if (Nic::get().model())
+			return poll_in_virtual_time(cq, [&] { return real(cq, most, completions); }, 0);
 		const int n = real(cq, most, completions);
 		if (n == 0 && most > 0)
 			return help() ? real(cq, most, completions) : n;
@@ -120,6 +138,8 @@ struct Poll {
 struct StartPoll {
 	static int call(int (*real)(ibv_cq_ex *, ibv_poll_cq_attr *), ibv_cq_ex *cq, ibv_poll_cq_attr *attributes)
 	{
+		if (Nic::get().model())
+			return poll_in_virtual_time(ibv_cq_ex_to_cq(cq), [&] { return real(cq, attributes); }, ENOENT);
 		const int result = real(cq, attributes);
 		if (result == ENOENT)
 			return help() ? real(cq, attributes) : result;
@@ -219,7 +239,7 @@ void after_fork_in_child()
 
 void start()
 {
-	if (started)
+	if (started || Nic::get().model())
 		return;
 	static const int handlers = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 	// Signals are for the program's threads.

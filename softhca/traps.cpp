@@ -26,7 +26,6 @@ namespace softhca {
 
 namespace {
 
-constexpr size_t most_pages = 1024;
 constexpr uint64_t trap_flag = 0x100; // of the flags register: stop after one instruction
 
 // A hash table of the pages. A handler looks without a lock, so a key is written after what belongs to it; and as
@@ -40,9 +39,9 @@ struct Page {
 	void *argument;
 };
 constexpr uintptr_t never_used = 0, no_longer_used = 1;
-constexpr unsigned table_bits = 11;
+constexpr unsigned table_bits = 15;
 std::array<Page, 1u << table_bits> pages;
-static_assert(2 * most_pages <= pages.size());
+static_assert(2 * most_trapped_pages <= pages.size());
 
 std::mutex mutex; // whoever changes the table or the handlers
 size_t page_count;
@@ -297,7 +296,7 @@ bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *ar
 	}
 	const uintptr_t start = reinterpret_cast<uintptr_t>(page);
 	const std::lock_guard guard(mutex);
-	if (bytes / page_bytes > most_pages - page_count) {
+	if (bytes / page_bytes > most_trapped_pages - page_count) {
 		errno = ENOMEM;
 		return false;
 	}

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config.hpp"
+#include "job/job.hpp"
 #include "job/topology.hpp"
 #include "report/report.hpp"
 #include "transports/verbs/memlock.hpp"
@@ -127,7 +128,8 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 		why_not = "PT2P_NET_DEVICE is none";
 		return nullptr;
 	}
-	const Wanted wanted = parse_wanted(text);
+	const bool in_turn = text == "each";
+	const Wanted wanted = parse_wanted(in_turn ? "" : text);
 	int count = 0;
 	const std::unique_ptr<ibv_device *, Deleter<ibv_free_device_list>> list(ibv_get_device_list(&count));
 	if (!list || count == 0) {
@@ -141,9 +143,16 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 		std::erase_if(candidates, [&](ibv_device *d) { return wanted.device != ibv_get_device_name(d); });
 	// The nearest first.
 	const int here = environment.topology.numa_node;
-	std::stable_sort(candidates.begin(), candidates.end(), [&](ibv_device *a, ibv_device *b) {
-		return (here >= 0 && numa_node_of(*a) == here) > (here >= 0 && numa_node_of(*b) == here);
-	});
+	const auto far = std::stable_partition(candidates.begin(), candidates.end(),
+	                                       [&](ibv_device *d) { return here >= 0 && numa_node_of(*d) == here; });
+	if (in_turn) {
+		// Ranks of a node share its nearest devices; a pretended node has one.
+		const Job &job = environment.job;
+		const int64_t pretended = environment.config.ranks_per_node;
+		const int64_t turn = pretended > 0 ? job.rank() / pretended : job.local_rank();
+		const auto end = far != candidates.begin() ? far : candidates.end();
+		std::rotate(candidates.begin(), candidates.begin() + turn % (end - candidates.begin()), end);
+	}
 	why_not.clear();
 	for (ibv_device *candidate : candidates) {
 		std::string reason;

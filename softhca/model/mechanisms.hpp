@@ -1,0 +1,91 @@
+// What a device's work competes for. Pure: times come in and go out. Picoseconds.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace softhca::model {
+
+using Picoseconds = uint64_t;
+
+inline Picoseconds from_ns(double ns) { return static_cast<Picoseconds>(ns * 1000 + 0.5); }
+
+// Moves bytes one after the other, in the order in which they are given to it.
+class Link {
+public:
+	// megabytes (10^6) a second
+	explicit Link(double rate) : ps_per_byte_(1e6 / rate) {}
+	// When the last of so many bytes has gone, that are there at `now`.
+	Picoseconds move(Picoseconds now, double bytes)
+	{
+		free_ = std::max(free_, now) + static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5);
+		return free_;
+	}
+	// The same for bytes of which the last is there at `now`, unless others were in the way.
+	void arrive(Picoseconds now, double bytes)
+	{
+		free_ = std::max(free_ + static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5), now);
+	}
+	Picoseconds free() const { return free_; }
+
+private:
+	double ps_per_byte_;
+	Picoseconds free_ = 0;
+};
+
+// Keeps the most of what was asked for; what is thrown out is left to chance, the same chance in every run.
+class Cache {
+public:
+	explicit Cache(size_t entries, uint64_t seed = 1) : most_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1) {}
+
+	bool has(uint64_t key) const { return places_.count(key) != 0; }
+	// Whether it was there; it is, afterwards.
+	bool use(uint64_t key)
+	{
+		if (has(key))
+			return true;
+		if (keys_.size() < most_) {
+			places_[key] = keys_.size();
+			keys_.push_back(key);
+			return false;
+		}
+		const size_t place = next() % most_;
+		places_.erase(keys_[place]);
+		keys_[place] = key;
+		places_[key] = place;
+		return false;
+	}
+	void forget(uint64_t key)
+	{
+		const auto found = places_.find(key);
+		if (found == places_.end())
+			return;
+		const size_t place = found->second;
+		places_.erase(found);
+		if (keys_.back() != key) {
+			keys_[place] = keys_.back();
+			places_[keys_[place]] = place;
+		}
+		keys_.pop_back();
+	}
+	size_t size() const { return keys_.size(); }
+
+private:
+	uint64_t next() // xorshift64*, Vigna 2016
+	{
+		chance_ ^= chance_ >> 12;
+		chance_ ^= chance_ << 25;
+		chance_ ^= chance_ >> 27;
+		return (chance_ * 0x2545f4914f6cdd1du) >> 32;
+	}
+
+	size_t most_;
+	uint64_t chance_;
+	std::vector<uint64_t> keys_;
+	std::unordered_map<uint64_t, size_t> places_;
+};
+
+} // namespace softhca::model

@@ -1,0 +1,381 @@
+#include "softhca/model/model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <endian.h>
+
+#include "softhca/context.hpp"
+#include "softhca/nic.hpp"
+#include "softhca/queue_pair.hpp"
+
+namespace softhca::model {
+
+namespace {
+
+constexpr size_t unit_bytes = 64, completion_bytes = 64;
+
+bool is_request(PacketKind kind) { return kind <= PacketKind::atomic || kind == PacketKind::datagram; }
+bool is_response(PacketKind kind) { return kind == PacketKind::read_response || kind == PacketKind::atomic_response; }
+
+// With what goes around it in pieces of so many bytes.
+double with_overhead(double bytes, double piece, double overhead) { return bytes + std::ceil(bytes / piece) * overhead; }
+
+// Headers beyond those of every packet (InfiniBand specification, volume 1, 9.2 to 9.3).
+double extended_headers(const Packet &packet)
+{
+	switch (packet.kind) {
+	case PacketKind::read: return 16;
+	case PacketKind::write: return packet.flags & packet_first ? 16 : 0;
+	case PacketKind::atomic: return 28;
+	case PacketKind::atomic_response: return 12;
+	case PacketKind::datagram: return 8;
+	case PacketKind::send: return 0;
+	default: return 4;
+	}
+}
+
+uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} << 16 | index; }
+
+} // namespace
+
+Model::Device::Device(const Profile &p, unsigned number)
+    : units(static_cast<size_t>(p.units)), stores(p.pcie_lane * p.pcie_lanes), reads(p.pcie_lane * p.pcie_lanes),
+      writes(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
+      entries(static_cast<size_t>(p.entry_cache), 3 * number + 1), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
+      responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
+{
+}
+
+Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs) : nic_(nic), p_(profile), states_(queue_pairs)
+{
+	for (unsigned i = 0; i < devices; ++i)
+		devices_.emplace_back(profile, i);
+}
+
+void Model::turn()
+{
+	now_ = softhca_time_now();
+	nic_.set_time(now_ / 1000);
+	busy_ = 0;
+}
+
+Model::State &Model::state(const Qp &qp) { return states_[qp.number % states_.size()]; }
+Model::Device &Model::device_of(const Qp &qp) { return devices_[qp.context.device()]; }
+
+// ---- the program ------------------------------------------------------------------------------------------------------
+
+// How many entries there are between two places of the send ring.
+unsigned Model::entries_between(const Qp &qp, uint16_t from, uint16_t to) const
+{
+	constexpr size_t segments_at = 7, segment_bytes = 16, segments_mask = 0x3f; // of a control segment
+	unsigned n = 0;
+	const size_t units = qp.send_ring.size() / unit_bytes;
+	for (uint16_t left = static_cast<uint16_t>(to - from); left; ++n) {
+		const size_t segments = qp.send_ring[from % units * unit_bytes + segments_at] & segments_mask;
+		const auto step = static_cast<uint16_t>(std::max<size_t>(1, (segments * segment_bytes + unit_bytes - 1) / unit_bytes));
+		from = static_cast<uint16_t>(from + step);
+		left = static_cast<uint16_t>(left - std::min(left, step));
+	}
+	return n;
+}
+
+void Model::ring(Qp &qp)
+{
+	State &s = state(qp);
+	const uint16_t producer = qp.send_producer();
+	qp.count(Counter::doorbells, 1);
+	softhca_time_charge(from_ns(p_.cpu_doorbell + p_.cpu_entry * entries_between(qp, s.posted, producer)));
+	s.posted = producer;
+	s.bells.push_back({producer, false});
+	const Picoseconds there = device_of(qp).stores.move(softhca_time_now(), 8 + p_.pcie_request) + from_ns(p_.pcie_store);
+	at<&Model::bell>(there, qp.number);
+}
+
+void Model::along(Qp &qp, size_t bytes, bool first)
+{
+	State &s = state(qp);
+	if (!s.bells.empty())
+		s.bells.back().along = true;
+	softhca_time_charge(from_ns(p_.cpu_line * static_cast<double>(bytes) / unit_bytes));
+	device_of(qp).stores.move(softhca_time_now(), static_cast<double>(bytes) + (first ? p_.pcie_request : 0));
+}
+
+void Model::stored_to_device_memory(unsigned device, size_t bytes)
+{
+	softhca_time_charge(from_ns(p_.cpu_line * static_cast<double>(bytes) / unit_bytes));
+	devices_[device].stores.move(softhca_time_now(), static_cast<double>(bytes) * (1 + p_.pcie_request / unit_bytes));
+}
+
+// What the program has read since the last time, it has read by now.
+void Model::before_poll(Context &context)
+{
+	softhca_time_charge(from_ns(p_.cpu_poll + p_.cpu_completion * static_cast<double>(context.take_consumed())));
+	softhca_time_sync();
+}
+
+// It would look again and again: instead it waits until something has changed, but not for ever, as it may look at other things
+// or at the clock.
+void Model::after_empty_poll(Context &context)
+{
+	constexpr Picoseconds shortest = 500'000;
+	constexpr unsigned doublings = 6;
+	Program &program = programs_[&context];
+	if (program.seen != program.writes) {
+		program.seen = program.writes;
+		program.idle = 0;
+		return;
+	}
+	softhca_time_wait(&context, shortest << std::min(program.idle++, doublings));
+	Program &later = programs_[&context];
+	later.seen = later.writes;
+}
+
+void Model::wrote(const Context &context)
+{
+	++programs_[&context].writes;
+	softhca_time_wake(&context, from_ns(p_.cpu_poll));
+}
+
+// ---- entries ----------------------------------------------------------------------------------------------------------
+
+// Bytes of host memory that the device reads; when the last is there.
+Picoseconds Model::read(Device &device, Picoseconds when, double bytes)
+{
+	return device.reads.move(when, with_overhead(bytes, p_.pcie_read_piece, p_.pcie_completion)) + from_ns(p_.pcie_read);
+}
+
+// The same while the unit waits for it.
+Picoseconds Model::stall(Device &device, double bytes)
+{
+	const Picoseconds start = now_ + busy_;
+	return read(device, start, bytes) - start;
+}
+
+void Model::bell(uint64_t number)
+{
+	Qp *qp = nic_.find(static_cast<uint32_t>(number));
+	if (!qp)
+		return;
+	State &s = state(*qp);
+	if (s.bells.empty())
+		return;
+	const Bell bell = s.bells.front();
+	s.bells.pop_front();
+	const auto units = static_cast<uint16_t>(bell.producer - std::exchange(s.asked, bell.producer));
+	Picoseconds there = now_;
+	if (!bell.along)
+		there = read(device_of(*qp), now_, static_cast<double>(units * unit_bytes));
+	s.fetched = std::max(s.fetched, there);
+	at<&Model::fetched>(s.fetched, number | uint64_t{bell.producer} << 32 | uint64_t{bell.along} << 48);
+}
+
+void Model::fetched(uint64_t argument)
+{
+	Qp *qp = nic_.find(static_cast<uint32_t>(argument));
+	if (!qp)
+		return;
+	qp->requester.rung(static_cast<uint16_t>(argument >> 32));
+	if (argument >> 48)
+		qp->requester.brought_along();
+	ready(*qp);
+}
+
+void Model::done(const Qp &qp, const Wqe &entry) { device_of(qp).entries.forget(entry_key(qp, entry.index)); }
+
+// ---- units ------------------------------------------------------------------------------------------------------------
+
+void Model::submit(Device &device, uint32_t queue_pair, Work work)
+{
+	const size_t i = queue_pair % device.units.size();
+	Unit &unit = device.units[i];
+	unit.work.push_back(work);
+	if (unit.scheduled)
+		return;
+	unit.scheduled = true;
+	at<&Model::work>(std::max(unit.free, softhca_time_now()), static_cast<uint64_t>(&device - devices_.data()) << 32 | i);
+}
+
+void Model::work(uint64_t argument)
+{
+	Device &device = devices_[argument >> 32];
+	Unit &unit = device.units[argument & 0xffffffff];
+	const Work work = unit.work.front();
+	unit.work.pop_front();
+	switch (work.kind) {
+	case Work::Kind::run:
+		if (Qp *qp = nic_.find(work.number)) {
+			state(*qp).due = false;
+			if (qp->requester.run(nic_, 1))
+				ready(*qp);
+		}
+		break;
+	case Work::Kind::respond:
+		if (owing_.erase(work.responder)) {
+			work.responder->queued = false;
+			if (work.responder->respond(nic_, 1))
+				nic_.owes(*work.responder);
+		}
+		break;
+	case Work::Kind::serve:
+		serve(work.number);
+	}
+	unit.free = now_ + busy_;
+	unit.scheduled = !unit.work.empty();
+	if (unit.scheduled)
+		at<&Model::work>(unit.free, argument);
+}
+
+void Model::ready(Qp &qp)
+{
+	State &s = state(qp);
+	if (std::exchange(s.due, true))
+		return;
+	submit(device_of(qp), qp.number, {Work::Kind::run, qp.number, nullptr});
+}
+
+void Model::owes(Responder &responder)
+{
+	owing_.insert(&responder);
+	submit(device_of(responder.qp()), responder.qp().number, {Work::Kind::respond, 0, &responder});
+}
+
+void Model::forget(Qp &qp) { state(qp) = {}; }
+
+// ---- packets ----------------------------------------------------------------------------------------------------------
+
+uint8_t *Model::begin(const Packet &packet)
+{
+	if (free_frames_.empty()) {
+		free_frames_.push_back(static_cast<uint32_t>(frames_.size()));
+		frames_.emplace_back();
+	}
+	frame_ = free_frames_.back();
+	free_frames_.pop_back();
+	Frame &frame = frames_[frame_];
+	frame.packet = packet;
+	frame.payload.resize(packet.payload);
+	return frame.payload.data();
+}
+
+void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint64_t held)
+{
+	Frame &frame = frames_[frame_];
+	const Packet &packet = frame.packet;
+	Device &device = device_of(qp);
+	State &s = state(qp);
+	frame.device = qp.context.device();
+	frame.early = 0;
+	const bool request = is_request(packet.kind), dc = qp.kind == QpKind::dci;
+	if (packet.kind == PacketKind::disconnect) {
+		s.left = true;
+	} else if (request) {
+		busy_ += from_ns(packet.flags & packet_first ? p_.unit_request : p_.unit_packet);
+		if (!device.requesters.use(qp.number))
+			busy_ += stall(device, p_.context_bytes);
+		if (packet.flags & packet_connect)
+			busy_ += from_ns(p_.dc_connect + (std::exchange(s.left, false) ? p_.dc_switch : 0));
+		if (packet.flags & packet_first)
+			if (const Wqe *entry = qp.requester.sending())
+				device.entries.use(entry_key(qp, entry->index));
+	} else {
+		busy_ += from_ns(p_.unit_respond);
+		frame.early = from_ns(p_.pcie_write);
+	}
+	Picoseconds leaves = now_ + busy_;
+	if (from_memory)
+		leaves = read(device, leaves, static_cast<double>(from_memory));
+	else if (from_device_memory)
+		leaves += from_ns(p_.dm_read);
+	const Picoseconds passage = from_ns(p_.latency), sooner = std::min(frame.early, passage);
+	frame.early -= sooner;
+	leaves += passage - sooner + held * 1000;
+	s.departed = std::max(s.departed, leaves);
+	frame.bytes = packet.payload + p_.header_bytes + extended_headers(packet) + (dc && request ? p_.dc_header_bytes : 0);
+	at<&Model::depart>(held ? leaves : s.departed, frame_);
+}
+
+void Model::depart(uint64_t number)
+{
+	Frame &frame = frames_[number];
+	const Picoseconds gone = devices_[frame.device].out.move(now_, frame.bytes), way = from_ns(p_.wire_latency);
+	at<&Model::arrive>(gone + way - std::min(way, frame.early), number);
+}
+
+void Model::arrive(uint64_t number)
+{
+	const Frame &frame = frames_[number];
+	Qp *qp = nic_.find(frame.packet.destination);
+	if (!qp) {
+		free_frames_.push_back(static_cast<uint32_t>(number));
+		return;
+	}
+	Device &device = device_of(*qp);
+	device.in.arrive(now_, frame.bytes);
+	submit(device, qp->number, {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
+}
+
+// A unit takes a packet that has come.
+void Model::serve(uint32_t number)
+{
+	const Frame &frame = frames_[number];
+	const Packet &packet = frame.packet;
+	Qp *qp = nic_.find(packet.destination);
+	if (!qp) {
+		free_frames_.push_back(number);
+		return;
+	}
+	Device &device = device_of(*qp);
+	Picoseconds not_before = device.in.free();
+	if (is_request(packet.kind)) {
+		busy_ += from_ns(p_.unit_serve);
+		if (!device.responders.use(packet.source))
+			busy_ += stall(device, p_.context_bytes);
+		if (packet.kind == PacketKind::atomic) {
+			constexpr uint64_t lock_mask = 0xfff; // K16, 3.3: by the low 12 bits
+			Picoseconds &lock = device.locks[packet.remote_address & lock_mask];
+			lock = std::max(lock, now_ + busy_) + from_ns(p_.pcie_read);
+			not_before = std::max(not_before, lock);
+		}
+	} else if (packet.kind == PacketKind::disconnect) {
+		device.responders.forget(packet.source);
+	} else {
+		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
+		if (!device.requesters.use(qp->number))
+			busy_ += stall(device, p_.context_bytes);
+		const Wqe *entry = qp->requester.oldest();
+		if (entry && (is_response(packet.kind) || p_.write_entry_kept != 0) && !device.entries.has(entry_key(*qp, entry->index)))
+			busy_ += stall(device, unit_bytes);
+	}
+	State &s = state(*qp);
+	Picoseconds seen = std::max(now_ + busy_, not_before) + from_ns(p_.latency);
+	seen = std::max(seen, device.writes.move(seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
+	s.executed = std::max(s.executed, seen + from_ns(p_.pcie_write));
+	at<&Model::execute>(s.executed, number);
+}
+
+void Model::execute(uint64_t number)
+{
+	const Frame &frame = frames_[number];
+	nic_.handle(frame.packet, frame.payload.data());
+	free_frames_.push_back(static_cast<uint32_t>(number));
+}
+
+// ---- time-outs --------------------------------------------------------------------------------------------------------
+
+void Model::remind(uint64_t deadline)
+{
+	if (deadline_ && deadline_ <= deadline)
+		return;
+	deadline_ = deadline;
+	at<&Model::check_times>(deadline * 1000, deadline);
+}
+
+void Model::check_times(uint64_t deadline)
+{
+	if (deadline != deadline_)
+		return;
+	deadline_ = 0;
+	nic_.check_times();
+}
+
+} // namespace softhca::model

@@ -1,0 +1,152 @@
+// The device in virtual time: when what the live device does at once would happen on hardware.
+//
+// Queue pairs, packets and completions are those of the live mode (queue_pair.hpp); this decides when each part of the device
+// gets to do its next step, and what steps cost:
+//
+//   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory, completion
+//                              PCIe read                       PCIe read                       PCIe write
+//
+// A processing unit does one thing after the other; queue pairs are bound to units. A miss in a cache costs a PCIe read, and the
+// unit waits for it. What a packet does to memory happens in one step, when it can be seen there; answers leave earlier than
+// that, so that they get that much shorter a way.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "softhca/model/mechanisms.hpp"
+#include "softhca/model/profile.hpp"
+#include "softhca/packet.hpp"
+#include "softhca/time/virtual_time.h"
+
+namespace softhca {
+class Context;
+class Nic;
+class Responder;
+struct Qp;
+struct Wqe;
+} // namespace softhca
+
+namespace softhca::model {
+
+class Model {
+public:
+	Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs);
+
+	// The program rings for this queue pair; an entry, of so many bytes so far, goes along with the last ring.
+	void ring(Qp &qp);
+	void along(Qp &qp, size_t bytes, bool first);
+	void stored_to_device_memory(unsigned device, size_t bytes);
+	// A poll of the program: before it, and when it has found nothing.
+	void before_poll(Context &context);
+	void after_empty_poll(Context &context);
+
+	// In place of what Nic does in live mode.
+	void ready(Qp &qp);
+	void owes(Responder &responder);
+	void forget(Responder &responder) { owing_.erase(&responder); }
+	void forget(Qp &qp);
+	void forget(const Context &context) { programs_.erase(&context); }
+	void remind(uint64_t deadline_ns);
+	// A packet leaves: begin() is where its payload goes, end() sends it. `held` ns later, when a fault says so.
+	uint8_t *begin(const Packet &packet);
+	void end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint64_t held);
+
+	// Of an entry that is complete.
+	void done(const Qp &qp, const Wqe &entry);
+	// Memory of the program has changed.
+	void wrote(const Context &context);
+
+private:
+	struct Frame {
+		Packet packet;
+		std::vector<uint8_t> payload;
+		double bytes = 0;       // on the wire
+		Picoseconds early = 0;  // by so much it has started late
+		unsigned device = 0;    // it comes from
+	};
+	struct Work {
+		enum class Kind : uint8_t { run, respond, serve } kind;
+		uint32_t number = 0;    // of a queue pair, or of a frame
+		Responder *responder = nullptr;
+	};
+	struct Unit {
+		std::deque<Work> work;
+		bool scheduled = false;
+		Picoseconds free = 0;
+	};
+	struct Device {
+		Device(const Profile &p, unsigned number);
+		std::vector<Unit> units;
+		Link stores, reads, writes; // PCIe: what the program stores, what comes of reads, what the device writes
+		Link out, in;
+		Cache entries, requesters, responders;
+		std::map<uint64_t, Picoseconds> locks; // of atomic operations, by the low bits of addresses
+	};
+	struct Bell {
+		uint16_t producer;
+		bool along;
+	};
+	// Beside a Qp.
+	struct State {
+		std::deque<Bell> bells;     // on their way to the device
+		uint16_t posted = 0;        // units of the ring, when it was last rung
+		uint16_t asked = 0;         // of these, what the device has asked for
+		Picoseconds fetched = 0;    // when the last entries will be there
+		Picoseconds departed = 0;   // the last packet
+		Picoseconds executed = 0;   // the last packet
+		bool due = false, left = false;
+		Picoseconds idle_since = 0;
+	};
+	struct Program {
+		uint64_t writes = 0, seen = 0;
+		unsigned idle = 0;
+	};
+
+	template <void (Model::*function)(uint64_t)>
+	void at(Picoseconds time, uint64_t argument)
+	{
+		softhca_time_at(time, [](void *model, uint64_t a) { static_cast<Model *>(model)->call<function>(a); }, this, argument);
+	}
+	template <void (Model::*function)(uint64_t)>
+	void call(uint64_t argument)
+	{
+		turn();
+		(this->*function)(argument);
+	}
+	void turn();
+	State &state(const Qp &qp);
+	Device &device_of(const Qp &qp);
+	void submit(Device &device, uint32_t queue_pair, Work work);
+	unsigned entries_between(const Qp &qp, uint16_t from, uint16_t to) const;
+	Picoseconds read(Device &device, Picoseconds when, double bytes);
+	Picoseconds stall(Device &device, double bytes);
+	void serve(uint32_t number);
+
+	// Events.
+	void bell(uint64_t queue_pair);
+	void fetched(uint64_t queue_pair_and_bell);
+	void work(uint64_t device_and_unit);
+	void depart(uint64_t frame);
+	void arrive(uint64_t frame);
+	void execute(uint64_t frame);
+	void check_times(uint64_t);
+
+	Nic &nic_;
+	const Profile p_;
+	std::vector<Device> devices_;
+	std::vector<State> states_;
+	std::deque<Frame> frames_;
+	std::vector<uint32_t> free_frames_;
+	uint32_t frame_ = 0;          // being sent
+	Picoseconds now_ = 0, busy_ = 0; // of the unit that works
+	uint64_t deadline_ = 0;
+	std::unordered_set<Responder *> owing_;
+	std::map<const Context *, Program> programs_;
+};
+
+} // namespace softhca::model

@@ -1,0 +1,30 @@
+// The fibres and events behind virtual_time.h, and what threads are made of.
+#pragma once
+
+#include <cstdint>
+
+#include "softhca/time/virtual_time.h"
+
+namespace softhca::time {
+
+struct Fibre;
+
+constexpr uint64_t ps_per_ns = 1000;
+// The clock starts here: zero stands for "none" in too many programs.
+constexpr uint64_t beginning = UINT64_C(1'000'000'000) * ps_per_ns;
+
+// A fibre that runs start(argument) from now on; null with errno when there is no memory for its stack.
+Fibre *make(void *(*start)(void *), void *argument);
+// The one that runs.
+Fibre *running();
+// It ends with that result; does not return.
+[[noreturn]] void end(void *result);
+bool ended(const Fibre &fibre);
+// Frees a fibre that has ended, or will be freed at its end. Its result, if it has ended.
+void *release(Fibre &fibre);
+// The running fibre goes on at that time.
+void sleep_until(uint64_t time);
+// It looks again after a while, which grows with `times`: for what changes without news.
+void look_again(unsigned &times);
+
+} // namespace softhca::time
