@@ -88,7 +88,7 @@ public:
 				if ((vex_ && form.role != Role::vector) || masked_ || !read_operands(form))
 					return false;
 				const int base = base_ == no_register ? no_register : places[base_];
-				store = {address_, bytes_, is_move_, value_, at_, base};
+				store = {address_, bytes_, is_move_, value_, at_, vector_, base};
 				return true;
 			}
 		return false;
@@ -228,6 +228,12 @@ private:
 				address_ += at_;
 			return true;
 		}
+		if (form.bytes == vector_width && !vex_) {
+			vector_ = reg;
+			if (relative)
+				address_ += at_;
+			return true;
+		}
 		if (form.role == Role::pointer) {
 			const bool also_source = reg == base_ || reg == index;
 			base_ = reg;
@@ -253,6 +259,7 @@ private:
 	uint64_t address_ = 0, value_ = 0;
 	size_t bytes_ = 0;
 	bool is_move_ = false;
+	int vector_ = -1;
 	int base_ = no_register;
 };
 

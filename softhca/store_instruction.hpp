@@ -13,6 +13,7 @@ struct StoreInstruction {
 	size_t bytes;
 	bool is_move;   // no more than a move: `value` has to be written, and the program goes on at `next`
 	uint64_t value, next;
+	int vector;     // likewise, the 16 bytes of this vector register; negative: something else
 	int base;       // of anything else: the register (REG_...) that leads to the memory and to nothing else
 };
 

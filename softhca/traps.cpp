@@ -21,6 +21,7 @@
 
 #include "softhca/device.hpp"
 #include "softhca/store_instruction.hpp"
+#include "softhca/straight_on.hpp"
 
 namespace softhca {
 
@@ -150,10 +151,19 @@ void store(uint64_t to, uint64_t value)
 	reinterpret_cast<volatile Anywhere *>(to)->value = static_cast<T>(value);
 }
 
+bool is_simple(const StoreInstruction &instruction) { return instruction.is_move || instruction.vector >= 0; }
+bool is_inside(const StoreInstruction &instruction, const Page &page)
+{
+	const uint64_t offset = instruction.address - page.start;
+	return offset < page.bytes && instruction.bytes <= page.bytes - offset;
+}
+
 void move(ucontext_t &context, const Page &page, const StoreInstruction &instruction)
 {
 	const uint64_t to = instruction.address + page.to_alias;
-	switch (instruction.bytes) {
+	const bool vector = instruction.vector >= 0;
+	switch (vector ? 0 : instruction.bytes) {
+	case 0: read_vector(context, instruction.vector, reinterpret_cast<uint8_t *>(to)); break;
 	case 1: store<uint8_t>(to, instruction.value); break;
 	case 2: store<uint16_t>(to, instruction.value); break;
 	case 4: store<uint32_t>(to, instruction.value); break;
@@ -238,17 +248,18 @@ void on_fault(int, siginfo_t *info, void *context)
 	const uint64_t at = static_cast<uint64_t>(registers[REG_RIP]);
 	StoreInstruction instruction{};
 	const bool understood = read_store(registers, instruction);
-	const uint64_t address = instruction.address, offset = address - page->start;
 	// That the fault is in what the instruction stores is also the proof that it has been read correctly.
-	if (!understood || fault - address >= instruction.bytes || offset >= page->bytes ||
-	    instruction.bytes > page->bytes - offset)
+	if (!understood || fault - instruction.address >= instruction.bytes || !is_inside(instruction, *page))
 		refuse(info->si_addr, at);
-	if (instruction.is_move) {
-		move(thread, *page, instruction);
-		page->seen(page->argument, offset, instruction.bytes);
-	} else {
+	if (!is_simple(instruction)) {
 		begin_step(thread, *page, instruction);
+		errno = error;
+		return;
 	}
+	do {
+		move(thread, *page, instruction);
+		page->seen(page->argument, instruction.address - page->start, instruction.bytes);
+	} while (go_straight_on(thread, instruction) && is_simple(instruction) && is_inside(instruction, *page));
 	errno = error;
 }
 

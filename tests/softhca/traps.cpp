@@ -285,9 +285,9 @@ TEST_CASE("traps: instructions that cannot be carried out", "[softhca]")
 	           Contains("softhca: cannot carry out a store into a user access region, at 0x") &&
 	               Contains("by 48 87 00"));
 	CHECK_THAT(refused([](uint8_t *p) {
-		           asm volatile("subq %%rsp, %0; movups %%xmm0, (%%rsp,%0)" : "+c"(p) : : "memory", "cc");
+		           asm volatile("subq %%rsp, %0; movss %%xmm0, (%%rsp,%0)" : "+c"(p) : : "memory", "cc");
 	           }),
-	           Contains("by 0f 11 04 0c"));
+	           Contains("by f3 0f 11 04 0c"));
 	CHECK_THAT(refused([](uint8_t *p) {
 		           asm volatile("cmpxchgq %%rcx, (%0)" : "+a"(p) : : "memory", "cc");
 	           }),
