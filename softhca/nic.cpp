@@ -87,6 +87,10 @@ bool Nic::join()
 		return false;
 	}
 	const unsigned slot = wire_->slot();
+	if (model_ && slot != 0) {
+		std::fprintf(stderr, "softhca: in virtual time all ranks are threads of one process, and another process has devices open\n");
+		std::exit(2);
+	}
 	accounts_.open(fabric.directory() + "/counters." + std::to_string(slot) + "." + std::to_string(wire_->incarnation(slot)),
 	               fabric.host(), fabric.devices());
 	return true;

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cxxabi.h>
 #include <cstring>
 #include <queue>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
+#include <unistd.h>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -113,6 +116,28 @@ void run()
 	}
 }
 
+// A thread that computes, or waits for memory to change without any call, holds up everything: that is told, once.
+void watch(int)
+{
+	static uint64_t last;
+	static bool told;
+	static constexpr char text[] = "softhca: a thread has been running for 5 s without a call in which time passes (a poll of a "
+	                               "completion queue, a yield, a sleep, a lock): nothing else happens meanwhile\n";
+	const uint64_t orders = world().orders;
+	if (orders == std::exchange(last, orders) && !std::exchange(told, true))
+		[[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+void begin_to_watch()
+{
+	struct sigaction action = {};
+	action.sa_handler = watch;
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGVTALRM, &action, nullptr); // goes by the processor's time
+	const itimerval every = {{5, 0}, {5, 0}};
+	setitimer(ITIMER_VIRTUAL, &every, nullptr);
+}
+
 void begin()
 {
 	free_last();
@@ -135,6 +160,8 @@ void forget(const void *place, Fibre *fibre)
 
 Fibre *make(void *(*start)(void *), void *argument)
 {
+	static const bool watched = (begin_to_watch(), true);
+	static_cast<void>(watched);
 	void *stack = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return nullptr;

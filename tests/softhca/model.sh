@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Model mode: the whole library in virtual time, the same in every run. Run in the build tree.
+. "${srcdir:-.}/tests/common.sh"
+softhca=./softhca/softhca
+cases=tests/conformance/conformance_inprocess
+[ -x $cases ] && [ -x $softhca ] || skip "built without libibverbs or Catch2"
+[ "$(uname -m)" = x86_64 ] || skip "model mode is for x86-64"
+case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
+*__asan* | *__tsan*) skip "sanitizers do not know fibres" ;;
+esac
+
+nodes="PT2P_RANKS_PER_NODE=1 PT2P_NET_DEVICE=each"
+run()
+{
+	timeout -k 5 300 "$@" >"$work/out" 2>&1 || { cat "$work/out"; fail "$*"; }
+	echo "ok: $*"
+}
+
+# Everything, over each transport, and by way of others.
+run $softhca --model connectx5 --devices 3 $cases threads 3 PT2P_TRANSPORTS=self,rc $nodes
+run $softhca --model connectib --devices 3 $cases threads 3 PT2P_TRANSPORTS=self,dct $nodes
+run $softhca --model connectx6 --devices 4 $cases threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward \
+	PT2P_PROGRESS_THREAD=no $nodes
+# A wire that loses: time-outs pass in no time.
+run $softhca --model connectx5 --devices 2 --fault 'drop count=1000 rate=0.02 seed=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
+	random_exact flood
+
+# The same to the bit, with and without others on the machine: what was counted, and the time that has passed.
+same()
+{
+	timeout -k 5 100 $softhca --model connectx5 --devices 4 --json --report-file "$work/report.$1" \
+		$cases threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RC_PEERS=2 $nodes random_exact put_get >"$work/out" 2>&1 || fail "run $1: $(cat "$work/out")"
+	sed 's/"pid": [0-9]*//' "$work/report.$1" >"$work/counted.$1"
+}
+same 1
+(while :; do :; done) &
+busy=$!
+same 2
+kill $busy
+cmp "$work/counted.1" "$work/counted.2" || fail "two runs differ"
+grep -q '"wqes": [1-9]' "$work/counted.1" || fail "nothing was counted: $(cat "$work/counted.1")"
+
+# What cannot be.
+refused()
+{
+	text=$1
+	shift
+	code=0
+	timeout 20 "$@" >"$work/out" 2>&1 || code=$?
+	[ $code -ne 0 ] && [ $code -ne 124 ] || fail "$* ends with $code"
+	grep -q "$text" "$work/out" || { cat "$work/out"; fail "$*: the message is not: $text"; }
+	echo "ok: refused: $*"
+}
+probe="$cases threads 2 PT2P_TRANSPORTS=self,rc $nodes random_exact"
+refused "there is no profile connectx9" $softhca --model connectx9 $probe
+refused "no parameter colour" $softhca --model connectx5,colour=3 $probe
+refused "is to be a number" $softhca --model connectx5,units=many $probe
+refused "allowed: 1 to 256" $softhca --model connectx5 --devices 257 $probe
