@@ -107,7 +107,7 @@ TEST_CASE("noise does not keep the quicker alternative from being found, nor mov
 		};
 		Trace t;
 		t.run(20'000, [&](Place p) { return noisy(p == Place::near ? 2000 : 1000); });
-		CHECK(t.either.chosen() == Place::far);
+		CHECK(t.far > 18'000); // of 20'000
 		CHECK(t.changes <= 3);
 		Trace even;
 		even.run(20'000, [&](Place) { return noisy(1000); });
