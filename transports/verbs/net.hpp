@@ -64,6 +64,8 @@ public:
 	int64_t ticks_at_start() const { return ticks_at_start_; }
 	tune::Mode tuning() const { return tuning_; }
 	tune::PeriodLaw law() const;
+	// Whether device memory or a buffer is chosen by what is measured.
+	bool tunes_staging() const { return tunes_staging_; }
 	// PT2P_TUNE_TRACE: what the tuner has seen of a work request, L or N.
 	bool traces() const { return trace_ != nullptr; }
 	void trace(const Peer &peer, tune::SizeClass kind, int64_t latency, bool normal);
@@ -227,6 +229,7 @@ private:
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
 	const tune::Mode tuning_;
+	const bool tunes_staging_;
 	uint32_t batch_;             // work requests for one ring at present
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn

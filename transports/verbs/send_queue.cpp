@@ -59,9 +59,19 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
 
 	uint32_t place = Places::none;
-	bool on_device = false, scarce = false;
+	bool on_device = false, scarce = false, sample = false;
+	int64_t since = 0;
 	if (__builtin_expect(bytes > max_inline_, 0)) {
-		if (bytes <= net_.device_memory.cell_bytes()) {
+		const bool fits = bytes <= net_.device_memory.cell_bytes();
+		tune::StagingTuner *const tuner = fits && net_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
+		bool to_device = fits;
+		if (tuner) {
+			const auto next = tuner->next(net_.device_memory.scarce());
+			sample = next.sample && !sampling_;
+			to_device = (sample ? next.what : tuner->chosen()) == tune::Staging::device_memory;
+			since = sample ? now_ticks() : 0;
+		}
+		if (to_device) {
 			place = net_.device_memory.take();
 			on_device = place != Places::none;
 			if (!on_device)
@@ -75,7 +85,9 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		auto &way = on_device ? peer.by_device_memory : peer.by_buffer;
 		++way.messages;
 		way.bytes += bytes;
-		peer.device_memory_full += !on_device && bytes <= net_.device_memory.cell_bytes();
+		peer.device_memory_full += to_device && !on_device;
+		if (tuner)
+			tuner->sent(on_device ? tune::Staging::device_memory : tune::Staging::buffer, sample);
 	}
 	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
 	request.placed = place != Places::none;
@@ -101,7 +113,12 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		net_.reporter().add(Counter::net_deposits);
 	}
 	++peer.next_sequence;
-	submit(request, scarce);
+	if (__builtin_expect(sample, 0)) {
+		sampling_ = true;
+		sample_ = {posted_, since};
+		net_.begin_watch();
+	}
+	submit(request, scarce || sample);
 	net_.posted(*this, unrung_);
 	return true;
 }
@@ -444,14 +461,17 @@ SendQueue::Totals SendQueue::totals()
 	return totals;
 }
 
-// ---- the signal period -----------------------------------------------------------------------------------------------
+// ---- what is tuned ---------------------------------------------------------------------------------------------------
 
 // TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one, the others are compared with it.
 void SendQueue::tune(uint32_t upto)
 {
 	constexpr uint32_t look_again = 64;
+	if (sampling_ && static_cast<int32_t>(upto - sample_.number) >= 0)
+		see_sample();
 	if (watching_ && static_cast<int32_t>(upto - watched_.number) >= 0) {
-		stop_watching();
+		watching_ = false;
+		net_.end_watch();
 		const int64_t latency = now_ticks() - watched_.since;
 		const WorkRequest &watched = at(watched_.number - 1);
 		tune::ChannelTuner &tuner = *watched.peer->tuner;
@@ -477,9 +497,20 @@ void SendQueue::tune(uint32_t upto)
 	period_ = std::clamp(latest.peer->tuner->period(latest.size_class()).period(), 1u, depth_);
 }
 
+void SendQueue::see_sample()
+{
+	sampling_ = false;
+	net_.end_watch();
+	const WorkRequest &request = at(sample_.number - 1);
+	request.peer->tuner->stagings.of(request.length)
+	    .see(request.on_device ? tune::Staging::device_memory : tune::Staging::buffer, now_ticks() - sample_.since);
+}
+
 void SendQueue::stop_watching()
 {
 	if (std::exchange(watching_, false))
+		net_.end_watch();
+	if (std::exchange(sampling_, false))
 		net_.end_watch();
 }
 
