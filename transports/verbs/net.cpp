@@ -100,7 +100,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       tuning_(static_cast<tune::Mode>(environment.config.tune)),
       tunes_staging_(tuning_ != tune::Mode::off &&
                      static_cast<tune::StagingPolicy>(environment.config.net_staging) == tune::StagingPolicy::automatic),
-      batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
+      usual_batch_(static_cast<uint32_t>(std::max<int64_t>(environment.config.net_doorbell_batch, 1))),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
       // One more than there are receives: mlx5::ReceiveRing.
@@ -118,6 +118,9 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 {
 	free_told_.fill(rings_out);
 	open_trace();
+	use_batch(usual_batch_);
+	if (tuning_ != tune::Mode::off && !config().net_doorbell_batch)
+		batch_tuner_.emplace(tune::BatchLaw{.most = corked_batch, .cut_above = law().cut_above});
 
 	if (!device_memory.usable() && bytes_of_device_memory(environment.config))
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
@@ -263,10 +266,31 @@ void Net::ring_all()
 
 void Net::cork(bool corked)
 {
-	const auto usual = static_cast<uint32_t>(config().net_doorbell_batch);
-	batch_ = corked ? std::max(corked_batch, usual) : usual;
+	corked_ = corked;
+	batch_ = corked ? std::max(corked_batch, usual_batch_) : usual_batch_;
 	if (!corked)
 		ring_all();
+}
+
+void Net::use_batch(uint32_t work_requests)
+{
+	usual_batch_ = work_requests;
+	batch_ = corked_ ? std::max(corked_batch, work_requests) : work_requests;
+	ring_all(); // what goes one by one must find nothing that waits
+}
+
+void Net::tune_batch()
+{
+	const int64_t now = now_ticks();
+	const auto work = static_cast<double>(interval_.work), time = static_cast<double>(now - interval_.since);
+	const double ratio = interval_.observed ? interval_.ratios / interval_.observed : 0;
+	if (batch_tuner_) {
+		const uint32_t batch = batch_tuner_->see({work, time, interval_.posted, interval_.doorbells, ratio});
+		if (batch != usual_batch_)
+			use_batch(batch);
+	}
+	interval_ = {};
+	interval_.since = now;
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------

@@ -292,6 +292,8 @@ void SendQueue::ring()
 		rung_together_ += unrung_;
 		++together_;
 	}
+	if (__builtin_expect(tuned_, 0))
+		net_.rang(unrung_);
 	unrung_ = 0;
 	net_.rung(*this);
 	if (__builtin_expect(direct_.has_value(), 1))
@@ -484,6 +486,8 @@ void SendQueue::tune(uint32_t upto)
 			tuner.see_normal(kind, latency);
 		else if (last)
 			tuner.see_last(kind, latency, watched_.since + latency);
+		if (const int64_t known = tuner.period(kind).normal(); last && known)
+			net_.saw(static_cast<double>(latency) / static_cast<double>(known));
 		if (net_.traces() && (normal || last))
 			net_.trace(*watched.peer, kind, latency, normal);
 		// The normal latency drifts: when the channel happens to be idle, it is observed again.
@@ -495,6 +499,7 @@ void SendQueue::tune(uint32_t upto)
 	}
 	const WorkRequest &latest = at(upto - 1);
 	period_ = std::clamp(latest.peer->tuner->period(latest.size_class()).period(), 1u, depth_);
+	net_.completed(upto - completed_);
 }
 
 void SendQueue::see_sample()
