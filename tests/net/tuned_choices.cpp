@@ -15,7 +15,7 @@ namespace {
 constexpr size_t length = 512, bytes = length + sizeof(pt2p::verbs::MessageHeader);
 
 // Rank 1 as rank 0 sees it.
-pt2p::verbs::Peer &peer(Job &job) { return static_cast<pt2p::verbs::Peer &>(*job.ctx[0]->router->find(1)->endpoint); }
+pt2p::verbs::Peer &peer(Job &job) { return static_cast<pt2p::verbs::Peer &>(job.ctx[0]->router->find(1)->endpoint); }
 pt2p::verbs::Net &net_of(Job &job) { return *peer(job).net; }
 StagingTuner &tuner(Job &job) { return peer(job).tuner->stagings.of(bytes); }
 
@@ -106,13 +106,13 @@ TEST_CASE("staging that is tuned goes where the tuner says, but for what tries t
 	CHECK_THAT(report(job), !Contains("up to 4096 bytes") && !Contains("up to 128 bytes"));
 }
 
-TEST_CASE("device memory that is full is not tried for")
+TEST_CASE("device memory that is half taken is not tried for")
 {
-	Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=4096"}); // three cells
+	Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k"}); // 15 cells
 	job.warm_up();
 	force(tuner(job), Staging::buffer);
 	auto &memory = net_of(job).device_memory;
-	std::vector<uint32_t> taken(2);
+	std::vector<uint32_t> taken(9);
 	for (uint32_t &cell : taken)
 		cell = memory.take();
 	REQUIRE(memory.scarce());
@@ -125,6 +125,18 @@ TEST_CASE("device memory that is full is not tried for")
 		memory.give(cell);
 	send_many(job, 200, length);
 	CHECK(from_device() > 0);
+}
+
+TEST_CASE("periods longer than the time between two samples of staging end all the same")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
+	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
+	job.warm_up();
+	send_many(job, 30'000, length);
+	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->period(c).period(); };
+	using pt2p::tune::SizeClass;
+	CHECK(std::max(period(SizeClass::device_memory), period(SizeClass::buffer)) >= 65);
 }
 
 TEST_CASE("nothing is lost or reordered while staging changes")

@@ -118,7 +118,10 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		sample_ = {posted_, since};
 		net_.begin_watch();
 	}
+	const uint32_t due = due_;
 	submit(request, scarce || sample);
+	if (__builtin_expect(sample, 0) && due != posted_)
+		due_ = due; // or no period longer than the time between two samples would ever end
 	net_.posted(*this, unrung_);
 	return true;
 }
