@@ -139,6 +139,26 @@ TEST_CASE("periods longer than the time between two samples of staging end all t
 	CHECK(std::max(period(SizeClass::device_memory), period(SizeClass::buffer)) >= 65);
 }
 
+TEST_CASE("tied: a period that is shorter when a sample is taken still ends within the limit")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
+	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
+	job.warm_up();
+	auto &channel = *peer(job).tuner;
+	const auto period = [&] { return channel.period(pt2p::tune::SizeClass::inlined).period(); };
+	// The period of short messages is long and that of longer ones is not: it falls with each of these that is complete.
+	while (period() < 65)
+		send_many(job, 50, 8);
+	force(tuner(job), Staging::device_memory);
+	Numbered numbered{job};
+	for (unsigned i = 0; i < 400; ++i) {
+		numbered.send(1, length, [](unsigned) {});
+		numbered.send(1 + i % 40, 8, [](unsigned) {});
+	}
+	CHECK(tuner(job).latency_of(Staging::device_memory) > 0);
+}
+
 TEST_CASE("nothing is lost or reordered while staging changes")
 {
 	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");

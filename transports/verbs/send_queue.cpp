@@ -120,8 +120,10 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 	}
 	const uint32_t due = due_;
 	submit(request, scarce || sample);
-	if (__builtin_expect(sample, 0) && due != posted_)
-		due_ = due; // or no period longer than the time between two samples would ever end
+	// The end of the period stays where it was, or none that is longer than the time between two samples would ever end; but
+	// not behind the limit, which is that of a period that may have become shorter.
+	if (__builtin_expect(sample, 0) && due != posted_ && static_cast<int32_t>(due - due_) < 0)
+		due_ = due;
 	net_.posted(*this, unrung_);
 	return true;
 }
