@@ -8,9 +8,9 @@
 //   chosen > 1.25 x other     the other is chosen
 //   else                      it stays
 //
-// How soon: a difference is followed after three pairs, which is after at most 3 * every * others of what is sent. So much, at
-// least, lies between two changes, whatever is observed. One in every * others takes the other alternative to try it; until
-// three pairs are known, one in every * 2.
+// How soon: a difference is followed after three pairs whose samples have both seen it, which is after at most
+// (3 * others + 1) * every of what is sent. At least 3 * others * every lie between two changes, whatever is observed. One in
+// every * others takes the other alternative to try it; until three pairs are known, one in every * 2.
 #pragma once
 
 #include <algorithm>

@@ -52,7 +52,7 @@ std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t
 	return text + (f.device_memory_most
 	                   ? format("They are longer than the %zu bytes that go through device memory: PT2P_NET_DEVICE_MEMORY_MAX; 0 "
 	                            "measures how far that pays.", f.device_memory_most)
-	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY, if the device has any.");
+	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
 }
 
 // What the tuner has put into host memory although there is room on the device.
@@ -157,7 +157,8 @@ std::string describe(const ChannelFacts &f)
 	               f.depth, f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str() : "its queue pair",
 	               quotient(f.work_requests, f.doorbells));
 	if (f.batch_tuned)
-		text += format(", now up to %u (%.0f a second, %llu others tried, %llu taken)", f.batch, f.batch_rate,
+		text += format(", now up to %u (%s, %llu others tried, %llu taken)", f.batch,
+		               f.batch_rate > 0 ? format("%.0f a second", f.batch_rate).c_str() : "rate not seen yet",
 		               number(f.batch_trials), number(f.batch_changes));
 	if (f.shared)
 		text += format("; %llu changes of target", number(f.switches));

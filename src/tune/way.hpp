@@ -10,7 +10,7 @@
 //   targets change rarely, or  by neighbour > 1.25 x direct    directly
 //   in between                                                 as before
 //
-// What is longer, and how soon that is followed: either.hpp. That is 3 * 32 * 4 = 384 messages at most.
+// What is longer, and how soon that is followed: either.hpp. That is (3 * 4 + 1) * 32 = 416 messages at most.
 #pragma once
 
 #include <algorithm>

@@ -109,7 +109,7 @@ TEST_CASE("transmission efficiency")
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: ") && Contains("100 %") && Contains("2000 bytes") &&
 	                               Contains("1088 bytes") && Contains("PT2P_NET_DEVICE_MEMORY_MAX"));
 	f.device_memory_most = 0;
-	CHECK_THAT(what_limits(f), Contains("No device memory is used: PT2P_NET_DEVICE_MEMORY,"));
+	CHECK_THAT(what_limits(f), Contains("No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING,"));
 	CHECK_THAT(what_limits(from_host_memory(4096)), StartsWith("transmission efficiency: "));
 	CHECK_THAT(what_limits(from_host_memory(4097)), StartsWith("nothing here: payload of 4097 bytes"));
 	f.kind(SizeClass::inlined).messages = f.kind(SizeClass::buffer).messages; // half of them
