@@ -148,7 +148,7 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	}
 	p.told();
 	if (automatic_ && length <= longest_detour_) {
-		p.tuner.sent();
+		p.tuner.sent(flags != 0);
 		changes_.sent_to(p.peer);
 	}
 	if (flags)
@@ -172,9 +172,10 @@ bool Relay::choose_detour(RelayPeer &p, uint8_t &flags)
 	if (!automatic_ || !p.beyond || p.avoided)
 		return by_neighbour(p);
 	const tune::WayTuner::Choice choice = p.tuner.next(changes_.rate());
-	const bool detour = choice.way == tune::Way::by_neighbour;
-	if (choice.sample && !p.sample.under_way)
-		flags = detour ? flag_answer : flag_answer | flag_directly;
+	if (!choice.sample || p.sample.under_way)
+		return by_neighbour(p);
+	const bool detour = choice.what == tune::Way::by_neighbour;
+	flags = detour ? flag_answer : flag_answer | flag_directly;
 	return detour;
 }
 

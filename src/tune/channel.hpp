@@ -1,5 +1,5 @@
-// What is tuned for one channel: the signal period of each class of payload. How a payload gets to the NIC decides what it costs
-// the NIC, so that is what makes a class.
+// What is tuned for one channel: the signal period of each class of payload, and where payload waits for the NIC. How a payload
+// gets to the NIC decides what it costs the NIC, so that is what makes a class.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 
 #include "report/report.hpp"
 #include "tune/period.hpp"
+#include "tune/staging.hpp"
 
 namespace pt2p::tune {
 
@@ -24,6 +25,8 @@ enum class Mode : uint8_t {
 class ChannelTuner {
 public:
 	explicit ChannelTuner(const PeriodLaw &law) : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)} {}
+
+	Stagings stagings;
 
 	// What a period has become, when, and by which L/N.
 	struct Change {

@@ -52,7 +52,28 @@ std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t
 	return text + (f.device_memory_most
 	                   ? format("They are longer than the %zu bytes that go through device memory: PT2P_NET_DEVICE_MEMORY_MAX; 0 "
 	                            "measures how far that pays.", f.device_memory_most)
-	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY, if the device has any.");
+	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
+}
+
+// What the tuner has put into host memory although there is room on the device.
+const ChannelFacts::StagingFacts *chosen_for_host(const ChannelFacts &f, uint64_t bytes)
+{
+	const auto holds = [&](const ChannelFacts::StagingFacts &s) { return bytes <= s.most; };
+	const auto found = std::find_if(f.stagings.begin(), f.stagings.end(), holds);
+	const bool chosen = bytes <= f.device_memory_most && found != f.stagings.end() && found->chosen == Staging::buffer;
+	return chosen ? &*found : nullptr;
+}
+
+std::string describe(const ChannelFacts::StagingFacts &s)
+{
+	const char *names[] = {"by device memory", "from host memory"};
+	const double ns[] = {s.device_ns, s.host_ns};
+	const uint64_t messages[] = {s.by_device, s.from_host};
+	const auto chosen = static_cast<size_t>(s.chosen), other = 1 - chosen;
+	const auto time = [&](size_t i) { return ns[i] > 0 ? format("%.0f ns", ns[i]) : std::string("not seen yet"); };
+	return format("     up to %zu bytes %s: %s, %s %s; so went %.1f %% of %llu; chosen anew %llu times\n", s.most, names[chosen],
+	              time(chosen).c_str(), names[other], time(other).c_str(),
+	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host), number(s.changes));
 }
 
 } // namespace
@@ -86,6 +107,9 @@ std::string what_limits(const ChannelFacts &f)
 		return limited_by_device_memory(f);
 	const double share = quotient(host.messages, f.messages());
 	const uint64_t bytes = host.messages ? host.bytes / host.messages : 0;
+	if (const auto *chosen = chosen_for_host(f, bytes); chosen && share > mostly)
+		return format("nothing here: messages of %llu bytes take %.0f ns from host memory and %.0f ns by device memory. "
+		              "PT2P_NET_STAGING=device takes them there all the same.", number(bytes), chosen->host_ns, chosen->device_ns);
 	if (share > mostly && bytes <= long_payload)
 		return limited_by_host_memory(f, share, bytes);
 	if (share > mostly || most == static_cast<size_t>(SizeClass::bulk))
@@ -107,7 +131,7 @@ std::string what_limits(const ChannelFacts &f)
 		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. The signal period of %u "
 		              "grows while that lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,
 		              k.period);
-	if (quotient(f.work_requests, f.doorbells) < hardly_batched)
+	if (!f.batch_tuned && quotient(f.work_requests, f.doorbells) < hardly_batched)
 		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f; but each work request "
 		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves some, and lets messages wait.", name, k.ratio);
 	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.2f.", name, k.ratio);
@@ -126,10 +150,16 @@ std::string describe(const ChannelFacts &f)
 	                                   f.entry_bytes, f.entry_bytes * f.fetched)
 	                          : "\n     how long entries are is not known";
 	text += format(" and of payload %.1f by DMA\n", quotient(host.bytes + f.bulk_read_bytes, messages + bulk.messages));
+	for (const ChannelFacts::StagingFacts &s : f.stagings)
+		text += describe(s);
 
 	text += format("  P  %u work requests in flight, at most %u of %u in %s; %.1f for a doorbell", f.in_flight, f.most_in_flight,
 	               f.depth, f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str() : "its queue pair",
 	               quotient(f.work_requests, f.doorbells));
+	if (f.batch_tuned)
+		text += format(", now up to %u (%s, %llu others tried, %llu taken)", f.batch,
+		               f.batch_rate > 0 ? format("%.0f a second", f.batch_rate).c_str() : "rate not seen yet",
+		               number(f.batch_trials), number(f.batch_changes));
 	if (f.shared)
 		text += format("; %llu changes of target", number(f.switches));
 	text += f.waiting ? format("; %zu messages wait for room\n", f.waiting) : "\n";

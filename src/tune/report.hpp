@@ -36,6 +36,14 @@ struct ChannelFacts {
 	uint64_t bulk_read_bytes = 0;    // of the bulk bytes, those that the device reads from host memory
 	double entry_bytes = 0;          // of a work request in the device's queue, on average; 0: unknown
 	double fetched = 0;              // share of the entries that the device reads by DMA
+	// Of the messages that device memory is for, by length, where the tuner chooses between it and a buffer.
+	struct StagingFacts {
+		size_t most;                 // bytes; the last class before it ends where this one begins
+		uint64_t by_device = 0, from_host = 0, changes = 0; // messages; of the choice
+		double device_ns = 0, host_ns = 0;                  // of the last samples; 0: none
+		Staging chosen = Staging::device_memory;
+	};
+	std::vector<StagingFacts> stagings{};
 	// Parallelism. Of the queue pairs: of those of all peers where they are `shared`.
 	uint32_t in_flight = 0;          // work requests to this peer
 	uint32_t most_in_flight = 0;     // in one queue pair, ever
@@ -43,6 +51,10 @@ struct ChannelFacts {
 	uint32_t queue_pairs = 0;
 	bool shared = false;
 	uint64_t work_requests = 0, doorbells = 0;
+	uint32_t batch = 1;              // work requests for a doorbell, at present
+	bool batch_tuned = false;        // for all peers together; then, of the tuner:
+	double batch_rate = 0;           // work requests in a second, 0: not seen yet
+	uint64_t batch_trials = 0, batch_changes = 0;
 	uint64_t switches = 0;           // times that a queue pair was given another target
 	size_t waiting = 0;              // messages, for room
 	// Load balance.

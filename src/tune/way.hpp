@@ -10,27 +10,24 @@
 //   targets change rarely, or  by neighbour > 1.25 x direct    directly
 //   in between                                                 as before
 //
-// How soon: of `every` messages to a destination one is a sample, and where another way is in question one sample of
-// `others` takes that. A change of load is followed after at most every * others * known = 384 messages.
+// What is longer, and how soon that is followed: either.hpp. That is (3 * 4 + 1) * 32 = 416 messages at most.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "tune/either.hpp"
 
 namespace pt2p::tune {
 
 enum class Way : uint8_t { direct, by_neighbour };
 
 struct WayLaw {
-	double worth = 1.25;         // how much longer a way has to take for the other to be taken
-	double often = 0.25;         // changes of target for each message
-	uint32_t every = 32;         // messages
-	uint32_t others = 4;         // samples
-	static constexpr size_t known = 3, kept = 5; // samples of a way
+	EitherLaw latency{};
+	double often = 0.25; // changes of target for each message
 };
 
 // How often a pool of DC initiators would change its targets if all messages went directly, whichever way they go: the
@@ -60,69 +57,29 @@ private:
 
 class WayTuner {
 public:
-	explicit WayTuner(const WayLaw &law = {}) : law_(law) {}
+	explicit WayTuner(const WayLaw &law = {}) : often_(law.often), either_(law.latency) {}
 
-	struct Choice {
-		Way way;
-		bool sample; // its latency is to be observed
-	};
+	using Choice = Either<Way>::Next;
 	// For the next message, while targets change at this rate.
-	Choice next(double changes) const
-	{
-		const uint32_t number = count_ + 1;
-		if (number % law_.every)
-			return {way_, false};
-		const Way other = way_ == Way::direct ? Way::by_neighbour : Way::direct;
-		const bool in_question = changes > law_.often || way_ == Way::by_neighbour;
-		const bool turn = number / law_.every % (known(other) ? law_.others : 2) == 0;
-		return {in_question && turn ? other : way_, true};
-	}
+	Choice next(double changes) const { return either_.next(changes > often_ || way() == Way::by_neighbour); }
 	// It has been sent.
-	void sent() { ++count_; }
+	void sent(bool as_sample) { either_.sent(as_sample); }
 	// A sample of a way; true when messages go another way from now on.
-	bool see(Way way, int64_t latency, double changes)
+	bool see(Way what, int64_t latency, double changes)
 	{
-		Samples &s = samples_[static_cast<size_t>(way)];
-		s.latency[s.seen++ % WayLaw::kept] = latency;
-		const Way before = way_;
-		if (way_ == Way::by_neighbour && changes < law_.often / 2)
-			way_ = Way::direct;
-		else if (known(Way::direct) && known(Way::by_neighbour))
-			way_ = judge(latency_of(Way::direct), latency_of(Way::by_neighbour), changes);
-		return way_ != before;
+		either_.see(what, latency);
+		if (way() == Way::direct || changes >= often_ / 2)
+			return either_.judge(changes > often_);
+		either_.choose(Way::direct);
+		return true;
 	}
-	Way way() const { return way_; }
+	Way way() const { return either_.chosen(); }
 	// The median of the last samples, in their unit; 0: there is none.
-	int64_t latency_of(Way way) const
-	{
-		const Samples &s = samples_[static_cast<size_t>(way)];
-		const size_t n = std::min(s.seen, WayLaw::kept);
-		if (!n)
-			return 0;
-		auto sorted = s.latency;
-		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
-		return sorted[n / 2];
-	}
+	int64_t latency_of(Way what) const { return either_.latency_of(what); }
 
 private:
-	struct Samples {
-		std::array<int64_t, WayLaw::kept> latency{};
-		size_t seen = 0;
-	};
-	bool known(Way way) const { return samples_[static_cast<size_t>(way)].seen >= WayLaw::known; }
-	Way judge(int64_t direct, int64_t by_neighbour, double changes) const
-	{
-		if (static_cast<double>(by_neighbour) > law_.worth * static_cast<double>(direct))
-			return Way::direct;
-		if (changes > law_.often && static_cast<double>(direct) > law_.worth * static_cast<double>(by_neighbour))
-			return Way::by_neighbour;
-		return way_;
-	}
-
-	const WayLaw law_;
-	Way way_ = Way::direct;
-	uint32_t count_ = 0;
-	Samples samples_[2];
+	const double often_;
+	Either<Way> either_;
 };
 
 } // namespace pt2p::tune

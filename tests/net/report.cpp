@@ -96,7 +96,8 @@ TEST_CASE("the report of a tuned channel has L, N and the period, and what it wa
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2,
-	        {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32"});
+	        {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	         "PT2P_NET_STAGING=device"});
 	job.warm_up();
 	send_many(job, 30'000, 8);
 	send_many(job, 3'000, 512);
@@ -170,7 +171,7 @@ TEST_CASE("a trace has a line on each observation")
 	close(fd);
 	const std::string other = std::string(path) + ".1";
 	{
-		Job job("rc", 2, {"PT2P_TUNE=free", std::string("PT2P_TUNE_TRACE=") + path});
+		Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_STAGING=device", std::string("PT2P_TUNE_TRACE=") + path});
 		job.warm_up();
 		send_many(job, 3'000, 8);
 		send_many(job, 3'000, 512);

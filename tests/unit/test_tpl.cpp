@@ -109,7 +109,7 @@ TEST_CASE("transmission efficiency")
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: ") && Contains("100 %") && Contains("2000 bytes") &&
 	                               Contains("1088 bytes") && Contains("PT2P_NET_DEVICE_MEMORY_MAX"));
 	f.device_memory_most = 0;
-	CHECK_THAT(what_limits(f), Contains("No device memory is used: PT2P_NET_DEVICE_MEMORY,"));
+	CHECK_THAT(what_limits(f), Contains("No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING,"));
 	CHECK_THAT(what_limits(from_host_memory(4096)), StartsWith("transmission efficiency: "));
 	CHECK_THAT(what_limits(from_host_memory(4097)), StartsWith("nothing here: payload of 4097 bytes"));
 	f.kind(SizeClass::inlined).messages = f.kind(SizeClass::buffer).messages; // half of them
@@ -127,6 +127,35 @@ TEST_CASE("transmission efficiency")
 	f = balanced();
 	f.kind(SizeClass::bulk) = {.messages = 20'000, .bytes = 20'000 * 65536};
 	CHECK_THAT(what_limits(f), StartsWith("nothing here: payload of 65536 bytes"));
+}
+
+TEST_CASE("what the tuner has chosen is no advice to choose otherwise")
+{
+	ChannelFacts f = from_host_memory(500);
+	f.stagings = {{.most = 512, .by_device = 80, .from_host = 9'920, .changes = 1, .device_ns = 3000, .host_ns = 2000,
+	               .chosen = Staging::buffer}};
+	CHECK_THAT(what_limits(f), StartsWith("nothing here: messages of 500 bytes take 2000 ns from host memory and 3000 ns by "
+	                                      "device memory.") && Contains("PT2P_NET_STAGING=device"));
+	CHECK_THAT(describe(f), Contains("\n     up to 512 bytes from host memory: 2000 ns, by device memory 3000 ns; so went 99.2 % of "
+	                                 "10000; chosen anew 1 times\n"));
+	f.stagings[0].chosen = Staging::device_memory;
+	f.stagings[0].host_ns = 0;
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
+	CHECK_THAT(describe(f), Contains("by device memory: 3000 ns, from host memory not seen yet; so went 0.8 % of 10000;"));
+	// Of what is too long for device memory nothing was chosen.
+	f = from_host_memory(1500);
+	f.stagings = {{.most = 2048, .chosen = Staging::buffer}};
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
+
+	f = balanced();
+	f.doorbells = f.work_requests;
+	f.batch_tuned = true;
+	f.batch = 4;
+	f.batch_rate = 1.5e6;
+	f.batch_trials = 9;
+	f.batch_changes = 2;
+	CHECK_THAT(what_limits(f), StartsWith("nothing: "));
+	CHECK_THAT(describe(f), Contains("; 1.0 for a doorbell, now up to 4 (1500000 a second, 9 others tried, 2 taken)\n"));
 }
 
 TEST_CASE("the program, and what is not known")

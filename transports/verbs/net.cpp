@@ -26,6 +26,11 @@ constexpr uint32_t corked_batch = 16;     // work requests, then the device may 
 // A cell of device memory for a payload of this length.
 size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
 
+size_t bytes_of_device_memory(const Config &config)
+{
+	return static_cast<tune::StagingPolicy>(config.net_staging) == tune::StagingPolicy::host ? 0 : config.net_device_memory;
+}
+
 uint32_t first_period(const Config &config)
 {
 	if (config.tune)
@@ -84,7 +89,7 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 
 Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device)
     : environment_(environment), rank_(environment.job.rank()), size_(environment.job.size()), device_(std::move(device)),
-      device_memory(*device_, environment.config.net_device_memory,
+      device_memory(*device_, bytes_of_device_memory(environment.config),
                     cell_for(environment.config.net_device_memory_max ? environment.config.net_device_memory_max : most_measured),
                     device_memory_reason_),
       job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
@@ -93,7 +98,9 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
       tuning_(static_cast<tune::Mode>(environment.config.tune)),
-      batch_(static_cast<uint32_t>(environment.config.net_doorbell_batch)),
+      tunes_staging_(tuning_ != tune::Mode::off &&
+                     static_cast<tune::StagingPolicy>(environment.config.net_staging) == tune::StagingPolicy::automatic),
+      usual_batch_(static_cast<uint32_t>(std::max<int64_t>(environment.config.net_doorbell_batch, 1))),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
       // One more than there are receives: mlx5::ReceiveRing.
@@ -111,8 +118,11 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 {
 	free_told_.fill(rings_out);
 	open_trace();
+	use_batch(usual_batch_);
+	if (tuning_ != tune::Mode::off && !config().net_doorbell_batch)
+		batch_tuner_.emplace(tune::BatchLaw{.most = corked_batch, .cut_above = law().cut_above});
 
-	if (!device_memory.usable() && environment.config.net_device_memory)
+	if (!device_memory.usable() && bytes_of_device_memory(environment.config))
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
 	ibv_context *context = device_->context.get();
 	if (fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK) != 0)
@@ -256,10 +266,31 @@ void Net::ring_all()
 
 void Net::cork(bool corked)
 {
-	const auto usual = static_cast<uint32_t>(config().net_doorbell_batch);
-	batch_ = corked ? std::max(corked_batch, usual) : usual;
+	corked_ = corked;
+	batch_ = corked ? std::max(corked_batch, usual_batch_) : usual_batch_;
 	if (!corked)
 		ring_all();
+}
+
+void Net::use_batch(uint32_t work_requests)
+{
+	usual_batch_ = work_requests;
+	batch_ = corked_ ? std::max(corked_batch, work_requests) : work_requests;
+	ring_all(); // what goes one by one must find nothing that waits
+}
+
+void Net::tune_batch()
+{
+	const int64_t now = now_ticks();
+	const auto work = static_cast<double>(interval_.work), time = static_cast<double>(now - interval_.since);
+	const double ratio = interval_.observed ? interval_.ratios / interval_.observed : 0;
+	if (batch_tuner_) {
+		const uint32_t batch = batch_tuner_->see({work, time, interval_.posted, interval_.doorbells, ratio});
+		if (batch != usual_batch_)
+			use_batch(batch);
+	}
+	interval_ = {};
+	interval_.since = now;
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "transports/verbs/registrations.hpp"
 #include "transports/verbs/send_queue.hpp"
 #include "transports/verbs/wireup.hpp"
+#include "tune/batch.hpp"
 
 namespace pt2p::verbs {
 
@@ -64,6 +65,10 @@ public:
 	int64_t ticks_at_start() const { return ticks_at_start_; }
 	tune::Mode tuning() const { return tuning_; }
 	tune::PeriodLaw law() const;
+	// Whether device memory or a buffer is chosen by what is measured.
+	bool tunes_staging() const { return tunes_staging_; }
+	// Null: the batch is fixed.
+	const tune::BatchTuner *batch_tuner() const { return batch_tuner_ ? &*batch_tuner_ : nullptr; }
 	// PT2P_TUNE_TRACE: what the tuner has seen of a work request, L or N.
 	bool traces() const { return trace_ != nullptr; }
 	void trace(const Peer &peer, tune::SizeClass kind, int64_t latency, bool normal);
@@ -128,6 +133,26 @@ public:
 	// Whether a doorbell may take its entry along.
 	bool entries_with_doorbells() const;
 	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
+	// So many work requests share a doorbell from now on, when they are posted in one go.
+	void use_batch(uint32_t work_requests);
+	uint32_t batch() const { return usual_batch_; }
+	// For the tuner of the batch, while there is one: what queues have rung for together, what is complete, and L/N of the last
+	// of a period.
+	void rang(uint32_t work_requests)
+	{
+		interval_.posted += work_requests;
+		++interval_.doorbells;
+	}
+	void completed(uint32_t work_requests)
+	{
+		if ((interval_.work += work_requests) >= tune::BatchLaw::interval)
+			tune_batch();
+	}
+	void saw(double ratio)
+	{
+		interval_.ratios += ratio;
+		++interval_.observed;
+	}
 	// Whether work requests wait for others before a doorbell is rung.
 	bool batches() const { return batch_ != 1; }
 	// Longest payload that goes inside a work request, bytes.
@@ -220,6 +245,7 @@ private:
 	void finish(Operation &operation);
 	void unlist(SendQueue &queue);
 	void ring_all();
+	void tune_batch();
 	void open_trace();
 
 	const uint64_t job_;         // a hash of its name
@@ -227,7 +253,17 @@ private:
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
 	const tune::Mode tuning_;
-	uint32_t batch_;             // work requests for one ring at present
+	const bool tunes_staging_;
+	uint32_t usual_batch_;
+	uint32_t batch_ = 1;         // work requests for one ring at present
+	bool corked_ = false;
+	std::optional<tune::BatchTuner> batch_tuner_;
+	struct {
+		uint64_t work = 0, posted = 0, doorbells = 0;
+		double ratios = 0;
+		uint32_t observed = 0;
+		int64_t since = 0; // ticks
+	} interval_;
 	Completions completions_;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
 	SrqOwner srq_;

@@ -99,12 +99,28 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 	}
 
+	f.batch = net_->batch();
+	if (const tune::BatchTuner *tuner = net_->batch_tuner()) {
+		f.batch_tuned = true;
+		f.batch_rate = tuner->rate() * net_->ticks_in_a_ns() * 1e9;
+		f.batch_trials = tuner->trials();
+		f.batch_changes = tuner->changes();
+	}
+
 	f.mode = net_->tuning();
 	f.law = net_->law();
 	f.fixed_period = std::min(net_->period(), f.depth);
 	if (!peer->tuner)
 		return true;
 	const double ticks = net_->ticks_in_a_ns();
+	for (size_t i = 0; i < tune::Stagings::classes; ++i) {
+		using tune::Staging;
+		const tune::StagingTuner &tuner = peer->tuner->stagings.at(i);
+		if (tuner.messages(Staging::device_memory) + tuner.messages(Staging::buffer))
+			f.stagings.push_back({tune::Stagings::most(i), tuner.messages(Staging::device_memory), tuner.messages(Staging::buffer),
+			                      tuner.changes(), static_cast<double>(tuner.latency_of(Staging::device_memory)) / ticks,
+			                      static_cast<double>(tuner.latency_of(Staging::buffer)) / ticks, tuner.chosen()});
+	}
 	for (size_t i = 0; i < tune::size_classes; ++i) {
 		const auto c = static_cast<SizeClass>(i);
 		const tune::PeriodTuner &tuner = peer->tuner->period(c);

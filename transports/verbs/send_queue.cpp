@@ -59,9 +59,19 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 	const auto bytes = static_cast<uint32_t>(length + (deposit ? sizeof back : sizeof front));
 
 	uint32_t place = Places::none;
-	bool on_device = false, scarce = false;
+	bool on_device = false, scarce = false, sample = false;
+	int64_t since = 0;
 	if (__builtin_expect(bytes > max_inline_, 0)) {
-		if (bytes <= net_.device_memory.cell_bytes()) {
+		const bool fits = bytes <= net_.device_memory.cell_bytes();
+		tune::StagingTuner *const tuner = fits && net_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
+		bool to_device = fits;
+		if (tuner) {
+			const auto next = tuner->next(net_.device_memory.scarce());
+			sample = next.sample && !sampling_;
+			to_device = (sample ? next.what : tuner->chosen()) == tune::Staging::device_memory;
+			since = sample ? now_ticks() : 0;
+		}
+		if (to_device) {
 			place = net_.device_memory.take();
 			on_device = place != Places::none;
 			if (!on_device)
@@ -75,7 +85,9 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		auto &way = on_device ? peer.by_device_memory : peer.by_buffer;
 		++way.messages;
 		way.bytes += bytes;
-		peer.device_memory_full += !on_device && bytes <= net_.device_memory.cell_bytes();
+		peer.device_memory_full += to_device && !on_device;
+		if (tuner)
+			tuner->sent(on_device ? tune::Staging::device_memory : tune::Staging::buffer, sample);
 	}
 	WorkRequest &request = next(peer, deposit ? Kind::deposit : Kind::message, bytes);
 	request.placed = place != Places::none;
@@ -101,7 +113,17 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		net_.reporter().add(Counter::net_deposits);
 	}
 	++peer.next_sequence;
-	submit(request, scarce);
+	if (__builtin_expect(sample, 0)) {
+		sampling_ = true;
+		sample_ = {posted_, since};
+		net_.begin_watch();
+	}
+	const uint32_t due = due_;
+	submit(request, scarce || sample);
+	// The end of the period stays where it was, or none that is longer than the time between two samples would ever end; but
+	// not behind the limit, which is that of a period that may have become shorter.
+	if (__builtin_expect(sample, 0) && due != posted_ && static_cast<int32_t>(due - due_) < 0)
+		due_ = due;
 	net_.posted(*this, unrung_);
 	return true;
 }
@@ -275,6 +297,8 @@ void SendQueue::ring()
 		rung_together_ += unrung_;
 		++together_;
 	}
+	if (__builtin_expect(tuned_, 0))
+		net_.rang(unrung_);
 	unrung_ = 0;
 	net_.rung(*this);
 	if (__builtin_expect(direct_.has_value(), 1))
@@ -444,14 +468,17 @@ SendQueue::Totals SendQueue::totals()
 	return totals;
 }
 
-// ---- the signal period -----------------------------------------------------------------------------------------------
+// ---- what is tuned ---------------------------------------------------------------------------------------------------
 
 // TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one, the others are compared with it.
 void SendQueue::tune(uint32_t upto)
 {
 	constexpr uint32_t look_again = 64;
+	if (sampling_ && static_cast<int32_t>(upto - sample_.number) >= 0)
+		see_sample();
 	if (watching_ && static_cast<int32_t>(upto - watched_.number) >= 0) {
-		stop_watching();
+		watching_ = false;
+		net_.end_watch();
 		const int64_t latency = now_ticks() - watched_.since;
 		const WorkRequest &watched = at(watched_.number - 1);
 		tune::ChannelTuner &tuner = *watched.peer->tuner;
@@ -464,6 +491,8 @@ void SendQueue::tune(uint32_t upto)
 			tuner.see_normal(kind, latency);
 		else if (last)
 			tuner.see_last(kind, latency, watched_.since + latency);
+		if (const int64_t known = tuner.period(kind).normal(); last && known)
+			net_.saw(static_cast<double>(latency) / static_cast<double>(known));
 		if (net_.traces() && (normal || last))
 			net_.trace(*watched.peer, kind, latency, normal);
 		// The normal latency drifts: when the channel happens to be idle, it is observed again.
@@ -475,11 +504,23 @@ void SendQueue::tune(uint32_t upto)
 	}
 	const WorkRequest &latest = at(upto - 1);
 	period_ = std::clamp(latest.peer->tuner->period(latest.size_class()).period(), 1u, depth_);
+	net_.completed(upto - completed_);
+}
+
+void SendQueue::see_sample()
+{
+	sampling_ = false;
+	net_.end_watch();
+	const WorkRequest &request = at(sample_.number - 1);
+	request.peer->tuner->stagings.of(request.length)
+	    .see(request.on_device ? tune::Staging::device_memory : tune::Staging::buffer, now_ticks() - sample_.since);
 }
 
 void SendQueue::stop_watching()
 {
 	if (std::exchange(watching_, false))
+		net_.end_watch();
+	if (std::exchange(sampling_, false))
 		net_.end_watch();
 }
 

@@ -224,6 +224,7 @@ private:
 	// This work request is signalled because a period is over. In net.hpp.
 	void end_period(uint32_t number);
 	void tune(uint32_t upto);
+	void see_sample();
 	void count();
 	void stop_watching();
 	void keep_messages();
@@ -262,6 +263,12 @@ private:
 		int64_t since; // ticks
 	} watched_{};
 	bool watching_ = false;
+	// The same of a message that is a sample of where it is staged.
+	struct {
+		uint32_t number;
+		int64_t since;
+	} sample_{};
+	bool sampling_ = false;
 	uint32_t times_idle_ = 0, periods_ = 0;
 	// For totals(). Up to these numbers what is in the rings of this class and of the device has been counted.
 	uint32_t counted_ = 0, counted_blocks_ = 0;

@@ -1,0 +1,116 @@
+// A choice between two alternatives of which nothing is known but how long what takes them takes: ways to a destination, places
+// for a payload. A pure function of observations.
+//
+// Now and then something is a sample: its latency is observed. Where the other alternative is in question, one sample of
+// `others` takes that. What is compared are pairs: a sample of the other one and the latest before it of the chosen one, so
+// that load that comes and goes weighs on both. The median of the last pairs counts.
+//
+//   chosen > 1.25 x other     the other is chosen
+//   else                      it stays
+//
+// How soon: a difference is followed after three pairs whose samples have both seen it, which is after at most
+// (3 * others + 1) * every of what is sent. At least 3 * others * every lie between two changes, whatever is observed. One in
+// every * others takes the other alternative to try it; until three pairs are known, one in every * 2.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace pt2p::tune {
+
+struct EitherLaw {
+	double worth = 1.25;     // how much longer the chosen one has to take for the other to be chosen
+	uint32_t every = 32;     // of what is sent, until the next sample
+	uint32_t others = 4;     // samples, until the next of the other one; until enough is known, 2
+	static constexpr size_t known = 3, kept = 5; // pairs
+};
+
+// `A` enumerates the two. The first is chosen at the beginning.
+template <class A>
+class Either {
+public:
+	explicit Either(const EitherLaw &law = {}) : law_(law) {}
+
+	struct Next {
+		A what;
+		bool sample;
+	};
+	// What the next one takes, and whether it is a sample; who cannot observe it then takes what is chosen().
+	Next next(bool other_in_question) const
+	{
+		if (since_ + 1 < law_.every)
+			return {chosen_, false};
+		const bool turn = (samples_ + 1) % (seen_ >= EitherLaw::known ? law_.others : 2) == 0;
+		return {turn && other_in_question ? other() : chosen_, true};
+	}
+	// It has been sent.
+	void sent(bool as_sample)
+	{
+		samples_ += as_sample;
+		since_ = as_sample ? 0 : since_ + 1;
+	}
+	// What a sample took.
+	void see(A what, int64_t latency)
+	{
+		latest_[index(what)] = std::max<int64_t>(latency, 1);
+		if (what == chosen_) {
+			fresh_ = true;
+		} else if (std::exchange(fresh_, false)) {
+			pairs_[seen_++ % EitherLaw::kept] = latest_;
+			++since_change_;
+		}
+	}
+	// Decides; true when it is the other from now on. `second_may`: whether the second may be chosen if it was not.
+	bool judge(bool second_may = true)
+	{
+		if (since_change_ < EitherLaw::known || (chosen_ == A{} && !second_may))
+			return false;
+		const size_t from = index(chosen_), to = 1 - from;
+		if (median([&](const Pair &p) { return static_cast<double>(p[from]) / static_cast<double>(p[to]); }) <= law_.worth)
+			return false;
+		choose(other());
+		return true;
+	}
+	void choose(A what)
+	{
+		if (std::exchange(chosen_, what) == what)
+			return;
+		fresh_ = false;
+		since_change_ = 0;
+		samples_ = 0;
+	}
+	A chosen() const { return chosen_; }
+	// The median of the last samples, in their unit; 0: there is none.
+	int64_t latency_of(A what) const
+	{
+		return seen_ ? median([&](const Pair &p) { return p[index(what)]; }) : latest_[index(what)];
+	}
+
+private:
+	using Pair = std::array<int64_t, 2>;
+
+	static size_t index(A what) { return static_cast<size_t>(what); }
+	A other() const { return static_cast<A>(1 - index(chosen_)); }
+	template <class F>
+	auto median(F &&of) const
+	{
+		std::array<decltype(of(pairs_[0])), EitherLaw::kept> values;
+		const size_t n = std::min(seen_, EitherLaw::kept);
+		std::transform(pairs_.begin(), pairs_.begin() + n, values.begin(), of);
+		std::nth_element(values.begin(), values.begin() + n / 2, values.begin() + n);
+		return values[n / 2];
+	}
+
+	const EitherLaw law_;
+	A chosen_{};
+	bool fresh_ = false;                 // the chosen one has been seen since the last pair
+	uint32_t since_ = 0, samples_ = 0;   // sent since the last sample; samples
+	Pair latest_{};
+	std::array<Pair, EitherLaw::kept> pairs_{};
+	size_t seen_ = 0, since_change_ = 0; // pairs: so far, since the choice changed
+};
+
+} // namespace pt2p::tune

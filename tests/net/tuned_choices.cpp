@@ -1,0 +1,279 @@
+// Staging and doorbell batch while they are tuned: what is pinned stays, what is decided is what the device sees, and nothing is
+// lost or reordered when it changes. Whether it is decided well is for tests/unit.
+#include <algorithm>
+
+#include "tests/net/job.hpp"
+#include "transports/verbs/net.hpp"
+
+using namespace net;
+using pt2p::tune::Staging;
+using pt2p::tune::StagingTuner;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr size_t length = 512, bytes = length + sizeof(pt2p::verbs::MessageHeader);
+
+// Rank 1 as rank 0 sees it.
+pt2p::verbs::Peer &peer(Job &job) { return static_cast<pt2p::verbs::Peer &>(job.ctx[0]->router->find(1)->endpoint); }
+pt2p::verbs::Net &net_of(Job &job) { return *peer(job).net; }
+StagingTuner &tuner(Job &job) { return peer(job).tuner->stagings.of(bytes); }
+
+// Makes the tuner choose this, by made-up latencies.
+void force(StagingTuner &t, Staging where)
+{
+	while (t.chosen() != where) {
+		t.see(t.chosen(), 1'000'000'000);
+		t.see(where, 1);
+	}
+}
+
+std::string report(Job &job)
+{
+	std::string text(8192, 0);
+	REQUIRE(pt2p_report(job.ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
+	return text.c_str();
+}
+
+// Messages that say which they are, from rank 0 to 1, each with the next tag-less number; checked in order.
+struct Numbered {
+	Job &job;
+	uint64_t next = 0;
+
+	template <class Between>
+	void send(unsigned count, size_t length, const Between &between)
+	{
+		std::vector<std::vector<uint64_t>> out(count), in(count, std::vector<uint64_t>(length / 8));
+		std::vector<pt2p_request_t *> sends(count), receives(count);
+		for (unsigned i = 0; i < count; ++i)
+			REQUIRE(pt2p_irecv(job.ctx[1], in[i].data(), length, 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
+		for (unsigned i = 0; i < count; ++i) {
+			out[i].assign(length / 8, next++);
+			REQUIRE(pt2p_isend(job.ctx[0], out[i].data(), length, 1, 1, &sends[i]) == PT2P_OK);
+			between(i);
+		}
+		REQUIRE(pt2p_waitall(job.ctx[0], count, sends.data(), nullptr) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[1], count, receives.data(), nullptr) == PT2P_OK);
+		REQUIRE(in == out);
+	}
+};
+
+} // namespace
+
+TEST_CASE("staging that is pinned is not tuned")
+{
+	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
+	const bool device = GENERATE(false, true);
+	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k", // more than can be under way
+	                       device ? "PT2P_NET_STAGING=device" : "PT2P_NET_STAGING=host"});
+	job.warm_up();
+	force(tuner(job), device ? Staging::buffer : Staging::device_memory);
+	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
+	constexpr unsigned n = 500;
+	send_many(job, n, length);
+	CHECK(from_device() == (device ? n * bytes : 0));
+	CHECK(from_host() == (device ? 0 : n * bytes));
+	CHECK(tuner(job).messages(Staging::device_memory) + tuner(job).messages(Staging::buffer) == 0);
+	CHECK_THAT(report(job), !Contains("chosen anew"));
+}
+
+TEST_CASE("staging that is tuned goes where the tuner says, but for what tries the other")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const Staging where = GENERATE(Staging::device_memory, Staging::buffer);
+	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=256k"});
+	job.warm_up();
+	force(tuner(job), Staging::buffer);
+	force(tuner(job), where);
+	constexpr unsigned n = 300; // too few for three pairs
+	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
+	send_many(job, n, length);
+	const uint64_t by_device = tuner(job).messages(Staging::device_memory), by_buffer = tuner(job).messages(Staging::buffer);
+	CHECK(by_device + by_buffer == n);
+	CHECK(from_device() == by_device * bytes);
+	CHECK(from_host() == by_buffer * bytes);
+	CHECK(tuner(job).chosen() == where);
+	const uint64_t others = where == Staging::buffer ? by_device : by_buffer;
+	CHECK(others >= 1);
+	CHECK(others <= n / (61 * 4));
+	CHECK(tuner(job).latency_of(Staging::device_memory) > 0);
+	CHECK(tuner(job).latency_of(Staging::buffer) > 0);
+	CHECK_THAT(report(job), Contains(where == Staging::buffer ? "     up to 1024 bytes from host memory: "
+	                                                          : "     up to 1024 bytes by device memory: "));
+	// Lengths that device memory is not for, and those that go inline, are not chosen for.
+	send_many(job, 100, 3000);
+	send_many(job, 100, 8);
+	CHECK_THAT(report(job), !Contains("up to 4096 bytes") && !Contains("up to 128 bytes"));
+}
+
+TEST_CASE("device memory that is half taken is not tried for")
+{
+	Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k"}); // 15 cells
+	job.warm_up();
+	force(tuner(job), Staging::buffer);
+	auto &memory = net_of(job).device_memory;
+	std::vector<uint32_t> taken(9);
+	for (uint32_t &cell : taken)
+		cell = memory.take();
+	REQUIRE(memory.scarce());
+	Change from_device("dm_read_bytes");
+	send_many(job, 2000, length);
+	CHECK(from_device() == 0);
+	CHECK(job.counter(0, "net_device_memory_full") == 0);
+	CHECK(tuner(job).chosen() == Staging::buffer);
+	for (const uint32_t cell : taken)
+		memory.give(cell);
+	send_many(job, 500, length);
+	CHECK(from_device() > 0);
+}
+
+TEST_CASE("periods longer than the time between two samples of staging end all the same")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
+	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
+	job.warm_up();
+	send_many(job, 30'000, length);
+	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->period(c).period(); };
+	using pt2p::tune::SizeClass;
+	CHECK(std::max(period(SizeClass::device_memory), period(SizeClass::buffer)) >= 97);
+}
+
+TEST_CASE("tied: a period that is shorter when a sample is taken still ends within the limit")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
+	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
+	job.warm_up();
+	const auto &channel = *peer(job).tuner;
+	while (channel.period(pt2p::tune::SizeClass::inlined).period() < 65)
+		send_many(job, 50, 8);
+	// That of longer messages is one. The first sample among them makes it the queue's, the second its limit; the end of the
+	// long period may be far from there.
+	for (int i = 0; i < 2; ++i) {
+		while (!tuner(job).next(false).sample)
+			tuner(job).sent(Staging::device_memory, false);
+		job.exchange(0, 1, length);
+		for (int turn = 0; turn < 1'000'000 && peer(job).in_flight; ++turn)
+			job.progress();
+		REQUIRE(peer(job).in_flight == 0); // it was signalled
+	}
+	CHECK(channel.period(pt2p::tune::SizeClass::device_memory).period() == 1);
+	constexpr unsigned n = 10;
+	std::vector<pt2p_request_t *> sends(n), receives(n);
+	uint64_t value = 0;
+	const uint64_t before = job.counter(1, "messages_received");
+	for (auto &r : receives)
+		REQUIRE(pt2p_irecv(job.ctx[1], &value, sizeof value, 0, 1, PT2P_TAG_EXACT, &r) == PT2P_OK);
+	for (auto &s : sends)
+		REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &s) == PT2P_OK);
+	for (int turn = 0; turn < 1'000'000 && job.counter(1, "messages_received") < before + n; ++turn)
+		job.progress();
+	REQUIRE(job.counter(1, "messages_received") == before + n);
+	REQUIRE(pt2p_waitall(job.ctx[0], n, sends.data(), nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[1], n, receives.data(), nullptr) == PT2P_OK);
+}
+
+TEST_CASE("nothing is lost or reordered while staging changes")
+{
+	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
+	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k", std::string("PT2P_NET_DELIVERY=") + delivery});
+	job.warm_up();
+	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
+	Numbered numbered{job};
+	for (unsigned round = 0; round < 40; ++round)
+		numbered.send(64, length, [&](unsigned i) {
+			if (i % 8 == round % 8)
+				force(tuner(job), i / 8 % 2 ? Staging::buffer : Staging::device_memory);
+		});
+	CHECK(from_device() > 0);
+	CHECK(from_host() > 0);
+	CHECK(tuner(job).changes() >= 40 * 7);
+}
+
+TEST_CASE("a doorbell batch that is pinned is not tuned", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DOORBELL_BATCH=1"});
+	job.warm_up();
+	CHECK(!net_of(job).batch_tuner());
+	Change wqes("wqes"), rings("doorbells");
+	for (int i = 0; i < 5000; ++i)
+		job.exchange(0, 1);
+	CHECK(rings() == wqes());
+	CHECK(net_of(job).batch() == 1);
+	CHECK_THAT(report(job), !Contains("now up to"));
+}
+
+TEST_CASE("without the tuner of the channel the batch is one; with it, what is set counts")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job off(transport, 2), set(transport, 2, {"PT2P_TUNE=tied", "PT2P_NET_DOORBELL_BATCH=7"});
+	off.warm_up();
+	set.warm_up();
+	for (Job *job : {&off, &set}) {
+		CHECK(!net_of(*job).batch_tuner());
+		send_many(*job, 5000, 8);
+	}
+	CHECK(net_of(off).batch() == 1);
+	CHECK(net_of(set).batch() == 7);
+}
+
+TEST_CASE("a doorbell batch that is tuned stays within its bounds, and is in the report")
+{
+	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
+	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune});
+	job.warm_up();
+	REQUIRE(net_of(job).batch_tuner());
+	CHECK(net_of(job).batch() == 1);
+	for (int i = 0; i < 400; ++i) {
+		send_many(job, 50, 8);
+		REQUIRE(net_of(job).batch() == net_of(job).batch_tuner()->batch());
+		REQUIRE(net_of(job).batch() >= 1);
+		REQUIRE(net_of(job).batch() <= 16);
+	}
+	CHECK(net_of(job).batch_tuner()->trials() >= 1);
+	CHECK(net_of(job).batch_tuner()->rate() > 0);
+	CHECK_THAT(report(job), Contains(" for a doorbell, now up to ") && Contains(" a second, "));
+}
+
+TEST_CASE("nothing is lost or reordered while the doorbell batch changes, and nothing waits for a doorbell")
+{
+	const char *transport = GENERATE("rc", "dct"), *direct = GENERATE("yes", "no");
+	const size_t size = GENERATE(8, length);
+	Job job(transport, 2, {"PT2P_TUNE=free", std::string("PT2P_NET_DIRECT=") + direct});
+	job.warm_up();
+	Numbered numbered{job};
+	const uint32_t batches[] = {1, 16, 3, 64, 1, 2, 8};
+	unsigned changes = 0;
+	for (unsigned round = 0; round < 60; ++round)
+		numbered.send(60, size, [&](unsigned i) {
+			if (i % 7 == round % 7) // in the middle of a batch, too
+				net_of(job).use_batch(batches[changes++ % std::size(batches)]);
+		});
+	CHECK(changes > 400);
+}
+
+TEST_CASE("a smaller batch lets go of what waits", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=free"});
+	job.warm_up();
+	job.progress();
+	net_of(job).use_batch(16);
+	std::vector<pt2p_request_t *> sends(3);
+	uint64_t value = 0;
+	Change wqes("wqes"), rings("doorbells");
+	for (size_t i = 0; i + 1 < sends.size(); ++i)
+		REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &sends[i]) == PT2P_OK);
+	CHECK(rings() == 0);
+	net_of(job).use_batch(1);
+	CHECK(rings() == 1);
+	CHECK(wqes() == 2);
+	REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &sends.back()) == PT2P_OK);
+	CHECK(rings() == 2);
+	CHECK(wqes() == 3);
+	for (size_t i = 0; i < sends.size(); ++i)
+		REQUIRE(pt2p_recv(job.ctx[1], &value, sizeof value, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], sends.size(), sends.data(), nullptr) == PT2P_OK);
+}

@@ -1,0 +1,172 @@
+// The tuner of the doorbell batch against a model of a sender.
+#include <catch2/catch.hpp>
+
+#include <bit>
+#include <random>
+
+#include "tune/batch.hpp"
+
+using namespace pt2p::tune;
+
+namespace {
+
+// To post takes 100 ns, to ring a doorbell `doorbell` ns; messages come in bursts of `burst`.
+struct Sender {
+	double doorbell = 100, noise = 0, ratio_of_one = 1, ratio_of_each = 0;
+	uint32_t burst = 64;
+	std::mt19937 random{11};
+	BatchTuner tuner{BatchLaw{}};
+	unsigned intervals = 0, at_one = 0, changes = 0, last_change = 0, closest = UINT32_MAX;
+
+	void run(unsigned count)
+	{
+		for (const unsigned end = intervals + count; intervals != end; ++intervals) {
+			const uint32_t together = std::min(tuner.batch(), burst);
+			const double work = BatchLaw::interval, doorbells = work / together;
+			std::uniform_real_distribution<double> factor(1 - noise, 1 + noise);
+			const double time = (work * 100 + doorbells * doorbell) * factor(random);
+			see({work, time, BatchLaw::interval, static_cast<uint64_t>(doorbells), ratio_of_one + ratio_of_each * together});
+		}
+	}
+	void see(const BatchTuner::Interval &interval)
+	{
+		at_one += tuner.batch() == 1;
+		const uint64_t before = tuner.changes();
+		tuner.see(interval);
+		REQUIRE(std::has_single_bit(tuner.batch()));
+		REQUIRE(tuner.batch() <= 16);
+		if (tuner.changes() == before)
+			return;
+		if (changes++)
+			closest = std::min(closest, intervals - last_change);
+		last_change = intervals;
+	}
+};
+
+constexpr unsigned bound = (5 * 4 + 3) * 6, bound_alone = 12; // intervals, as batch.hpp promises
+
+} // namespace
+
+TEST_CASE("where doorbells are dear the batch grows as far as that pays, within the promised number of intervals")
+{
+	Sender dear;
+	dear.doorbell = 3000;
+	dear.run(bound);
+	CHECK(dear.tuner.changes() == 4);
+	dear.run(10'000);
+	CHECK(dear.tuner.changes() == 4);
+	CHECK(dear.tuner.trials() < 60);
+	CHECK(dear.at_one < 100);
+
+	Sender usual; // 200, 150, 125, 112.5, 106 ns: up to 8 by more than a tenth
+	usual.run(10'000);
+	CHECK(usual.tuner.changes() == 3);
+	while (usual.tuner.batch() != 8)
+		usual.run(1);
+	CHECK(usual.at_one < 100);
+}
+
+TEST_CASE("where doorbells are cheap the batch is one")
+{
+	Sender cheap;
+	cheap.doorbell = 10;
+	cheap.run(10'000);
+	CHECK(cheap.tuner.changes() == 0);
+	CHECK(cheap.at_one >= 10'000 * 0.97);
+}
+
+TEST_CASE("messages that come alone leave the batch at one, and bring it back there")
+{
+	Sender alone;
+	alone.doorbell = 3000;
+	alone.burst = 1;
+	alone.run(2000);
+	CHECK(alone.tuner.changes() == 0);
+
+	for (unsigned phase = 0; phase < 60; ++phase) { // also in the middle of a trial
+		INFO("after " << phase);
+		Sender sender;
+		sender.doorbell = 3000;
+		sender.run(bound + phase);
+		REQUIRE(sender.tuner.changes() == 4);
+		sender.burst = 1;
+		sender.run(bound_alone);
+		CHECK(sender.tuner.changes() == 5);
+		const unsigned at_one = sender.at_one;
+		sender.run(24);
+		CHECK(sender.at_one >= at_one + 12); // but for a trial
+		sender.run(2000);
+		CHECK(sender.tuner.changes() == 5);
+	}
+}
+
+TEST_CASE("a batch that makes the last of a period wait for too long is not taken, whatever its rate")
+{
+	Sender sender;
+	sender.doorbell = 3000;
+	sender.ratio_of_each = 0.5; // 1.5, 2, 3, ...
+	sender.run(2000);
+	CHECK(sender.tuner.changes() == 1);
+	while (sender.tuner.batch() > 2)
+		sender.run(1);
+	CHECK(sender.tuner.batch() == 2);
+
+	Sender behind; // from the start
+	behind.doorbell = 3000;
+	behind.ratio_of_one = 3;
+	behind.run(2000);
+	CHECK(behind.tuner.changes() == 0);
+}
+
+TEST_CASE("noise does not move the batch to and fro")
+{
+	for (unsigned seed = 0; seed < 30; ++seed) {
+		INFO("seed " << seed);
+		Sender even, dear;
+		even.random.seed(seed);
+		even.doorbell = 10;
+		even.noise = dear.noise = 0.15;
+		even.run(10'000);
+		CHECK(even.tuner.changes() <= 4);
+		CHECK(even.tuner.trials() <= 100);
+		dear.random.seed(seed);
+		dear.doorbell = 3000;
+		dear.run(10'000);
+		CHECK(dear.at_one < 500);
+		CHECK(dear.tuner.changes() <= 10);
+	}
+}
+
+TEST_CASE("a load that changes is followed")
+{
+	Sender sender;
+	sender.run(bound);
+	REQUIRE(sender.tuner.changes() == 3);
+	sender.doorbell = 0; // and the larger batch costs nothing: it may stay
+	const uint64_t before = sender.tuner.changes();
+	sender.run(5000);
+	CHECK(sender.tuner.changes() == before);
+	sender.doorbell = 20'000;
+	sender.run(5 * 4 * 6 + 43 * 6 + 5000);
+	const unsigned at_one = sender.at_one;
+	sender.run(1000);
+	CHECK(sender.at_one == at_one);
+	CHECK(sender.tuner.changes() == before + 1);
+}
+
+TEST_CASE("whatever is observed, the batch stays within its bounds, and changes are no closer than promised")
+{
+	Sender wild;
+	for (; wild.intervals < 50'000; ++wild.intervals)
+		wild.see({256, 1 + static_cast<double>(wild.random() % 100'000), 256, 16 + wild.random() % 16, 0});
+	CHECK(wild.closest >= 24);
+
+	// Shared until it is accepted, and then alone.
+	Sender mean;
+	for (; mean.intervals < 50'000; ++mean.intervals) {
+		const bool accepted = mean.tuner.changes() % 2;
+		mean.see({256, 100'000. / mean.tuner.batch(), 256, accepted ? 256u : 64u, 0});
+	}
+	CHECK(mean.tuner.changes() > 100);
+	CHECK(mean.tuner.changes() < 2 * 50'000 / 24);
+}
