@@ -99,6 +99,10 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 	}
 
+	f.spread = peer->spread.get();
+	if (f.spread)
+		f.spread_rate = f.spread->climber().rate() * net_->ticks_in_a_ns() * 1e9;
+
 	f.mode = net_->tuning();
 	f.law = net_->law();
 	f.fixed_period = std::min(net_->period(), f.depth);
