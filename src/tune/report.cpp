@@ -58,7 +58,7 @@ std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t
 // Over how many queue pairs large data goes, and why.
 std::string describe(const Spread &s, double rate)
 {
-	std::string text = format("large data over %u queue pairs", s.in_use());
+	std::string text = format("large data over %u queue pair%s", s.in_use(), s.in_use() == 1 ? "" : "s");
 	if (s.pinned())
 		return text + format(", PT2P_NET_QUEUE_PAIRS is %u", s.queue_pairs());
 	const Climber &c = s.climber();

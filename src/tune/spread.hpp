@@ -41,9 +41,10 @@ public:
 	// One was completed, or will not be: no bytes then.
 	void completed(size_t bytes, int64_t now)
 	{
-		const bool busy = under_way_ > queue_pairs() && in_use_ >= queue_pairs();
+		// And was so when the last one had been completed: parts were only added since.
+		const bool busy = was_busy_ && is_busy();
 		--under_way_;
-		if (busy && was_busy_) {
+		if (busy) {
 			bytes_ += static_cast<double>(bytes);
 			time_ += static_cast<double>(now - last_);
 			if (++parts_ == interval) {
@@ -52,7 +53,7 @@ public:
 				parts_ = 0;
 			}
 		}
-		was_busy_ = busy;
+		was_busy_ = is_busy();
 		last_ = now;
 	}
 
@@ -62,6 +63,8 @@ public:
 	const Climber &climber() const { return climber_; }
 
 private:
+	bool is_busy() const { return under_way_ > queue_pairs() && in_use_ >= queue_pairs(); }
+
 	const bool pinned_;
 	Climber climber_;
 	uint32_t under_way_ = 0, in_use_ = 0;
