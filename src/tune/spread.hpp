@@ -2,8 +2,8 @@
 // themselves, and a device works on several queue pairs at once; whether that moves more bytes only the rate tells, so that the
 // hill climber of climb.hpp decides. Nothing here reads a clock: transports say when a part was posted and when it was done.
 //
-// The rate counts while more parts are under way than there are queue pairs to take them, all of which are in use: then
-// something waits that another queue pair might have taken. Time in which that is not so is left out.
+// The rate counts while something waits that another queue pair might have taken: for room, or as more parts are under way
+// than there are queue pairs, all of which are in use. Time in which that is not so is left out.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,13 @@ public:
 	}
 	// So many have work for this peer, or could.
 	void uses(uint32_t queue_pairs) { in_use_ = queue_pairs; }
-	// A part was posted.
-	void posted() { ++under_way_; }
+	// An operation of so many bytes begins; a part of it was posted.
+	void begins(size_t bytes) { unposted_ += bytes; }
+	void posted(size_t bytes)
+	{
+		unposted_ -= bytes;
+		++under_way_;
+	}
 	// One was completed, or will not be: no bytes then.
 	void completed(size_t bytes, int64_t now)
 	{
@@ -63,11 +68,12 @@ public:
 	const Climber &climber() const { return climber_; }
 
 private:
-	bool is_busy() const { return under_way_ > queue_pairs() && in_use_ >= queue_pairs(); }
+	bool is_busy() const { return (unposted_ || under_way_ > queue_pairs()) && in_use_ >= queue_pairs(); }
 
 	const bool pinned_;
 	Climber climber_;
 	uint32_t under_way_ = 0, in_use_ = 0;
+	size_t unposted_ = 0; // bytes that wait for room
 	bool was_busy_ = false;
 	int64_t last_ = 0; // completion
 	// Of the interval so far.

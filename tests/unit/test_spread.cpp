@@ -25,8 +25,10 @@ struct Device {
 		for (unsigned i = 0; i < parts; ++i) {
 			const uint32_t in_use = std::min(spread.queue_pairs(), there);
 			spread.uses(in_use);
-			while (spread.under_way() < under_way)
-				spread.posted();
+			while (spread.under_way() < under_way) {
+				spread.begins(Spread::most_part);
+				spread.posted(Spread::most_part);
+			}
 			const size_t bytes = Spread::most_part;
 			now += static_cast<double>(bytes) / std::min(each * std::min<double>(in_use, static_cast<double>(under_way)), whole);
 			spread.completed(bytes, static_cast<int64_t>(now));
@@ -79,6 +81,20 @@ TEST_CASE("spread: with nothing waiting, or queue pairs missing, nothing is conc
 	alone.there = 4;
 	alone.run(10'000);
 	CHECK(refused.climber().changes() == 2);
+}
+
+TEST_CASE("spread: what waits for room waits, too", "[spread]")
+{
+	Spread spread(0, 4);
+	int64_t now = 0;
+	spread.begins(SIZE_MAX);
+	for (int i = 0; i < 10'000; ++i) { // one in each queue pair, as there is no room for more
+		spread.uses(spread.queue_pairs());
+		while (spread.under_way() < spread.queue_pairs())
+			spread.posted(1000);
+		spread.completed(1000, now += 1000 / spread.queue_pairs());
+	}
+	CHECK(spread.climber().changes() == 2);
 }
 
 TEST_CASE("spread: time in which nothing waited is not part of a rate", "[spread]")

@@ -205,8 +205,10 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 	int64_t now = 0;
 	while (tuned.climber().changes() < 2) {
 		tuned.uses(tuned.queue_pairs());
-		while (tuned.under_way() < 10)
-			tuned.posted();
+		while (tuned.under_way() < 10) {
+			tuned.begins(1000);
+			tuned.posted(1000);
+		}
 		tuned.completed(1000, now += 1000 / tuned.queue_pairs());
 	}
 	f.spread_rate = 12.345e9;

@@ -37,6 +37,8 @@ Outcome Net::start(const Operation &wanted)
 	*operation = wanted;
 	operation->registration = registration;
 	operation->spreads = registration && spreads(*wanted.peer, wanted.length);
+	if (operation->spreads)
+		wanted.peer->spread->begins(wanted.length);
 	if (first_waiting_ || !post_parts(*operation)) {
 		(first_waiting_ ? last_waiting_->next : first_waiting_) = operation;
 		last_waiting_ = operation;
@@ -57,7 +59,7 @@ bool Net::post_parts(Operation &operation)
 		const size_t bytes = std::min(operation.length - operation.posted, part);
 		const size_t offset = operation.posted;
 		if (operation.spreads)
-			operation.peer->spread->posted();
+			operation.peer->spread->posted(bytes);
 		operation.posted += bytes;
 		queue->post(*operation.peer, operation, offset, bytes, operation.spreads || operation.posted == operation.length);
 	}
