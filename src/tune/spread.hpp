@@ -21,7 +21,8 @@ public:
 
 	// `pinned` other than 0: as many as that; `most`: as there can be.
 	Spread(uint32_t pinned, uint32_t most)
-	    : pinned_(pinned != 0), climber_({.least = pinned ? std::min(pinned, most) : 1, .most = pinned ? std::min(pinned, most) : most})
+	    : pinned_(pinned != 0), climber_(pinned ? ClimbLaw{.least = std::min(pinned, most), .most = std::min(pinned, most)}
+	                                            : ClimbLaw{.most = most})
 	{
 	}
 
