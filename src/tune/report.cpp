@@ -76,6 +76,19 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host), number(s.changes));
 }
 
+// Over how many queue pairs large data goes, and why.
+std::string describe(const Spread &s, double rate)
+{
+	std::string text = format("large data over %u queue pair%s", s.in_use(), s.in_use() == 1 ? "" : "s");
+	if (s.pinned())
+		return text + format(", PT2P_NET_QUEUE_PAIRS is %u", s.queue_pairs());
+	const Climber &c = s.climber();
+	if (!c.trials())
+		return text + ": too little of it under way at a time to try others";
+	return text + format("%s; %llu trials of other numbers, of which %llu were better; %.2f GB/s", c.trying() ? ", on trial" : "",
+	                     number(c.trials()), number(c.changes()), rate * 1e-9);
+}
+
 } // namespace
 
 uint64_t ChannelFacts::messages() const
@@ -154,7 +167,10 @@ std::string describe(const ChannelFacts &f)
 		text += describe(s);
 
 	text += format("  P  %u work requests in flight, at most %u of %u in %s; %.1f for a doorbell", f.in_flight, f.most_in_flight,
-	               f.depth, f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str() : "its queue pair",
+	               f.depth,
+	               f.shared            ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str()
+	               : f.queue_pairs > 1 ? format("each of %u queue pairs", f.queue_pairs).c_str()
+	                                   : "its queue pair",
 	               quotient(f.work_requests, f.doorbells));
 	if (f.batch_tuned)
 		text += format(", now up to %u (%s, %llu others tried, %llu taken)", f.batch,
@@ -163,6 +179,8 @@ std::string describe(const ChannelFacts &f)
 	if (f.shared)
 		text += format("; %llu changes of target", number(f.switches));
 	text += f.waiting ? format("; %zu messages wait for room\n", f.waiting) : "\n";
+	if (f.spread)
+		text += "     " + describe(*f.spread, f.spread_rate) + "\n";
 
 	std::string tuned;
 	for (size_t i = 0; i < size_classes; ++i) {

@@ -20,7 +20,7 @@ all_cases()
 		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
 		run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
 		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
-		run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0
+		run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_NET_QUEUE_PAIRS=3
 		return 0
 	fi
 	run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
@@ -35,6 +35,7 @@ all_cases()
 	# By libibverbs, as devices of other makers; and with more queue pairs than a completion queue has room for.
 	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=tied
 	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
+	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3
 }
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'

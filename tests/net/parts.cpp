@@ -43,6 +43,35 @@ TEST_CASE("a single DC initiator serves everybody as long as it has room")
 	CHECK(choose_initiator(one, &b, no_initiator) == no_initiator);
 }
 
+TEST_CASE("DC initiators for parts: idle ones up to a number, those that served the target first, then the one with least to do")
+{
+	int a, b;
+	uint32_t working = 0;
+	std::vector<InitiatorState> all(4);
+	all[0] = {&a, 3, true, 9};
+	all[1] = {&b, 0, true, 2};
+	all[2] = {&b, 0, true, 1};
+	all[3] = {&a, 0, true, 8};
+	CHECK(choose_for_part(all, &a, 0, 1, working) == 0);
+	CHECK(working == 1);
+	// Connected to it already.
+	CHECK(choose_for_part(all, &a, 0, 2, working) == 3);
+	CHECK(working == 2);
+	all[3].outstanding = 2;
+	CHECK(choose_for_part(all, &a, 0, 2, working) == 3); // least to do of the two
+	CHECK(choose_for_part(all, &a, 0, 4, working) == 2); // idle longest
+	CHECK(working == 3);
+	// Busy for others: not taken.
+	all[1].outstanding = all[2].outstanding = 1;
+	CHECK(choose_for_part(all, &a, 0, 4, working) == 3);
+	CHECK(working == 2);
+	// Nothing is gained by another while one that works for it has nothing to do.
+	all[0].outstanding = all[2].outstanding = 0;
+	CHECK(choose_for_part(all, &a, 0, 4, working) == 0);
+	all[0].room = all[1].room = all[2].room = all[3].room = false;
+	CHECK(choose_for_part(all, &a, 0, 4, working) == no_initiator);
+}
+
 TEST_CASE("ranks agree on who has a reliable connection, and nobody has more than he may")
 {
 	for (const int size : {2, 3, 7, 8, 100})

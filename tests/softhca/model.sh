@@ -26,7 +26,7 @@ run $softhca --model connectx6 --devices 4 $cases threads 4 PT2P_TRANSPORTS=self
 run $softhca --model connectx5 --devices 2 --fault 'drop count=1000 rate=0.02 seed=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
 	random_exact flood
 
-# The same to the bit, with and without others on the machine: what was counted, and the time that has passed.
+# The same to the bit, with and without others on the machine.
 same()
 {
 	timeout -k 5 100 $softhca --model connectx5 --devices 4 --json --report-file "$work/report.$1" \

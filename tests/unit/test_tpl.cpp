@@ -216,3 +216,31 @@ TEST_CASE("a channel remembers the last changes of each period")
 	CHECK(periods == std::vector<uint32_t>{14, 15, 16, 17, 18, 19, 20, 21});
 	tuner.for_each_change(SizeClass::inlined, [](const ChannelTuner::Change &) { FAIL("another kind"); });
 }
+
+TEST_CASE("the report tells over how many queue pairs large data goes, and why")
+{
+	ChannelFacts f = balanced();
+	CHECK_THAT(describe(f), !Contains("large data") && Contains(" in its queue pair;"));
+	Spread pinned(3, 8);
+	pinned.uses(2); // the third is not there yet
+	f.spread = &pinned;
+	f.queue_pairs = 2;
+	CHECK_THAT(describe(f), Contains("\n     large data over 2 queue pairs, PT2P_NET_QUEUE_PAIRS is 3\n") &&
+	                            Contains(" in each of 2 queue pairs;"));
+	Spread tuned(0, 4);
+	tuned.uses(1);
+	f.spread = &tuned;
+	CHECK_THAT(describe(f), Contains("\n     large data over 1 queue pair: too little of it under way at a time to try others\n"));
+	int64_t now = 0;
+	while (tuned.climber().changes() < 2) {
+		tuned.uses(tuned.queue_pairs());
+		while (tuned.under_way() < 10) {
+			tuned.begins(1000);
+			tuned.posted(1000);
+		}
+		tuned.completed(1000, now += 1000 / tuned.queue_pairs());
+	}
+	f.spread_rate = 12.345e9;
+	CHECK_THAT(describe(f), Contains("\n     large data over 4 queue pairs; 2 trials of other numbers, of which 2 were better; "
+	                                 "12.35 GB/s\n") || Contains("12.34 GB/s\n"));
+}

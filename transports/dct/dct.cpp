@@ -21,6 +21,8 @@ using verbs::WorkRequest;
 
 namespace {
 
+constexpr uint32_t most_tuned = 4; // initiators for the bulk data of one peer; one is left to the others in any case
+
 uint64_t random_key()
 {
 	std::random_device random;
@@ -30,15 +32,20 @@ uint64_t random_key()
 } // namespace
 
 SendQueue *Peer::acquire() { return ready ? transport->choose(*this) : nullptr; }
+SendQueue *Peer::acquire_for_part() { return ready ? transport->choose_for_part(*this) : nullptr; }
 
-// What is under way for it stops with its initiator; what that has for others is posted again when it has been restarted.
+// What is under way for it stops with its initiators; what these have for others is posted again when they have been restarted.
 void Peer::cut()
 {
 	if (!in_flight)
 		return;
-	verbs::set_state(queue->qp(), IBV_QPS_ERR);
-	queue->drop(*this);
-	net->report_broken(*queue, IBV_WC_SUCCESS);
+	for (SendQueue *q : transport->queues_for(*this)) {
+		if (!q->works_for(*this))
+			continue;
+		verbs::set_state(q->qp(), IBV_QPS_ERR);
+		q->drop(*this);
+		net->report_broken(*q, IBV_WC_SUCCESS);
+	}
 }
 
 DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
@@ -124,6 +131,8 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->dc_key = address.key;
 	peer->dc_address = verbs::mlx5::dc_address(peer->ah, address.number, address.key);
 	peer->ready = true;
+	const auto initiators = static_cast<uint32_t>(initiators_.size());
+	peer->most_queue_pairs = environment_.config.net_queue_pairs ? initiators : std::clamp(initiators - 1, 1u, most_tuned);
 	return add(rank, std::move(peer));
 }
 
@@ -131,6 +140,35 @@ SendQueue *DctTransport::choose(Peer &peer)
 {
 	if (__builtin_expect(peer.in_flight && peer.queue->room(), 1)) // it stays where it is
 		return peer.queue;
+	const size_t current = look_at_initiators(peer);
+	SendQueue *queue = take(choose_initiator(states_, &peer, current), peer);
+	if (queue)
+		peer.queue = queue;
+	return queue;
+}
+
+// The first goes where messages would: those that follow find it there.
+SendQueue *DctTransport::choose_for_part(Peer &peer)
+{
+	uint32_t working = 1;
+	SendQueue *queue;
+	if (!peer.in_flight) {
+		queue = choose(peer);
+	} else {
+		const size_t current = look_at_initiators(peer);
+		queue = take(dct::choose_for_part(states_, &peer, current, peer.spread->queue_pairs(), working), peer);
+	}
+	if (!queue)
+		return nullptr;
+	peer.spread->uses(working);
+	if (queue != peer.queue)
+		environment_.reporter.add(Counter::net_parts_beside);
+	return queue;
+}
+
+// Brings what is known of them up to date; the one that the peer's messages are in.
+size_t DctTransport::look_at_initiators(const Peer &peer)
+{
 	size_t current = no_initiator;
 	for (size_t i = 0; i < initiators_.size(); ++i) {
 		if (peer.in_flight && initiators_[i].get() == peer.queue)
@@ -138,7 +176,11 @@ SendQueue *DctTransport::choose(Peer &peer)
 		states_[i].outstanding = initiators_[i]->outstanding();
 		states_[i].room = initiators_[i]->room();
 	}
-	const size_t i = choose_initiator(states_, &peer, current);
+	return current;
+}
+
+SendQueue *DctTransport::take(size_t i, const Peer &peer)
+{
 	if (i == no_initiator) {
 		environment_.reporter.add(Counter::dct_waits);
 		return nullptr;
@@ -147,7 +189,7 @@ SendQueue *DctTransport::choose(Peer &peer)
 		environment_.reporter.add(Counter::dct_switches);
 	states_[i].target = &peer;
 	states_[i].used = ++chosen_;
-	return peer.queue = initiators_[i].get();
+	return initiators_[i].get();
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------

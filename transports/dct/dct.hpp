@@ -25,13 +25,14 @@ struct Address {
 struct Peer final : verbs::Peer {
 	DctTransport *transport = nullptr;
 	verbs::AhOwner handle;
-	verbs::SendQueue *queue = nullptr; // that its work under way is in, while in_flight is not 0
+	verbs::SendQueue *queue = nullptr; // that its messages under way are in, while in_flight is not 0
 	int64_t failing_since = 0;         // 0: it has not failed yet
 
 	static constexpr bool dc = true;
 	// The queue that its messages go through, unless one has to be chosen; null: it has.
 	verbs::SendQueue *usual() const { return ready && in_flight ? queue : nullptr; }
 	verbs::SendQueue *acquire() override;
+	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;
 };
 
@@ -49,6 +50,7 @@ public:
 	bool left() const override;
 
 	verbs::SendQueue *choose(Peer &peer);
+	verbs::SendQueue *choose_for_part(Peer &peer);
 	// All: they serve all peers in turn.
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
 	bool facts(int peer, tune::ChannelFacts &facts) override;
@@ -56,6 +58,8 @@ public:
 private:
 	void make_target();
 	void make_initiator();
+	size_t look_at_initiators(const Peer &peer);
+	verbs::SendQueue *take(size_t initiator, const Peer &peer);
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	void fail_target(Peer &peer, ibv_wc_status status);
 

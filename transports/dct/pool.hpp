@@ -48,4 +48,34 @@ inline size_t choose_initiator(const std::vector<InitiatorState> &all, const voi
 	return idle != no_initiator ? idle : least;
 }
 
+// The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves: as long as
+// fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the target last; else the
+// one of them with the least under way. `working`: how many work for it then, as far as is known of initiators that were
+// shared with other targets meanwhile.
+inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current, uint32_t most,
+                              uint32_t &working)
+{
+	size_t idle = no_initiator, least = no_initiator;
+	working = 0;
+	for (size_t i = 0; i < all.size(); ++i) {
+		const InitiatorState &s = all[i];
+		const bool works = i == current || (s.target == target && s.outstanding);
+		working += works;
+		if (!s.room)
+			continue;
+		if (works) {
+			if (least == no_initiator || s.outstanding < all[least].outstanding)
+				least = i;
+		} else if (!s.outstanding) {
+			if (idle == no_initiator || (s.target == target) > (all[idle].target == target) ||
+			    ((s.target == target) == (all[idle].target == target) && s.used < all[idle].used))
+				idle = i;
+		}
+	}
+	if (working >= most || idle == no_initiator || (least != no_initiator && !all[least].outstanding))
+		return least;
+	++working;
+	return idle;
+}
+
 } // namespace pt2p::dct

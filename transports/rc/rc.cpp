@@ -20,16 +20,49 @@ using verbs::WorkRequest;
 namespace {
 
 constexpr int64_t ask_again_after = 20'000'000;
+// With one peer. What a device gains by several is had with few of them, and each costs both sides its queues: more have to be
+// asked for.
+constexpr uint32_t most_connections = 16, most_tuned = 4;
 
 } // namespace
 
-void Peer::on_broken(SendQueue &, ibv_wc_status status) { transport->on_broken(*this, status); }
+void Connection::on_broken(SendQueue &, ibv_wc_status status) { peer.transport->on_broken(*this, status); }
+bool Connection::left() const { return peer.down; }
 
 void Peer::cut()
 {
-	verbs::set_state(connection->qp(), IBV_QPS_ERR);
-	connection->set_broken();
-	connection->drop_all();
+	for_each_connection([](Connection &c) {
+		verbs::set_state(c.queue->qp(), IBV_QPS_ERR);
+		c.queue->set_broken();
+		c.queue->drop_all();
+	});
+}
+
+// Of those that may be used, the one with the least under way.
+SendQueue *Peer::acquire_for_part()
+{
+	if (!ready)
+		return nullptr;
+	const uint32_t wanted = spread->queue_pairs();
+	uint32_t there = 1;
+	SendQueue *best = first.queue.get();
+	for (auto &c : others) {
+		if (there == wanted)
+			break;
+		if (c->state != Connection::State::connected)
+			continue;
+		++there;
+		if (c->queue->room() && (!best->room() || c->queue->outstanding() < best->outstanding()))
+			best = c->queue.get();
+	}
+	if (there < wanted)
+		transport->connect_another(*this);
+	spread->uses(there);
+	if (!best->room())
+		return nullptr;
+	if (best != first.queue.get())
+		net->reporter().add(Counter::net_parts_beside);
+	return best;
 }
 
 RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
@@ -55,19 +88,41 @@ Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
 	auto peer = std::make_unique<Peer>();
 	peer->transport = this;
 	peer->address = address;
-	peer->since = now_ns();
-	make_queue_pair(*peer);
+	if (rank != environment_.job.rank())
+		peer->most_queue_pairs = environment_.config.net_queue_pairs ? most_connections : most_tuned;
+	make_queue_pair(peer->first);
 	return static_cast<Peer &>(add(rank, std::move(peer)));
 }
 
-void RcTransport::make_queue_pair(Peer &peer)
+Connection &RcTransport::make_another(Peer &peer)
 {
+	auto connection = std::make_unique<Connection>(peer, static_cast<uint8_t>(peer.others.size() + 1));
+	make_queue_pair(*connection);
+	return *peer.others.emplace_back(std::move(connection));
+}
+
+void RcTransport::connect_another(Peer &peer)
+{
+	const bool busy = !peer.others.empty() && peer.others.back()->state != Connection::State::connected;
+	if (busy || leaving_ || peer.others.size() + 1 >= peer.most_queue_pairs)
+		return;
+	try {
+		tell(make_another(peer), WireupMessage::Kind::request);
+	} catch (const Error &e) {
+		environment_.reporter.log(LogLevel::info, "rank %d: no further queue pair: %s", peer.peer, e.what());
+		peer.most_queue_pairs = static_cast<uint32_t>(peer.others.size() + 1);
+	}
+}
+
+void RcTransport::make_queue_pair(Connection &connection)
+{
+	connection.since = now_ns();
 	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_RC);
 	init.srq = net_->srq();
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
 		verbs::fail("ibv_create_qp_ex (RC)", errno);
-	peer.connection = std::make_unique<SendQueue>(*net_, peer, std::move(qp), init.cap.max_inline_data, false);
+	connection.queue = std::make_unique<SendQueue>(*net_, connection, std::move(qp), init.cap.max_inline_data, false);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
@@ -77,7 +132,7 @@ Endpoint &RcTransport::connect(int rank, std::string_view text)
 	verbs::WireupAddress address;
 	std::memcpy(&address, text.data(), sizeof address);
 	Peer &peer = make_peer(rank, address);
-	tell(peer, WireupMessage::Kind::request);
+	tell(peer.first, WireupMessage::Kind::request);
 	return peer;
 }
 
@@ -89,9 +144,9 @@ Endpoint *RcTransport::loopback()
 		return known->down ? nullptr : known;
 	try {
 		Peer &peer = make_peer(self, {net_->device().address, net_->wireup().number()});
-		if (!connect_queue_pair(peer, peer.connection->qp()->qp_num, psn_of(peer)))
+		if (!connect_queue_pair(peer.first, peer.first.queue->number(), psn_of(peer.first)))
 			return nullptr;
-		connected(peer);
+		connected(peer.first);
 		return &peer;
 	} catch (const Error &e) {
 		environment_.reporter.log(LogLevel::info, "no loopback through the device: %s", e.what());
@@ -100,42 +155,78 @@ Endpoint *RcTransport::loopback()
 }
 
 // Makes it ready to send and to receive; false: it could not be done, and the peer is down.
-bool RcTransport::connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn)
+bool RcTransport::connect_queue_pair(Connection &c, uint32_t number, uint32_t psn)
 {
-	const int error = verbs::bring_up(net_->device(), peer.connection->qp(),
+	const int error = verbs::bring_up(net_->device(), c.queue->qp(),
 	                                  {.role = verbs::BringUp::Role::connection,
-	                                   .port = peer.address.port,
+	                                   .port = c.peer.address.port,
 	                                   .number = number,
-	                                   .first_here = psn_of(peer),
+	                                   .first_here = psn_of(c),
 	                                   .first_there = psn,
 	                                   .timeout = environment_.config.net_timeout,
 	                                   .retries = environment_.config.net_retries});
 	if (error) {
-		net_->take_down(peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp", error));
+		net_->take_down(c.peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp", error));
 		return false;
 	}
-	peer.remote_qp = number;
+	c.remote_qp = number;
 	return true;
 }
 
 // Another connection of the same queue pair begins elsewhere, so that packets of the old one fit nowhere.
-uint32_t RcTransport::psn_of(const Peer &peer) const
+uint32_t RcTransport::psn_of(const Connection &c) const
 {
-	return (peer.connection->qp()->qp_num + (peer.attempt << 16)) * 0x9e3779b1 >> 8;
+	return (c.queue->number() + (c.attempt << 16)) * 0x9e3779b1 >> 8;
 }
 
-void RcTransport::tell(Peer &peer, WireupMessage::Kind kind)
+void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 {
 	WireupMessage message{};
 	message.job = net_->job();
 	message.from = {net_->device().address, net_->wireup().number()};
 	message.rank = environment_.job.rank();
-	message.qp = peer.connection->qp()->qp_num;
-	message.psn = psn_of(peer);
-	message.attempt = peer.attempt;
+	message.qp = c.queue->number();
+	message.psn = psn_of(c);
+	message.attempt = c.attempt;
 	message.kind = kind;
-	peer.asked = now_ns();
-	net_->wireup().send(peer.address, message);
+	message.connection = c.number;
+	c.asked = now_ns();
+	net_->wireup().send(c.peer.address, message);
+}
+
+// When that is lost, it will ask again.
+void RcTransport::refuse(const WireupMessage &request, const char *reason)
+{
+	WireupMessage refusal{};
+	refusal.job = request.job;
+	refusal.rank = environment_.job.rank();
+	refusal.attempt = request.attempt;
+	refusal.kind = WireupMessage::Kind::refuse;
+	refusal.connection = request.connection;
+	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
+	net_->wireup().send(request.from, refusal);
+}
+
+// The connection that a message is about, made if that is what it asks for. Null: nothing is to be done.
+Connection *RcTransport::asked_for(const WireupMessage &m)
+{
+	Peer *peer = find(m.rank);
+	if (peer && peer->down)
+		return nullptr;
+	if (peer && m.connection <= peer->others.size())
+		return m.connection ? peer->others[m.connection - 1u].get() : &peer->first;
+	// They are made one after the other.
+	const bool next = peer ? m.connection == peer->others.size() + 1 && m.connection < most_connections : m.connection == 0;
+	if (!next || m.kind != WireupMessage::Kind::request || m.attempt != 1)
+		return nullptr;
+	try {
+		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from).first;
+		connection.state = Connection::State::accepting;
+		return &connection;
+	} catch (const Error &e) {
+		refuse(m, e.what());
+		return nullptr;
+	}
 }
 
 void RcTransport::on_wireup(const WireupMessage &m)
@@ -143,88 +234,75 @@ void RcTransport::on_wireup(const WireupMessage &m)
 	if (m.job != net_->job() || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank() ||
 	    leaving_)
 		return;
-	Peer *peer = find(m.rank);
-	if (!peer) {
-		if (m.kind != WireupMessage::Kind::request || m.attempt != 1)
-			return;
-		try {
-			peer = &make_peer(m.rank, m.from);
-		} catch (const Error &e) {
-			WireupMessage refusal{};
-			refusal.job = m.job;
-			refusal.rank = environment_.job.rank();
-			refusal.attempt = m.attempt;
-			refusal.kind = WireupMessage::Kind::refuse;
-			std::strncpy(refusal.reason, e.what(), sizeof refusal.reason - 1);
-			net_->wireup().send(m.from, refusal); // when it is lost, it will ask again
-			return;
-		}
-		peer->state = Peer::State::accepting;
-	}
-	if (peer->down)
+	Connection *c = asked_for(m);
+	if (!c)
 		return;
-	if (m.attempt != peer->attempt) {
+	if (m.attempt != c->attempt) {
 		// It has given a connection up that we still hold on to.
-		if (static_cast<int32_t>(m.attempt - peer->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
+		if (static_cast<int32_t>(m.attempt - c->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
 			return;
-		give_up(*peer, m.attempt);
+		give_up(*c, m.attempt);
 	}
 	if (m.kind == WireupMessage::Kind::refuse) {
-		if (peer->state == Peer::State::requesting)
-			net_->take_down(*peer, PT2P_ERR_UNREACHABLE,
-			                "it refuses a connection: " + std::string(m.reason, strnlen(m.reason, sizeof m.reason)));
+		const std::string reason(m.reason, strnlen(m.reason, sizeof m.reason));
+		if (c->state == Connection::State::requesting && c->is_first())
+			net_->take_down(c->peer, PT2P_ERR_UNREACHABLE, "it refuses a connection: " + reason);
+		else if (c->state == Connection::State::requesting)
+			c->state = Connection::State::refused;
 		return;
 	}
-	if (peer->state == Peer::State::draining) {
+	if (c->state == Connection::State::draining) {
 		if (m.kind == WireupMessage::Kind::request)
-			peer->request = m;
+			c->request = m;
 		return;
 	}
-	if (peer->remote_qp && peer->remote_qp != m.qp)
+	if (c->remote_qp && c->remote_qp != m.qp)
 		return;
-	if (!peer->remote_qp && !connect_queue_pair(*peer, m.qp, m.psn))
+	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn))
 		return;
 	if (m.kind == WireupMessage::Kind::request) {
-		if (peer->state == Peer::State::requesting)
-			peer->state = Peer::State::accepting;
-		tell(*peer, WireupMessage::Kind::accept);
+		if (c->state != Connection::State::connected)
+			c->state = Connection::State::accepting;
+		tell(*c, WireupMessage::Kind::accept);
 		return;
 	}
-	connected(*peer);
+	connected(*c);
 	if (m.kind == WireupMessage::Kind::accept)
-		tell(*peer, WireupMessage::Kind::confirm);
+		tell(*c, WireupMessage::Kind::confirm);
 }
 
 // Who sends has heard of us.
 void RcTransport::on_heard(int rank)
 {
 	Peer *peer = find(rank);
-	if (peer && peer->state == Peer::State::accepting && !peer->down)
-		connected(*peer);
+	if (peer && peer->first.state == Connection::State::accepting && !peer->down)
+		connected(peer->first);
 }
 
-void RcTransport::connected(Peer &peer)
+void RcTransport::connected(Connection &c)
 {
-	if (peer.state == Peer::State::connected || leaving_)
+	if (c.state == Connection::State::connected || leaving_)
 		return;
-	peer.state = Peer::State::connected;
-	peer.ready = true;
-	peer.last_sign = now_ns();
-	if (peer.attempt == 1)
+	c.state = Connection::State::connected;
+	if (c.is_first()) {
+		c.peer.ready = true;
+		c.peer.last_sign = now_ns();
+	}
+	if (c.attempt == 1)
 		return;
-	environment_.reporter.log(LogLevel::info, "rank %d: connected again", peer.peer);
-	peer.connection->post_again();
+	environment_.reporter.log(LogLevel::info, "rank %d: connected again", c.peer.peer);
+	c.queue->post_again();
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------
 
-void RcTransport::on_broken(Peer &peer, ibv_wc_status status)
+void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 {
-	if (peer.down)
+	if (c.peer.down)
 		return;
-	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", peer.peer,
+	environment_.reporter.log(LogLevel::info, "rank %d: the connection has broken: %s", c.peer.peer,
 	                          status == IBV_WC_SUCCESS ? "told by the device" : ibv_wc_status_str(status));
-	WorkRequest *front = peer.connection->front();
+	WorkRequest *front = c.queue->front();
 	switch (status) {
 	case IBV_WC_SUCCESS:
 	case IBV_WC_RETRY_EXC_ERR:
@@ -236,72 +314,80 @@ void RcTransport::on_broken(Peer &peer, ibv_wc_status status)
 	default:
 		// The work request itself is at fault.
 		if (front && front->is_operation())
-			peer.connection->abandon(*front, PT2P_ERR_SYSTEM);
+			c.queue->abandon(*front, PT2P_ERR_SYSTEM);
 		else
-			return net_->take_down(peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
+			return net_->take_down(c.peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
-	give_up(peer, peer.attempt + 1);
+	give_up(c, c.attempt + 1);
 }
 
-// The connection with this number, and not yet the peer, is given up.
-void RcTransport::give_up(Peer &peer, uint32_t attempt)
+// What was made by the attempt before this one, and not yet the peer, is given up.
+void RcTransport::give_up(Connection &c, uint32_t attempt)
 {
 	environment_.reporter.add(Counter::reconnects);
-	verbs::set_state(peer.connection->qp(), IBV_QPS_ERR);
-	peer.connection->set_broken();
-	net_->not_ready(peer);
-	peer.attempt = attempt;
-	peer.request.attempt = 0;
-	peer.remote_qp = 0;
-	peer.since = now_ns();
-	if (peer.state != Peer::State::draining)
+	verbs::set_state(c.queue->qp(), IBV_QPS_ERR);
+	c.queue->set_broken();
+	if (c.is_first())
+		net_->not_ready(c.peer);
+	c.attempt = attempt;
+	c.request.attempt = 0;
+	c.remote_qp = 0;
+	c.since = now_ns();
+	if (c.state != Connection::State::draining)
 		++draining_;
-	peer.state = Peer::State::draining;
+	c.state = Connection::State::draining;
 }
 
-// Reads what has come through queue pairs that are given up, and resets them.
 unsigned RcTransport::finish_draining()
+{
+	if (!net_->drained())
+		return 0;
+	for (auto &p : peers_)
+		if (p)
+			static_cast<Peer &>(*p).for_each_connection([this](Connection &c) { finish_draining(c); });
+	return 0;
+}
+
+// Resets the queue pair of one that is given up, when what has come through it has been read.
+void RcTransport::finish_draining(Connection &c)
 {
 	// The device may still be writing completions of what has come through the queue pair.
 	constexpr int64_t settle = 1'000'000;
-	const int64_t now = now_ns();
-	if (!net_->drained())
-		return 0;
-	for (auto &place : peers_) {
-		auto *p = static_cast<Peer *>(place.get());
-		if (!p || p->state != Peer::State::draining || now - p->since < settle)
-			continue;
-		--draining_;
-		p->state = Peer::State::requesting;
-		if (p->down)
-			continue;
-		if (const int error = verbs::set_state(p->connection->qp(), IBV_QPS_RESET)) {
-			net_->take_down(*p, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", error));
-			continue;
-		}
-		p->connection->was_reset();
-		if (p->request.attempt == p->attempt)
-			on_wireup(p->request);
-		else
-			tell(*p, WireupMessage::Kind::request);
-	}
-	return 0;
+	if (c.state != Connection::State::draining || now_ns() - c.since < settle)
+		return;
+	--draining_;
+	c.state = Connection::State::requesting;
+	if (c.peer.down)
+		return;
+	if (const int error = verbs::set_state(c.queue->qp(), IBV_QPS_RESET))
+		return net_->take_down(c.peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", error));
+	c.queue->was_reset();
+	if (c.request.attempt == c.attempt)
+		on_wireup(c.request);
+	else
+		tell(c, WireupMessage::Kind::request);
 }
 
 void RcTransport::check()
 {
 	NetTransport::check();
+	for (auto &p : peers_)
+		if (p)
+			static_cast<Peer &>(*p).for_each_connection([this](Connection &c) { look_after(c); });
+}
+
+// Asks again for one that is being made.
+void RcTransport::look_after(Connection &c)
+{
+	using State = Connection::State;
+	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
+		return;
 	const int64_t now = now_ns();
-	for (auto &place : peers_) {
-		auto *p = static_cast<Peer *>(place.get());
-		if (!p || p->down || p->state == Peer::State::draining || p->state == Peer::State::connected)
-			continue;
-		// Who has never answered may be computing, and answers when it calls in.
-		if (p->attempt > 1 && now - p->since > environment_.config.net_reconnect_time)
-			net_->take_down(*p, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
-		else if (now - p->asked > ask_again_after && (p->state == Peer::State::requesting || p->remote_qp))
-			tell(*p, p->state == Peer::State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
-	}
+	// Who has never answered may be computing, and answers when it calls in.
+	if (c.attempt > 1 && now - c.since > environment_.config.net_reconnect_time)
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
+	else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
+		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 }
 
 void RcTransport::leave()
@@ -314,18 +400,28 @@ void RcTransport::leave()
 
 std::string RcTransport::trouble(int rank)
 {
-	const Peer *peer = find(rank);
-	if (!peer || peer->down || peer->state == Peer::State::connected)
-		return {};
-	return format("%s for %.1f s; it answers when it calls into the library, or runs a progress thread",
-	              peer->attempt == 1 ? "not connected, asked" : "its connection broke, asked for another",
-	              static_cast<double>(now_ns() - peer->since) * 1e-9);
+	Peer *peer = find(rank);
+	std::string text;
+	if (!peer || peer->down)
+		return text;
+	peer->for_each_connection([&](const Connection &c) {
+		// Data goes by the others as soon as these are there.
+		if (!text.empty() || c.state == Connection::State::connected || (!c.is_first() && c.attempt == 1))
+			return;
+		text = format("%s for %.1f s; it answers when it calls into the library, or runs a progress thread",
+		              c.attempt == 1 ? "not connected, asked" : "its connection broke, asked for another",
+		              static_cast<double>(now_ns() - c.since) * 1e-9);
+	});
+	return text;
 }
 
-std::vector<SendQueue *> RcTransport::queues_for(const verbs::Peer &peer) const
+std::vector<SendQueue *> RcTransport::queues_for(const verbs::Peer &p) const
 {
-	SendQueue *queue = static_cast<const Peer &>(peer).connection.get();
-	return queue ? std::vector<SendQueue *>{queue} : std::vector<SendQueue *>{};
+	const auto &peer = static_cast<const Peer &>(p);
+	std::vector<SendQueue *> queues{peer.first.queue.get()};
+	for (const auto &c : peer.others)
+		queues.push_back(c->queue.get());
+	return queues;
 }
 
 Transport::Memory RcTransport::memory_per_peer()

@@ -8,9 +8,12 @@
 //   ready            <------- accept ---------
 //                    -------- confirm ------->  ready
 //
-// Each side has one queue pair for the other, so requests that cross are two halves of the same connection. Connections of
-// two ranks are numbered: who finds that number n has broken asks for number n+1, and the other gives n up. Before a queue
-// pair is reset for that, everything that has come through it is read; then each side posts again what it has no
+// That is the connection of their messages. Parts of large data need no order and may have others beside it (tune/spread.hpp),
+// which are made in the same way, one after the other, when large data moves, and stay.
+//
+// Each side has one queue pair for each connection, so requests that cross are two halves of the same connection. Connections of
+// two ranks are made anew by number: who finds that attempt n has broken asks for attempt n+1, and the other gives n up. Before
+// a queue pair is reset for that, everything that has come through it is read; then each side posts again what it has no
 // completion of, and the sequence numbers of messages tell what had arrived.
 #pragma once
 
@@ -24,21 +27,37 @@ namespace pt2p::rc {
 
 class RcTransport;
 
-struct Peer final : verbs::Peer, verbs::QueueOwner {
+struct Peer;
+
+struct Connection final : verbs::QueueOwner {
 	enum class State : uint8_t {
 		requesting, // we have asked
 		accepting,  // it has asked, we have answered
 		connected,
 		draining,   // given up; what has come through it is still being read
+		refused,    // the peer has none to spare: of those beside the first
 	};
-	RcTransport *transport = nullptr;
+	Connection(Peer &p, uint8_t n) : peer(p), number(n) {}
+
+	Peer &peer;
+	const uint8_t number;          // among those with the peer; 0: of messages
 	State state = State::requesting;
-	verbs::WireupAddress address{};
-	std::unique_ptr<verbs::SendQueue> connection;
-	uint32_t attempt = 1;          // number of the connection
-	uint32_t remote_qp = 0;        // of this connection; 0: not known yet
+	std::unique_ptr<verbs::SendQueue> queue;
+	uint32_t attempt = 1;          // how often it has been made
+	uint32_t remote_qp = 0;        // this time; 0: not known yet
 	verbs::WireupMessage request{}; // draining: what the peer has asked for meanwhile; attempt 0: nothing
 	int64_t asked = 0, since = 0;  // when the last datagram was sent, and the first
+
+	bool is_first() const { return number == 0; }
+	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
+	bool left() const override;
+};
+
+struct Peer final : verbs::Peer {
+	RcTransport *transport = nullptr;
+	verbs::WireupAddress address{};
+	Connection first{*this, 0};
+	std::vector<std::unique_ptr<Connection>> others; // by number, from 1 on
 
 	static constexpr bool dc = false;
 	// The queue that its messages go through, unless there is more to it; null: there is.
@@ -46,14 +65,21 @@ struct Peer final : verbs::Peer, verbs::QueueOwner {
 	{
 		if (!ready)
 			return nullptr;
-		if (!connection)
+		if (!first.queue)
 			__builtin_unreachable(); // who is ready has one
-		return connection.get();
+		return first.queue.get();
 	}
-	verbs::SendQueue *acquire() override { return ready && connection->room() ? connection.get() : nullptr; }
+	verbs::SendQueue *acquire() override { return ready && first.queue->room() ? first.queue.get() : nullptr; }
+	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;
-	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
-	bool left() const override { return down; }
+
+	template <class F>
+	void for_each_connection(F &&f)
+	{
+		f(first);
+		for (size_t i = 0; i < others.size(); ++i) // what is told in between may ask for another
+			f(*others[i]);
+	}
 };
 
 class RcTransport final : public verbs::NetTransport, public verbs::Connector {
@@ -72,7 +98,9 @@ public:
 
 	void on_wireup(const verbs::WireupMessage &message) override;
 	void on_heard(int rank) override;
-	void on_broken(Peer &peer, ibv_wc_status status);
+	void on_broken(Connection &connection, ibv_wc_status status);
+	// Asks for one more with this peer, unless another is being made or refused.
+	void connect_another(Peer &peer);
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
 
 	unsigned progress() { return NetTransport::progress() + (draining_ ? finish_draining() : 0); }
@@ -80,15 +108,20 @@ public:
 private:
 	Peer *find(int rank) const { return static_cast<Peer *>(peers_[static_cast<size_t>(rank)].get()); }
 	Peer &make_peer(int rank, const verbs::WireupAddress &address);
-	void make_queue_pair(Peer &peer);
-	bool connect_queue_pair(Peer &peer, uint32_t number, uint32_t psn);
-	void connected(Peer &peer);
-	void give_up(Peer &peer, uint32_t attempt);
+	Connection &make_another(Peer &peer);
+	void make_queue_pair(Connection &connection);
+	bool connect_queue_pair(Connection &connection, uint32_t number, uint32_t psn);
+	void connected(Connection &connection);
+	void give_up(Connection &connection, uint32_t attempt);
 	unsigned finish_draining();
-	void tell(Peer &peer, verbs::WireupMessage::Kind kind);
-	uint32_t psn_of(const Peer &peer) const;
+	void finish_draining(Connection &connection);
+	void look_after(Connection &connection);
+	void tell(Connection &connection, verbs::WireupMessage::Kind kind);
+	void refuse(const verbs::WireupMessage &request, const char *reason);
+	Connection *asked_for(const verbs::WireupMessage &message);
+	uint32_t psn_of(const Connection &connection) const;
 
-	unsigned draining_ = 0; // peers
+	unsigned draining_ = 0; // connections
 	bool leaving_ = false;
 };
 

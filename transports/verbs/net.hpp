@@ -241,7 +241,9 @@ private:
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
 	void drive_waiting();
+	bool spreads(Peer &peer, size_t length) const;
 	bool post_parts(Operation &operation);
+	static void part_is_over(Operation &operation, size_t bytes);
 	void finish(Operation &operation);
 	void unlist(SendQueue &queue);
 	void ring_all();

@@ -1,16 +1,23 @@
 // One-sided operations: cut into parts, posted as room allows, told to their owner when the last part is complete.
 #include <algorithm>
 
+#include "config/config.hpp"
+#include "progress/clock.hpp"
 #include "report/report.hpp"
 #include "transports/verbs/net.hpp"
 
 namespace pt2p::verbs {
 
-namespace {
-
-constexpr size_t part_bytes = size_t{1} << 20; // of a long operation: others get their turn in between
-
-} // namespace
+// Whether data of this length to or from that peer may go by several queue pairs.
+bool Net::spreads(Peer &peer, size_t length) const
+{
+	const int64_t pinned = config().net_queue_pairs;
+	if (length < tune::Spread::least_part || pinned == 1 || (!pinned && tuning_ == tune::Mode::off) || peer.most_queue_pairs == 1)
+		return false;
+	if (!peer.spread)
+		peer.spread = std::make_unique<tune::Spread>(static_cast<uint32_t>(pinned), peer.most_queue_pairs);
+	return true;
+}
 
 Outcome Net::start(const Operation &wanted)
 {
@@ -29,6 +36,9 @@ Outcome Net::start(const Operation &wanted)
 	Operation *operation = operations_.take();
 	*operation = wanted;
 	operation->registration = registration;
+	operation->spreads = registration && spreads(*wanted.peer, wanted.length);
+	if (operation->spreads)
+		wanted.peer->spread->begins(wanted.length);
 	if (first_waiting_ || !post_parts(*operation)) {
 		(first_waiting_ ? last_waiting_->next : first_waiting_) = operation;
 		last_waiting_ = operation;
@@ -36,18 +46,22 @@ Outcome Net::start(const Operation &wanted)
 	return Outcome::in_progress;
 }
 
-// Posts what there is room for; true when that was all.
+// Posts what there is room for; true when that was all. A completion tells of one queue pair only, so each part that is spread
+// has its own.
 bool Net::post_parts(Operation &operation)
 {
 	const bool atomic = !operation.registration;
 	while (operation.posted < operation.length) {
-		SendQueue *queue = operation.peer->acquire();
+		SendQueue *queue = operation.spreads ? operation.peer->acquire_for_part() : operation.peer->acquire();
 		if (!queue || (atomic && !free_results_.count()))
 			return false;
-		const size_t bytes = std::min(operation.length - operation.posted, part_bytes);
+		const size_t part = operation.spreads ? operation.peer->spread->part_of(operation.length) : tune::Spread::most_part;
+		const size_t bytes = std::min(operation.length - operation.posted, part);
 		const size_t offset = operation.posted;
+		if (operation.spreads)
+			operation.peer->spread->posted(bytes);
 		operation.posted += bytes;
-		queue->post(*operation.peer, operation, offset, bytes, operation.posted == operation.length);
+		queue->post(*operation.peer, operation, offset, bytes, operation.spreads || operation.posted == operation.length);
 	}
 	return true;
 }
@@ -71,8 +85,15 @@ void Net::drive_waiting()
 	}
 }
 
+void Net::part_is_over(Operation &operation, size_t bytes)
+{
+	if (operation.spreads)
+		operation.peer->spread->completed(bytes, now_ticks());
+}
+
 void Net::part_done(Operation &operation, size_t bytes)
 {
+	part_is_over(operation, bytes);
 	operation.done += bytes;
 	if (operation.done == operation.length)
 		finish(operation);
@@ -80,6 +101,7 @@ void Net::part_done(Operation &operation, size_t bytes)
 
 void Net::part_failed(Operation &operation, size_t bytes, pt2p_status_t status)
 {
+	part_is_over(operation, 0);
 	operation.status = status;
 	operation.done += bytes;
 	// What waits for room is not posted any more: see take_down().

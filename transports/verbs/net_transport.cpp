@@ -106,6 +106,9 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		f.batch_trials = tuner->trials();
 		f.batch_changes = tuner->changes();
 	}
+	f.spread = peer->spread.get();
+	if (f.spread)
+		f.spread_rate = f.spread->climber().rate() * net_->ticks_in_a_ns() * 1e9;
 
 	f.mode = net_->tuning();
 	f.law = net_->law();

@@ -137,7 +137,7 @@ void SendQueue::tell(Peer &peer, const RingRequest &where, uint64_t value)
 	net_.posted(*this, unrung_);
 }
 
-void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t length, bool last)
+void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t length, bool signal)
 {
 	WorkRequest &request = next(peer, operation.kind, static_cast<uint32_t>(length));
 	request.operation = &operation;
@@ -148,7 +148,7 @@ void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t len
 		peer.bulk_written += length;
 	if (operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap)
 		request.placed = true, request.place = net_.take_result();
-	submit(request, last);
+	submit(request, signal);
 	net_.posted(*this, unrung_);
 }
 
@@ -305,6 +305,14 @@ void SendQueue::ring()
 		return direct_->ring(alone);
 	// It cannot fail while the queue pair works; when it does not, its work requests are posted again later.
 	ibv_wr_complete(ex_);
+}
+
+bool SendQueue::works_for(const Peer &peer) const
+{
+	for (uint32_t n = completed_; n != posted_; ++n)
+		if (ring_[n & mask_].peer == &peer)
+			return true;
+	return false;
 }
 
 void SendQueue::drop(Peer &peer)

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tune/channel.hpp"
+#include "tune/spread.hpp"
 #include "transports/verbs/device.hpp"
 #include "transports/verbs/message.hpp"
 #include "transports/verbs/mlx5_rings.hpp"
@@ -55,6 +56,8 @@ struct Peer : Endpoint {
 	} by_device_memory, by_buffer, bulk; // what is not inline; bulk: parts of operations
 	uint64_t bulk_written = 0;           // of its bytes, those that this rank's device reads
 	uint64_t device_memory_full = 0;     // messages that are in a buffer for that reason
+	uint32_t most_queue_pairs = 1;       // that parts of operations may be spread over
+	std::unique_ptr<tune::Spread> spread; // of these; null: none has been spread yet
 	// What DC work requests are addressed with: by verbs, and as the device has it.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
@@ -63,6 +66,8 @@ struct Peer : Endpoint {
 
 	// A queue with room for a work request to it; null: none now.
 	virtual SendQueue *acquire() = 0;
+	// The same for a part that may be spread: it needs no order.
+	virtual SendQueue *acquire_for_part() = 0;
 	// It is down: the device is to stop working on what is for it, and its operations fail.
 	virtual void cut() = 0;
 };
@@ -87,6 +92,7 @@ struct Operation {
 	Peer *peer = nullptr;
 	// For Net only.
 	Registration *registration = nullptr; // of `local`
+	bool spreads = false;                 // its parts may go by several queue pairs
 	size_t posted = 0, done = 0;          // bytes
 	pt2p_status_t status = PT2P_OK;       // of what has failed so far
 	Operation *next = nullptr;            // that waits for room
@@ -135,6 +141,7 @@ public:
 	// Whether everything that was posted is complete, as far as known.
 	bool idle() const { return posted_ == completed_; }
 	uint32_t outstanding() const { return posted_ - completed_; }
+	bool works_for(const Peer &peer) const;
 
 	// What has gone through it since it was made.
 	struct Totals {
@@ -160,7 +167,7 @@ public:
 	// Writes a word that tells the peer how much of its ring has been read.
 	void tell(Peer &peer, const RingRequest &where, uint64_t value);
 	// Posts one part of an operation.
-	void post(Peer &peer, Operation &operation, size_t offset, size_t length, bool last);
+	void post(Peer &peer, Operation &operation, size_t offset, size_t length, bool signal);
 	// A write of no bytes, whose completion, or failure, tells whether the peer is there and frees all before it.
 	void probe(Peer &peer);
 	// Asks for a completion of everything that was posted, unless that has been done.

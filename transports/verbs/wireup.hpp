@@ -27,7 +27,8 @@ struct WireupMessage {
 	uint32_t qp, psn;   // of the sender's queue pair
 	uint32_t attempt;   // counts the connections between the two, from 1
 	Kind kind;
-	char reason[103];   // ended by zero
+	uint8_t connection; // which of those between the two: 0 carries the messages
+	char reason[102];   // ended by zero
 };
 
 class Wireup {
