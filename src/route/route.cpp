@@ -127,6 +127,24 @@ Endpoint *Router::direct_endpoint(int rank)
 	return &transport->connect(rank, address_part(blob, transport->table().name));
 }
 
+bool Router::connect_strangers()
+{
+	std::vector<int> ranks;
+	for (auto &transport : transports_)
+		transport->strangers(ranks);
+	bool all = true;
+	for (const int rank : ranks) {
+		try {
+			all &= direct_endpoint(rank) != nullptr;
+		} catch (const Error &e) {
+			environment_.reporter.log(LogLevel::info, "rank %d is not told that this rank leaves: %s", rank, e.what());
+			for (auto &transport : transports_)
+				transport->abandon(rank, e.status(), e.what());
+		}
+	}
+	return all;
+}
+
 Transport *Router::choose(int rank, const std::string &blob, std::string &reasons) const
 {
 	const bool have_dct = std::any_of(transports_.begin(), transports_.end(),

@@ -313,9 +313,9 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 void Net::lose(int rank, pt2p_status_t status, const std::string &reason)
 {
 	if (Peer *p = peer(rank))
-		take_down(*p, status, reason);
-	else
-		environment_.events.on_peer_down(rank, status, reason);
+		return take_down(*p, status, reason);
+	forget_stranger(rank);
+	environment_.events.on_peer_down(rank, status, reason);
 }
 
 void Net::read_events()
@@ -345,6 +345,15 @@ void Net::check(const void *caller)
 {
 	if (driver_ == caller)
 		read_events();
+}
+
+void Net::strangers(const void *caller, std::vector<int> &ranks) const
+{
+	for (int rank = 0; driver_ == caller && rank < size_; ++rank) {
+		const Expected &e = expected_[static_cast<size_t>(rank)];
+		if (e.sequence && !e.gone && !peer(rank))
+			ranks.push_back(rank);
+	}
 }
 
 void Net::leave(const void *caller)

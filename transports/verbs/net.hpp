@@ -110,6 +110,10 @@ public:
 	}
 	// Nothing goes to that rank any more. May be called at any time.
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
+	// As Transport's; for one of the transports, as progress().
+	void strangers(const void *caller, std::vector<int> &ranks) const;
+	// Nothing need be told to that rank, which has no endpoint here.
+	void forget_stranger(int rank) { expected_[static_cast<size_t>(rank)].gone = true; }
 	// Says goodbye to all peers, and waits until what was posted has arrived.
 	void leave(const void *caller);
 
@@ -241,6 +245,7 @@ private:
 	struct Expected {
 		uint32_t sequence = 0; // of the next message
 		bool unusual = true;   // that goes to on_unusual() in any case: no connection, or later ones are held
+		bool gone = false;     // a rank without an endpoint has left, or is lost
 	};
 	std::vector<Expected> expected_;      // by rank
 	struct Held {

@@ -127,6 +127,8 @@ void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &re
 {
 	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
 		net_->take_down(*peer, status, reason);
+	else
+		net_->forget_stranger(rank);
 }
 
 Peer &NetTransport::add(int rank, std::unique_ptr<Peer> peer)
