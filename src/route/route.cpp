@@ -62,7 +62,10 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 	if (!config.groups.empty() || policy != RoutePolicy::direct) {
 		std::vector<std::string> hosts;
 		const std::vector<int> node_of = environment_.job.nodes(&hosts);
-		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts));
+		std::string warning;
+		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts, warning));
+		if (!warning.empty() && environment_.job.rank() == 0) // all ranks read the same
+			environment_.reporter.log(LogLevel::warning, "%s", warning.c_str());
 		groups_sum_ = checksum(*groups_, environment_.job.size());
 	}
 	TransportEvents *above = &environment_.events;
