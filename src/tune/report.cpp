@@ -115,7 +115,7 @@ std::string what_limits(const ChannelFacts &f)
 
 std::string describe(const ChannelFacts &f)
 {
-	const KindFacts &device = f.kind(SizeClass::device_memory), &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
+	const KindFacts &inlined = f.kind(SizeClass::inlined), &device = f.kind(SizeClass::device_memory), &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
 	const uint64_t messages = f.messages();
 	const auto percent = [&](const KindFacts &k) { return 100 * quotient(k.messages, messages); };
 	std::string text = format("  T  %llu messages: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
@@ -125,7 +125,9 @@ std::string describe(const ChannelFacts &f)
 	text += f.entry_bytes > 0 ? format("\n     a work request is an entry of %.1f bytes; of it the device reads %.1f",
 	                                   f.entry_bytes, f.entry_bytes * f.fetched)
 	                          : "\n     how long entries are is not known";
-	text += format(" and of payload %.1f by DMA\n", quotient(host.bytes + f.bulk_read_bytes, messages + bulk.messages));
+	const uint64_t all = messages + bulk.messages;
+	text += format(" and of payload %.1f by DMA; %.1f are inline\n", quotient(host.bytes + f.bulk_read_bytes, all),
+	               quotient(inlined.bytes, all));
 
 	text += format("  P  %u work requests in flight, at most %u of %u in %s; %.1f for a doorbell", f.in_flight, f.most_in_flight,
 	               f.depth, f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str() : "its queue pair",

@@ -193,20 +193,20 @@ double Net::ticks_in_a_ns() const
 	return static_cast<double>(now_ticks() - ticks_at_start_) / static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
 }
 
-void Net::set_peer(Peer &peer)
+void Net::set_peer(Peer &peer, uint32_t depth)
 {
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
-		peer.tuner = std::make_unique<tune::ChannelTuner>(law());
+		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth));
 }
 
-tune::PeriodLaw Net::law() const
+tune::PeriodLaw Net::law(uint32_t depth) const
 {
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
-	        .most = depth_,
+	        .most = depth,
 	        .remembers = tuning_ != tune::Mode::tied}; // tied is the paper's
 }
 

@@ -63,7 +63,8 @@ public:
 	double ticks_in_a_ns() const;
 	int64_t ticks_at_start() const { return ticks_at_start_; }
 	tune::Mode tuning() const { return tuning_; }
-	tune::PeriodLaw law() const;
+	// For a queue of this depth.
+	tune::PeriodLaw law(uint32_t depth) const;
 	// PT2P_TUNE_TRACE: what the tuner has seen of a work request, L or N.
 	bool traces() const { return trace_ != nullptr; }
 	void trace(const Peer &peer, tune::SizeClass kind, int64_t latency, bool normal);
@@ -92,8 +93,8 @@ public:
 	void disarm(const void *caller);
 
 	Connector *connector = nullptr;
-	// Of each rank that has an endpoint here.
-	void set_peer(Peer &peer);
+	// Of each rank that has an endpoint here; `depth`: of the queue that its messages go through.
+	void set_peer(Peer &peer, uint32_t depth);
 	// As Transport's; at first as PT2P_NET_DELIVERY says.
 	void set_delivery(Peer &peer, pt2p_delivery_t delivery);
 	Peer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
