@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "pt2p.h"
 
@@ -165,6 +166,8 @@ public:
 	virtual void set_delivery(int peer, pt2p_delivery_t delivery) { (void)peer, (void)delivery; }
 	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
 	virtual void abandon(int, pt2p_status_t, const std::string &) {}
+	// Appends the ranks that have sent something, have not left, and that there is no endpoint to: leave() does not tell them.
+	virtual void strangers(std::vector<int> &ranks) { (void)ranks; }
 	// No further sends follow: tell the peers that this rank has left.
 	virtual void leave() {}
 	// One line for the summary on how `peer` is reached, and the way that large messages take to it.

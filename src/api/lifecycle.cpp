@@ -124,6 +124,9 @@ pt2p_status_t guarded(const char *name, F &&function)
 	}
 }
 
+// Longest that a rank that leaves waits for addresses of those that it is to tell, ns.
+constexpr int64_t longest_lookup = 1'000'000'000;
+
 pt2p_status_t bad_argument(const char *explanation)
 {
 	set_last_error(nullptr, PT2P_ERR_ARGUMENT, explanation);
@@ -207,12 +210,14 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		ctx->progress->stop_thread();
 		Progress::Guard guard(*ctx->progress);
 		Engine &engine = *ctx->engine;
+		ctx->progress->poll(); // who has said goodbye need not be told
 		if (engine.sends_pending())
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.sends_pending(); });
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
 		}
+		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_strangers(); });
 		unfinished = engine.unfinished();
 		for (auto &transport : ctx->router->transports())
 			transport->leave();

@@ -1,74 +1,22 @@
 // PT2P_GROUPS: which nodes form a group.
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <utility>
 
 #include "report/report.hpp"
 #include "route/groups.hpp"
+#include "route/host_names.hpp"
+#include "route/switches.hpp"
 
 namespace pt2p {
 
 namespace {
 
-constexpr const char *blanks = " \t\r";
-constexpr const char *digits = "0123456789";
-
-std::string trimmed(const std::string &text)
-{
-	const size_t begin = text.find_first_not_of(blanks);
-	return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
-}
-
-// Decimal digits that make an int, and nothing else.
-bool read_number(const std::string &text, int &number)
-{
-	const char *const end = text.data() + text.size();
-	const auto [stop, error] = std::from_chars(text.data(), end, number);
-	return !text.empty() && text[0] != '-' && stop == end && error == std::errc();
-}
-
-// "3" or "0-3".
-bool read_range(const std::string &text, int &first, int &last)
-{
-	const size_t dash = text.find('-');
-	if (!read_number(trimmed(text.substr(0, dash)), first))
-		return false;
-	last = first;
-	return dash == std::string::npos || read_number(trimmed(text.substr(dash + 1)), last);
-}
-
-// Calls `see` with each name that the brackets in `name` stand for; false: they are not well formed. As names are
-// looked at one by one, a first unknown one ends a range that is far too long.
-bool each_name(const std::string &name, const std::function<void(const std::string &)> &see)
-{
-	const size_t open = name.find('['), close = name.find(']');
-	if (open == std::string::npos && close == std::string::npos) {
-		see(name);
-		return true;
-	}
-	if (open == std::string::npos || close == std::string::npos || close < open)
-		return false;
-	const std::string before = name.substr(0, open), after = name.substr(close + 1);
-	for (size_t begin = open + 1; begin <= close;) {
-		const size_t end = std::min(name.find(',', begin), close);
-		const std::string range = name.substr(begin, end - begin);
-		int first, last;
-		if (!read_range(range, first, last) || last < first)
-			return false;
-		// As many digits as the first number is written with.
-		const int width = static_cast<int>(std::min<size_t>(range.find_first_not_of(digits), range.size()));
-		for (int64_t i = first; i <= last; i++)
-			if (!each_name(before + format("%0*d", width, static_cast<int>(i)) + after, see))
-				return false;
-		begin = end + 1;
-	}
-	return true;
-}
+// Where Slurm has it.
+constexpr const char *standard_switch_file = "/etc/slurm/topology.conf";
 
 class GroupList {
 public:
@@ -167,39 +115,42 @@ std::vector<int> in_a_row(int nodes, int in_each)
 
 void read_line(GroupList &groups, const std::string &where, const std::string &line)
 {
-	int depth = 0;
-	std::string item;
-	for (const char c : line + ',') {
-		depth += c == '[' ? 1 : c == ']' ? -1 : 0;
-		const bool blank = c == ' ' || c == '\t' || c == '\r';
-		if (depth > 0 || (c != ',' && !blank))
-			item += c;
-		else if (!item.empty())
-			groups.add(where, std::exchange(item, ""));
-	}
-	if (!item.empty())
-		groups.add(where, item); // a bracket that is not closed
+	each_item(line, [&](const std::string &item) { groups.add(where, item); });
 	groups.next(where);
 }
 
-void read_file(GroupList &groups, const std::string &path)
+template <class See>
+void each_line(const std::string &path, See &&see)
 {
 	errno = 0;
 	std::ifstream file(path);
 	std::string line;
-	for (int number = 1; std::getline(file, line); number++) {
-		line = trimmed(line.substr(0, line.find('#')));
-		if (!line.empty())
-			read_line(groups, format("PT2P_GROUPS, line %d of %s", number, path.c_str()), line);
-	}
+	for (int number = 1; std::getline(file, line); number++)
+		see(number, line);
 	if (!file.is_open() || file.bad())
 		GroupList::fail("PT2P_GROUPS", format("\"%s\" cannot be read: %s; every rank needs the file", path.c_str(),
 		                                      errno ? errno_text(errno).c_str() : "unknown reason"));
 }
 
+void read_file(GroupList &groups, const std::string &path)
+{
+	each_line(path, [&](int number, const std::string &text) {
+		const std::string line = trimmed(text.substr(0, text.find('#')));
+		if (!line.empty())
+			read_line(groups, format("PT2P_GROUPS, line %d of %s", number, path.c_str()), line);
+	});
+}
+
+std::vector<int> by_switch(const std::string &path, const std::vector<std::string> &hosts, std::string &warning)
+{
+	SwitchFile file("PT2P_GROUPS", path);
+	each_line(path, [&](int, const std::string &line) { file.add(line); });
+	return file.groups(hosts, warning);
+}
+
 } // namespace
 
-std::vector<int> read_groups(const std::string &text, int nodes, const std::vector<std::string> &hosts)
+std::vector<int> read_groups(const std::string &text, int nodes, const std::vector<std::string> &hosts, std::string &warning)
 {
 	const std::string all = trimmed(text);
 	if (all.empty())
@@ -211,13 +162,15 @@ std::vector<int> read_groups(const std::string &text, int nodes, const std::vect
 			GroupList::fail(where, "a group has at least one node; write nodes:N with N from 1 on");
 		return in_a_row(nodes, in_each);
 	}
+	if (all == "switches" || all.starts_with("switches:"))
+		return by_switch(all == "switches" ? standard_switch_file : trimmed(all.substr(9)), hosts, warning);
 	GroupList groups(nodes, hosts);
 	if (all.starts_with("file:")) {
 		read_file(groups, trimmed(all.substr(5)));
 		return groups.take(where);
 	}
 	if (all.find_first_not_of("0123456789-,; \t") != std::string::npos)
-		GroupList::fail(where, "neither nodes:N, nor file:PATH, nor lists of node numbers as 0-3,8;4-7");
+		GroupList::fail(where, "neither nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers as 0-3,8;4-7");
 	for (size_t begin = 0; begin <= all.size();) {
 		const size_t end = std::min(all.find(';', begin), all.size());
 		const std::string group = trimmed(all.substr(begin, end - begin));

@@ -78,9 +78,10 @@ private:
 //   0-3,8;4-7   lists of node numbers, split by semicolons
 //   file:PATH   one group on each line: node numbers and host names split by commas or blanks, names with ranges in
 //               brackets as in node[01-04,7]; # begins a comment
+//   switches:PATH  one group for each leaf switch (switches.hpp); `switches` alone: of Slurm's topology.conf
 //   nothing     each ceil(sqrt(nodes)) nodes in a row
 // `hosts`: the host of each node; several nodes may have the same, and its name then means all of them. Throws
-// Error(PT2P_ERR_TUNABLE) unless each node is in one group.
-std::vector<int> read_groups(const std::string &text, int nodes, const std::vector<std::string> &hosts);
+// Error(PT2P_ERR_TUNABLE) unless each node is in one group. `warning`: what the user should know although there are groups.
+std::vector<int> read_groups(const std::string &text, int nodes, const std::vector<std::string> &hosts, std::string &warning);
 
 } // namespace pt2p

@@ -141,7 +141,10 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 		return Outcome::no_resource;
 	uint8_t flags = 0;
 	const bool detour = length <= longest_detour_ && choose_detour(p, flags);
-	const Outbox::Kept &kept = p.outbox.add(envelope(p, id, header, flags), data, length);
+	// Who says goodbye waits for an answer only when something may have to be sent again.
+	const bool answer = id == id_bye && (detour || p.outbox.keeps());
+	const auto all_flags = static_cast<uint8_t>(flags | (answer ? flag_answer : 0));
+	const Outbox::Kept &kept = p.outbox.add(envelope(p, id, header, all_flags), data, length);
 	if (!send_envelope(p, detour, kept.bytes, kept.length)) {
 		p.outbox.take_back();
 		return Outcome::no_resource;
@@ -324,7 +327,9 @@ void Relay::arrived(int source, const void *data, size_t length)
 		if (p.inbox.untold() >= window_ / 4)
 			p.confirm(false);
 	}
-	if (p.confirm_due)
+	// Who leaves waits for that.
+	unsigned events = 0;
+	if (p.confirm_due && !(p.down && serve(p, events)))
 		list(p);
 }
 
@@ -332,7 +337,6 @@ void Relay::deliver(RelayPeer &p, const Envelope &e, const void *payload, size_t
 {
 	if (e.id != id_bye)
 		return client_.on_message(p.peer, e.id, e.header, payload, length);
-	p.confirm(false); // it waits for that
 	lose_peer(p);
 	client_.on_peer_down(p.peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 }

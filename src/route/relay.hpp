@@ -13,8 +13,9 @@
 // destination itself when a neighbour is gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT: so neither a rank
 // that dies nor one that computes without calling in stops what it was to pass on. Whatever comes twice is dropped.
 //
-// Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot pass on yet. Who has used its
-// credits up waits until some come back.
+// Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot pass on yet, whatever they wait
+// for: room, credits of the next link, or on its first use that link's address and connection. Who has used its credits up
+// waits until some come back.
 //
 // No deadlock: credits are of one link, and what comes over links between groups, inside of a group and on a node never
 // shares them. Routes take these three kinds of links in that order (groups.hpp), so a message waits only for credits of a

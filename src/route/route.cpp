@@ -62,7 +62,10 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 	if (!config.groups.empty() || policy != RoutePolicy::direct) {
 		std::vector<std::string> hosts;
 		const std::vector<int> node_of = environment_.job.nodes(&hosts);
-		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts));
+		std::string warning;
+		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts, warning));
+		if (!warning.empty() && environment_.job.rank() == 0) // all ranks read the same
+			environment_.reporter.log(LogLevel::warning, "%s", warning.c_str());
 		groups_sum_ = checksum(*groups_, environment_.job.size());
 	}
 	TransportEvents *above = &environment_.events;
@@ -125,6 +128,24 @@ Endpoint *Router::direct_endpoint(int rank)
 	if (!transport)
 		throw Error(PT2P_ERR_UNREACHABLE, reasons);
 	return &transport->connect(rank, address_part(blob, transport->table().name));
+}
+
+bool Router::connect_strangers()
+{
+	std::vector<int> ranks;
+	for (auto &transport : transports_)
+		transport->strangers(ranks);
+	bool all = true;
+	for (const int rank : ranks) {
+		try {
+			all &= direct_endpoint(rank) != nullptr;
+		} catch (const Error &e) {
+			environment_.reporter.log(LogLevel::info, "rank %d is not told that this rank leaves: %s", rank, e.what());
+			for (auto &transport : transports_)
+				transport->abandon(rank, e.status(), e.what());
+		}
+	}
+	return all;
 }
 
 Transport *Router::choose(int rank, const std::string &blob, std::string &reasons) const

@@ -31,6 +31,9 @@ public:
 	// By which this rank itself reaches that one; null when that one has not published its address yet. Throws Error:
 	// unreachable, gone.
 	Endpoint *direct_endpoint(int rank);
+	// Connects to the ranks that have sent something to this one and were never sent anything, so that they hear that it leaves:
+	// otherwise what they send, if only a goodbye, would wait for a rank that is gone. False: not all have been looked up yet.
+	bool connect_strangers();
 	// Of messages by way of other ranks; null when PT2P_ROUTE does not ask for them.
 	Relay *relay() const { return relay_; }
 	// Why a transport of this build is not open: one entry each.

@@ -18,10 +18,11 @@ namespace {
 
 constexpr double kLeft = 70, kWidth = 880, kRatioTop = 40, kRatioHeight = 260, kPeriodTop = 350, kPeriodHeight = 200;
 constexpr double kPageWidth = kLeft + kWidth + 20, kPeriodBottom = kPeriodTop + kPeriodHeight;
-constexpr double kLowest = 0.5; // of L/N
+constexpr double kLowest = 1. / 64; // of L/N; what is below is drawn there
 constexpr size_t kMostDots = 4000; // for one series
 // Standard values of PT2P_TUNE_RAISE_BELOW and PT2P_TUNE_CUT_ABOVE.
 constexpr double kRaiseBelow = tune::PeriodLaw{}.raise_below, kCutAbove = tune::PeriodLaw{}.cut_above;
+constexpr const char *kAxis = "#000000", *kGrid = "#eeeeee";
 constexpr const char *kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"};
 
 struct Observation {
@@ -73,6 +74,23 @@ std::string line(double x1, double y1, double x2, double y2, const char *colour)
 	return all;
 }
 
+// Distance of round numbers of which `most` at most lie within `range`.
+double round_step(double range, int most)
+{
+	const double least = range / most, decade = std::pow(10, std::floor(std::log10(least)));
+	for (const double step : {1., 2., 5.})
+		if (step * decade >= least)
+			return step * decade;
+	return 10 * decade;
+}
+
+std::string plain_number(double value)
+{
+	char all[32];
+	snprintf(all, sizeof all, "%.6g", value);
+	return all;
+}
+
 // Three digits that matter.
 std::string short_number(double value)
 {
@@ -86,47 +104,54 @@ std::string short_number(double value)
 std::string drawing(const std::string &path)
 {
 	const Series all = read(path);
-	double first = HUGE_VAL, last = 0, longest = 1, highest = 2 * kCutAbove;
+	double first = HUGE_VAL, last = 0, longest = 1, lowest = 0.5, highest = 2 * kCutAbove;
 	for (const auto &[name, observations] : all)
 		for (const Observation &o : observations) {
 			first = std::min(first, o.ms);
 			last = std::max(last, o.ms);
 			longest = std::max(longest, o.period);
 			highest = std::max(highest, o.ratio);
+			while (o.ratio > 0 && lowest > std::max(o.ratio, kLowest))
+				lowest /= 2;
 		}
+	const double unit = last - first >= 10'000 ? 1000 : 1; // ms
 	const auto x = [&](double ms) { return kLeft + kWidth * (ms - first) / std::max(last - first, 1e-6); };
 	const auto y_ratio = [&](double ratio) {
-		return kRatioTop + kRatioHeight * (1 - std::log(std::max(ratio, kLowest) / kLowest) / std::log(highest / kLowest));
+		return kRatioTop + kRatioHeight * (1 - std::log(std::max(ratio, lowest) / lowest) / std::log(highest / lowest));
 	};
 	const auto y_period = [&](double period) { return kPeriodBottom - kPeriodHeight * period / longest; };
 
-	const double page_height = kPeriodBottom + 60 + 18 * static_cast<double>(all.size());
+	const double page_height = kPeriodBottom + 65 + 18 * static_cast<double>(all.size());
 	std::ostringstream svg;
 	svg << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << kPageWidth << "\" height=\"" << page_height
 	    << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
-	svg << text(kLeft, 20, "start", "L/N: last-operation latency over normal latency; the band is " + short_number(kRaiseBelow) +
-	            " to " + short_number(kCutAbove));
+	svg << text(kLeft, 20, "start", "L/N, last-operation latency over normal latency; in the grey band, " + short_number(kRaiseBelow) +
+	            " to " + short_number(kCutAbove) + ", the period stays as it is");
 	svg << text(kLeft, kPeriodTop - 15, "start", "signal period, work requests");
 	svg << "<rect x=\"" << kLeft << "\" y=\"" << y_ratio(kCutAbove) << "\" width=\"" << kWidth << "\" height=\""
 	    << y_ratio(kRaiseBelow) - y_ratio(kCutAbove) << "\" fill=\"#dddddd\"/>\n";
-	for (double ratio = kLowest; ratio <= highest; ratio *= 2)
-		svg << text(kLeft - 8, y_ratio(ratio) + 4, "end", short_number(ratio))
-		    << line(kLeft - 4, y_ratio(ratio), kLeft, y_ratio(ratio), "#000000");
-	for (int i = 0; i <= 4; ++i) {
-		const double period = longest * i / 4, ms = first + (last - first) * i / 4;
-		svg << text(kLeft - 8, y_period(period) + 4, "end", short_number(period))
-		    << line(kLeft - 4, y_period(period), kLeft, y_period(period), "#000000")
-		    << text(x(ms), kPeriodBottom + 18, i == 4 ? "end" : "middle", short_number(ms) + " ms");
-	}
+	const double factor = highest / lowest > 4096 ? 4 : 2;
+	for (double ratio = lowest; ratio <= highest; ratio *= factor)
+		svg << line(kLeft - 4, y_ratio(ratio), kLeft + kWidth, y_ratio(ratio), kGrid)
+		    << text(kLeft - 8, y_ratio(ratio) + 4, "end", short_number(ratio));
+	const double period_step = std::max(round_step(longest, 6), 1.);
+	for (double period = 0; period <= longest; period += period_step)
+		svg << line(kLeft - 4, y_period(period), kLeft + kWidth, y_period(period), kGrid)
+		    << text(kLeft - 8, y_period(period) + 4, "end", plain_number(period));
+	const double time_step = unit * round_step(std::max(last - first, 1e-3) / unit, 10);
+	for (double ms = std::ceil(first / time_step) * time_step; ms <= last; ms += time_step)
+		svg << line(x(ms), kPeriodBottom, x(ms), kPeriodBottom + 4, kAxis)
+		    << text(x(ms), kPeriodBottom + 18, "middle", plain_number(ms / unit));
+	svg << text(kLeft + kWidth, kPeriodBottom + 36, "end", unit == 1 ? "time since the start, ms" : "time since the start, s");
 	for (const double bottom : {kRatioTop + kRatioHeight, kPeriodBottom})
-		svg << line(kLeft, bottom, kLeft + kWidth, bottom, "#000000");
-	svg << line(kLeft, kRatioTop, kLeft, kRatioTop + kRatioHeight, "#000000")
-	    << line(kLeft, kPeriodTop, kLeft, kPeriodBottom, "#000000");
+		svg << line(kLeft, bottom, kLeft + kWidth, bottom, kAxis);
+	svg << line(kLeft, kRatioTop, kLeft, kRatioTop + kRatioHeight, kAxis)
+	    << line(kLeft, kPeriodTop, kLeft, kPeriodBottom, kAxis);
 
 	size_t n = 0;
 	for (const auto &[name, observations] : all) {
 		const char *colour = kColours[n % std::size(kColours)];
-		const double y = kPeriodBottom + 45 + 18 * static_cast<double>(n++);
+		const double y = kPeriodBottom + 50 + 18 * static_cast<double>(n++);
 		svg << "<g fill=\"" << colour << "\">\n<rect x=\"" << kLeft << "\" y=\"" << y - 9 << "\" width=\"10\" height=\"10\"/>\n"
 		    << text(kLeft + 16, y, "start", name + ": " + std::to_string(observations.size()) + " observations");
 		const size_t step = observations.size() / kMostDots + 1;

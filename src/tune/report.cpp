@@ -152,7 +152,7 @@ std::string what_limits(const ChannelFacts &f)
 
 std::string describe(const ChannelFacts &f)
 {
-	const KindFacts &device = f.kind(SizeClass::device_memory), &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
+	const KindFacts &inlined = f.kind(SizeClass::inlined), &device = f.kind(SizeClass::device_memory), &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
 	const uint64_t messages = f.messages();
 	const auto percent = [&](const KindFacts &k) { return 100 * quotient(k.messages, messages); };
 	std::string text = format("  T  %llu messages: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
@@ -162,7 +162,9 @@ std::string describe(const ChannelFacts &f)
 	text += f.entry_bytes > 0 ? format("\n     a work request is an entry of %.1f bytes; of it the device reads %.1f",
 	                                   f.entry_bytes, f.entry_bytes * f.fetched)
 	                          : "\n     how long entries are is not known";
-	text += format(" and of payload %.1f by DMA\n", quotient(host.bytes + f.bulk_read_bytes, messages + bulk.messages));
+	const uint64_t all = messages + bulk.messages;
+	text += format(" and of payload %.1f by DMA; %.1f are inline\n", quotient(host.bytes + f.bulk_read_bytes, all),
+	               quotient(inlined.bytes, all));
 	for (const ChannelFacts::StagingFacts &s : f.stagings)
 		text += describe(s);
 

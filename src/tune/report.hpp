@@ -16,7 +16,7 @@ namespace pt2p::tune {
 // Of one kind of payload.
 struct KindFacts {
 	uint64_t messages = 0; // bulk: work requests of one-sided operations and large messages
-	uint64_t bytes = 0;    // of these; of inline messages they are not counted
+	uint64_t bytes = 0;    // of these
 	// Of the tuner; 0: not seen yet.
 	double normal_ns = 0, ratio = 0; // N; L/N lately
 	uint32_t period = 0;

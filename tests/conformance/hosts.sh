@@ -65,7 +65,7 @@ if ! sanitized; then
 	between h1:3,h2:3,h3:2 8 rc
 fi
 between h1:3,h2:3,h3:2 8 dct PT2P_RC_PEERS=4
-# Groups by the names of hosts.
-printf 'h[1,3]\nh2\n' >"$work/groups"
-between h1:3,h2:3,h3:2 8 dct "PT2P_GROUPS=file:$work/groups"
+# Groups by the switches that hosts hang on.
+printf 'SwitchName=leaf1 Nodes=h[1,3]\nSwitchName=leaf2 Nodes=h2\nSwitchName=spine Switches=leaf[1-2]\n' >"$work/switches"
+between h1:3,h2:3,h3:2 8 dct "PT2P_GROUPS=switches:$work/switches"
 echo "hosts: all passed"

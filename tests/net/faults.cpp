@@ -277,6 +277,20 @@ TEST_CASE("a context ends whatever its threads are doing", "[.often]")
 	}
 }
 
+TEST_CASE("a rank that was only sent to says goodbye, too")
+{
+	Job job("dct", 2, {"PT2P_NET_TIMEOUT=18"}); // one second
+	job.exchange(0, 1);
+	const Change timeouts("timeouts");
+	CHECK(pt2p_finalize(job.ctx[1]) == PT2P_OK);
+	job.ctx[1] = nullptr;
+	char byte;
+	CHECK(pt2p_recv(job.ctx[0], &byte, 1, 1, 1, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_PEER_FINALIZED);
+	CHECK(pt2p_finalize(job.ctx[0]) == PT2P_OK);
+	job.ctx[0] = nullptr;
+	CHECK(timeouts() == 0);
+}
+
 TEST_CASE("a connection that is refused is an error that says why")
 {
 	Job job("rc");

@@ -77,19 +77,19 @@ struct Job {
 	std::vector<pt2p_context_t *> ctx;
 };
 
-// From rank 0 to 1, in windows, so that most are not sent on an idle channel.
-inline void send_many(Job &job, unsigned count, size_t length)
+// From rank 0, in windows, so that most are not sent on an idle channel.
+inline void send_many(Job &job, unsigned count, size_t length, int to = 1)
 {
 	constexpr unsigned window = 50;
 	std::vector<unsigned char> out(length, 1), in(length);
 	std::vector<pt2p_request_t *> receives(window), sends(window);
 	for (unsigned sent = 0; sent < count; sent += window) {
 		for (auto &r : receives)
-			REQUIRE(pt2p_irecv(job.ctx[1], in.data(), length, 0, 1, PT2P_TAG_EXACT, &r) == PT2P_OK);
+			REQUIRE(pt2p_irecv(job.ctx[Job::index(to)], in.data(), length, 0, 1, PT2P_TAG_EXACT, &r) == PT2P_OK);
 		for (auto &s : sends)
-			REQUIRE(pt2p_isend(job.ctx[0], out.data(), length, 1, 1, &s) == PT2P_OK);
+			REQUIRE(pt2p_isend(job.ctx[0], out.data(), length, to, 1, &s) == PT2P_OK);
 		REQUIRE(pt2p_waitall(job.ctx[0], window, sends.data(), nullptr) == PT2P_OK);
-		REQUIRE(pt2p_waitall(job.ctx[1], window, receives.data(), nullptr) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[Job::index(to)], window, receives.data(), nullptr) == PT2P_OK);
 	}
 }
 

@@ -10,6 +10,7 @@
 #include <climits>
 #include <deque>
 #include <functional>
+#include <utility>
 
 #include "route/relay.hpp"
 
@@ -232,6 +233,23 @@ TEST_CASE("a rank that finalizes under load is gone round")
 		}
 	});
 	CHECK(left);
+}
+
+TEST_CASE("a rank that passes messages on and leaves tells those that it never sent anything to")
+{
+	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=10s", "PT2P_NET_TIMEOUT=18"})); // one second
+	job.exchange(0, 7); // 4 hears from 0, and 7 confirms by way of 3
+	const Change timeouts("timeouts");
+	CHECK(pt2p_finalize(job.ctx[4]) == PT2P_OK);
+	job.ctx[4] = nullptr;
+	char byte;
+	CHECK(pt2p_recv(job.ctx[0], &byte, 1, 4, 1, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_PEER_FINALIZED);
+	job.exchange(0, 7);
+	CHECK(job.counter(0, "forward_sent") == 1); // the second went directly
+	for (pt2p_context_t *&c : job.ctx)
+		if (c)
+			CHECK(pt2p_finalize(std::exchange(c, nullptr)) == PT2P_OK);
+	CHECK(timeouts() == 0);
 }
 
 TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks between do")

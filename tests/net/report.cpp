@@ -1,5 +1,6 @@
 // The report on a channel against what the device in software has counted.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -10,6 +11,8 @@
 using net::Change;
 using net::Job;
 using net::send_many;
+using net::Faults;
+using pt2p::format;
 using Catch::Matchers::Contains;
 
 namespace {
@@ -56,11 +59,67 @@ TEST_CASE("the report's shares and bytes are those that the device counts")
 	CHECK(device_bytes() == 300 * (512 + 16));
 	CHECK(host_bytes() == 100 * (3000 + 16));
 	CHECK(number(text, "and of payload ") == Approx(double(host_bytes()) / 1001).margin(0.06));
+	CHECK(number(text, "by DMA; ") == Approx(double(inline_bytes() + 24) / 1001).margin(0.06)); // with that of exchange()
 	CHECK(number(text, "is an entry of ") == Approx(double(entry_bytes()) / double(entries())).margin(0.06));
 	CHECK_THAT(text, Contains("L  not measured; signal period 32\n"));
 	CHECK_THAT(text, Contains("limit: not known: "));
 	// Nothing goes the other way.
 	CHECK_THAT(report(job, 1), !Contains("rank 1 to 0"));
+}
+
+TEST_CASE("the report counts entries and inline bytes for each channel, whatever queue pairs they share")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 3);
+	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes");
+	// Before, behind and above the length that takes the short way; so many that those of connecting do not show.
+	constexpr size_t lengths[] = {8, 28, 29, 48};
+	double entry[3] = {}, inlined[3] = {};
+	for (const int to : {1, 2}) {
+		const uint64_t had = entries(), bytes = entry_bytes(), payload = inline_bytes();
+		for (size_t i = 0; i < 3; ++i)
+			send_many(job, 10'000, lengths[i + Job::index(to) - 1], to);
+		entry[to] = double(entry_bytes() - bytes) / double(entries() - had);
+		inlined[to] = double(inline_bytes() - payload) / 30'000;
+	}
+	CHECK(inlined[2] - inlined[1] > 10);
+	if (*transport == 'd')
+		CHECK(entry[2] - entry[1] > 10);
+	for (const int to : {1, 2}) {
+		const std::string all = report(job), text = all.substr(std::min(all.find(format("rank 0 to %d", to)), all.size()));
+		CAPTURE(text);
+		CHECK(number(text, "is an entry of ") == Approx(entry[to]).margin(0.2));
+		CHECK(number(text, "by DMA; ") == Approx(inlined[to]).margin(0.2));
+	}
+}
+
+TEST_CASE("the report counts what is under way, and what a broken queue pair posts again")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport);
+	job.warm_up();
+	std::vector<unsigned char> out(20), in(20);
+	std::vector<pt2p_request_t *> sends(10), receives(10);
+	const auto post = [&] {
+		for (size_t i = 0; i < sends.size(); ++i) {
+			REQUIRE(pt2p_irecv(job.ctx[1], in.data(), in.size(), 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
+			REQUIRE(pt2p_isend(job.ctx[0], out.data(), out.size(), 1, 1, &sends[i]) == PT2P_OK);
+		}
+	};
+	const auto wait = [&] {
+		REQUIRE(pt2p_waitall(job.ctx[0], sends.size(), sends.data(), nullptr) == PT2P_OK);
+		REQUIRE(pt2p_waitall(job.ctx[1], receives.size(), receives.data(), nullptr) == PT2P_OK);
+	};
+	post();
+	CHECK(number(report(job), "by DMA; ") == Approx((24. + 10 * 36) / 11).margin(0.06)); // with that of warm_up()
+	wait();
+	{
+		Faults faults("break count=1");
+		post();
+		wait();
+	}
+	CHECK(number(report(job), "by DMA; ") == Approx((24. + 20 * 36) / 21).margin(0.06));
+	CHECK(job.counter(0, "reconnects") > 0);
 }
 
 TEST_CASE("the report tells that device memory is full")
@@ -110,7 +169,7 @@ TEST_CASE("the report of a tuned channel has L, N and the period, and what it wa
 	const double depth = number(text.substr(text.find("at most ")), " of ");
 	CHECK(depth <= 128);
 	CHECK(number(text, "; signal period ") == depth);
-	CHECK_THAT(text, Contains(", 4 raises, 0 cuts; it became 33 (") && Contains("), 65 ("));
+	CHECK_THAT(text, Contains(format(", %.0f raises, 0 cuts; it became 33 (", std::ceil((depth - 1) / 32))) && Contains("), 65 ("));
 	CHECK_THAT(text, Contains("\n     device memory: N "));
 	CHECK(number(text, "in flight, at most ") >= 50);
 	CHECK_THAT(text, Contains("limit: ") && !Contains("not known"));

@@ -142,10 +142,18 @@ std::string wrong(const Topology &t)
 	return "";
 }
 
+std::vector<int> groups_of(const std::string &text, int nodes, const std::vector<std::string> &hosts)
+{
+	std::string warning;
+	const auto groups = read_groups(text, nodes, hosts, warning);
+	CHECK(warning.empty());
+	return groups;
+}
+
 std::string refusal(const std::string &text, int nodes, const std::vector<std::string> &hosts = {})
 {
 	try {
-		read_groups(text, nodes, hosts);
+		groups_of(text, nodes, hosts);
 	} catch (const Error &error) {
 		CHECK(error.status() == PT2P_ERR_TUNABLE);
 		return error.what();
@@ -164,7 +172,7 @@ public:
 		close(fd);
 	}
 	~File() { unlink(name_); }
-	std::string tunable() const { return std::string("file:") + name_; }
+	std::string tunable(const std::string &kind = "file:") const { return kind + name_; }
 
 private:
 	char name_[32] = "/tmp/pt2p-groups-XXXXXX";
@@ -243,22 +251,22 @@ TEST_CASE("uneven groups fold", "[groups]")
 TEST_CASE("groups as they are written", "[groups]")
 {
 	using List = std::vector<int>;
-	CHECK(read_groups("", 1, {}) == List{0});
-	CHECK(read_groups(" ", 4, {}) == List{0, 0, 1, 1});
-	CHECK(read_groups("", 5, {}) == List{0, 0, 0, 1, 1});
-	CHECK(read_groups("", 10, {}) == List{0, 0, 0, 0, 1, 1, 1, 1, 2, 2});
-	CHECK(read_groups("nodes:2", 5, {}) == List{0, 0, 1, 1, 2});
-	CHECK(read_groups("nodes:1", 2, {}) == List{0, 1});
-	CHECK(read_groups("nodes:2147483647", 2, {}) == List{0, 0});
-	CHECK(read_groups("0-3,8;4-7", 9, {}) == List{0, 0, 0, 0, 1, 1, 1, 1, 0});
-	CHECK(read_groups(" 1 ; 0 , 2 - 3 ", 4, {}) == List{1, 0, 1, 1});
+	CHECK(groups_of("", 1, {}) == List{0});
+	CHECK(groups_of(" ", 4, {}) == List{0, 0, 1, 1});
+	CHECK(groups_of("", 5, {}) == List{0, 0, 0, 1, 1});
+	CHECK(groups_of("", 10, {}) == List{0, 0, 0, 0, 1, 1, 1, 1, 2, 2});
+	CHECK(groups_of("nodes:2", 5, {}) == List{0, 0, 1, 1, 2});
+	CHECK(groups_of("nodes:1", 2, {}) == List{0, 1});
+	CHECK(groups_of("nodes:2147483647", 2, {}) == List{0, 0});
+	CHECK(groups_of("0-3,8;4-7", 9, {}) == List{0, 0, 0, 0, 1, 1, 1, 1, 0});
+	CHECK(groups_of(" 1 ; 0 , 2 - 3 ", 4, {}) == List{1, 0, 1, 1});
 
 	const std::vector<std::string> hosts{"node01", "node02", "node03", "io-1", "node07"};
-	CHECK(read_groups(File("node[01-02,07]\nnode03, io-1\n").tunable(), 5, hosts) == List{0, 0, 1, 1, 0});
-	CHECK(read_groups(File("# racks\n\n  0-1 node03 # near\r\n3\t4").tunable(), 5, hosts) == List{0, 0, 0, 1, 1});
+	CHECK(groups_of(File("node[01-02,07]\nnode03, io-1\n").tunable(), 5, hosts) == List{0, 0, 1, 1, 0});
+	CHECK(groups_of(File("# racks\n\n  0-1 node03 # near\r\n3\t4").tunable(), 5, hosts) == List{0, 0, 0, 1, 1});
 	// Pretended nodes of one host.
-	CHECK(read_groups(File("a\nb").tunable(), 3, {"a", "a", "b"}) == List{0, 0, 1});
-	CHECK(read_groups(File("r[1-2]n[1,3]").tunable(), 4, {"r1n1", "r1n3", "r2n1", "r2n3"}) == List{0, 0, 0, 0});
+	CHECK(groups_of(File("a\nb").tunable(), 3, {"a", "a", "b"}) == List{0, 0, 1});
+	CHECK(groups_of(File("r[1-2]n[1,3]").tunable(), 4, {"r1n1", "r1n3", "r2n1", "r2n3"}) == List{0, 0, 0, 0});
 }
 
 TEST_CASE("groups that cannot be understood", "[groups]")
@@ -293,4 +301,84 @@ TEST_CASE("groups that cannot be understood", "[groups]")
 	CHECK_THAT(refusal(File("h2").tunable(), 2, hosts), Contains("node 0 (h1) is in no group"));
 	CHECK_THAT(refusal(File("").tunable(), 1, hosts), Contains("node 0 (h1) is in no group"));
 	CHECK_THAT(refusal(File("h1").tunable(), 1, {""}), Contains("a host without a name"));
+}
+
+namespace {
+
+const char *const slurm = "# two racks and a lonely node\n"
+                          "SwitchName=leaf2 Nodes=n[03-04],login\n"
+                          "\n"
+                          "switchname=leaf1 LinkSpeed=100 \\\n"
+                          "    nodes=n[01-02],m[1,3] # and its nodes\n"
+                          "SwitchName=empty\n"
+                          "SwitchName=elsewhere Nodes=x[1-900]\n"
+                          "SwitchName=spine Switches=leaf[1-2],empty,elsewhere\n";
+
+const char *const fabric = "#\n# Topology file: generated on Tue Jun  5 14:15:10 2007\n#\n"
+                           "vendid=0x2c9\ndevid=0xbd36\nsysimgguid=0x1\nswitchguid=0x2(2)\n"
+                           "Switch\t36 \"S-0000000000000002\"\t\t# \"spine\" enhanced port 0 lid 4 lmc 0\n"
+                           "[1]\t\"S-0000000000000003\"[9]\t\t# \"leaf one\" lid 3 4xQDR\n"
+                           "[2]\t\"S-0000000000000004\"[9]\t\t# \"leaf two\" lid 5 4xQDR\n\n"
+                           "Chassis 1\nswitchguid=0x3(3)\n"
+                           "Switch\t36 \"S-0000000000000003\"\t\t# \"leaf one\" enhanced port 0 lid 3 lmc 0\n"
+                           "[1]\t\"H-0000000000000011\"[1](12) \t\t# \"n01 HCA-1\" lid 10 4xQDR\n"
+                           "[2][ext 7]\t\"H-0000000000000013\"[1](14) \t\t# \"n02.cluster mlx5_0\" lid 11 4xQDR\n"
+                           "[3]\t\"H-0000000000000015\"[1](16) \t\t# \"\" lid 12 4xQDR\n"
+                           "[9]\t\"S-0000000000000002\"[1]\t\t# \"spine\" lid 4 4xQDR\n\n"
+                           "Non-Chassis Nodes\nswitchguid=0x4(4)\n"
+                           "Switch\t36 \"S-0000000000000004\"\t\t# \"leaf two\" base port 0 lid 5 lmc 0\n"
+                           "[1]\t\"H-0000000000000021\"[1](22) \t\t# \"n03 HCA-1\" lid 20 4xQDR\n"
+                           "[2]\t\"H-0000000000000017\"[1](18) \t\t# \"n01 HCA-2\" lid 13 4xQDR\n\n"
+                           "caguid=0x11\n"
+                           "Ca\t2 \"H-0000000000000011\"\t\t# \"n01 HCA-1\"\n"
+                           "[1](12) \t\"S-0000000000000003\"[1]\t\t# lid 10 lmc 0 \"leaf one\" lid 3 4xQDR\n";
+
+} // namespace
+
+TEST_CASE("groups after the switches of a fabric", "[groups]")
+{
+	using List = std::vector<int>;
+	std::string warning;
+	const File by_slurm(slurm), by_fabric(fabric);
+	const auto read = [&](const File &file, const std::vector<std::string> &hosts) {
+		warning.clear();
+		return read_groups(file.tunable("switches:"), static_cast<int>(hosts.size()), hosts, warning);
+	};
+	// Numbers of switches in the order of the file; spines, empty ones and those of other jobs are no groups of this one.
+	CHECK(read(by_slurm, {"n01", "n02", "n03", "n04", "m1", "m3", "login"}) == List{2, 2, 1, 1, 2, 2, 1});
+	CHECK(warning.empty());
+	CHECK(read(by_fabric, {"n01", "n02", "n03", "n01"}) == List{2, 2, 3, 2});
+	CHECK(warning.empty());
+	// With and without the domain, on either side; but numbers are addresses.
+	CHECK(read(by_slurm, {"n01.cluster.org", "n03.cluster.org"}) == List{2, 1});
+	CHECK(read(by_fabric, {"n02", "n02.cluster", "n03.cluster"}) == List{2, 2, 3});
+	CHECK(read(File("SwitchName=a Nodes=10.0.0.1\nSwitchName=b Nodes=10.0.0.2"), {"10.0.0.2", "10.0.0.1"}) == List{2, 1});
+	// Those that it does not name are one more.
+	CHECK(read(by_slurm, {"n01", "m2", "n04", "m4"}) == List{2, 0, 1, 0});
+	CHECK_THAT(warning, Contains("no switch of 2 of 4 nodes, as \"m2\"; they are one group"));
+	CHECK(read(by_fabric, {"n03", "HCA-1", ""}) == List{3, 0, 0});
+	CHECK_THAT(warning, Contains("2 of 3"));
+}
+
+TEST_CASE("descriptions of switches that cannot be understood", "[groups]")
+{
+	const auto refused = [](const std::string &text, const std::vector<std::string> &hosts = {"n1", "n2"}) {
+		return refusal(File(text).tunable("switches:"), static_cast<int>(hosts.size()), hosts);
+	};
+	CHECK_THAT(refusal("switches:/nowhere/topology", 1, {"n1"}), Contains("/nowhere/topology") && Contains("No such file"));
+	CHECK_THAT(refused(""), Contains("names none of this job's hosts, as \"n1\""));
+	CHECK_THAT(refused(slurm), Contains("names none of this job's hosts"));
+	CHECK_THAT(refused(slurm, {"", ""}), Contains("as a host without a name"));
+	CHECK_THAT(refused("SwitchName=a Nodes=n1\nNodes=n2\n"), Contains("line 2 of") && Contains("\"Nodes=n2\" is neither"));
+	CHECK_THAT(refused("SwitchName=a Nodes=n1, n2\n"), Contains("line 1 of") && Contains("\"n2\" is no key=value"));
+	CHECK_THAT(refused("SwitchName=a \\\nNodes=n[1-2\n"), Contains("line 2 of") && Contains("brackets"));
+	CHECK_THAT(refused("SwitchName=a Nodes=n[2-1]\n"), Contains("brackets"));
+	CHECK_THAT(refused("SwitchName=a Nodes=n[1-999999999]\n"), Contains("more than 1000000 hosts"));
+	CHECK_THAT(refused("\n\n[1] \"H-1\"[1](2) # \"n1\"\n"), Contains("line 3 of") && Contains("port of nothing"));
+	CHECK_THAT(refused("Switch 36\n"), Contains("a switch without its number"));
+	CHECK_THAT(refused("Switch 36 \"S-1\"\n[1] # \"n1\"\n"), Contains("line 2 of") && Contains("connected to"));
+	CHECK_THAT(refused("Switch 36 \"S-1\"\n[1]\n"), Contains("connected to"));
+	for (const char *port : {"[1] \"H-1\"[1](2)", "[1] \"H-1\"[1](2) #", "[1] \"H-1\"[1](2) # n1", "[1] \"H-1\"[1](2) # \"n1"})
+		CHECK_THAT(refused(std::string("Switch 36 \"S-1\"\n") + port), Contains("line 2 of") && Contains("without its description"));
+	CHECK_THAT(refused("n1 n2\n"), Contains("\"n1 n2\" is neither of Slurm's"));
 }

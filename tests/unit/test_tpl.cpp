@@ -176,6 +176,7 @@ TEST_CASE("the program, and what is not known")
 TEST_CASE("all of it in lines")
 {
 	ChannelFacts f = balanced();
+	f.kind(SizeClass::inlined).bytes = 240'000;
 	f.kind(SizeClass::inlined).changes = {{1.5, 5, 1.1}, {2.5, 33, 1.2}};
 	f.kind(SizeClass::buffer) = {.messages = 10'000, .bytes = 10'000'000};
 	f.kind(SizeClass::bulk) = {.messages = 20'000, .bytes = 2'000'000};
@@ -184,7 +185,7 @@ TEST_CASE("all of it in lines")
 	CAPTURE(text);
 	CHECK_THAT(text, Contains("  T  20000 messages: 50.0 % inline, 0.0 % by device memory, 50.0 % from host memory; 20000 parts of "
 	                          "large transfers, 2000000 bytes\n"));
-	CHECK_THAT(text, Contains("entry of 64.0 bytes; of it the device reads 64.0 and of payload 500.0 by DMA\n"));
+	CHECK_THAT(text, Contains("entry of 64.0 bytes; of it the device reads 64.0 and of payload 500.0 by DMA; 6.0 are inline\n"));
 	CHECK_THAT(text, Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 for a doorbell\n"));
 	CHECK_THAT(text, Contains("  L  inline: N 1000 ns, L 2000 ns, L/N 2.00; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
 	                          "L/N 1.10), 33 (2.5 ms, L/N 1.20)\n"));

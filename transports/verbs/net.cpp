@@ -120,7 +120,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 	open_trace();
 	use_batch(usual_batch_);
 	if (tuning_ != tune::Mode::off && !config().net_doorbell_batch)
-		batch_tuner_.emplace(tune::BatchLaw{.most = corked_batch, .cut_above = law().cut_above});
+		batch_tuner_.emplace(tune::BatchLaw{.most = corked_batch, .cut_above = law(depth()).cut_above});
 
 	if (!device_memory.usable() && bytes_of_device_memory(environment.config))
 		reporter().log(LogLevel::debug, "no messages through device memory: %s", device_memory_reason_.c_str());
@@ -203,20 +203,20 @@ double Net::ticks_in_a_ns() const
 	return static_cast<double>(now_ticks() - ticks_at_start_) / static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
 }
 
-void Net::set_peer(Peer &peer)
+void Net::set_peer(Peer &peer, uint32_t depth)
 {
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
-		peer.tuner = std::make_unique<tune::ChannelTuner>(law());
+		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth));
 }
 
-tune::PeriodLaw Net::law() const
+tune::PeriodLaw Net::law(uint32_t depth) const
 {
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
-	        .most = depth_,
+	        .most = depth,
 	        .remembers = tuning_ != tune::Mode::tied}; // tied is the paper's
 }
 
@@ -344,9 +344,9 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 void Net::lose(int rank, pt2p_status_t status, const std::string &reason)
 {
 	if (Peer *p = peer(rank))
-		take_down(*p, status, reason);
-	else
-		environment_.events.on_peer_down(rank, status, reason);
+		return take_down(*p, status, reason);
+	forget_stranger(rank);
+	environment_.events.on_peer_down(rank, status, reason);
 }
 
 void Net::read_events()
@@ -376,6 +376,15 @@ void Net::check(const void *caller)
 {
 	if (driver_ == caller)
 		read_events();
+}
+
+void Net::strangers(const void *caller, std::vector<int> &ranks) const
+{
+	for (int rank = 0; driver_ == caller && rank < size_; ++rank) {
+		const Expected &e = expected_[static_cast<size_t>(rank)];
+		if (e.sequence && !e.gone && !peer(rank))
+			ranks.push_back(rank);
+	}
 }
 
 void Net::leave(const void *caller)

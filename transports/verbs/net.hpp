@@ -64,7 +64,8 @@ public:
 	double ticks_in_a_ns() const;
 	int64_t ticks_at_start() const { return ticks_at_start_; }
 	tune::Mode tuning() const { return tuning_; }
-	tune::PeriodLaw law() const;
+	// For a queue of this depth.
+	tune::PeriodLaw law(uint32_t depth) const;
 	// Whether device memory or a buffer is chosen by what is measured.
 	bool tunes_staging() const { return tunes_staging_; }
 	// Null: the batch is fixed.
@@ -97,8 +98,8 @@ public:
 	void disarm(const void *caller);
 
 	Connector *connector = nullptr;
-	// Of each rank that has an endpoint here.
-	void set_peer(Peer &peer);
+	// Of each rank that has an endpoint here; `depth`: of the queue that its messages go through.
+	void set_peer(Peer &peer, uint32_t depth);
 	// As Transport's; at first as PT2P_NET_DELIVERY says.
 	void set_delivery(Peer &peer, pt2p_delivery_t delivery);
 	Peer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
@@ -115,6 +116,10 @@ public:
 	}
 	// Nothing goes to that rank any more. May be called at any time.
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
+	// As Transport's; for one of the transports, as progress().
+	void strangers(const void *caller, std::vector<int> &ranks) const;
+	// Nothing need be told to that rank, which has no endpoint here.
+	void forget_stranger(int rank) { expected_[static_cast<size_t>(rank)].gone = true; }
 	// Says goodbye to all peers, and waits until what was posted has arrived.
 	void leave(const void *caller);
 
@@ -279,6 +284,7 @@ private:
 	struct Expected {
 		uint32_t sequence = 0; // of the next message
 		bool unusual = true;   // that goes to on_unusual() in any case: no connection, or later ones are held
+		bool gone = false;     // a rank without an endpoint has left, or is lost
 	};
 	std::vector<Expected> expected_;      // by rank
 	struct Held {

@@ -80,24 +80,31 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 	f.device_memory_most = net_->device_memory.cell_bytes();
 	f.bulk_read_bytes = peer->bulk_written;
 	f.in_flight = peer->in_flight;
+	uint64_t inline_bytes = peer->inline_bytes;
 
 	SendQueue::Totals all;
+	size_t at_once = 0;
 	for (SendQueue *queue : queues_for(*peer)) {
 		const SendQueue::Totals totals = queue->totals();
 		all.work_requests += totals.work_requests;
 		all.doorbells += totals.doorbells;
-		all.entry_bytes += totals.entry_bytes;
 		all.fetched += totals.fetched;
 		f.most_in_flight = std::max(f.most_in_flight, totals.most_in_flight);
 		f.depth = queue->depth();
+		inline_bytes += queue->inline_bytes_under_way(*peer);
+		at_once = queue->entry_bytes_at_once();
 		++f.queue_pairs;
 	}
 	f.work_requests = all.work_requests;
 	f.doorbells = all.doorbells;
-	if (all.work_requests) {
-		f.entry_bytes = static_cast<double>(all.entry_bytes) / static_cast<double>(all.work_requests);
+	f.kind(SizeClass::inlined).bytes = inline_bytes;
+	// What was not laid down took the short way.
+	const uint64_t short_way = peer->next_sequence - peer->laid_down.messages, entries = short_way + peer->laid_down.entries;
+	if (net_->direct() && entries)
+		f.entry_bytes = static_cast<double>(short_way * at_once + peer->laid_down.blocks * mlx5::block_bytes) /
+		                static_cast<double>(entries);
+	if (all.work_requests)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
-	}
 
 	f.batch = net_->batch();
 	if (const tune::BatchTuner *tuner = net_->batch_tuner()) {
@@ -111,7 +118,7 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		f.spread_rate = f.spread->climber().rate() * net_->ticks_in_a_ns() * 1e9;
 
 	f.mode = net_->tuning();
-	f.law = net_->law();
+	f.law = net_->law(f.depth);
 	f.fixed_period = std::min(net_->period(), f.depth);
 	if (!peer->tuner)
 		return true;
@@ -130,13 +137,11 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		tune::KindFacts &k = f.kinds[i];
 		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
 		k.ratio = tuner.ratio();
-		k.period = std::min(tuner.period(), f.depth);
+		k.period = tuner.period();
 		k.raises = tuner.raises();
 		k.cuts = tuner.cuts();
 		peer->tuner->for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
-			const uint32_t period = std::min(change.period, f.depth);
-			if (k.changes.empty() || k.changes.back().period != period)
-				k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, period, change.ratio});
+			k.changes.push_back({static_cast<double>(change.when - net_->ticks_at_start()) / ticks * 1e-6, change.period, change.ratio});
 		});
 	}
 	return true;
@@ -146,6 +151,8 @@ void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &re
 {
 	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
 		net_->take_down(*peer, status, reason);
+	else
+		net_->forget_stranger(rank);
 }
 
 Peer &NetTransport::add(int rank, std::unique_ptr<Peer> peer)
@@ -156,7 +163,7 @@ Peer &NetTransport::add(int rank, std::unique_ptr<Peer> peer)
 	peer->max_send = net_->max_payload();
 	peer->net = net_.get();
 	peer->last_sign = now_ns();
-	net_->set_peer(*peer);
+	net_->set_peer(*peer, queues_for(*peer).front()->depth());
 	return *(peers_[static_cast<size_t>(rank)] = std::move(peer));
 }
 

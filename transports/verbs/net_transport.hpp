@@ -28,6 +28,7 @@ public:
 	void cork(bool corked) override { net_->cork(corked); }
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
+	void strangers(std::vector<int> &ranks) override { net_->strangers(this, ranks); }
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
 	bool facts(int peer, tune::ChannelFacts &facts) override;

@@ -113,6 +113,7 @@ bool SendQueue::send(Peer &peer, uint8_t id, uint64_t header, const void *data, 
 		net_.reporter().add(Counter::net_deposits);
 	}
 	++peer.next_sequence;
+	++peer.laid_down.messages;
 	if (__builtin_expect(sample, 0)) {
 		sampling_ = true;
 		sample_ = {posted_, since};
@@ -268,9 +269,12 @@ void SendQueue::lay_down(const WorkRequest &request, uint32_t number, bool signa
 		store(to + 8, htobe64(where.address));
 		to += sizeof(mlx5_wqe_data_seg);
 	}
+	const uint32_t before = direct_->next();
 	const uint16_t place = direct_->end(opcodes[static_cast<size_t>(request.kind)], signalled, static_cast<uint32_t>(to - entry));
 	if (signalled)
 		number_of(place) = number;
+	++request.peer->laid_down.entries;
+	request.peer->laid_down.blocks += direct_->next() - before;
 }
 
 unsigned char *SendQueue::lay_down_remote(const WorkRequest &request, unsigned char *to)
@@ -370,10 +374,8 @@ void SendQueue::keep_messages()
 
 void SendQueue::was_reset()
 {
-	count();
 	if (direct_)
 		direct_->reset();
-	counted_blocks_ = 0;
 	first_entry_ = 0;
 	net_.forget(qp_->send_cq, qp_->qp_num);
 }
@@ -406,6 +408,8 @@ void SendQueue::post_again()
 void SendQueue::release(WorkRequest &request)
 {
 	--request.peer->in_flight;
+	if (request.is_inline_message())
+		request.peer->inline_bytes += request.length;
 	if (!request.placed)
 		return;
 	if (request.kind >= Kind::read)
@@ -440,18 +444,37 @@ void SendQueue::complete(uint32_t upto)
 	if (__builtin_expect(posted_ - counted_ > UINT32_MAX / 4, 0)) // or the numbers would come round
 		count();
 	while (static_cast<int32_t>(upto - completed_) > 0) {
-		WorkRequest &request = at(completed_++);
-		request.peer->answered = true;
-		Operation *operation = nullptr;
-		if (__builtin_expect(request.is_operation(), 0)) {
-			operation = request.operation;
-			if (request.placed)
-				*operation->result = *net_.result(request.place);
+		// Those in a row that are to the same peer and hold nothing.
+		Peer &peer = *at(completed_).peer;
+		peer.answered = true;
+		uint32_t n = completed_;
+		uint64_t bytes = 0;
+		for (; n != upto; ++n) {
+			const WorkRequest &request = at(n);
+			if (request.peer != &peer || __builtin_expect(!request.is_plain(), 0))
+				break;
+			bytes += request.length;
 		}
-		release(request);
-		if (operation)
-			net_.part_done(*operation, request.length);
+		peer.in_flight -= n - completed_;
+		peer.inline_bytes += bytes;
+		completed_ = n;
+		if (n != upto && __builtin_expect(!at(n).is_plain(), 0))
+			complete_other(at(completed_++));
 	}
+}
+
+void SendQueue::complete_other(WorkRequest &request)
+{
+	request.peer->answered = true;
+	Operation *operation = nullptr;
+	if (request.is_operation()) {
+		operation = request.operation;
+		if (request.placed)
+			*operation->result = *net_.result(request.place);
+	}
+	release(request);
+	if (operation)
+		net_.part_done(*operation, request.length);
 }
 
 // ---- totals ----------------------------------------------------------------------------------------------------------
@@ -459,8 +482,15 @@ void SendQueue::complete(uint32_t upto)
 void SendQueue::count()
 {
 	work_requests_ += posted_ - std::exchange(counted_, posted_);
-	if (direct_)
-		blocks_ += direct_->next() - std::exchange(counted_blocks_, direct_->next());
+}
+
+uint64_t SendQueue::inline_bytes_under_way(const Peer &peer) const
+{
+	uint64_t bytes = 0;
+	for (uint32_t n = completed_; n != posted_; ++n)
+		if (const WorkRequest &request = at(n); request.peer == &peer && request.is_inline_message())
+			bytes += request.length;
+	return bytes;
 }
 
 SendQueue::Totals SendQueue::totals()
@@ -470,7 +500,6 @@ SendQueue::Totals SendQueue::totals()
 	Totals totals;
 	totals.work_requests = work_requests_;
 	totals.doorbells = work_requests_ - unrung_ - rung_together_ + together_;
-	totals.entry_bytes = blocks_ * mlx5::block_bytes;
 	totals.fetched = direct_ && direct_->most_with_doorbell() ? rung_together_ + unrung_ : work_requests_;
 	totals.most_in_flight = most_in_flight_;
 	return totals;
@@ -511,7 +540,7 @@ void SendQueue::tune(uint32_t upto)
 		}
 	}
 	const WorkRequest &latest = at(upto - 1);
-	period_ = std::clamp(latest.peer->tuner->period(latest.size_class()).period(), 1u, depth_);
+	period_ = latest.peer->tuner->period(latest.size_class()).period();
 	net_.completed(upto - completed_);
 }
 

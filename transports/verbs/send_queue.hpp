@@ -5,6 +5,7 @@
 //          ring()                                  a completion frees all before it; it is asked for every `period`
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -58,6 +59,11 @@ struct Peer : Endpoint {
 	uint64_t device_memory_full = 0;     // messages that are in a buffer for that reason
 	uint32_t most_queue_pairs = 1;       // that parts of operations may be spread over
 	std::unique_ptr<tune::Spread> spread; // of these; null: none has been spread yet
+	uint64_t inline_bytes = 0;           // of inline messages, once these are complete
+	// Entries that were written to the device's queue in other than the short way, and the messages and blocks in these.
+	struct {
+		uint64_t messages = 0, entries = 0, blocks = 0;
+	} laid_down;
 	// What DC work requests are addressed with: by verbs, and as the device has it.
 	ibv_ah *ah = nullptr;
 	uint32_t dct = 0;
@@ -113,8 +119,16 @@ struct alignas(64) WorkRequest {
 	// The message, when it is that short; but while it is in an entry that was written directly, it is there.
 	unsigned char bytes[64];
 
+	// What most are: a message by SEND, inline, that is waited for. One comparison.
+	bool is_plain() const
+	{
+		uint32_t front;
+		std::memcpy(&front, static_cast<const void *>(this), sizeof front);
+		return front == 0;
+	}
 	bool is_operation() const { return kind >= Kind::read && !abandoned; }
 	bool is_inline() const { return kind <= Kind::told && !placed; }
+	bool is_inline_message() const { return kind <= Kind::deposit && !placed; }
 	tune::SizeClass size_class() const
 	{
 		if (kind > Kind::probe)
@@ -124,6 +138,8 @@ struct alignas(64) WorkRequest {
 	// Of what the device moves.
 	uint32_t wire_length() const { return kind >= Kind::fetch_add ? sizeof(uint64_t) : length; }
 };
+
+static_assert(offsetof(WorkRequest, on_device) == 3 && static_cast<int>(Kind::message) == 0); // for is_plain()
 
 class SendQueue {
 public:
@@ -146,12 +162,15 @@ public:
 	// What has gone through it since it was made.
 	struct Totals {
 		uint64_t work_requests = 0, doorbells = 0;
-		uint64_t entry_bytes = 0;    // in the device's queue; 0: unknown
 		uint64_t fetched = 0;        // of the work requests, those whose entries did not go along with a doorbell
 		uint32_t most_in_flight = 0;
 	};
 	Totals totals();
 	uint32_t depth() const { return depth_; }
+	// What the peer's counts do not have yet: of inline messages that are not complete.
+	uint64_t inline_bytes_under_way(const Peer &peer) const;
+	// Bytes of an entry that took the short way.
+	size_t entry_bytes_at_once() const { return (dc_ ? 2 : 1) * mlx5::block_bytes; }
 
 	// Each needs room().
 	// Posts a message; false when there is no place for its payload.
@@ -242,7 +261,8 @@ private:
 	Where where_is(const WorkRequest &request) const;
 	void submit(const WorkRequest &request, bool signal);
 	void release(WorkRequest &request);
-	WorkRequest &at(uint32_t number) { return ring_[number & mask_]; }
+	void complete_other(WorkRequest &request);
+	WorkRequest &at(uint32_t number) const { return ring_[number & mask_]; }
 	// Of the signalled work request whose entry in the device's queue is this.
 	uint32_t &number_of(uint32_t entry) { return numbers_[entry & (direct_->blocks() - 1)]; }
 
@@ -277,9 +297,9 @@ private:
 	} sample_{};
 	bool sampling_ = false;
 	uint32_t times_idle_ = 0, periods_ = 0;
-	// For totals(). Up to these numbers what is in the rings of this class and of the device has been counted.
-	uint32_t counted_ = 0, counted_blocks_ = 0;
-	uint64_t work_requests_ = 0, blocks_ = 0;
+	// For totals().
+	uint32_t counted_ = 0; // up to this number
+	uint64_t work_requests_ = 0;
 	uint64_t rung_together_ = 0, together_ = 0; // work requests that shared a doorbell, and such doorbells
 	uint32_t most_in_flight_ = 0;
 	bool measure_normal_ = false; // anew, with the next that is posted to an idle channel
