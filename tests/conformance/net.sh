@@ -48,16 +48,17 @@ one_sided_cases()
 	done
 	run_cases $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 $one_sided
 }
-# A single initiator: what could deadlock.
+# A single initiator: what could deadlock. Sanitizers have nothing to say on that: they see the first, in which most breaks.
 few_cases()
 {
 	only="PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=1"
 	# shellcheck disable=SC2086 # several words
 	{
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8
+		! sanitized || return 0
 		run_cases $softhca $cases threads 3 $only
 		run_cases $softhca $cases threads 8 $only PT2P_NET_SEND_DEPTH=4
 		run_cases $softhca $cases cooperative 4 $only
-		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8
 	}
 }
 

@@ -131,7 +131,8 @@ TEST_CASE("periods longer than the time between two samples of staging end all t
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
-	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
+	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1",
+	                       "PT2P_NET_SEND_DEPTH=256"});
 	job.warm_up();
 	send_many(job, 30'000, length);
 	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->period(c).period(); };
