@@ -10,7 +10,8 @@
 namespace pt2p {
 
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
-    : TransportEvents(*static_cast<SendPacing *>(this)), config_(config), reporter_(reporter), job_(job), rank_(job.rank()), size_(job.size()), requests_(std::random_device{}())
+    : TransportEvents(*static_cast<SendPacing *>(this)), config_(config), reporter_(reporter), job_(job),
+      rank_(job.rank()), size_(job.size()), requests_(std::random_device{}())
 {
 }
 

@@ -13,7 +13,8 @@
 //
 // How soon, in work requests: while each doubling is better by more than a tenth, 16 is reached within (5 * 4 + 3) * 6
 // intervals = 35'328. When doorbells are not shared any more, the batch is one within 12 intervals = 3'072, the window of a
-// trial that is going on included, and no larger one is accepted for the 24 after that. Of a steady load one window in 65 at most is spent on trying another batch.
+// trial that is going on included, and no larger one is accepted for the 24 after that. Of a steady load one window in 65
+// at most is spent on trying another batch.
 #pragma once
 
 #include <optional>

@@ -152,7 +152,8 @@ std::string what_limits(const ChannelFacts &f)
 
 std::string describe(const ChannelFacts &f)
 {
-	const KindFacts &inlined = f.kind(SizeClass::inlined), &device = f.kind(SizeClass::device_memory), &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
+	const KindFacts &inlined = f.kind(SizeClass::inlined), &device = f.kind(SizeClass::device_memory),
+	                &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
 	const uint64_t messages = f.messages();
 	const auto percent = [&](const KindFacts &k) { return 100 * quotient(k.messages, messages); };
 	std::string text = format("  T  %llu messages: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",

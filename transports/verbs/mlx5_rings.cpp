@@ -35,7 +35,9 @@ SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &r
 		if (r->address == address)
 			register_ = r.get();
 	if (!register_)
-		register_ = registers.emplace_back(new DoorbellRegister{.address = address, .buffer_bytes = about.bf.size, .entry_bytes = whole ? about.bf.size : 0}).get();
+		register_ = registers.emplace_back(new DoorbellRegister{.address = address,
+		                                                        .buffer_bytes = about.bf.size,
+		                                                        .entry_bytes = whole ? about.bf.size : 0}).get();
 }
 
 void SendRing::copy_from_aside(uint32_t count)
