@@ -5,7 +5,8 @@
 //
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the library's calls take is the model's). The last 70 % of `operations` are measured.
+// request (assumed; what the library's calls take is the model's). The last 70 % of `operations` are measured. summary:
+// a rank whose pt2p_summary is printed at the end.
 #include <algorithm>
 #include <cmath>
 #include <malloc.h>
@@ -218,7 +219,7 @@ int main(int argc, char **argv)
 {
 	const Settings settings(argc, argv,
 	                        {{"nodes", "4"}, {"ranks", "1"}, {"workload", "b"}, {"keys", "zipf"}, {"bytes", "128"}, {"window", "16"},
-	                         {"operations", "20000"}, {"work", "50"}, {"name", "?"}, {"header", "no"}});
+	                         {"operations", "20000"}, {"work", "50"}, {"name", "?"}, {"summary", "no"}, {"header", "no"}});
 	if (settings.text("header") != "no")
 		std::puts("policy,nodes,ranks_per_node,workload,keys,bytes,window,Mops,mean_ns,p50_ns,p99_ns,queue_pairs_per_node,bytes_per_node,"
 		          "doorbells_per_op,cqes_per_op,packets_per_op,dc_connects_per_op,dc_switches_per_op,forwarded_per_op");
@@ -238,6 +239,9 @@ int main(int argc, char **argv)
 	job.run([&](pt2p_context_t *ctx) {
 		auto rank = std::make_unique<Rank>(ctx, load, shared);
 		rank->run();
+		std::vector<char> text(1 << 16);
+		if (settings.text("summary") == std::to_string(pt2p_rank(ctx)) && pt2p_summary(ctx, text.data(), text.size(), nullptr) == PT2P_OK)
+			std::fputs(text.data(), stderr);
 	});
 	memory = allocated() - before - load.operations * sizeof(uint32_t);
 
