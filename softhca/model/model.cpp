@@ -50,6 +50,7 @@ Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_
 {
 	for (unsigned i = 0; i < devices; ++i)
 		devices_.emplace_back(profile, i);
+	softhca_time_trap_counter();
 }
 
 void Model::turn()

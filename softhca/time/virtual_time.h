@@ -22,6 +22,9 @@ extern "C" {
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
 // Something has happened to `place`: those who wait for it go on `later` than now.
 [[gnu::weak]] void softhca_time_wake(const void *place, uint64_t later);
+// From now on the processor's counter of ticks is virtual, too. It stays so when another program takes the place of this one,
+// which cannot start then: for programs that use a device, not for the shells that start them.
+[[gnu::weak]] void softhca_time_trap_counter();
 }
 
 namespace softhca {

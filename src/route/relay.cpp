@@ -58,7 +58,9 @@ Relay::Relay(const TransportEnvironment &environment, Router &router, const Grou
       credits_(static_cast<uint32_t>(environment.config.forward_credits)),
       longest_detour_(environment.config.forward_max),
       automatic_(static_cast<RoutePolicy>(environment.config.route) == RoutePolicy::automatic),
-      changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
+      changes_(static_cast<size_t>(environment.config.dct_initiators)),
+      changes_by_neighbours_(static_cast<size_t>(environment.config.dct_initiators)),
+      pool_load_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
       links_(static_cast<size_t>(size_))
 {
 }
@@ -153,6 +155,8 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	if (automatic_ && length <= longest_detour_) {
 		p.tuner.sent(flags != 0);
 		changes_.sent_to(p.peer);
+		changes_by_neighbours_.sent_to(p.next);
+		pool_load_.sent();
 	}
 	if (flags)
 		p.sample = {true, p.resend, now_ns(), detour ? tune::Way::by_neighbour : tune::Way::direct};
@@ -166,7 +170,13 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 
 bool Relay::by_neighbour(const RelayPeer &p) const
 {
-	return p.beyond && !p.avoided && (!automatic_ || p.tuner.way() == tune::Way::by_neighbour);
+	return p.beyond && !p.avoided && (!automatic_ || p.tuner.way() == tune::Way::by_neighbour || relieves_pool(p));
+}
+
+// Whether DC initiators would be overloaded if messages did not go by way of neighbours.
+bool Relay::relieves_pool(const RelayPeer &p) const
+{
+	return pool_load_.overloaded() && pool_load_.helps(p.tuner.latency_of(tune::Way::by_neighbour));
 }
 
 // Whether the next small message goes by way of the neighbour. `flags`: what to ask for with it.
@@ -190,7 +200,10 @@ void Relay::confirmed(RelayPeer &p)
 	if (!p.sample.under_way || static_cast<int32_t>(p.outbox.first() - p.sample.number) <= 0)
 		return;
 	p.sample.under_way = false;
-	if (p.tuner.see(p.sample.way, now_ns() - p.sample.since, changes_.rate()))
+	const int64_t now = now_ns(), latency = now - p.sample.since;
+	if (p.sample.way == tune::Way::direct)
+		pool_load_.see(latency, now, changes_.rate(), changes_by_neighbours_.rate());
+	if (p.tuner.see(p.sample.way, latency, changes_.rate()))
 		environment_.reporter.add(Counter::forward_changes);
 }
 

@@ -31,6 +31,7 @@
 #include "memory/pool.hpp"
 #include "route/end_to_end.hpp"
 #include "transports/transport.hpp"
+#include "tune/pool_load.hpp"
 #include "tune/way.hpp"
 
 namespace pt2p {
@@ -164,6 +165,7 @@ private:
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
+	bool relieves_pool(const RelayPeer &peer) const;
 	bool choose_detour(RelayPeer &peer, uint8_t &flags);
 	void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
@@ -196,7 +198,8 @@ private:
 	const uint32_t window_, credits_;
 	const size_t longest_detour_; // payload, bytes
 	const bool automatic_;
-	tune::TargetChanges changes_;
+	tune::TargetChanges changes_, changes_by_neighbours_;
+	tune::PoolLoad pool_load_;
 	size_t max_send_ = 0;
 	BufferPool buffers_;
 	Pool<Waiting> waiting_;
