@@ -270,8 +270,10 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		s.left = true;
 	} else if (request) {
 		busy_ += from_ns(packet.flags & packet_first ? p_.unit_request : p_.unit_packet);
-		if (!device.requesters.use(qp.number))
+		if (!device.requesters.use(qp.number)) {
+			qp.count(Counter::requester_misses, 1);
 			busy_ += stall(device, p_.context_bytes);
+		}
 		if (packet.flags & packet_connect)
 			busy_ += from_ns(p_.dc_connect + (std::exchange(s.left, false) ? p_.dc_switch : 0));
 		if (packet.flags & packet_first)
@@ -328,8 +330,10 @@ void Model::serve(uint32_t number)
 	Picoseconds not_before = device.in.free();
 	if (is_request(packet.kind)) {
 		busy_ += from_ns(p_.unit_serve);
-		if (!device.responders.use(packet.source))
+		if (!device.responders.use(packet.source)) {
+			qp->count(Counter::responder_misses, 1);
 			busy_ += stall(device, p_.context_bytes);
+		}
 		if (packet.kind == PacketKind::atomic) {
 			constexpr uint64_t lock_mask = 0xfff; // K16, 3.3: by the low 12 bits
 			Picoseconds &lock = device.locks[packet.remote_address & lock_mask];
@@ -340,11 +344,15 @@ void Model::serve(uint32_t number)
 		device.responders.forget(packet.source);
 	} else {
 		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
-		if (!device.requesters.use(qp->number))
+		if (!device.requesters.use(qp->number)) {
+			qp->count(Counter::requester_misses, 1);
 			busy_ += stall(device, p_.context_bytes);
+		}
 		const Wqe *entry = qp->requester.oldest();
-		if (entry && (is_response(packet.kind) || p_.write_entry_kept != 0) && !device.entries.has(entry_key(*qp, entry->index)))
+		if (entry && (is_response(packet.kind) || p_.write_entry_kept != 0) && !device.entries.has(entry_key(*qp, entry->index))) {
+			qp->count(Counter::wqe_misses, 1);
 			busy_ += stall(device, unit_bytes);
+		}
 	}
 	State &s = state(*qp);
 	Picoseconds seen = std::max(now_ + busy_, not_before) + from_ns(p_.latency);
