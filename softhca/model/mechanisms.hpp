@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -13,27 +15,38 @@ using Picoseconds = uint64_t;
 
 inline Picoseconds from_ns(double ns) { return static_cast<Picoseconds>(ns * 1000 + 0.5); }
 
-// Moves bytes one after the other, in the order in which they are given to it.
+// Moves bytes, one at a time. What is given to it may be there only later: until then it is free for others, whose bytes go
+// around those that have their time already.
 class Link {
 public:
 	// megabytes (10^6) a second
 	explicit Link(double rate) : ps_per_byte_(1e6 / rate) {}
+	Picoseconds time(double bytes) const { return static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5); }
 	// When the last of so many bytes has gone, that are there at `now`.
 	Picoseconds move(Picoseconds now, double bytes)
 	{
-		free_ = std::max(free_, now) + static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5);
-		return free_;
+		while (!busy_.empty() && busy_.begin()->second + remembered < now)
+			busy_.erase(busy_.begin());
+		Picoseconds begin = now, end = now + time(bytes);
+		auto next = busy_.upper_bound(now);
+		if (next != busy_.begin() && std::prev(next)->second >= now)
+			--next;
+		for (; next != busy_.end() && next->first <= end; next = busy_.erase(next)) {
+			// As much as lies in the way comes on top.
+			end += next->second - std::max(next->first, now);
+			begin = std::min(begin, next->first);
+		}
+		busy_[begin] = end;
+		return end;
 	}
 	// The same for bytes of which the last is there at `now`, unless others were in the way.
-	void arrive(Picoseconds now, double bytes)
-	{
-		free_ = std::max(free_ + static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5), now);
-	}
-	Picoseconds free() const { return free_; }
+	Picoseconds arrive(Picoseconds now, double bytes) { return move(now - std::min(now, time(bytes)), bytes); }
 
 private:
+	static constexpr Picoseconds remembered = 100'000'000; // nobody comes with a time that is so old
+
 	double ps_per_byte_;
-	Picoseconds free_ = 0;
+	std::map<Picoseconds, Picoseconds> busy_; // from, until; apart from each other
 };
 
 // Keeps the most of what was asked for; what is thrown out is left to chance, the same chance in every run.

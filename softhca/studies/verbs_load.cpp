@@ -124,6 +124,8 @@ struct Plan {
 	}
 	bool loads(unsigned machine) const { return pattern == all || (pattern == out) == (machine == 0); }
 	bool serves(unsigned machine) const { return pattern == all || (pattern == in) == (machine == 0); }
+	// Datagrams can be lost: what one machine is sent counts when it comes.
+	bool counts_received() const { return transport == ud && pattern == in; }
 	unsigned slots() const { return op == op_read || op == op_atomic || period == 1 ? window : window + 2 * period * qps; }
 
 	unsigned op, transport, pattern, target, bytes, machines, threads, qps, window, postlist, period, depth, receivers, ops;
@@ -285,6 +287,15 @@ ibv_qp *make_dct(const Port &port, ibv_cq *cq, ibv_srq *srq)
 struct Progress {
 	std::atomic<uint64_t> done = 0, begin = 0, end = 0, received = 0, wrong = 0;
 	std::atomic<unsigned> posting = 0;
+
+	void count(const Plan &plan, uint64_t n, uint64_t now)
+	{
+		const uint64_t warm = plan.ops / 4, before = done.fetch_add(n);
+		if (before < warm && before + n >= warm)
+			begin = now;
+		if (before < warm + plan.ops && before + n >= warm + plan.ops)
+			end = now;
+	}
 };
 
 // Where messages of one machine come in.
@@ -470,11 +481,8 @@ private:
 	}
 	void count(uint64_t n, uint64_t now)
 	{
-		const uint64_t warm = plan_.ops / 4, before = progress_.done.fetch_add(n);
-		if (before < warm && before + n >= warm)
-			progress_.begin = now;
-		if (before < warm + plan_.ops && before + n >= warm + plan_.ops)
-			progress_.end = now;
+		if (!plan_.counts_received())
+			progress_.count(plan_, n, now);
 	}
 
 	size_t remote_offset(unsigned peer, size_t slot)
@@ -654,6 +662,8 @@ void *take(void *argument)
 				++t.progress->wrong;
 		}
 		t.progress->received += static_cast<uint64_t>(n);
+		if (n && t.plan->counts_received())
+			t.progress->count(*t.plan, static_cast<uint64_t>(n), now_ns());
 		for (free += static_cast<unsigned>(n); free >= most; free -= most, first += most)
 			t.receiver->post(first, most);
 		if (n == 0 && t.polite)
