@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace softhca::model {
@@ -99,6 +101,43 @@ private:
 	uint64_t chance_;
 	std::vector<uint64_t> keys_;
 	std::unordered_map<uint64_t, size_t> places_;
+};
+
+// Keeps what came last; what came first is thrown out, however often it was asked for.
+class Fifo {
+public:
+	explicit Fifo(size_t entries) : most_(std::max<size_t>(entries, 1)) {}
+
+	bool has(uint64_t key) const { return numbers_.count(key) != 0; }
+	// Whether it was there; it is, afterwards.
+	bool use(uint64_t key)
+	{
+		const auto [place, made] = numbers_.try_emplace(key, next_);
+		if (!made)
+			return true;
+		order_.emplace_back(key, next_++);
+		while (numbers_.size() > most_ || (!order_.empty() && !is_there(order_.front()))) {
+			if (is_there(order_.front()))
+				numbers_.erase(order_.front().first);
+			order_.pop_front();
+		}
+		return false;
+	}
+	void forget(uint64_t key) { numbers_.erase(key); }
+	size_t size() const { return numbers_.size(); }
+
+private:
+	// Not forgotten, nor forgotten and come again.
+	bool is_there(const std::pair<uint64_t, uint64_t> &one) const
+	{
+		const auto found = numbers_.find(one.first);
+		return found != numbers_.end() && found->second == one.second;
+	}
+
+	size_t most_;
+	uint64_t next_ = 0;
+	std::unordered_map<uint64_t, uint64_t> numbers_;
+	std::deque<std::pair<uint64_t, uint64_t>> order_;
 };
 
 } // namespace softhca::model

@@ -40,7 +40,7 @@ uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} <<
 
 Model::Device::Device(const Profile &p, unsigned number)
     : units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes), outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
-      entries(static_cast<size_t>(p.entry_cache), 3 * number + 1), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
+      entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
       responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
 {
 }
@@ -55,7 +55,7 @@ void Model::turn()
 {
 	now_ = softhca_time_now();
 	nic_.set_time(now_ / 1000);
-	busy_ = 0;
+	busy_ = late_ = 0;
 }
 
 Model::State &Model::state(const Qp &qp) { return states_[qp.number % states_.size()]; }
@@ -151,11 +151,13 @@ Picoseconds Model::read(Device &device, Picoseconds when, double bytes)
 	return device.inward.move(when, with_overhead(bytes, p_.pcie_read_piece, p_.pcie_completion)) + from_ns(p_.pcie_read);
 }
 
-// The same while the unit waits for it.
-Picoseconds Model::stall(Device &device, double bytes)
+// The unit needs that before it can go on with this; it does something else meanwhile, as far as it can.
+void Model::miss(Device &device, double bytes, double overlap)
 {
-	const Picoseconds start = now_ + busy_;
-	return read(device, start, bytes) - start;
+	const Picoseconds start = now_ + busy_ + late_, whole = read(device, start, bytes) - start;
+	const auto waits = static_cast<Picoseconds>(static_cast<double>(whole) / overlap);
+	busy_ += waits;
+	late_ += whole - waits;
 }
 
 void Model::bell(uint64_t number)
@@ -278,6 +280,12 @@ void Model::forget(Qp &qp) { state(qp) = {}; }
 
 // ---- packets ----------------------------------------------------------------------------------------------------------
 
+// Whether an entry is looked at when its answer comes.
+bool Model::is_needed_again(PacketKind request) const
+{
+	return request == PacketKind::read || request == PacketKind::atomic || (request != PacketKind::datagram && p_.write_entry_kept != 0);
+}
+
 // The requester's side of what a packet belongs to.
 Model::State &Model::requester_of(const Packet &packet, bool request)
 {
@@ -318,13 +326,15 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		busy_ += from_ns((packet.flags & packet_first ? p_.unit_request : p_.unit_packet) + (dc ? p_.unit_dc : 0));
 		if (!device.requesters.use(qp.number)) {
 			qp.count(Counter::requester_misses, 1);
-			busy_ += stall(device, p_.context_bytes);
+			miss(device, p_.context_bytes, p_.unit_overlap);
 		}
-		const Wqe *entry = packet.flags & packet_first ? qp.requester.sending() : nullptr;
-		if (entry && !device.entries.use(entry_key(qp, entry->index))) {
+		const Wqe *entry = qp.requester.sending();
+		if (entry && packet.flags & packet_first && !device.entries.use(entry_key(qp, entry->index))) {
 			qp.count(Counter::wqe_misses, 1);
-			busy_ += stall(device, unit_bytes);
+			miss(device, unit_bytes, p_.unit_overlap);
 		}
+		if (entry && packet.flags & packet_last && !is_needed_again(packet.kind))
+			device.entries.forget(entry_key(qp, entry->index));
 		Picoseconds arrived = now_;
 		while (dc && entry && !s.arrivals.empty()) {
 			arrived = s.arrivals.front().second;
@@ -342,7 +352,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		busy_ += from_ns(p_.unit_respond);
 		frame.early = from_ns(p_.pcie_write);
 	}
-	Picoseconds leaves = std::max(now_ + busy_, not_before);
+	Picoseconds leaves = std::max(now_ + busy_ + late_, not_before);
 	if (packet.kind == PacketKind::acknowledge)
 		leaves += from_ns(p_.acknowledge_after);
 	if (from_memory)
@@ -398,7 +408,7 @@ void Model::serve(uint32_t number)
 		// The context of a connection that begins is made here, not read.
 		if (!device.responders.use(packet.source) && !(packet.flags & packet_connect)) {
 			qp->count(Counter::responder_misses, 1);
-			busy_ += stall(device, p_.context_bytes);
+			miss(device, p_.context_bytes, 1); // requests are taken in order
 		}
 		if (packet.kind == PacketKind::atomic) {
 			constexpr uint64_t lock_mask = 0xfff; // K16, 3.3: by the low 12 bits
@@ -414,17 +424,17 @@ void Model::serve(uint32_t number)
 		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
 		if (!device.requesters.use(qp->number)) {
 			qp->count(Counter::requester_misses, 1);
-			busy_ += stall(device, p_.context_bytes);
+			miss(device, p_.context_bytes, p_.unit_overlap);
 		}
 		const Wqe *entry = qp->requester.oldest();
-		if (entry && (is_response(packet.kind) || p_.write_entry_kept != 0) && !device.entries.has(entry_key(*qp, entry->index))) {
+		if (entry && is_needed_again(is_response(packet.kind) ? PacketKind::read : PacketKind::write) && !device.entries.has(entry_key(*qp, entry->index))) {
 			qp->count(Counter::wqe_misses, 1);
-			busy_ += stall(device, unit_bytes);
+			miss(device, unit_bytes, p_.unit_overlap);
 		}
 	}
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
-	Picoseconds seen = std::max(now_ + busy_, not_before) + from_ns(p_.latency);
+	Picoseconds seen = std::max(now_ + busy_ + late_, not_before) + from_ns(p_.latency);
 	seen = std::max(seen, device.outward.move(seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
 	way.executed = std::max(way.executed, seen + from_ns(p_.pcie_write));
 	at<&Model::execute>(way.executed, number);

@@ -7,7 +7,7 @@
 //                              PCIe read                       PCIe read                       PCIe write
 //
 // A processing unit does one thing after the other; queue pairs are bound to units, in the order in which they are first used. A
-// miss in a cache costs a PCIe read, and the unit waits for it. An entry is in the cache from when it has been fetched until it is
+// miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. An entry is in the cache from when it has been fetched until it is
 // complete, or thrown out. What a packet does to memory happens in one step, when it can be seen there; answers leave earlier than
 // that, so that they get that much shorter a way.
 #pragma once
@@ -89,7 +89,8 @@ private:
 		Link out, in;
 		unsigned next_unit = 0; // of queue pairs
 		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
-		Cache entries, requesters, responders;
+		Fifo entries;
+		Cache requesters, responders;
 		std::map<uint64_t, Picoseconds> locks; // of atomic operations, by the low bits of addresses
 	};
 	// From a requester and back again things happen in order.
@@ -131,6 +132,7 @@ private:
 	void turn();
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
+	bool is_needed_again(PacketKind request) const;
 	State &requester_of(const Packet &packet, bool request);
 	size_t unit_of(Device &device, uint32_t queue_pair);
 	size_t serving_unit_of(Qp &qp, uint32_t requester);
@@ -139,7 +141,7 @@ private:
 	void for_entries(const Qp &qp, uint16_t from, uint16_t to, const Function &function) const;
 	unsigned entries_between(const Qp &qp, uint16_t from, uint16_t to) const;
 	Picoseconds read(Device &device, Picoseconds when, double bytes);
-	Picoseconds stall(Device &device, double bytes);
+	void miss(Device &device, double bytes, double overlap);
 	void serve(uint32_t number);
 
 	// Events.
@@ -159,6 +161,7 @@ private:
 	std::vector<uint32_t> free_frames_;
 	uint32_t frame_ = 0;          // being sent
 	Picoseconds now_ = 0, busy_ = 0; // of the unit that works
+	Picoseconds late_ = 0;           // what it works on comes so much later, while it does something else
 	uint64_t deadline_ = 0;
 	std::unordered_set<Responder *> owing_;
 	std::map<const Context *, Program> programs_;

@@ -717,7 +717,7 @@ int main(int argc, char **argv)
 					others.push_back(k);
 			for (unsigned k : others) {
 				const Machine &peer = *machines[k];
-				const size_t i = peer.targets.empty() ? 0 : t % peer.targets.size();
+				const size_t i = peer.targets.empty() ? 0 : (m * plan.threads + t) % peer.targets.size();
 				uint32_t number = 0, key = plan.pattern == all ? loader(k, t).key() : peer.memory.mr->rkey;
 				if (!peer.targets.empty() && peer.targets[i]) {
 					number = peer.targets[i]->qp_num;
