@@ -33,12 +33,17 @@ public:
 		auto next = busy_.upper_bound(now);
 		if (next != busy_.begin() && std::prev(next)->second >= now)
 			--next;
-		for (; next != busy_.end() && next->first <= end; next = busy_.erase(next)) {
+		for (; next != busy_.end() && next->first < end; next = busy_.erase(next)) {
 			// As much as lies in the way comes on top.
 			end += next->second - std::max(next->first, now);
 			begin = std::min(begin, next->first);
 		}
-		busy_[begin] = end;
+		Picoseconds until = end;
+		if (next != busy_.end() && next->first == end) {
+			until = next->second;
+			busy_.erase(next);
+		}
+		busy_[begin] = until;
 		return end;
 	}
 	// The same for bytes of which the last is there at `now`, unless others were in the way.
