@@ -143,6 +143,7 @@ public:
 	void flush();
 
 	Qp &qp() { return qp_; }
+	uint32_t requester() const { return number_; }
 	uint32_t connection = 0; // DC: which of the initiator's
 	bool queued = false;     // the NIC will call respond()
 

@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <iterator>
+#include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace softhca::model {
@@ -13,27 +17,43 @@ using Picoseconds = uint64_t;
 
 inline Picoseconds from_ns(double ns) { return static_cast<Picoseconds>(ns * 1000 + 0.5); }
 
-// Moves bytes one after the other, in the order in which they are given to it.
+// Moves bytes, one at a time. What is given to it may be there only later: until then it is free for others, whose bytes go
+// around those that have their time already.
 class Link {
 public:
 	// megabytes (10^6) a second
 	explicit Link(double rate) : ps_per_byte_(1e6 / rate) {}
+	Picoseconds time(double bytes) const { return static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5); }
 	// When the last of so many bytes has gone, that are there at `now`.
 	Picoseconds move(Picoseconds now, double bytes)
 	{
-		free_ = std::max(free_, now) + static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5);
-		return free_;
+		while (!busy_.empty() && busy_.begin()->second + remembered < now)
+			busy_.erase(busy_.begin());
+		Picoseconds begin = now, end = now + time(bytes);
+		auto next = busy_.upper_bound(now);
+		if (next != busy_.begin() && std::prev(next)->second >= now)
+			--next;
+		for (; next != busy_.end() && next->first < end; next = busy_.erase(next)) {
+			// As much as lies in the way comes on top.
+			end += next->second - std::max(next->first, now);
+			begin = std::min(begin, next->first);
+		}
+		Picoseconds until = end;
+		if (next != busy_.end() && next->first == end) {
+			until = next->second;
+			busy_.erase(next);
+		}
+		busy_[begin] = until;
+		return end;
 	}
 	// The same for bytes of which the last is there at `now`, unless others were in the way.
-	void arrive(Picoseconds now, double bytes)
-	{
-		free_ = std::max(free_ + static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5), now);
-	}
-	Picoseconds free() const { return free_; }
+	Picoseconds arrive(Picoseconds now, double bytes) { return move(now - std::min(now, time(bytes)), bytes); }
 
 private:
+	static constexpr Picoseconds remembered = 100'000'000; // nobody comes with a time that is so old
+
 	double ps_per_byte_;
-	Picoseconds free_ = 0;
+	std::map<Picoseconds, Picoseconds> busy_; // from, until; apart from each other
 };
 
 // Keeps the most of what was asked for; what is thrown out is left to chance, the same chance in every run.
@@ -86,6 +106,43 @@ private:
 	uint64_t chance_;
 	std::vector<uint64_t> keys_;
 	std::unordered_map<uint64_t, size_t> places_;
+};
+
+// Keeps what came last; what came first is thrown out, however often it was asked for.
+class Fifo {
+public:
+	explicit Fifo(size_t entries) : most_(std::max<size_t>(entries, 1)) {}
+
+	bool has(uint64_t key) const { return numbers_.count(key) != 0; }
+	// Whether it was there; it is, afterwards.
+	bool use(uint64_t key)
+	{
+		const auto [place, made] = numbers_.try_emplace(key, next_);
+		if (!made)
+			return true;
+		order_.emplace_back(key, next_++);
+		while (numbers_.size() > most_ || (!order_.empty() && !is_there(order_.front()))) {
+			if (is_there(order_.front()))
+				numbers_.erase(order_.front().first);
+			order_.pop_front();
+		}
+		return false;
+	}
+	void forget(uint64_t key) { numbers_.erase(key); }
+	size_t size() const { return numbers_.size(); }
+
+private:
+	// Not forgotten, nor forgotten and come again.
+	bool is_there(const std::pair<uint64_t, uint64_t> &one) const
+	{
+		const auto found = numbers_.find(one.first);
+		return found != numbers_.end() && found->second == one.second;
+	}
+
+	size_t most_;
+	uint64_t next_ = 0;
+	std::unordered_map<uint64_t, uint64_t> numbers_;
+	std::deque<std::pair<uint64_t, uint64_t>> order_;
 };
 
 } // namespace softhca::model

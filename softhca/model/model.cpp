@@ -39,9 +39,8 @@ uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} <<
 } // namespace
 
 Model::Device::Device(const Profile &p, unsigned number)
-    : units(static_cast<size_t>(p.units)), stores(p.pcie_lane * p.pcie_lanes), reads(p.pcie_lane * p.pcie_lanes),
-      writes(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
-      entries(static_cast<size_t>(p.entry_cache), 3 * number + 1), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
+    : units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes), outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
+      entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
       responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
 {
 }
@@ -57,7 +56,7 @@ void Model::turn()
 {
 	now_ = softhca_time_now();
 	nic_.set_time(now_ / 1000);
-	busy_ = 0;
+	busy_ = late_ = 0;
 }
 
 Model::State &Model::state(const Qp &qp) { return states_[qp.number % states_.size()]; }
@@ -65,18 +64,25 @@ Model::Device &Model::device_of(const Qp &qp) { return devices_[qp.context.devic
 
 // ---- the program ------------------------------------------------------------------------------------------------------
 
-// How many entries there are between two places of the send ring.
-unsigned Model::entries_between(const Qp &qp, uint16_t from, uint16_t to) const
+// The entries between two places of the send ring: where each begins.
+template <class Function>
+void Model::for_entries(const Qp &qp, uint16_t from, uint16_t to, const Function &function) const
 {
 	constexpr size_t segments_at = 7, segment_bytes = 16, segments_mask = 0x3f; // of a control segment
-	unsigned n = 0;
 	const size_t units = qp.send_ring.size() / unit_bytes;
-	for (uint16_t left = static_cast<uint16_t>(to - from); left; ++n) {
+	for (uint16_t left = static_cast<uint16_t>(to - from); left;) {
+		function(from);
 		const size_t segments = qp.send_ring[from % units * unit_bytes + segments_at] & segments_mask;
 		const auto step = static_cast<uint16_t>(std::max<size_t>(1, (segments * segment_bytes + unit_bytes - 1) / unit_bytes));
 		from = static_cast<uint16_t>(from + step);
 		left = static_cast<uint16_t>(left - std::min(left, step));
 	}
+}
+
+unsigned Model::entries_between(const Qp &qp, uint16_t from, uint16_t to) const
+{
+	unsigned n = 0;
+	for_entries(qp, from, to, [&](uint16_t) { ++n; });
 	return n;
 }
 
@@ -88,7 +94,7 @@ void Model::ring(Qp &qp)
 	softhca_time_charge(from_ns(p_.cpu_doorbell + p_.cpu_entry * entries_between(qp, s.posted, producer)));
 	s.posted = producer;
 	s.bells.push_back({producer, false});
-	const Picoseconds there = device_of(qp).stores.move(softhca_time_now(), 8 + p_.pcie_request) + from_ns(p_.pcie_store);
+	const Picoseconds there = device_of(qp).inward.move(softhca_time_now(), 8 + p_.pcie_request) + from_ns(p_.pcie_store);
 	at<&Model::bell>(there, qp.number);
 }
 
@@ -98,13 +104,13 @@ void Model::along(Qp &qp, size_t bytes, bool first)
 	if (!s.bells.empty())
 		s.bells.back().along = true;
 	softhca_time_charge(from_ns(p_.cpu_line * static_cast<double>(bytes) / unit_bytes));
-	device_of(qp).stores.move(softhca_time_now(), static_cast<double>(bytes) + (first ? p_.pcie_request : 0));
+	device_of(qp).inward.move(softhca_time_now(), static_cast<double>(bytes) + (first ? p_.pcie_request : 0));
 }
 
 void Model::stored_to_device_memory(unsigned device, size_t bytes)
 {
 	softhca_time_charge(from_ns(p_.cpu_line * static_cast<double>(bytes) / unit_bytes));
-	devices_[device].stores.move(softhca_time_now(), static_cast<double>(bytes) * (1 + p_.pcie_request / unit_bytes));
+	devices_[device].inward.move(softhca_time_now(), static_cast<double>(bytes) * (1 + p_.pcie_request / unit_bytes));
 }
 
 // What the program has read since the last time, it has read by now.
@@ -142,14 +148,17 @@ void Model::wrote(const Context &context)
 // Bytes of host memory that the device reads; when the last is there.
 Picoseconds Model::read(Device &device, Picoseconds when, double bytes)
 {
-	return device.reads.move(when, with_overhead(bytes, p_.pcie_read_piece, p_.pcie_completion)) + from_ns(p_.pcie_read);
+	device.outward.move(when, p_.pcie_request);
+	return device.inward.move(when, with_overhead(bytes, p_.pcie_read_piece, p_.pcie_completion)) + from_ns(p_.pcie_read);
 }
 
-// The same while the unit waits for it.
-Picoseconds Model::stall(Device &device, double bytes)
+// The unit needs that before it can go on with this; it does something else meanwhile, as far as it can.
+void Model::miss(Device &device, double bytes, double overlap)
 {
-	const Picoseconds start = now_ + busy_;
-	return read(device, start, bytes) - start;
+	const Picoseconds start = now_ + busy_ + late_, whole = read(device, start, bytes) - start;
+	const auto waits = static_cast<Picoseconds>(static_cast<double>(whole) / overlap);
+	busy_ += waits;
+	late_ += whole - waits;
 }
 
 void Model::bell(uint64_t number)
@@ -162,7 +171,9 @@ void Model::bell(uint64_t number)
 		return;
 	const Bell bell = s.bells.front();
 	s.bells.pop_front();
-	const auto units = static_cast<uint16_t>(bell.producer - std::exchange(s.asked, bell.producer));
+	const uint16_t from = std::exchange(s.asked, bell.producer);
+	const auto units = static_cast<uint16_t>(bell.producer - from);
+	for_entries(*qp, from, bell.producer, [&](uint16_t index) { device_of(*qp).entries.use(entry_key(*qp, index)); });
 	Picoseconds there = now_;
 	if (!bell.along)
 		there = read(device_of(*qp), now_, static_cast<double>(units * unit_bytes));
@@ -176,6 +187,8 @@ void Model::fetched(uint64_t argument)
 	if (!qp)
 		return;
 	qp->requester.rung(static_cast<uint16_t>(argument >> 32));
+	if (qp->kind == QpKind::dci)
+		state(*qp).arrivals.emplace_back(static_cast<uint16_t>(argument >> 32), now_);
 	if (argument >> 48)
 		qp->requester.brought_along();
 	ready(*qp);
@@ -185,9 +198,33 @@ void Model::done(const Qp &qp, const Wqe &entry) { device_of(qp).entries.forget(
 
 // ---- units ------------------------------------------------------------------------------------------------------------
 
-void Model::submit(Device &device, uint32_t queue_pair, Work work)
+// In the order in which queue pairs of a device are first used, so that no unit has more of them than others.
+size_t Model::unit_of(Device &device, uint32_t queue_pair)
 {
-	const size_t i = queue_pair % device.units.size();
+	State &s = states_[queue_pair % states_.size()];
+	if (s.unit < 0)
+		s.unit = static_cast<int>(device.next_unit++);
+	return static_cast<size_t>(s.unit) % static_cast<size_t>(p_.units);
+}
+
+// A target of DC initiators has a context for each of them, which are served side by side.
+size_t Model::serving_unit_of(Qp &qp, uint32_t requester)
+{
+	Device &device = device_of(qp);
+	size_t i;
+	if (qp.kind == QpKind::dct) {
+		const auto [place, made] = device.connections.try_emplace(requester, device.next_unit);
+		device.next_unit += made;
+		i = place->second;
+	} else {
+		i = unit_of(device, qp.number);
+	}
+	const auto units = static_cast<size_t>(p_.units), servers = static_cast<size_t>(p_.serve_units);
+	return servers ? units + i % servers : i % units;
+}
+
+void Model::submit(Device &device, size_t i, Work work)
+{
 	Unit &unit = device.units[i];
 	unit.work.push_back(work);
 	if (unit.scheduled)
@@ -231,18 +268,30 @@ void Model::ready(Qp &qp)
 	State &s = state(qp);
 	if (std::exchange(s.due, true))
 		return;
-	submit(device_of(qp), qp.number, {Work::Kind::run, qp.number, nullptr});
+	submit(device_of(qp), unit_of(device_of(qp), qp.number), {Work::Kind::run, qp.number, nullptr});
 }
 
 void Model::owes(Responder &responder)
 {
 	owing_.insert(&responder);
-	submit(device_of(responder.qp()), responder.qp().number, {Work::Kind::respond, 0, &responder});
+	submit(device_of(responder.qp()), serving_unit_of(responder.qp(), responder.requester()), {Work::Kind::respond, 0, &responder});
 }
 
 void Model::forget(Qp &qp) { state(qp) = {}; }
 
 // ---- packets ----------------------------------------------------------------------------------------------------------
+
+// Whether an entry is looked at when its answer comes.
+bool Model::is_needed_again(PacketKind request) const
+{
+	return request == PacketKind::read || request == PacketKind::atomic || (request != PacketKind::datagram && p_.write_entry_kept != 0);
+}
+
+// The requester's side of what a packet belongs to.
+Model::State &Model::requester_of(const Packet &packet, bool request)
+{
+	return states_[(request ? packet.source : packet.destination) % states_.size()];
+}
 
 uint8_t *Model::begin(const Packet &packet)
 {
@@ -263,26 +312,50 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 	Frame &frame = frames_[frame_];
 	const Packet &packet = frame.packet;
 	Device &device = device_of(qp);
-	State &s = state(qp);
 	frame.device = qp.context.device();
 	frame.early = 0;
-	const bool request = is_request(packet.kind), dc = qp.kind == QpKind::dci;
-	if (packet.kind == PacketKind::disconnect) {
+	const bool request = is_request(packet.kind), leaving = packet.kind == PacketKind::disconnect, dc = qp.kind == QpKind::dci;
+	State &s = requester_of(packet, request || leaving);
+	Way &way = request || leaving ? s.requests : s.answers;
+	Picoseconds not_before = 0;
+	if (leaving) {
+		// It is acknowledged too.
+		busy_ += from_ns(p_.unit_request + p_.unit_acknowledged);
 		s.left = true;
+		s.last = way.departed;
 	} else if (request) {
-		busy_ += from_ns(packet.flags & packet_first ? p_.unit_request : p_.unit_packet);
-		if (!device.requesters.use(qp.number))
-			busy_ += stall(device, p_.context_bytes);
-		if (packet.flags & packet_connect)
-			busy_ += from_ns(p_.dc_connect + (std::exchange(s.left, false) ? p_.dc_switch : 0));
-		if (packet.flags & packet_first)
-			if (const Wqe *entry = qp.requester.sending())
-				device.entries.use(entry_key(qp, entry->index));
+		busy_ += from_ns((packet.flags & packet_first ? p_.unit_request : p_.unit_packet) + (dc ? p_.unit_dc : 0));
+		if (!device.requesters.use(qp.number)) {
+			qp.count(Counter::requester_misses, 1);
+			miss(device, p_.context_bytes, p_.unit_overlap);
+		}
+		const Wqe *entry = qp.requester.sending();
+		if (entry && packet.flags & packet_first && !device.entries.use(entry_key(qp, entry->index))) {
+			qp.count(Counter::wqe_misses, 1);
+			miss(device, unit_bytes, p_.unit_overlap);
+		}
+		if (entry && packet.flags & packet_last && !is_needed_again(packet.kind))
+			device.entries.forget(entry_key(qp, entry->index));
+		Picoseconds arrived = now_;
+		while (dc && entry && !s.arrivals.empty()) {
+			arrived = s.arrivals.front().second;
+			if (static_cast<uint16_t>(s.arrivals.front().first - entry->index - 1) < 0x8000)
+				break;
+			s.arrivals.pop_front();
+		}
+		if (packet.flags & packet_connect) {
+			busy_ += from_ns(p_.dc_connect);
+			// The old target is told behind the last request for it, if the next is known to be for another by then.
+			if (std::exchange(s.left, false))
+				not_before = std::max(s.last, arrived) + from_ns(p_.dc_switch);
+		}
 	} else {
 		busy_ += from_ns(p_.unit_respond);
 		frame.early = from_ns(p_.pcie_write);
 	}
-	Picoseconds leaves = now_ + busy_;
+	Picoseconds leaves = std::max(now_ + busy_ + late_, not_before);
+	if (packet.kind == PacketKind::acknowledge)
+		leaves += from_ns(p_.acknowledge_after);
 	if (from_memory)
 		leaves = read(device, leaves, static_cast<double>(from_memory));
 	else if (from_device_memory)
@@ -290,9 +363,9 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 	const Picoseconds passage = from_ns(p_.latency), sooner = std::min(frame.early, passage);
 	frame.early -= sooner;
 	leaves += passage - sooner + held * 1000;
-	s.departed = std::max(s.departed, leaves);
+	way.departed = std::max(way.departed, leaves);
 	frame.bytes = packet.payload + p_.header_bytes + extended_headers(packet) + (dc && request ? p_.dc_header_bytes : 0);
-	at<&Model::depart>(held ? leaves : s.departed, frame_);
+	at<&Model::depart>(held ? leaves : way.departed, frame_);
 }
 
 void Model::depart(uint64_t number)
@@ -304,15 +377,16 @@ void Model::depart(uint64_t number)
 
 void Model::arrive(uint64_t number)
 {
-	const Frame &frame = frames_[number];
+	Frame &frame = frames_[number];
 	Qp *qp = nic_.find(frame.packet.destination);
 	if (!qp) {
 		free_frames_.push_back(static_cast<uint32_t>(number));
 		return;
 	}
 	Device &device = device_of(*qp);
-	device.in.arrive(now_, frame.bytes);
-	submit(device, qp->number, {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
+	frame.there = device.in.arrive(now_, frame.bytes);
+	const bool serves = is_request(frame.packet.kind) || frame.packet.kind == PacketKind::disconnect;
+	submit(device, serves ? serving_unit_of(*qp, frame.packet.source) : unit_of(device, qp->number), {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
 }
 
 // A unit takes a packet that has come.
@@ -326,32 +400,45 @@ void Model::serve(uint32_t number)
 		return;
 	}
 	Device &device = device_of(*qp);
-	Picoseconds not_before = device.in.free();
-	if (is_request(packet.kind)) {
+	Picoseconds not_before = frame.there;
+	const bool request = is_request(packet.kind), leaving = packet.kind == PacketKind::disconnect;
+	if (packet.payload)
+		busy_ += from_ns(p_.unit_piece * (std::ceil(packet.payload / p_.pcie_write_piece) - 1));
+	if (request) {
 		busy_ += from_ns(p_.unit_serve);
-		if (!device.responders.use(packet.source))
-			busy_ += stall(device, p_.context_bytes);
+		// The context of a connection that begins is made here, not read.
+		if (!device.responders.use(packet.source) && !(packet.flags & packet_connect)) {
+			qp->count(Counter::responder_misses, 1);
+			miss(device, p_.context_bytes, 1); // requests are taken in order
+		}
 		if (packet.kind == PacketKind::atomic) {
 			constexpr uint64_t lock_mask = 0xfff; // K16, 3.3: by the low 12 bits
 			Picoseconds &lock = device.locks[packet.remote_address & lock_mask];
 			lock = std::max(lock, now_ + busy_) + from_ns(p_.pcie_read);
-			not_before = std::max(not_before, lock);
+			busy_ = lock - now_; // it holds the lock until it has read
 		}
-	} else if (packet.kind == PacketKind::disconnect) {
+	} else if (leaving) {
+		busy_ += from_ns(p_.unit_serve + p_.unit_respond);
 		device.responders.forget(packet.source);
+		device.connections.erase(packet.source);
 	} else {
 		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
-		if (!device.requesters.use(qp->number))
-			busy_ += stall(device, p_.context_bytes);
+		if (!device.requesters.use(qp->number)) {
+			qp->count(Counter::requester_misses, 1);
+			miss(device, p_.context_bytes, p_.unit_overlap);
+		}
 		const Wqe *entry = qp->requester.oldest();
-		if (entry && (is_response(packet.kind) || p_.write_entry_kept != 0) && !device.entries.has(entry_key(*qp, entry->index)))
-			busy_ += stall(device, unit_bytes);
+		if (entry && is_needed_again(is_response(packet.kind) ? PacketKind::read : PacketKind::write) && !device.entries.has(entry_key(*qp, entry->index))) {
+			qp->count(Counter::wqe_misses, 1);
+			miss(device, unit_bytes, p_.unit_overlap);
+		}
 	}
-	State &s = state(*qp);
-	Picoseconds seen = std::max(now_ + busy_, not_before) + from_ns(p_.latency);
-	seen = std::max(seen, device.writes.move(seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
-	s.executed = std::max(s.executed, seen + from_ns(p_.pcie_write));
-	at<&Model::execute>(s.executed, number);
+	State &s = requester_of(packet, request || leaving);
+	Way &way = request || leaving ? s.requests : s.answers;
+	Picoseconds seen = std::max(now_ + busy_ + late_, not_before) + from_ns(p_.latency);
+	seen = std::max(seen, device.outward.move(seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
+	way.executed = std::max(way.executed, seen + from_ns(p_.pcie_write));
+	at<&Model::execute>(way.executed, number);
 }
 
 void Model::execute(uint64_t number)

@@ -6,14 +6,16 @@
 //   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory, completion
 //                              PCIe read                       PCIe read                       PCIe write
 //
-// A processing unit does one thing after the other; queue pairs are bound to units. A miss in a cache costs a PCIe read, and the
-// unit waits for it. What a packet does to memory happens in one step, when it can be seen there; answers leave earlier than
+// A processing unit does one thing after the other; queue pairs are bound to units, in the order in which they are first used. A
+// miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. An entry is in the cache from when it has been fetched until it is
+// complete, or thrown out. What a packet does to memory happens in one step, when it can be seen there; answers leave earlier than
 // that, so that they get that much shorter a way.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -67,6 +69,7 @@ private:
 		std::vector<uint8_t> payload;
 		double bytes = 0;       // on the wire
 		Picoseconds early = 0;  // by so much it has started late
+		Picoseconds there = 0;  // its last byte, at the other side
 		unsigned device = 0;    // it comes from
 	};
 	struct Work {
@@ -82,10 +85,17 @@ private:
 	struct Device {
 		Device(const Profile &p, unsigned number);
 		std::vector<Unit> units;
-		Link stores, reads, writes; // PCIe: what the program stores, what comes of reads, what the device writes
+		Link inward, outward; // PCIe: what the program stores and what comes of reads; what the device writes and asks for
 		Link out, in;
-		Cache entries, requesters, responders;
+		unsigned next_unit = 0; // of queue pairs
+		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
+		Fifo entries;
+		Cache requesters, responders;
 		std::map<uint64_t, Picoseconds> locks; // of atomic operations, by the low bits of addresses
+	};
+	// From a requester and back again things happen in order.
+	struct Way {
+		Picoseconds departed = 0, executed = 0; // the last packet
 	};
 	struct Bell {
 		uint16_t producer;
@@ -97,10 +107,11 @@ private:
 		uint16_t posted = 0;        // units of the ring, when it was last rung
 		uint16_t asked = 0;         // of these, what the device has asked for
 		Picoseconds fetched = 0;    // when the last entries will be there
-		Picoseconds departed = 0;   // the last packet
-		Picoseconds executed = 0;   // the last packet
+		std::deque<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of entries, up to which unit of the ring
+		Way requests, answers;      // of this requester
 		bool due = false, left = false;
-		Picoseconds idle_since = 0;
+		Picoseconds last = 0;       // DC: when the last packet for the target that it has left departed
+		int unit = -1;
 	};
 	struct Program {
 		uint64_t writes = 0, seen = 0;
@@ -121,10 +132,16 @@ private:
 	void turn();
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
-	void submit(Device &device, uint32_t queue_pair, Work work);
+	bool is_needed_again(PacketKind request) const;
+	State &requester_of(const Packet &packet, bool request);
+	size_t unit_of(Device &device, uint32_t queue_pair);
+	size_t serving_unit_of(Qp &qp, uint32_t requester);
+	void submit(Device &device, size_t unit, Work work);
+	template <class Function>
+	void for_entries(const Qp &qp, uint16_t from, uint16_t to, const Function &function) const;
 	unsigned entries_between(const Qp &qp, uint16_t from, uint16_t to) const;
 	Picoseconds read(Device &device, Picoseconds when, double bytes);
-	Picoseconds stall(Device &device, double bytes);
+	void miss(Device &device, double bytes, double overlap);
 	void serve(uint32_t number);
 
 	// Events.
@@ -144,6 +161,7 @@ private:
 	std::vector<uint32_t> free_frames_;
 	uint32_t frame_ = 0;          // being sent
 	Picoseconds now_ = 0, busy_ = 0; // of the unit that works
+	Picoseconds late_ = 0;           // what it works on comes so much later, while it does something else
 	uint64_t deadline_ = 0;
 	std::unordered_set<Responder *> owing_;
 	std::map<const Context *, Program> programs_;
