@@ -1,0 +1,24 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The program that loads the device's model moves the right bytes, live and in virtual time, where two runs are the same to the
+# bit. Run in the build tree.
+. "${srcdir:-.}/tests/common.sh"
+softhca=./softhca/softhca load=./softhca/studies/verbs_load
+[ -x $load ] || skip "built without libibverbs"
+
+small="machines=3 threads=2 qps=2 window=8 bytes=40 ops=200 check=1"
+for what in "op=read transport=rc" "op=write transport=rc inline=1" "op=send transport=rc" "op=atomic transport=rc" \
+	"op=send transport=ud" "op=read transport=dc" "op=write transport=dc" "op=send transport=dc"; do
+	for how in "pattern=in" "pattern=all period=4 postlist=4"; do
+		# shellcheck disable=SC2086
+		timeout -k 5 60 $softhca --devices 3 $load $what $how $small >"$work/out" || fail "$what $how, live"
+		# shellcheck disable=SC2086
+		timeout -k 5 60 $softhca --model connectib --devices 3 $load $what $how $small >"$work/one" || fail "$what $how, model"
+		# shellcheck disable=SC2086
+		timeout -k 5 60 $softhca --model connectib --devices 3 $load $what $how $small >"$work/other" || fail "$what $how, model"
+		cmp "$work/one" "$work/other" || fail "$what $how: two runs of the model differ"
+		echo "ok: $what $how"
+	done
+done
+$softhca $load op=nonsense >/dev/null 2>&1 && fail "an operation that is none is taken"
+echo "verbs_load: all passed"
