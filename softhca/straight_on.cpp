@@ -4,12 +4,14 @@
 
 #include <cstring>
 
-namespace softhca {
+namespace softhca
+{
 
-namespace {
+namespace
+{
 
 constexpr int places[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                          REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+						  REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 constexpr uint64_t carry = 1, parity = 1 << 2, zero = 1 << 6, sign = 1 << 7, overflow = 1 << 11;
 constexpr uint64_t all_flags = carry | parity | zero | sign | overflow; // but the auxiliary carry, which nobody tests
 
@@ -18,25 +20,30 @@ enum Operation : uint8_t { add = 0, bit_or = 1, bit_and = 4, subtract = 5, exclu
 struct Result {
 	uint64_t value, flags;
 };
-#define COMPUTE(T, instruction)                                                                                                     \
-	{                                                                                                                               \
-		bool c, p, z, s, o;                                                                                                         \
-		T value = static_cast<T>(a);                                                                                                \
-		asm(instruction " %6, %0"                                                                                                   \
-		    : "+r"(value), "=@ccc"(c), "=@ccp"(p), "=@ccz"(z), "=@ccs"(s), "=@cco"(o)                                               \
-		    : "r"(static_cast<T>(b)));                                                                                              \
-		return {value, (c ? carry : 0) | (p ? parity : 0) | (z ? zero : 0) | (s ? sign : 0) | (o ? overflow : 0)};                  \
+#define COMPUTE(T, instruction)                                                                                                \
+	{                                                                                                                          \
+		bool c, p, z, s, o;                                                                                                    \
+		T value = static_cast<T>(a);                                                                                           \
+		asm(instruction " %6, %0"                                                                                              \
+			: "+r"(value), "=@ccc"(c), "=@ccp"(p), "=@ccz"(z), "=@ccs"(s), "=@cco"(o)                                          \
+			: "r"(static_cast<T>(b)));                                                                                         \
+		return {value, (c ? carry : 0) | (p ? parity : 0) | (z ? zero : 0) | (s ? sign : 0) | (o ? overflow : 0)};             \
 	}
 template <class T>
 Result compute(Operation operation, uint64_t a, uint64_t b)
 {
 	switch (operation) {
-	case add: COMPUTE(T, "add")
-	case bit_or: COMPUTE(T, "or")
+	case add:
+		COMPUTE(T, "add")
+	case bit_or:
+		COMPUTE(T, "or")
 	case bit_and:
-	case test: COMPUTE(T, "and")
-	case exclusive_or: COMPUTE(T, "xor")
-	default: COMPUTE(T, "sub") // compare, too
+	case test:
+		COMPUTE(T, "and")
+	case exclusive_or:
+		COMPUTE(T, "xor")
+	default:
+		COMPUTE(T, "sub") // compare, too
 	}
 }
 #undef COMPUTE
@@ -48,7 +55,8 @@ bool holds(unsigned condition, uint64_t flags)
 	return all[condition >> 1 & 7] != ((condition & 1) != 0);
 }
 
-class Runner {
+class Runner
+{
 public:
 	explicit Runner(ucontext_t &context) : registers_(context.uc_mcontext.gregs), context_(context) {}
 
@@ -146,7 +154,8 @@ private:
 			return true;
 		}
 		switch (opcode) {
-		case 0x90: return !base_more_; // nop; else it exchanges
+		case 0x90:
+			return !base_more_; // nop; else it exchanges
 		case 0xeb: {
 			const auto distance = take<int8_t>();
 			jump(true, distance);
@@ -193,7 +202,8 @@ private:
 			if (mod_ != 3)
 				set_general(reg_, address_);
 			return mod_ != 3;
-		default: return false;
+		default:
+			return false;
 		}
 	}
 
@@ -215,7 +225,8 @@ private:
 			return prefix != 0xf3 && load_vector();
 		case 0x6f: // movdqa, movdqu
 			return prefix && load_vector();
-		default: return false;
+		default:
+			return false;
 		}
 	}
 

@@ -8,9 +8,11 @@
 #include "softhca/nic.hpp"
 #include "softhca/queue_pair.hpp"
 
-namespace softhca::model {
+namespace softhca::model
+{
 
-namespace {
+namespace
+{
 
 constexpr size_t unit_bytes = 64, completion_bytes = 64;
 
@@ -24,13 +26,20 @@ double with_overhead(double bytes, double piece, double overhead) { return bytes
 double extended_headers(const Packet &packet)
 {
 	switch (packet.kind) {
-	case PacketKind::read: return 16;
-	case PacketKind::write: return packet.flags & packet_first ? 16 : 0;
-	case PacketKind::atomic: return 28;
-	case PacketKind::atomic_response: return 12;
-	case PacketKind::datagram: return 8;
-	case PacketKind::send: return 0;
-	default: return 4;
+	case PacketKind::read:
+		return 16;
+	case PacketKind::write:
+		return packet.flags & packet_first ? 16 : 0;
+	case PacketKind::atomic:
+		return 28;
+	case PacketKind::atomic_response:
+		return 12;
+	case PacketKind::datagram:
+		return 8;
+	case PacketKind::send:
+		return 0;
+	default:
+		return 4;
 	}
 }
 
@@ -39,13 +48,15 @@ uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} <<
 } // namespace
 
 Model::Device::Device(const Profile &p, unsigned number)
-    : units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes), outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
-      entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
-      responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
+	: units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes),
+	  outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
+	  entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
+	  responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
 {
 }
 
-Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs) : nic_(nic), p_(profile), states_(queue_pairs)
+Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs)
+	: nic_(nic), p_(profile), states_(queue_pairs)
 {
 	for (unsigned i = 0; i < devices; ++i)
 		devices_.emplace_back(profile, i);
@@ -274,7 +285,8 @@ void Model::ready(Qp &qp)
 void Model::owes(Responder &responder)
 {
 	owing_.insert(&responder);
-	submit(device_of(responder.qp()), serving_unit_of(responder.qp(), responder.requester()), {Work::Kind::respond, 0, &responder});
+	submit(device_of(responder.qp()), serving_unit_of(responder.qp(), responder.requester()),
+		   {Work::Kind::respond, 0, &responder});
 }
 
 void Model::forget(Qp &qp) { state(qp) = {}; }
@@ -284,7 +296,8 @@ void Model::forget(Qp &qp) { state(qp) = {}; }
 // Whether an entry is looked at when its answer comes.
 bool Model::is_needed_again(PacketKind request) const
 {
-	return request == PacketKind::read || request == PacketKind::atomic || (request != PacketKind::datagram && p_.write_entry_kept != 0);
+	return request == PacketKind::read || request == PacketKind::atomic ||
+		   (request != PacketKind::datagram && p_.write_entry_kept != 0);
 }
 
 // The requester's side of what a packet belongs to.
@@ -386,7 +399,8 @@ void Model::arrive(uint64_t number)
 	Device &device = device_of(*qp);
 	frame.there = device.in.arrive(now_, frame.bytes);
 	const bool serves = is_request(frame.packet.kind) || frame.packet.kind == PacketKind::disconnect;
-	submit(device, serves ? serving_unit_of(*qp, frame.packet.source) : unit_of(device, qp->number), {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
+	submit(device, serves ? serving_unit_of(*qp, frame.packet.source) : unit_of(device, qp->number),
+		   {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
 }
 
 // A unit takes a packet that has come.
@@ -428,7 +442,8 @@ void Model::serve(uint32_t number)
 			miss(device, p_.context_bytes, p_.unit_overlap);
 		}
 		const Wqe *entry = qp->requester.oldest();
-		if (entry && is_needed_again(is_response(packet.kind) ? PacketKind::read : PacketKind::write) && !device.entries.has(entry_key(*qp, entry->index))) {
+		if (entry && is_needed_again(is_response(packet.kind) ? PacketKind::read : PacketKind::write) &&
+			!device.entries.has(entry_key(*qp, entry->index))) {
 			qp->count(Counter::wqe_misses, 1);
 			miss(device, unit_bytes, p_.unit_overlap);
 		}
@@ -436,7 +451,8 @@ void Model::serve(uint32_t number)
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
 	Picoseconds seen = std::max(now_ + busy_ + late_, not_before) + from_ns(p_.latency);
-	seen = std::max(seen, device.outward.move(seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
+	seen = std::max(seen, device.outward.move(
+							  seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
 	way.executed = std::max(way.executed, seen + from_ns(p_.pcie_write));
 	at<&Model::execute>(way.executed, number);
 }

@@ -3,13 +3,14 @@
 // Queue pairs, packets and completions are those of the live mode (queue_pair.hpp); this decides when each part of the device
 // gets to do its next step, and what steps cost:
 //
-//   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory, completion
+//   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory,
+//   completion
 //                              PCIe read                       PCIe read                       PCIe write
 //
-// A processing unit does one thing after the other; queue pairs are bound to units, in the order in which they are first used. A
-// miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. An entry is in the cache from when it has been fetched until it is
-// complete, or thrown out. What a packet does to memory happens in one step, when it can be seen there; answers leave earlier than
-// that, so that they get that much shorter a way.
+// A processing unit does one thing after the other; queue pairs are bound to units, in the order in which they are first used.
+// A miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. An entry is in
+// the cache from when it has been fetched until it is complete, or thrown out. What a packet does to memory happens in one
+// step, when it can be seen there; answers leave earlier than that, so that they get that much shorter a way.
 #pragma once
 
 #include <deque>
@@ -25,7 +26,8 @@
 #include "softhca/packet.hpp"
 #include "softhca/time/virtual_time.h"
 
-namespace softhca {
+namespace softhca
+{
 class Context;
 class Nic;
 class Responder;
@@ -33,9 +35,11 @@ struct Qp;
 struct Wqe;
 } // namespace softhca
 
-namespace softhca::model {
+namespace softhca::model
+{
 
-class Model {
+class Model
+{
 public:
 	Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs);
 
@@ -67,14 +71,14 @@ private:
 	struct Frame {
 		Packet packet;
 		std::vector<uint8_t> payload;
-		double bytes = 0;       // on the wire
-		Picoseconds early = 0;  // by so much it has started late
-		Picoseconds there = 0;  // its last byte, at the other side
-		unsigned device = 0;    // it comes from
+		double bytes = 0;      // on the wire
+		Picoseconds early = 0; // by so much it has started late
+		Picoseconds there = 0; // its last byte, at the other side
+		unsigned device = 0;   // it comes from
 	};
 	struct Work {
 		enum class Kind : uint8_t { run, respond, serve } kind;
-		uint32_t number = 0;    // of a queue pair, or of a frame
+		uint32_t number = 0; // of a queue pair, or of a frame
 		Responder *responder = nullptr;
 	};
 	struct Unit {
@@ -87,7 +91,7 @@ private:
 		std::vector<Unit> units;
 		Link inward, outward; // PCIe: what the program stores and what comes of reads; what the device writes and asks for
 		Link out, in;
-		unsigned next_unit = 0; // of queue pairs
+		unsigned next_unit = 0;                             // of queue pairs
 		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
 		Fifo entries;
 		Cache requesters, responders;
@@ -103,14 +107,14 @@ private:
 	};
 	// Beside a Qp.
 	struct State {
-		std::deque<Bell> bells;     // on their way to the device
-		uint16_t posted = 0;        // units of the ring, when it was last rung
-		uint16_t asked = 0;         // of these, what the device has asked for
-		Picoseconds fetched = 0;    // when the last entries will be there
+		std::deque<Bell> bells;                                // on their way to the device
+		uint16_t posted = 0;                                   // units of the ring, when it was last rung
+		uint16_t asked = 0;                                    // of these, what the device has asked for
+		Picoseconds fetched = 0;                               // when the last entries will be there
 		std::deque<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of entries, up to which unit of the ring
-		Way requests, answers;      // of this requester
+		Way requests, answers;                                 // of this requester
 		bool due = false, left = false;
-		Picoseconds last = 0;       // DC: when the last packet for the target that it has left departed
+		Picoseconds last = 0; // DC: when the last packet for the target that it has left departed
 		int unit = -1;
 	};
 	struct Program {
@@ -121,7 +125,8 @@ private:
 	template <void (Model::*function)(uint64_t)>
 	void at(Picoseconds time, uint64_t argument)
 	{
-		softhca_time_at(time, [](void *model, uint64_t a) { static_cast<Model *>(model)->call<function>(a); }, this, argument);
+		softhca_time_at(
+			time, [](void *model, uint64_t a) { static_cast<Model *>(model)->call<function>(a); }, this, argument);
 	}
 	template <void (Model::*function)(uint64_t)>
 	void call(uint64_t argument)
@@ -159,7 +164,7 @@ private:
 	std::vector<State> states_;
 	std::deque<Frame> frames_;
 	std::vector<uint32_t> free_frames_;
-	uint32_t frame_ = 0;          // being sent
+	uint32_t frame_ = 0;             // being sent
 	Picoseconds now_ = 0, busy_ = 0; // of the unit that works
 	Picoseconds late_ = 0;           // what it works on comes so much later, while it does something else
 	uint64_t deadline_ = 0;

@@ -5,9 +5,11 @@
 #include <sstream>
 #include <stdexcept>
 
-namespace softhca::model {
+namespace softhca::model
+{
 
-namespace {
+namespace
+{
 
 struct Row {
 	const char *name, *unit;
@@ -17,7 +19,7 @@ struct Row {
 };
 constexpr const char *profiles[] = {"connectx3", "connectib", "connectx5", "connectx6"};
 constexpr Row rows[] = {
-#define PARAMETER(name, unit, connectx3, connectib, connectx5, connectx6, source)                                                    \
+#define PARAMETER(name, unit, connectx3, connectib, connectx5, connectx6, source)                                              \
 	{#name, unit, {connectx3, connectib, connectx5, connectx6}, source, &Profile::name},
 #include "softhca/model/profile.def"
 #undef PARAMETER
@@ -53,9 +55,10 @@ Profile read_profile(const std::string &text)
 		if (end == value || *end || !(profile.*found->member >= 0))
 			throw std::runtime_error("parameter " + part + ": the value is to be a number, not negative");
 	}
-	if (profile.units < 1 || profile.unit_overlap < 1 || profile.wire_rate <= 0 || profile.pcie_lane <= 0 || profile.pcie_lanes < 1 ||
-	    profile.pcie_read_piece < 1 || profile.pcie_write_piece < 1)
-		throw std::runtime_error("a device has at least one processing unit, lane and read under way, and rates and pieces above zero");
+	if (profile.units < 1 || profile.unit_overlap < 1 || profile.wire_rate <= 0 || profile.pcie_lane <= 0 ||
+		profile.pcie_lanes < 1 || profile.pcie_read_piece < 1 || profile.pcie_write_piece < 1)
+		throw std::runtime_error(
+			"a device has at least one processing unit, lane and read under way, and rates and pieces above zero");
 	return profile;
 }
 

@@ -1,12 +1,12 @@
-// Streams of messages from the ranks of one node to those of others: throughput under a signal period, a transport, a place for the
-// payload; or, with latency=yes, messages that are answered, one at a time.
+// Streams of messages from the ranks of one node to those of others: throughput under a signal period, a transport, a place for
+// the payload; or, with latency=yes, messages that are answered, one at a time.
 //
 //   softhca --model connectx5 --devices 2 pt2p_stream senders=4 bytes=64 PT2P_TRANSPORTS=self,rc PT2P_NET_SIGNAL_PERIOD=8
 //
-// Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. sizes: fixed: `bytes`; smooth:
-// from 8 to `bytes` and back, by a quarter of a doubling every `hold` messages; random: so many are of a size drawn from 8 to
-// `bytes`, evenly on a scale of doublings. The last 70 % of `messages` are measured. With `trace`, a file that PT2P_TUNE_TRACE
-// names, the mean period and L/N of what the first rank observed in its second half.
+// Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. sizes: fixed: `bytes`;
+// smooth: from 8 to `bytes` and back, by a quarter of a doubling every `hold` messages; random: so many are of a size drawn
+// from 8 to `bytes`, evenly on a scale of doublings. The last 70 % of `messages` are measured. With `trace`, a file that
+// PT2P_TUNE_TRACE names, the mean period and L/N of what the first rank observed in its second half.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,8 @@
 
 #include "softhca/studies/study.hpp"
 
-namespace {
+namespace
+{
 
 using namespace study;
 
@@ -79,7 +80,10 @@ void send(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 		if (stream.latency) {
 			const size_t bytes = stream.length(i);
 			const double start = now();
-			check(ctx, pt2p_sendrecv(ctx, payload.data(), bytes, to, 0, answer.data(), answer.size(), to, 0, PT2P_TAG_EXACT, nullptr), "ping");
+			check(
+				ctx,
+				pt2p_sendrecv(ctx, payload.data(), bytes, to, 0, answer.data(), answer.size(), to, 0, PT2P_TAG_EXACT, nullptr),
+				"ping");
 			if (shared.received > shared.first)
 				shared.latencies.push_back((now() - start) / 2);
 			catch_up();
@@ -102,7 +106,9 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 	std::vector<pt2p_request_t *> requests(std::min(2 * stream.window, messages));
 	std::vector<unsigned char> memory(requests.size() * stream.bytes);
 	const auto post = [&](size_t i) {
-		check(ctx, pt2p_irecv(ctx, &memory[i * stream.bytes], stream.bytes, static_cast<int>(from), 0, PT2P_TAG_EXACT, &requests[i]), "receive");
+		check(ctx,
+			  pt2p_irecv(ctx, &memory[i * stream.bytes], stream.bytes, static_cast<int>(from), 0, PT2P_TAG_EXACT, &requests[i]),
+			  "receive");
 	};
 	for (size_t i = 0; i < requests.size(); ++i)
 		post(i);
@@ -112,7 +118,8 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 		check(ctx, pt2p_wait(ctx, requests[i % requests.size()], &result), "receive");
 		one_more(shared, stream, result.length);
 		if (stream.latency)
-			check(ctx, pt2p_send(ctx, &memory[i % requests.size() * stream.bytes], result.length, static_cast<int>(from), 0), "pong");
+			check(ctx, pt2p_send(ctx, &memory[i % requests.size() * stream.bytes], result.length, static_cast<int>(from), 0),
+				  "pong");
 		if (i + requests.size() < messages)
 			post(i % requests.size());
 		catch_up();
@@ -146,17 +153,30 @@ std::pair<double, double> read_trace(const std::string &path)
 int main(int argc, char **argv)
 {
 	const Settings settings(argc, argv,
-	                        {{"senders", "1"}, {"targets", "1"}, {"bytes", "8"}, {"sizes", "fixed"}, {"hold", "64"}, {"messages", "10000"},
-	                         {"window", "64"}, {"latency", "no"}, {"name", "?"}, {"trace", ""}, {"header", "no"}});
+							{{"senders", "1"},
+							 {"targets", "1"},
+							 {"bytes", "8"},
+							 {"sizes", "fixed"},
+							 {"hold", "64"},
+							 {"messages", "10000"},
+							 {"window", "64"},
+							 {"latency", "no"},
+							 {"name", "?"},
+							 {"trace", ""},
+							 {"header", "no"}});
 	if (settings.text("header") != "no")
 		std::puts("name,senders,targets,sizes,bytes,M/s,MB/s,latency_ns,doorbells,cqes,entry_reads,period,L/N");
 	const std::string &sizes = settings.text("sizes");
-	const Stream stream{settings.count("senders"), settings.count("targets"), settings.count("bytes"), settings.count("messages"),
-	                    settings.count("hold"), settings.count("window"),
-	                    sizes == "smooth"   ? Stream::Sizes::smooth
-	                    : sizes == "random" ? Stream::Sizes::random
-	                                        : Stream::Sizes::fixed,
-	                    settings.text("latency") != "no"};
+	const Stream stream{settings.count("senders"),
+						settings.count("targets"),
+						settings.count("bytes"),
+						settings.count("messages"),
+						settings.count("hold"),
+						settings.count("window"),
+						sizes == "smooth"   ? Stream::Sizes::smooth
+						: sizes == "random" ? Stream::Sizes::random
+											: Stream::Sizes::fixed,
+						settings.text("latency") != "no"};
 	const size_t measured = stream.messages * stream.senders * 7 / 10;
 	Shared shared;
 	shared.first = stream.messages * stream.senders - measured;
@@ -178,7 +198,8 @@ int main(int argc, char **argv)
 		latency += one / static_cast<double>(shared.latencies.size());
 	const double time = shared.until - shared.since, n = static_cast<double>(measured);
 	const auto [period, ratio] = settings.text("trace").empty() ? std::pair(0.0, 0.0) : read_trace(settings.text("trace"));
-	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(), stream.senders, stream.targets,
-	            sizes.c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency, static_cast<double>(shared.doorbells) / n,
-	            static_cast<double>(shared.cqes) / n, static_cast<double>(shared.entry_reads) / n, period, ratio);
+	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(), stream.senders,
+				stream.targets, sizes.c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency,
+				static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
+				static_cast<double>(shared.entry_reads) / n, period, ratio);
 }

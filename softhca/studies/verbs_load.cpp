@@ -1,6 +1,6 @@
-// Loads devices as the raw benchmarks of the literature did: threads that post one-sided operations, datagrams or messages as fast
-// as their windows allow, on one machine for many, many for one, or all for all; a device is a machine. One line of CSV comes out.
-// Plain libibverbs and mlx5dv, so that what is measured is the device and its model and nothing of the library.
+// Loads devices as the raw benchmarks of the literature did: threads that post one-sided operations, datagrams or messages as
+// fast as their windows allow, on one machine for many, many for one, or all for all; a device is a machine. One line of CSV
+// comes out. Plain libibverbs and mlx5dv, so that what is measured is the device and its model and nothing of the library.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -20,7 +20,8 @@
 
 #include "softhca/softhca.h"
 
-namespace {
+namespace
+{
 
 constexpr const char *usage = R"(usage: verbs_load [option=value ...]
   op=read|write|send|atomic  transport=rc|ud|dc  bytes=32  inline=0|1
@@ -61,10 +62,10 @@ void must(int error, const char *what)
 
 struct Options {
 	std::map<std::string, std::string> values = {
-	    {"op", "read"},      {"transport", "rc"}, {"bytes", "32"},  {"inline", "0"},   {"pattern", "out"}, {"machines", "2"},
-	    {"threads", "1"},    {"qps", "1"},        {"window", "1"},  {"postlist", "1"}, {"period", "1"},    {"choose", "turn"},
-	    {"target", "turn"},  {"spread", "0"},     {"depth", "16"},  {"receivers", "1"}, {"ops", "20000"},  {"check", "0"},
-	    {"header", "0"},
+		{"op", "read"},     {"transport", "rc"}, {"bytes", "32"},    {"inline", "0"}, {"pattern", "out"},
+		{"machines", "2"},  {"threads", "1"},    {"qps", "1"},       {"window", "1"}, {"postlist", "1"},
+		{"period", "1"},    {"choose", "turn"},  {"target", "turn"}, {"spread", "0"}, {"depth", "16"},
+		{"receivers", "1"}, {"ops", "20000"},    {"check", "0"},     {"header", "0"},
 	};
 	Options(int argc, char **argv)
 	{
@@ -106,12 +107,13 @@ enum Target : unsigned { same, in_turn, at_random, any };
 
 struct Plan {
 	explicit Plan(const Options &o)
-	    : op(o.one_of("op", {"read", "write", "send", "atomic"})), transport(o.one_of("transport", {"rc", "ud", "dc"})),
-	      pattern(o.one_of("pattern", {"out", "in", "all"})), target(o.one_of("target", {"same", "turn", "random", "any"})),
-	      bytes(o.number("bytes")), machines(o.number("machines", 2)), threads(o.number("threads", 1)), qps(o.number("qps", 1)),
-	      window(o.number("window", 1)), postlist(o.number("postlist", 1)), period(o.number("period", 1)), depth(o.number("depth", 1)),
-	      receivers(o.number("receivers", 1)), ops(o.number("ops", 1)), in_line(o.one_of("inline", {"0", "1"})),
-	      random_qp(o.one_of("choose", {"turn", "random"})), spread(o.one_of("spread", {"0", "1"})), check(o.one_of("check", {"0", "1"}))
+		: op(o.one_of("op", {"read", "write", "send", "atomic"})), transport(o.one_of("transport", {"rc", "ud", "dc"})),
+		  pattern(o.one_of("pattern", {"out", "in", "all"})), target(o.one_of("target", {"same", "turn", "random", "any"})),
+		  bytes(o.number("bytes")), machines(o.number("machines", 2)), threads(o.number("threads", 1)), qps(o.number("qps", 1)),
+		  window(o.number("window", 1)), postlist(o.number("postlist", 1)), period(o.number("period", 1)),
+		  depth(o.number("depth", 1)), receivers(o.number("receivers", 1)), ops(o.number("ops", 1)),
+		  in_line(o.one_of("inline", {"0", "1"})), random_qp(o.one_of("choose", {"turn", "random"})),
+		  spread(o.one_of("spread", {"0", "1"})), check(o.one_of("check", {"0", "1"}))
 	{
 		if (op == op_atomic)
 			bytes = 8;
@@ -163,7 +165,10 @@ struct Port {
 		must(ibv_query_port(context, 1, &port), "ibv_query_port");
 		lid = port.lid;
 	}
-	ibv_cq *cq(unsigned entries) const { return must(ibv_create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0), "a completion queue"); }
+	ibv_cq *cq(unsigned entries) const
+	{
+		return must(ibv_create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0), "a completion queue");
+	}
 
 	ibv_context *context;
 	ibv_pd *pd;
@@ -180,7 +185,10 @@ struct Memory {
 		mr = must(ibv_reg_mr(port.pd, data, size, access_all), "a memory region");
 	}
 	// The same for queue pairs of another context.
-	uint32_t key_for(const Port &port) const { return must(ibv_reg_mr(port.pd, data, bytes, access_all), "a memory region")->rkey; }
+	uint32_t key_for(const Port &port) const
+	{
+		return must(ibv_reg_mr(port.pd, data, bytes, access_all), "a memory region")->rkey;
+	}
 	uint64_t at(size_t offset) const { return reinterpret_cast<uintptr_t>(data) + offset; }
 	size_t bytes;
 	uint8_t *data;
@@ -216,7 +224,8 @@ void to_ready(ibv_qp *qp, const Plan &plan, unsigned transport, uint16_t lid, ui
 	a.min_rnr_timer = 1;
 	a.ah_attr = path_to(lid);
 	a.dest_qp_num = number;
-	constexpr int connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	constexpr int connected =
+		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	modify(qp, a, IBV_QP_STATE | (transport == rc ? connected : transport == dc ? IBV_QP_PATH_MTU : 0));
 	a.qp_state = IBV_QPS_RTS;
 	a.timeout = 20;
@@ -240,7 +249,8 @@ ibv_qp *make_qp(const Port &port, const Plan &plan, ibv_cq *cq, ibv_srq *srq, un
 		a.cap.max_recv_wr = a.cap.max_recv_sge = 0;
 		a.srq = nullptr;
 		a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-		a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		a.send_ops_flags =
+			IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 		mlx5dv_qp_init_attr driver{};
 		driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
 		driver.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
@@ -301,8 +311,8 @@ struct Progress {
 // Where messages of one machine come in.
 struct Receiver {
 	Receiver(const Plan &plan, unsigned machine)
-	    : port(machine), slot((plan.bytes + route_bytes + line - 1) / line * line), cq(port.cq(receive_depth)),
-	      memory(port, std::max(slot * receive_depth, line))
+		: port(machine), slot((plan.bytes + route_bytes + line - 1) / line * line), cq(port.cq(receive_depth)),
+		  memory(port, std::max(slot * receive_depth, line))
 	{
 		ibv_srq_init_attr a{};
 		a.attr = {receive_depth, 1, 0};
@@ -345,8 +355,9 @@ struct Machine {
 			for (unsigned i = 0; i < plan.receivers; ++i) {
 				Receiver &r = *receivers.emplace_back(std::make_unique<Receiver>(plan, number));
 				keys.push_back(memory.key_for(r.port));
-				targets.push_back(plan.transport == dc ? make_dct(r.port, r.cq, r.srq)
-				                                       : plan.transport == ud ? make_qp(r.port, plan, r.cq, r.srq, 1) : nullptr);
+				targets.push_back(plan.transport == dc   ? make_dct(r.port, r.cq, r.srq)
+								  : plan.transport == ud ? make_qp(r.port, plan, r.cq, r.srq, 1)
+														 : nullptr);
 				if (plan.op == op_send)
 					for (unsigned n = 0; n < receive_depth; n += 64)
 						r.post(n, 64);
@@ -360,12 +371,14 @@ struct Machine {
 	std::vector<uint32_t> keys;
 };
 
-class Loader {
+class Loader
+{
 public:
 	Loader(const Plan &plan, Progress &progress, unsigned machine, unsigned thread, bool polite)
-	    : plan_(plan), progress_(progress), machine_(machine), thread_(thread), polite_(polite), port_(machine),
-	      slot_((std::max(plan.bytes, 1u) + line - 1) / line * line), memory_(port_, slot_ * plan.slots()), quiet_(port_.cq(1)),
-	      random_(UINT64_C(0x9e3779b97f4a7c15) * (machine * plan.threads + thread + 1)), posted_at_(plan.slots()), source_(plan.slots())
+		: plan_(plan), progress_(progress), machine_(machine), thread_(thread), polite_(polite), port_(machine),
+		  slot_((std::max(plan.bytes, 1u) + line - 1) / line * line), memory_(port_, slot_ * plan.slots()), quiet_(port_.cq(1)),
+		  random_(UINT64_C(0x9e3779b97f4a7c15) * (machine * plan.threads + thread + 1)), posted_at_(plan.slots()),
+		  source_(plan.slots())
 	{
 		for (size_t i = 0; i < memory_.bytes; ++i)
 			memory_.data[i] = plan.op == op_read ? 0 : pattern_at(i);
@@ -420,9 +433,12 @@ private:
 		if (plan_.transport == rc)
 			return qp % n;
 		switch (plan_.target) {
-		case same: return thread_ % n;
-		case in_turn: return static_cast<unsigned>(total_ % n);
-		default: return static_cast<unsigned>(random() % n);
+		case same:
+			return thread_ % n;
+		case in_turn:
+			return static_cast<unsigned>(total_ % n);
+		default:
+			return static_cast<unsigned>(random() % n);
 		}
 	}
 
@@ -566,10 +582,17 @@ private:
 			const Peer &peer = peers_[w.wr_id];
 			ex->wr_flags = w.send_flags;
 			switch (plan_.op) {
-			case op_read: ibv_wr_rdma_read(ex, w.wr.rdma.rkey, w.wr.rdma.remote_addr); break;
-			case op_write: ibv_wr_rdma_write(ex, w.wr.rdma.rkey, w.wr.rdma.remote_addr); break;
-			case op_send: ibv_wr_send(ex); break;
-			default: ibv_wr_atomic_fetch_add(ex, w.wr.atomic.rkey, w.wr.atomic.remote_addr, 1);
+			case op_read:
+				ibv_wr_rdma_read(ex, w.wr.rdma.rkey, w.wr.rdma.remote_addr);
+				break;
+			case op_write:
+				ibv_wr_rdma_write(ex, w.wr.rdma.rkey, w.wr.rdma.remote_addr);
+				break;
+			case op_send:
+				ibv_wr_send(ex);
+				break;
+			default:
+				ibv_wr_atomic_fetch_add(ex, w.wr.atomic.rkey, w.wr.atomic.remote_addr, 1);
 			}
 			mlx5dv_wr_set_dc_addr(dv, peer.ah, peer.number, dc_key);
 			if (w.send_flags & IBV_SEND_INLINE)
@@ -609,7 +632,8 @@ private:
 			return;
 		for (uint64_t n = total_ - std::min<uint64_t>(total_, plan_.window); n < total_; ++n) {
 			const size_t slot = n % posted_at_.size();
-			if (std::memcmp(peers_[source_[slot].peer].memory->data + source_[slot].offset, memory_.data + slot * slot_, plan_.bytes) != 0)
+			if (std::memcmp(peers_[source_[slot].peer].memory->data + source_[slot].offset, memory_.data + slot * slot_,
+							plan_.bytes) != 0)
 				++progress_.wrong;
 		}
 	}
@@ -658,7 +682,8 @@ void *take(void *argument)
 			if (wc[i].status != IBV_WC_SUCCESS || wc[i].byte_len != t.plan->bytes + before)
 				fail(std::string("a receive says ") + ibv_wc_status_str(wc[i].status));
 			const uint8_t *data = t.receiver->memory.data + wc[i].wr_id * t.receiver->slot + before;
-			if (t.plan->check && t.plan->bytes && data[t.plan->bytes - 1] != static_cast<uint8_t>(1 + (data[0] - 1u + t.plan->bytes - 1) % 251))
+			if (t.plan->check && t.plan->bytes &&
+				data[t.plan->bytes - 1] != static_cast<uint8_t>(1 + (data[0] - 1u + t.plan->bytes - 1) % 251))
 				++t.progress->wrong;
 		}
 		t.progress->received += static_cast<uint64_t>(n);
@@ -681,7 +706,8 @@ uint64_t counter(const char *name)
 
 double percentile(std::vector<uint32_t> &sorted, double part)
 {
-	return sorted.empty() ? 0 : sorted[std::min(sorted.size() - 1, static_cast<size_t>(part * static_cast<double>(sorted.size())))];
+	return sorted.empty() ? 0
+						  : sorted[std::min(sorted.size() - 1, static_cast<size_t>(part * static_cast<double>(sorted.size())))];
 }
 
 } // namespace
@@ -771,9 +797,10 @@ int main(int argc, char **argv)
 				sum += *reinterpret_cast<uint64_t *>(m->memory.data + i);
 		for (const auto &l : loaders)
 			posted += l->posted();
-		if (progress.wrong || (plan.op == op_atomic && sum != posted) || (plan.op == op_send && plan.transport != ud && progress.received != posted))
-			fail("wrong bytes: " + std::to_string(progress.wrong) + " of " + std::to_string(posted) + " operations, sum " + std::to_string(sum) +
-			     ", received " + std::to_string(progress.received));
+		if (progress.wrong || (plan.op == op_atomic && sum != posted) ||
+			(plan.op == op_send && plan.transport != ud && progress.received != posted))
+			fail("wrong bytes: " + std::to_string(progress.wrong) + " of " + std::to_string(posted) + " operations, sum " +
+				 std::to_string(sum) + ", received " + std::to_string(progress.received));
 	}
 	std::vector<uint32_t> latencies;
 	double mean = 0;
@@ -790,7 +817,8 @@ int main(int argc, char **argv)
 			if (name != "header" && name != "check")
 				std::printf("%s,", name.c_str());
 		std::printf("rate,rate_per_machine,mean_ns,median_ns,p99_ns");
-		for (const char *name : {"wqe_reads", "wqe_misses", "requester_misses", "responder_misses", "payload_reads", "cqes", "dc_connects"})
+		for (const char *name :
+			 {"wqe_reads", "wqe_misses", "requester_misses", "responder_misses", "payload_reads", "cqes", "dc_connects"})
 			std::printf(",%s_per_op", name);
 		std::printf("\n");
 	}
@@ -798,8 +826,10 @@ int main(int argc, char **argv)
 		if (name != "header" && name != "check")
 			std::printf("%s,", value.c_str());
 	std::printf("%.4g,%.4g,%.0f,%.0f,%.0f", rate, plan.pattern == all ? rate / plan.machines : rate,
-	            latencies.empty() ? 0 : mean / static_cast<double>(latencies.size()), percentile(latencies, 0.5), percentile(latencies, 0.99));
-	for (const char *name : {"wqe_reads", "wqe_misses", "requester_misses", "responder_misses", "payload_reads", "cqes", "dc_connects"})
+				latencies.empty() ? 0 : mean / static_cast<double>(latencies.size()), percentile(latencies, 0.5),
+				percentile(latencies, 0.99));
+	for (const char *name :
+		 {"wqe_reads", "wqe_misses", "requester_misses", "responder_misses", "payload_reads", "cqes", "dc_connects"})
 		std::printf(",%.3f", static_cast<double>(counter(name)) / total);
 	std::printf("\n");
 	return 0;

@@ -1,5 +1,5 @@
-// The processor's counter of ticks, which programs read without a call: reading it faults (PR_SET_TSC), and the handler puts the
-// virtual time there, in nanoseconds. Handlers that are installed later pass on what they do not know (traps.cpp does).
+// The processor's counter of ticks, which programs read without a call: reading it faults (PR_SET_TSC), and the handler puts
+// the virtual time there, in nanoseconds. Handlers that are installed later pass on what they do not know (traps.cpp does).
 #if defined(__x86_64__) && defined(__linux__)
 #include <csignal>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 using namespace softhca::time;
 
-namespace {
+namespace
+{
 
 constexpr uint64_t look_at_counter = 10 * ps_per_ns;
 constexpr uint8_t read_counter[] = {0x0f, 0x31}, read_counter_and_processor[] = {0x0f, 0x01, 0xf9};

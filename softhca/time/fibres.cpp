@@ -5,8 +5,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cxxabi.h>
 #include <cstring>
+#include <cxxabi.h>
 #include <queue>
 #include <sys/mman.h>
 #include <sys/time.h>
@@ -16,7 +16,8 @@
 #include <utility>
 #include <vector>
 
-namespace softhca::time {
+namespace softhca::time
+{
 
 struct Fibre {
 	ucontext_t context;
@@ -31,7 +32,8 @@ struct Fibre {
 	unsigned char exceptions[2 * sizeof(void *)] = {};
 };
 
-namespace {
+namespace
+{
 
 constexpr size_t stack_bytes = 1 << 20, guard_bytes = 4096;
 
@@ -121,11 +123,12 @@ void watch(int)
 {
 	static uint64_t last;
 	static bool told;
-	static constexpr char text[] = "softhca: a thread has been running for 5 s without a call in which time passes (a poll of a "
-	                               "completion queue, a yield, a sleep, a lock): nothing else happens meanwhile\n";
+	static constexpr char text[] =
+		"softhca: a thread has been running for 5 s without a call in which time passes (a poll of a "
+		"completion queue, a yield, a sleep, a lock): nothing else happens meanwhile\n";
 	const uint64_t orders = world().orders;
-	if (orders == std::exchange(last, orders) && !std::exchange(told, true))
-		[[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+	if (orders == std::exchange(last, orders) && !std::exchange(told, true)) [[maybe_unused]]
+		const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
 }
 
 void begin_to_watch()
@@ -162,7 +165,8 @@ Fibre *make(void *(*start)(void *), void *argument)
 {
 	static const bool watched = (begin_to_watch(), true);
 	static_cast<void>(watched);
-	void *stack = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	void *stack =
+		mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return nullptr;
 	mprotect(stack, guard_bytes, PROT_NONE);

@@ -5,7 +5,8 @@
 
 #include "softhca/time/virtual_time.h"
 
-namespace softhca::time {
+namespace softhca::time
+{
 
 struct Fibre;
 

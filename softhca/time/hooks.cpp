@@ -18,14 +18,19 @@
 
 using namespace softhca::time;
 
-namespace {
+namespace
+{
 
 template <class F>
 F *next(const char *name)
 {
 	return reinterpret_cast<F *>(dlsym(RTLD_NEXT, name));
 }
-#define REAL(name) ([] { static auto *const f = next<decltype(::name)>(#name); return f; }())
+#define REAL(name)                                                                                                             \
+	([] {                                                                                                                      \
+		static auto *const f = next<decltype(::name)>(#name);                                                                  \
+		return f;                                                                                                              \
+	}())
 
 // What a look at the clock, and a call that gives way to others, take of a processor.
 constexpr uint64_t look_at_clock = 20 * ps_per_ns, give_way = 200 * ps_per_ns;
@@ -186,7 +191,8 @@ int pthread_cond_broadcast(pthread_cond_t *condition) noexcept { return pthread_
 
 int poll(pollfd *files, nfds_t count, int milliseconds)
 {
-	const uint64_t until = milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
+	const uint64_t until =
+		milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
 	unsigned times = 0;
 	for (;;) {
 		const int n = REAL(poll)(files, count, 0);
