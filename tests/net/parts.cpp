@@ -10,27 +10,35 @@ TEST_CASE("DC initiators: a target stays, then comes back, then takes what is id
 {
 	int a, b, c, d;
 	std::vector<InitiatorState> all(3);
-	CHECK(choose_initiator(all, &a, no_initiator) == 0);
+	CHECK(choose_initiator(all, &a, no_initiator, false) == 0);
 	all[0] = {&a, 5, true, 1};
 	all[1] = {&b, 0, true, 3};
 	all[2] = {&c, 0, true, 2};
 	// Work under way: no other, even when it has no room.
-	CHECK(choose_initiator(all, &a, 0) == 0);
+	CHECK(choose_initiator(all, &a, 0, false) == 0);
 	all[0].room = false;
-	CHECK(choose_initiator(all, &a, 0) == no_initiator);
+	CHECK(choose_initiator(all, &a, 0, false) == no_initiator);
 	all[0].room = true;
+	// But where it shares one it goes to an idle one, the idle longest, if there is one.
+	CHECK(choose_initiator(all, &a, 0, true) == 2);
+	all[2].room = false;
+	CHECK(choose_initiator(all, &a, 0, true) == 1);
+	all[2].room = true;
+	all[1].outstanding = all[2].outstanding = 1;
+	CHECK(choose_initiator(all, &a, 0, true) == 0);
+	all[1].outstanding = all[2].outstanding = 0;
 	// The one that served it last, also when another is idle for longer.
-	CHECK(choose_initiator(all, &b, no_initiator) == 1);
+	CHECK(choose_initiator(all, &b, no_initiator, false) == 1);
 	// Idle longest.
-	CHECK(choose_initiator(all, &d, no_initiator) == 2);
+	CHECK(choose_initiator(all, &d, no_initiator, false) == 2);
 	// None idle: the least loaded that has room.
 	all[1].outstanding = 3;
 	all[2].outstanding = 2;
-	CHECK(choose_initiator(all, &d, no_initiator) == 2);
+	CHECK(choose_initiator(all, &d, no_initiator, false) == 2);
 	all[2].room = false;
-	CHECK(choose_initiator(all, &d, no_initiator) == 1);
+	CHECK(choose_initiator(all, &d, no_initiator, false) == 1);
 	all[0].room = all[1].room = false;
-	CHECK(choose_initiator(all, &d, no_initiator) == no_initiator);
+	CHECK(choose_initiator(all, &d, no_initiator, false) == no_initiator);
 }
 
 TEST_CASE("a single DC initiator serves everybody as long as it has room")
@@ -38,9 +46,9 @@ TEST_CASE("a single DC initiator serves everybody as long as it has room")
 	int a, b;
 	std::vector<InitiatorState> one(1);
 	one[0] = {&a, 7, true, 1};
-	CHECK(choose_initiator(one, &b, no_initiator) == 0);
+	CHECK(choose_initiator(one, &b, no_initiator, false) == 0);
 	one[0].room = false;
-	CHECK(choose_initiator(one, &b, no_initiator) == no_initiator);
+	CHECK(choose_initiator(one, &b, no_initiator, false) == no_initiator);
 }
 
 TEST_CASE("DC initiators for parts: idle ones up to a number, those that served the target first, then the one with least to do")

@@ -138,13 +138,36 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 
 SendQueue *DctTransport::choose(Peer &peer)
 {
-	if (__builtin_expect(peer.in_flight && peer.queue->room(), 1)) // it stays where it is
+	// Half of what a receiver keeps of messages that have overtaken others (verbs/net_completions.cpp).
+	constexpr uint64_t most_overtaking = 2048;
+	if (__builtin_expect(peer.stays() && peer.queue->room(), 1))
 		return peer.queue;
+	if (peer.left && (peer.left->idle() || peer.left->has_completed(peer.left_upto)))
+		peer.left = nullptr;
+	if (peer.left && peer.next_sequence - peer.left_before >= most_overtaking) {
+		environment_.reporter.add(Counter::dct_waits);
+		return nullptr;
+	}
 	const size_t current = look_at_initiators(peer);
-	SendQueue *queue = take(choose_initiator(states_, &peer, current), peer);
+	const bool crowded = current != no_initiator && peer.queue->outstanding() > peer.in_flight;
+	// What is written into a ring is found by the order in which it was written.
+	const bool may_leave = crowded && !peer.left && peer.ring.most < 0;
+	const size_t chosen = choose_initiator(states_, &peer, current, may_leave);
+	if (may_leave && chosen != current && chosen != no_initiator)
+		leave(peer);
+	SendQueue *queue = take(chosen, peer);
 	if (queue)
 		peer.queue = queue;
 	return queue;
+}
+
+void DctTransport::leave(Peer &peer) const
+{
+	peer.left = peer.queue;
+	peer.left->flush(); // or nobody would know when its work there is complete
+	peer.left_upto = peer.left->posted();
+	peer.left_before = peer.next_sequence;
+	environment_.reporter.add(Counter::dct_moves);
 }
 
 // The first goes where messages would: those that follow find it there.

@@ -27,10 +27,16 @@ struct Peer final : verbs::Peer {
 	verbs::AhOwner handle;
 	verbs::SendQueue *queue = nullptr; // that its messages under way are in, while in_flight is not 0
 	int64_t failing_since = 0;         // 0: it has not failed yet
+	// It has left this queue for another, and may have work there yet; null: no. Up to which number, before which message.
+	verbs::SendQueue *left = nullptr;
+	uint32_t left_upto = 0;
+	uint64_t left_before = 0;
 
 	static constexpr bool dc = true;
 	// The queue that its messages go through, unless one has to be chosen; null: it has.
-	verbs::SendQueue *usual() const { return ready && in_flight ? queue : nullptr; }
+	verbs::SendQueue *usual() const { return ready && stays() ? queue : nullptr; }
+	// Its messages go on where they are, if there is room: nobody else has work there.
+	bool stays() const { return in_flight && queue->outstanding() <= in_flight && !left; }
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;
@@ -59,6 +65,7 @@ private:
 	void make_target();
 	void make_initiator();
 	size_t look_at_initiators(const Peer &peer);
+	void leave(Peer &peer) const;
 	verbs::SendQueue *take(size_t initiator, const Peer &peer);
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	void fail_target(Peer &peer, ibv_wc_status status);

@@ -2,7 +2,9 @@
 //
 // An initiator works for one target at a time: when the next work request is for another, it waits until everything for the
 // old one is acknowledged, then connects anew. The policy, in this order:
-//   1. A target with work under way stays with its initiator: messages arrive in order.
+//   1. A target with work under way stays with its initiator, so that its messages arrive in order without any help; unless
+//      others have work there as well, and another initiator has nothing to do: two targets that share an initiator make it
+//      connect anew again and again. The receiver then puts the messages in order.
 //   2. The initiator that served the target last: it may still be connected.
 //   3. An initiator with nothing under way; of these the one that has been idle longest, so that connections last.
 //   4. The one with the least under way that has room. The device works for its targets in turn, so with a single initiator
@@ -28,20 +30,33 @@ struct InitiatorState {
 
 constexpr size_t no_initiator = SIZE_MAX;
 
-// The initiator for `target`, which has work under way in `current` (no_initiator: nowhere). no_initiator: none has room.
-inline size_t choose_initiator(const std::vector<InitiatorState> &all, const void *target, size_t current)
+// Of those that have nothing under way and room, the one that has been idle longest; no_initiator: there is none.
+inline size_t idle_initiator(const std::vector<InitiatorState> &all)
 {
-	if (current != no_initiator)
+	size_t idle = no_initiator;
+	for (size_t i = 0; i < all.size(); ++i)
+		if (all[i].room && !all[i].outstanding && (idle == no_initiator || all[i].used < all[idle].used))
+			idle = i;
+	return idle;
+}
+
+// The initiator for `target`, which has work under way in `current` (no_initiator: nowhere) and may leave it or not.
+// no_initiator: none has room.
+inline size_t choose_initiator(const std::vector<InitiatorState> &all, const void *target, size_t current, bool may_leave)
+{
+	if (current != no_initiator) {
+		if (const size_t idle = may_leave ? idle_initiator(all) : no_initiator; idle != no_initiator)
+			return idle;
 		return all[current].room ? current : no_initiator;
-	size_t idle = no_initiator, least = no_initiator;
+	}
+	const size_t idle = idle_initiator(all);
+	size_t least = no_initiator;
 	for (size_t i = 0; i < all.size(); ++i) {
 		const InitiatorState &s = all[i];
 		if (!s.room)
 			continue;
 		if (s.target == target)
 			return i;
-		if (!s.outstanding && (idle == no_initiator || s.used < all[idle].used))
-			idle = i;
 		if (least == no_initiator || s.outstanding < all[least].outstanding)
 			least = i;
 	}

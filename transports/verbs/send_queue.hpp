@@ -157,6 +157,9 @@ public:
 	// Whether everything that was posted is complete, as far as known.
 	bool idle() const { return posted_ == completed_; }
 	uint32_t outstanding() const { return posted_ - completed_; }
+	// The number of the last work request; whether that of this number is complete.
+	uint32_t posted() const { return posted_; }
+	bool has_completed(uint32_t number) const { return static_cast<int32_t>(completed_ - number) >= 0; }
 	bool works_for(const Peer &peer) const;
 
 	// What has gone through it since it was made.
