@@ -154,14 +154,14 @@ SendQueue *DctTransport::choose(Peer &peer)
 	const bool may_leave = crowded && !peer.left && peer.ring.most < 0;
 	const size_t chosen = choose_initiator(states_, &peer, current, may_leave);
 	if (may_leave && chosen != current && chosen != no_initiator)
-		leave(peer);
+		leave_queue(peer);
 	SendQueue *queue = take(chosen, peer);
 	if (queue)
 		peer.queue = queue;
 	return queue;
 }
 
-void DctTransport::leave(Peer &peer) const
+void DctTransport::leave_queue(Peer &peer) const
 {
 	peer.left = peer.queue;
 	peer.left->flush(); // or nobody would know when its work there is complete

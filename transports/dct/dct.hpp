@@ -65,7 +65,7 @@ private:
 	void make_target();
 	void make_initiator();
 	size_t look_at_initiators(const Peer &peer);
-	void leave(Peer &peer) const;
+	void leave_queue(Peer &peer) const;
 	verbs::SendQueue *take(size_t initiator, const Peer &peer);
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	void fail_target(Peer &peer, ibv_wc_status status);
