@@ -103,6 +103,15 @@ const std::vector<std::string> impatient = {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETR
 
 } // namespace
 
+TEST_CASE("the queue pair by which connections are asked for breaks, and works again")
+{
+	Job job("rc", 3, {"PT2P_NET_RECONNECT_TIME=20s"});
+	job.warm_up(0, 1);
+	Faults faults("break count=1"); // the first that is posted: the request
+	job.exchange(0, 2);
+	job.exchange(2, 1);
+}
+
 TEST_CASE("a queue pair that breaks under traffic is connected again, and each message arrives once")
 {
 	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");

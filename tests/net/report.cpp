@@ -155,7 +155,7 @@ TEST_CASE("the report of a tuned channel has L, N and the period, and what it wa
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2,
-	        {"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	        {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
 	         "PT2P_NET_STAGING=device"});
 	job.warm_up();
 	send_many(job, 30'000, 8);

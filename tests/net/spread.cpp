@@ -256,6 +256,7 @@ TEST_CASE("queue pairs that break all the time lose nothing either")
 	Window w(job, 1, 4 << 20);
 	connect_all(w, 4);
 	Faults faults("break rate=0.01 count=10");
+	INFO(transport);
 	for (unsigned round = 0; round < 1000 && job.counter(0, "reconnects") < 6; ++round) {
 		put(w, random_bytes(4 << 20, round), 16);
 		job.exchange(0, 1, 100 + round);

@@ -60,7 +60,7 @@ TEST_CASE("a period that grows by every observation reaches the depth, and is ha
 TEST_CASE("a period that never grows is one, also for other payloads")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, with("free", stay));
+	Job job(transport, 2, with("tied", stay));
 	job.warm_up();
 	send_many(job, 1000, 8);
 	CHECK(completions_of_sends(job, 1000, 8) >= 900); // the last may still be under way

@@ -315,7 +315,7 @@ TEST_CASE("traps: instructions that read and write", "[softhca]")
 #define CHECK_FOLLOWED(a_value, b_value, instruction)                                                                  \
 	check({{0, 8}, {8, 8}}, [&](uint8_t *page) {                                                                       \
 		uint64_t a = a_value, b = b_value, flags;                                                                      \
-		asm volatile("movq %[a], (%[p]); " instruction "; movq %[a], 8(%[p]); pushfq; popq %[f]"                       \
+		asm volatile("cmpq %[b], %[a]; movq %[a], (%[p]); " instruction "; movq %[a], 8(%[p]); pushfq; popq %[f]"                       \
 		             : [a] "+&r"(a), [b] "+&r"(b), [f] "=&r"(flags)                                                    \
 		             : [p] "r"(page)                                                                                   \
 		             : "memory", "cc", "r9");                                                                          \

@@ -217,7 +217,8 @@ tune::PeriodLaw Net::law(uint32_t depth) const
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
 	        .most = depth,
-	        .remembers = tuning_ != tune::Mode::tied}; // tied is the paper's
+	        .remembers = tuning_ != tune::Mode::tied, // tied is the paper's
+	        .untied = tuning_ != tune::Mode::tied};
 }
 
 void Net::open_trace()

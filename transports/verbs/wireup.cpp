@@ -26,9 +26,15 @@ Wireup::Wireup(const Device &device, ibv_comp_channel *channel, int numa_node)
 	qp_.reset(ibv_create_qp(device.pd.get(), &init));
 	if (!qp_)
 		fail("ibv_create_qp (UD)", errno);
+	if (const int error = start())
+		fail("ibv_modify_qp (UD)", error);
+}
+
+int Wireup::start()
+{
 	ibv_qp_attr attr{};
 	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device.port;
+	attr.port_num = device_.port;
 	attr.qkey = qkey;
 	int error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 	attr.qp_state = IBV_QPS_RTR;
@@ -37,10 +43,23 @@ Wireup::Wireup(const Device &device, ibv_comp_channel *channel, int numa_node)
 	attr.qp_state = IBV_QPS_RTS;
 	if (!error)
 		error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
-	if (error)
-		fail("ibv_modify_qp (UD)", error);
-	for (uint32_t slot = 0; slot < slots; ++slot)
+	for (uint32_t slot = 0; !error && slot < slots; ++slot)
 		post_receive(slot);
+	return error;
+}
+
+// It was in error: nobody could be connected with any more. What was under way is lost, as datagrams may be. It keeps its number.
+void Wireup::start_again()
+{
+	broken_ = false;
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_RESET;
+	if (ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE) != 0)
+		return; // the device has failed
+	for (AhOwner &handle : handles_)
+		handle.reset();
+	done_ = sent_;
+	start();
 }
 
 void Wireup::post_receive(uint32_t slot)
@@ -80,6 +99,7 @@ bool Wireup::take(WireupMessage &message)
 	ibv_wc completion;
 	while (ibv_poll_cq(cq_.get(), 1, &completion) > 0) {
 		const auto slot = static_cast<uint32_t>(completion.wr_id);
+		broken_ |= completion.status != IBV_WC_SUCCESS;
 		if (completion.wr_id & is_send) {
 			++done_;
 			handles_[slot].reset();
@@ -94,6 +114,8 @@ bool Wireup::take(WireupMessage &message)
 		if (whole)
 			return true;
 	}
+	if (broken_)
+		start_again();
 	return false;
 }
 

@@ -48,6 +48,8 @@ private:
 	static constexpr uint32_t slots = 64, route_header = 40;
 	static constexpr size_t slot_bytes = 256;
 	static_assert(slot_bytes >= route_header + sizeof(WireupMessage));
+	int start(); // an errno, 0: done
+	void start_again();
 	void post_receive(uint32_t slot);
 
 	const Device &device_;
@@ -56,6 +58,7 @@ private:
 	QpOwner qp_;
 	AhOwner handles_[slots];  // of what is being sent
 	uint32_t sent_ = 0, done_ = 0;
+	bool broken_ = false;
 };
 
 } // namespace pt2p::verbs
