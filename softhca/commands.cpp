@@ -13,6 +13,7 @@
 #include "softhca/context.hpp"
 #include "softhca/memory.hpp"
 #include "softhca/nic.hpp"
+#include "softhca/service.hpp"
 
 namespace softhca {
 
@@ -334,6 +335,7 @@ int Context::create_cq(Attributes &attributes, bool extended_form)
 	cq->number = handle;
 	if (cq->channel)
 		Nic::get().watch(*cq);
+	service::assist(cq->user_handle); // it may be polled although no queue pair ever uses it
 	ib_uverbs_ex_create_cq_resp response{};
 	response.base.cq_handle = handle;
 	response.base.cqe = cq->entries - 1;

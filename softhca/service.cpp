@@ -261,6 +261,8 @@ void start()
 void assist(uint64_t cq)
 {
 	auto *queue = reinterpret_cast<ibv_cq *>(static_cast<uintptr_t>(cq));
+	if (!queue || !queue->context) // before libibverbs has filled it in
+		return;
 	ibv_context_ops &ops = queue->context->ops;
 	StandIns<int(ibv_cq *, int, ibv_wc *), Poll>::install(ops.poll_cq);
 	StandIns<int(ibv_qp *, ibv_send_wr *, ibv_send_wr **), PostSend>::install(ops.post_send);

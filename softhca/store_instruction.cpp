@@ -2,7 +2,7 @@
 
 #ifdef __x86_64__
 
-#include <cstring>
+#include "softhca/operands.hpp"
 
 namespace softhca {
 
@@ -72,13 +72,9 @@ constexpr Form forms[] = {
     {3, 0xdf, 0x1b, p66, 32, Role::vector}, // and of 256
 };
 
-constexpr int rax = 0, rsp = 4, rbp = 5, rdi = 7, no_register = -1;
-constexpr int places[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                          REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-
-class Decoder {
+class Decoder : Operands {
 public:
-	explicit Decoder(const gregset_t &registers) : registers_(registers), at_(get(REG_RIP)) {}
+	explicit Decoder(const gregset_t &registers) : Operands(registers) {}
 
 	bool read(StoreInstruction &store)
 	{
@@ -87,7 +83,7 @@ public:
 			if (form.map == map_ && form.opcode == (opcode_ & form.mask) && form.prefixes & 1u << prefix_) {
 				if ((vex_ && form.role != Role::vector) || masked_ || !read_operands(form))
 					return false;
-				const int base = base_ == no_register ? no_register : places[base_];
+				const int base = base_ == no_register ? no_register : general_registers[base_];
 				store = {address_, bytes_, is_move_, value_, at_, vector_, base};
 				return true;
 			}
@@ -95,24 +91,6 @@ public:
 	}
 
 private:
-	uint64_t get(int place) const { return static_cast<uint64_t>(registers_[place]); }
-	uint64_t general(int number) const { return number < 0 ? 0 : get(places[number]); }
-
-	template <class T>
-	T take()
-	{
-		T value;
-		std::memcpy(&value, reinterpret_cast<const void *>(at_), sizeof value);
-		at_ += sizeof value;
-		return value;
-	}
-	uint8_t byte() { return take<uint8_t>(); }
-	// A constant of that many bytes, as a number with a sign.
-	uint64_t constant(size_t bytes)
-	{
-		return static_cast<uint64_t>(bytes == 1 ? take<int8_t>() : bytes == 2 ? take<int16_t>() : take<int32_t>());
-	}
-
 	void read_opcode()
 	{
 		opcode_ = byte();
@@ -163,13 +141,6 @@ private:
 				opcode_ = byte();
 		}
 	}
-	// The fourth bits of the three register numbers: in front as in VEX, where they are inverted; REX has them last.
-	void extend(uint8_t bits)
-	{
-		reg_more_ = bits >> 4 & 8;
-		index_more_ = bits >> 3 & 8;
-		base_more_ = bits >> 2 & 8;
-	}
 
 	bool read_operands(const Form &form)
 	{
@@ -187,55 +158,28 @@ private:
 			return true;
 		}
 
-		const uint8_t modrm = byte();
-		const int mod = modrm >> 6;
-		int reg = (modrm >> 3 & 7) | reg_more_;
-		if (mod == 3)
+		read_modrm(scaled_ ? bytes_ : 1);
+		if (mod_ == 3)
 			return false; // no memory
-		int index = no_register;
-		unsigned scale = 0;
-		base_ = modrm & 7;
-		bool relative = false;
-		size_t displacement = mod == 1 ? 1 : mod == 2 ? 4 : 0;
-		if (base_ == rsp) {
-			const uint8_t sib = byte();
-			scale = sib >> 6;
-			index = (sib >> 3 & 7) | index_more_;
-			if (index == rsp)
-				index = no_register;
-			base_ = sib & 7;
-		} else {
-			relative = mod == 0 && base_ == rbp;
-		}
-		if (mod == 0 && base_ == rbp) {
-			base_ = no_register;
-			displacement = 4;
-		} else {
-			base_ |= base_more_;
-		}
-		if (displacement)
-			address_ = constant(displacement) * (scaled_ && displacement == 1 ? bytes_ : 1);
-		address_ += general(base_) + (general(index) << scale);
 
 		// AH, CH, DH and BH.
-		const bool high = bytes_ == 1 && !rex_ && reg >= 4;
-		if (high)
-			reg -= 4;
+		const bool high = bytes_ == 1 && !rex_ && reg_ >= 4;
+		const int reg = high ? reg_ - 4 : reg_;
 		is_move_ = form.role == Role::move || form.role == Role::immediate;
 		if (is_move_) {
 			value_ = form.role == Role::immediate ? constant(bytes_) : general(reg) >> (high ? 8 : 0);
-			if (relative)
+			if (relative_)
 				address_ += at_;
 			return true;
 		}
 		if (form.bytes == vector_width && !vex_) {
 			vector_ = reg;
-			if (relative)
+			if (relative_)
 				address_ += at_;
 			return true;
 		}
 		if (form.role == Role::pointer) {
-			const bool also_source = reg == base_ || reg == index;
+			const bool also_source = reg == base_ || reg == index_;
 			base_ = reg;
 			address_ = general(reg);
 			return !also_source && reg != rsp;
@@ -244,23 +188,19 @@ private:
 		if (base_ == reg && (form.role == Role::general || compare))
 			return false;
 		// With RSP as base, the next signal would go into the alias.
-		return base_ != no_register && base_ != rsp && base_ != index && !(compare && base_ == rax);
+		return base_ != no_register && base_ != rsp && base_ != index_ && !(compare && base_ == rax);
 	}
 
-	const gregset_t &registers_;
-	uint64_t at_;
 	uint8_t opcode_ = 0, map_ = 0, prefix_ = 0;
 	bool short_operand_ = false, wide_ = false, rex_ = false, vex_ = false;
 	bool masked_ = false; // by a register of EVEX
 	bool scaled_ = false; // a displacement of one byte counts in units of the store: EVEX
-	int reg_more_ = 0, index_more_ = 0, base_more_ = 0;
 	size_t vector_bytes_ = 16;
 
-	uint64_t address_ = 0, value_ = 0;
+	uint64_t value_ = 0;
 	size_t bytes_ = 0;
 	bool is_move_ = false;
 	int vector_ = -1;
-	int base_ = no_register;
 };
 
 } // namespace

@@ -4,14 +4,12 @@
 
 #include <cstring>
 
-namespace softhca
-{
+#include "softhca/operands.hpp"
 
-namespace
-{
+namespace softhca {
 
-constexpr int places[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-						  REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+namespace {
+
 constexpr uint64_t carry = 1, parity = 1 << 2, zero = 1 << 6, sign = 1 << 7, overflow = 1 << 11;
 constexpr uint64_t all_flags = carry | parity | zero | sign | overflow; // but the auxiliary carry, which nobody tests
 
@@ -25,25 +23,20 @@ struct Result {
 		bool c, p, z, s, o;                                                                                                    \
 		T value = static_cast<T>(a);                                                                                           \
 		asm(instruction " %6, %0"                                                                                              \
-			: "+r"(value), "=@ccc"(c), "=@ccp"(p), "=@ccz"(z), "=@ccs"(s), "=@cco"(o)                                          \
-			: "r"(static_cast<T>(b)));                                                                                         \
+		    : "+r"(value), "=@ccc"(c), "=@ccp"(p), "=@ccz"(z), "=@ccs"(s), "=@cco"(o)                                          \
+		    : "r"(static_cast<T>(b)));                                                                                         \
 		return {value, (c ? carry : 0) | (p ? parity : 0) | (z ? zero : 0) | (s ? sign : 0) | (o ? overflow : 0)};             \
 	}
 template <class T>
 Result compute(Operation operation, uint64_t a, uint64_t b)
 {
 	switch (operation) {
-	case add:
-		COMPUTE(T, "add")
-	case bit_or:
-		COMPUTE(T, "or")
+	case add: COMPUTE(T, "add")
+	case bit_or: COMPUTE(T, "or")
 	case bit_and:
-	case test:
-		COMPUTE(T, "and")
-	case exclusive_or:
-		COMPUTE(T, "xor")
-	default:
-		COMPUTE(T, "sub") // compare, too
+	case test: COMPUTE(T, "and")
+	case exclusive_or: COMPUTE(T, "xor")
+	default: COMPUTE(T, "sub") // compare, too
 	}
 }
 #undef COMPUTE
@@ -55,27 +48,21 @@ bool holds(unsigned condition, uint64_t flags)
 	return all[condition >> 1 & 7] != ((condition & 1) != 0);
 }
 
-class Runner
-{
+class Runner : Operands {
 public:
-	explicit Runner(ucontext_t &context) : registers_(context.uc_mcontext.gregs), context_(context) {}
+	explicit Runner(ucontext_t &context) : Operands(context.uc_mcontext.gregs), context_(context) {}
 
 	// One instruction; false, with nothing done, when it is none of those.
 	bool step()
 	{
-		at_ = get(REG_RIP);
 		uint8_t opcode = byte(), prefix = 0;
 		if (opcode == 0x66 || opcode == 0xf3) {
 			prefix = opcode;
 			opcode = byte();
 		}
-		wide_ = false;
-		reg_more_ = index_more_ = base_more_ = 0;
 		if ((opcode & 0xf0) == 0x40) {
+			extend(static_cast<uint8_t>(opcode << 5));
 			wide_ = opcode & 8;
-			reg_more_ = (opcode & 4) << 1;
-			index_more_ = (opcode & 2) << 2;
-			base_more_ = (opcode & 1) << 3;
 			opcode = byte();
 		}
 		if (!(opcode == 0x0f ? two_bytes(byte(), prefix) : !prefix && one_byte(opcode)))
@@ -85,49 +72,14 @@ public:
 	}
 
 private:
-	uint64_t get(int place) const { return static_cast<uint64_t>(registers_[place]); }
-	void set(int place, uint64_t value) { registers_[place] = static_cast<greg_t>(value); }
-	template <class T>
-	T take()
-	{
-		T value;
-		std::memcpy(&value, reinterpret_cast<const void *>(at_), sizeof value);
-		at_ += sizeof value;
-		return value;
-	}
-	uint8_t byte() { return take<uint8_t>(); }
-	uint64_t general(int number) const { return get(places[number]); }
+	void set(int place, uint64_t value) { context_.uc_mcontext.gregs[place] = static_cast<greg_t>(value); }
 	// As an instruction with operands of 4 or 8 bytes does it.
-	void set_general(int number, uint64_t value) { set(places[number], wide_ ? value : value & 0xffffffff); }
+	void set_general(int number, uint64_t value) { set(general_registers[number], wide_ ? value : value & 0xffffffff); }
 
-	// ModRM and what belongs to it.
 	void read_operands()
 	{
-		const uint8_t modrm = byte();
-		mod_ = modrm >> 6;
-		reg_ = (modrm >> 3 & 7) | reg_more_;
-		rm_ = modrm & 7;
-		if (mod_ == 3) {
-			rm_ |= base_more_;
-			return;
-		}
-		int base = rm_;
-		address_ = 0;
-		if (rm_ == 4) {
-			const uint8_t sib = byte();
-			const int index = (sib >> 3 & 7) | index_more_;
-			if (index != 4)
-				address_ = general(index) << (sib >> 6);
-			base = sib & 7;
-		}
-		const bool none = mod_ == 0 && base == 5, relative = none && rm_ == 5;
-		if (!none)
-			address_ += general(base | base_more_);
-		if (mod_ == 1)
-			address_ += static_cast<uint64_t>(take<int8_t>());
-		else if (mod_ == 2 || none)
-			address_ += static_cast<uint64_t>(take<int32_t>());
-		if (relative)
+		read_modrm();
+		if (relative_)
 			address_ += at_; // no constant follows in what is done here
 	}
 
@@ -154,8 +106,7 @@ private:
 			return true;
 		}
 		switch (opcode) {
-		case 0x90:
-			return !base_more_; // nop; else it exchanges
+		case 0x90: return !base_more_; // nop; else it exchanges
 		case 0xeb: {
 			const auto distance = take<int8_t>();
 			jump(true, distance);
@@ -171,7 +122,7 @@ private:
 			read_operands();
 			if (mod_ != 3)
 				return false;
-			calculate(opcode == 0x85 ? test : static_cast<Operation>(opcode >> 3), rm_, general(reg_));
+			calculate(opcode == 0x85 ? test : static_cast<Operation>(opcode >> 3), base_, general(reg_));
 			return true;
 		case 0x83: { // the same with a constant
 			read_operands();
@@ -179,13 +130,13 @@ private:
 			if (mod_ != 3 || operation == 2 || operation == 3) // with carry
 				return false;
 			const auto with = static_cast<uint64_t>(take<int8_t>());
-			calculate(static_cast<Operation>(operation), rm_, with);
+			calculate(static_cast<Operation>(operation), base_, with);
 			return true;
 		}
 		case 0x8b: // mov
 			read_operands();
 			if (mod_ == 3) {
-				set_general(reg_, general(rm_));
+				set_general(reg_, general(base_));
 			} else {
 				uint64_t value = 0;
 				std::memcpy(&value, reinterpret_cast<const void *>(address_), wide_ ? 8 : 4);
@@ -195,15 +146,14 @@ private:
 		case 0x89: // mov between registers
 			read_operands();
 			if (mod_ == 3)
-				set_general(rm_, general(reg_));
+				set_general(base_, general(reg_));
 			return mod_ == 3;
 		case 0x8d: // lea
 			read_operands();
 			if (mod_ != 3)
 				set_general(reg_, address_);
 			return mod_ != 3;
-		default:
-			return false;
+		default: return false;
 		}
 	}
 
@@ -225,8 +175,7 @@ private:
 			return prefix != 0xf3 && load_vector();
 		case 0x6f: // movdqa, movdqu
 			return prefix && load_vector();
-		default:
-			return false;
+		default: return false;
 		}
 	}
 
@@ -253,10 +202,7 @@ private:
 		return true;
 	}
 
-	gregset_t &registers_;
 	ucontext_t &context_;
-	uint64_t at_ = 0, address_ = 0;
-	int mod_ = 0, reg_ = 0, rm_ = 0, reg_more_ = 0, index_more_ = 0, base_more_ = 0;
 	bool wide_ = false;
 };
 

@@ -35,10 +35,13 @@ cases=tests/conformance/conformance_inprocess
 several='both_directions random_exact barrier put_get'
 lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
 
+# What a rank said of its failure may stand before long reports.
+failed() { tail -n 50 "$work/out"; grep -a '^FAIL' "$work/out" | head -n 5; fail "$*"; }
+
 # run_cases COMMAND...: has to end in time, and to have run some.
 run_cases()
 {
-	timeout -k 5 170 "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
+	timeout -k 5 170 "$@" >"$work/out" 2>&1 || failed "$@"
 	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
 	echo "ok: $*"
 }

@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace softhca::model
-{
+namespace softhca::model {
 
 using Picoseconds = uint64_t;
 
@@ -20,8 +19,7 @@ inline Picoseconds from_ns(double ns) { return static_cast<Picoseconds>(ns * 100
 
 // Moves bytes, one at a time. What is given to it may be there only later: until then it is free for others, whose bytes go
 // around those that have their time already.
-class Link
-{
+class Link {
 public:
 	// megabytes (10^6) a second
 	explicit Link(double rate) : ps_per_byte_(1e6 / rate) {}
@@ -59,11 +57,10 @@ private:
 };
 
 // Keeps the most of what was asked for; what is thrown out is left to chance, the same chance in every run.
-class Cache
-{
+class Cache {
 public:
 	explicit Cache(size_t entries, uint64_t seed = 1)
-		: most_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1)
+	    : most_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1)
 	{
 	}
 
@@ -115,8 +112,7 @@ private:
 };
 
 // Keeps what came last; what came first is thrown out, however often it was asked for.
-class Fifo
-{
+class Fifo {
 public:
 	explicit Fifo(size_t entries) : most_(std::max<size_t>(entries, 1)) {}
 

@@ -8,11 +8,9 @@
 #include "softhca/nic.hpp"
 #include "softhca/queue_pair.hpp"
 
-namespace softhca::model
-{
+namespace softhca::model {
 
-namespace
-{
+namespace {
 
 constexpr size_t unit_bytes = 64, completion_bytes = 64;
 
@@ -26,20 +24,13 @@ double with_overhead(double bytes, double piece, double overhead) { return bytes
 double extended_headers(const Packet &packet)
 {
 	switch (packet.kind) {
-	case PacketKind::read:
-		return 16;
-	case PacketKind::write:
-		return packet.flags & packet_first ? 16 : 0;
-	case PacketKind::atomic:
-		return 28;
-	case PacketKind::atomic_response:
-		return 12;
-	case PacketKind::datagram:
-		return 8;
-	case PacketKind::send:
-		return 0;
-	default:
-		return 4;
+	case PacketKind::read: return 16;
+	case PacketKind::write: return packet.flags & packet_first ? 16 : 0;
+	case PacketKind::atomic: return 28;
+	case PacketKind::atomic_response: return 12;
+	case PacketKind::datagram: return 8;
+	case PacketKind::send: return 0;
+	default: return 4;
 	}
 }
 
@@ -48,15 +39,15 @@ uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} <<
 } // namespace
 
 Model::Device::Device(const Profile &p, unsigned number)
-	: units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes),
-	  outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
-	  entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
-	  responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
+    : units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes),
+      outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
+      entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
+      responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
 {
 }
 
 Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs)
-	: nic_(nic), p_(profile), states_(queue_pairs)
+    : nic_(nic), p_(profile), states_(queue_pairs)
 {
 	for (unsigned i = 0; i < devices; ++i)
 		devices_.emplace_back(profile, i);
@@ -265,8 +256,7 @@ void Model::work(uint64_t argument)
 				nic_.owes(*work.responder);
 		}
 		break;
-	case Work::Kind::serve:
-		serve(work.number);
+	case Work::Kind::serve: serve(work.number);
 	}
 	unit.free = now_ + busy_;
 	unit.scheduled = !unit.work.empty();
@@ -286,7 +276,7 @@ void Model::owes(Responder &responder)
 {
 	owing_.insert(&responder);
 	submit(device_of(responder.qp()), serving_unit_of(responder.qp(), responder.requester()),
-		   {Work::Kind::respond, 0, &responder});
+	       {Work::Kind::respond, 0, &responder});
 }
 
 void Model::forget(Qp &qp) { state(qp) = {}; }
@@ -297,7 +287,7 @@ void Model::forget(Qp &qp) { state(qp) = {}; }
 bool Model::is_needed_again(PacketKind request) const
 {
 	return request == PacketKind::read || request == PacketKind::atomic ||
-		   (request != PacketKind::datagram && p_.write_entry_kept != 0);
+	       (request != PacketKind::datagram && p_.write_entry_kept != 0);
 }
 
 // The requester's side of what a packet belongs to.
@@ -331,7 +321,9 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
 	Picoseconds not_before = 0;
-	if (leaving) {
+	// An initiator that has had nothing to do for long enough has disconnected by itself.
+	const bool idle = dc && now_ >= s.answers.executed + from_ns(p_.dc_idle);
+	if (leaving && !idle) {
 		// It is acknowledged too.
 		busy_ += from_ns(p_.unit_request + p_.unit_acknowledged);
 		s.left = true;
@@ -356,13 +348,14 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 				break;
 			s.arrivals.pop_front();
 		}
-		if (packet.flags & packet_connect) {
+		const bool first_of_all = packet.flags & packet_first && entry && entry == qp.requester.oldest();
+		if (packet.flags & packet_connect || (idle && first_of_all)) {
 			busy_ += from_ns(p_.dc_connect);
 			// The old target is told behind the last request for it, if the next is known to be for another by then.
 			if (std::exchange(s.left, false))
 				not_before = std::max(s.last, arrived) + from_ns(p_.dc_switch);
 		}
-	} else {
+	} else if (!leaving) {
 		busy_ += from_ns(p_.unit_respond);
 		frame.early = from_ns(p_.pcie_write);
 	}
@@ -400,7 +393,7 @@ void Model::arrive(uint64_t number)
 	frame.there = device.in.arrive(now_, frame.bytes);
 	const bool serves = is_request(frame.packet.kind) || frame.packet.kind == PacketKind::disconnect;
 	submit(device, serves ? serving_unit_of(*qp, frame.packet.source) : unit_of(device, qp->number),
-		   {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
+	       {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
 }
 
 // A unit takes a packet that has come.
@@ -443,7 +436,7 @@ void Model::serve(uint32_t number)
 		}
 		const Wqe *entry = qp->requester.oldest();
 		if (entry && is_needed_again(is_response(packet.kind) ? PacketKind::read : PacketKind::write) &&
-			!device.entries.has(entry_key(*qp, entry->index))) {
+		    !device.entries.has(entry_key(*qp, entry->index))) {
 			qp->count(Counter::wqe_misses, 1);
 			miss(device, unit_bytes, p_.unit_overlap);
 		}
@@ -452,7 +445,7 @@ void Model::serve(uint32_t number)
 	Way &way = request || leaving ? s.requests : s.answers;
 	Picoseconds seen = std::max(now_ + busy_ + late_, not_before) + from_ns(p_.latency);
 	seen = std::max(seen, device.outward.move(
-							  seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
+	                          seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
 	way.executed = std::max(way.executed, seen + from_ns(p_.pcie_write));
 	at<&Model::execute>(way.executed, number);
 }

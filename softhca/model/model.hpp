@@ -3,9 +3,8 @@
 // Queue pairs, packets and completions are those of the live mode (queue_pair.hpp); this decides when each part of the device
 // gets to do its next step, and what steps cost:
 //
-//   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory,
-//   completion
-//                              PCIe read                       PCIe read                       PCIe write
+//   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory, CQE
+//                              PCIe read                       PCIe read                                    PCIe write
 //
 // A processing unit does one thing after the other; queue pairs are bound to units, in the order in which they are first used.
 // A miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. An entry is in
@@ -26,8 +25,7 @@
 #include "softhca/packet.hpp"
 #include "softhca/time/virtual_time.h"
 
-namespace softhca
-{
+namespace softhca {
 class Context;
 class Nic;
 class Responder;
@@ -35,11 +33,9 @@ struct Qp;
 struct Wqe;
 } // namespace softhca
 
-namespace softhca::model
-{
+namespace softhca::model {
 
-class Model
-{
+class Model {
 public:
 	Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs);
 
@@ -126,7 +122,7 @@ private:
 	void at(Picoseconds time, uint64_t argument)
 	{
 		softhca_time_at(
-			time, [](void *model, uint64_t a) { static_cast<Model *>(model)->call<function>(a); }, this, argument);
+		    time, [](void *model, uint64_t a) { static_cast<Model *>(model)->call<function>(a); }, this, argument);
 	}
 	template <void (Model::*function)(uint64_t)>
 	void call(uint64_t argument)

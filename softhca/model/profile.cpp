@@ -5,11 +5,9 @@
 #include <sstream>
 #include <stdexcept>
 
-namespace softhca::model
-{
+namespace softhca::model {
 
-namespace
-{
+namespace {
 
 struct Row {
 	const char *name, *unit;
@@ -56,9 +54,9 @@ Profile read_profile(const std::string &text)
 			throw std::runtime_error("parameter " + part + ": the value is to be a number, not negative");
 	}
 	if (profile.units < 1 || profile.unit_overlap < 1 || profile.wire_rate <= 0 || profile.pcie_lane <= 0 ||
-		profile.pcie_lanes < 1 || profile.pcie_read_piece < 1 || profile.pcie_write_piece < 1)
+	    profile.pcie_lanes < 1 || profile.pcie_read_piece < 1 || profile.pcie_write_piece < 1)
 		throw std::runtime_error(
-			"a device has at least one processing unit, lane and read under way, and rates and pieces above zero");
+		    "a device has at least one processing unit, lane and read under way, and rates and pieces above zero");
 	return profile;
 }
 

@@ -3,8 +3,7 @@
 
 #include <string>
 
-namespace softhca::model
-{
+namespace softhca::model {
 
 struct Profile {
 #define PARAMETER(name, unit, connectx3, connectib, connectx5, connectx6, source) double name;

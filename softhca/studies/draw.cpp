@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace
-{
+namespace {
 
 constexpr double left = 80, top = 50, width = 640, height = 380;
 constexpr const char *colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"};
@@ -122,7 +121,7 @@ std::string text(double x, double y, const char *anchor, const std::string &word
 		escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
 	std::ostringstream out;
 	out << "<text x=\"" << x << "\" y=\"" << y << "\" text-anchor=\"" << anchor << "\"" << more << ">" << escaped
-		<< "</text>\n";
+	    << "</text>\n";
 	return out.str();
 }
 
@@ -138,7 +137,7 @@ std::string short_number(double value)
 int main(int argc, char **argv)
 {
 	std::map<std::string, std::string> o = {{"x", ""},     {"y", ""},      {"by", ""},     {"marks", ""},
-											{"title", ""}, {"xlabel", ""}, {"ylabel", ""}, {"log", ""}};
+	                                        {"title", ""}, {"xlabel", ""}, {"ylabel", ""}, {"log", ""}};
 	for (int i = 2; i < argc; ++i) {
 		const std::string argument = argv[i];
 		const size_t equals = argument.find('=');
@@ -148,7 +147,7 @@ int main(int argc, char **argv)
 	}
 	if (argc < 2 || o["x"].empty() || (o["y"].empty() && o["marks"].empty()))
 		fail(
-			"draw FILE.csv x=COLUMN y=COLUMN[,...] [by=COLUMN] [marks=COLUMN[,...]] [title=] [xlabel=] [ylabel=] [log=x|y|xy]");
+		    "draw FILE.csv x=COLUMN y=COLUMN[,...] [by=COLUMN] [marks=COLUMN[,...]] [title=] [xlabel=] [ylabel=] [log=x|y|xy]");
 	const Table table(argv[1]);
 	const size_t at_x = table.column(o["x"]);
 
@@ -163,7 +162,7 @@ int main(int argc, char **argv)
 				std::string key = name;
 				if (!o["by"].empty())
 					key = o["by"] + " " + table.rows[row][table.column(o["by"])] +
-						  (split(o["y"] + "," + o["marks"]).size() > 2 || marks ? ", " + name : "");
+					      (split(o["y"] + "," + o["marks"]).size() > 2 || marks ? ", " + name : "");
 				const double x = table.number(row, at_x), y = table.number(row, at_y);
 				if (std::isnan(x) || std::isnan(y))
 					continue;
@@ -193,19 +192,19 @@ int main(int argc, char **argv)
 	const double bottom = top + height, page = bottom + 60 + 18 * static_cast<double>(order.size());
 	std::ostringstream svg;
 	svg << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << left + width + 30 << "\" height=\"" << page
-		<< "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-		<< text(left, 25, "start", o["title"], " font-size=\"15\"")
-		<< text(left + width / 2, bottom + 38, "middle", o["xlabel"].empty() ? o["x"] : o["xlabel"])
-		<< text(0, 0, "middle", o["ylabel"].empty() ? o["y"] : o["ylabel"],
-				(" transform=\"translate(20," + short_number(top + height / 2) + ") rotate(-90)\"").c_str());
+	    << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+	    << text(left, 25, "start", o["title"], " font-size=\"15\"")
+	    << text(left + width / 2, bottom + 38, "middle", o["xlabel"].empty() ? o["x"] : o["xlabel"])
+	    << text(0, 0, "middle", o["ylabel"].empty() ? o["y"] : o["ylabel"],
+	            (" transform=\"translate(20," + short_number(top + height / 2) + ") rotate(-90)\"").c_str());
 	for (double t : x.ticks)
 		svg << "<line x1=\"" << to_x(t) << "\" x2=\"" << to_x(t) << "\" y1=\"" << top << "\" y2=\"" << bottom
-			<< "\" stroke=\"#dddddd\"/>\n"
-			<< text(to_x(t), bottom + 18, "middle", short_number(t));
+		    << "\" stroke=\"#dddddd\"/>\n"
+		    << text(to_x(t), bottom + 18, "middle", short_number(t));
 	for (double t : y.ticks)
 		svg << "<line x1=\"" << left << "\" x2=\"" << left + width << "\" y1=\"" << to_y(t) << "\" y2=\"" << to_y(t)
-			<< "\" stroke=\"#dddddd\"/>\n"
-			<< text(left - 8, to_y(t) + 4, "end", short_number(t));
+		    << "\" stroke=\"#dddddd\"/>\n"
+		    << text(left - 8, to_y(t) + 4, "end", short_number(t));
 	for (size_t n = 0; n < order.size(); ++n) {
 		const Series &series = all[order[n]];
 		const char *colour = colours[n % std::size(colours)];
@@ -214,16 +213,16 @@ int main(int argc, char **argv)
 		for (const auto &[px, py] : series.points) {
 			path += (path.empty() ? "M" : "L") + short_number(to_x(px)) + " " + short_number(to_y(py));
 			svg << "<circle cx=\"" << to_x(px) << "\" cy=\"" << to_y(py) << "\" r=\"" << (series.marks ? 5 : 2)
-				<< "\" stroke=\"" << colour << "\" fill=\"" << (series.marks ? "none" : colour) << "\" stroke-width=\"2\"/>\n";
+			    << "\" stroke=\"" << colour << "\" fill=\"" << (series.marks ? "none" : colour) << "\" stroke-width=\"2\"/>\n";
 		}
 		if (!series.marks)
 			svg << "<path d=\"" << path << "\" fill=\"none\" stroke=\"" << colour << "\" stroke-width=\"2\"/>\n";
 		if (series.marks)
 			svg << "<circle cx=\"" << left + 10 << "\" cy=\"" << ly - 4 << "\" r=\"5\" stroke=\"" << colour
-				<< "\" fill=\"none\" stroke-width=\"2\"/>\n";
+			    << "\" fill=\"none\" stroke-width=\"2\"/>\n";
 		else
 			svg << "<line x1=\"" << left << "\" x2=\"" << left + 20 << "\" y1=\"" << ly - 4 << "\" y2=\"" << ly - 4
-				<< "\" stroke=\"" << colour << "\" stroke-width=\"2\"/>\n";
+			    << "\" stroke=\"" << colour << "\" stroke-width=\"2\"/>\n";
 		svg << text(left + 28, ly, "start", order[n]);
 	}
 	svg << "</svg>\n";

@@ -15,14 +15,12 @@
 
 #include "softhca/studies/study.hpp"
 
-namespace
-{
+namespace {
 
 using namespace study;
 
 // As YCSB has it (Cooper et al., SoCC 2010; Gray et al., SIGMOD 1994): ranks of 10^10 items, their hashes are the keys.
-class Keys
-{
+class Keys {
 public:
 	Keys(uint64_t seed, bool uniform) : state_(seed * 0x9e3779b97f4a7c15u | 1), uniform_(uniform) {}
 
@@ -33,7 +31,7 @@ public:
 			return next();
 		constexpr double items = 1e10, theta = 0.99, zeta = 26.46902820178302; // zeta: sum of 1/i^theta over the items
 		static const double zeta_2 = 1 + std::pow(0.5, theta), alpha = 1 / (1 - theta),
-							eta = (1 - std::pow(2 / items, 1 - theta)) / (1 - zeta_2 / zeta);
+		                    eta = (1 - std::pow(2 / items, 1 - theta)) / (1 - zeta_2 / zeta);
 		const double u = fraction(), uz = u * zeta;
 		if (uz < 1)
 			return hash(0);
@@ -100,13 +98,12 @@ void one_done(Shared &shared, const Load &load, double latency)
 	}
 }
 
-class Rank
-{
+class Rank {
 public:
 	Rank(pt2p_context_t *ctx, const Load &load, Shared &shared)
-		: ctx_(ctx), load_(load), shared_(shared), me_(static_cast<size_t>(pt2p_rank(ctx))), keys_(me_ + 1, load.uniform),
-		  message_bytes_(sizeof(Header) + load.bytes), receives_(load.window + 64), sends_(2 * load.window + 64),
-		  memory_((receives_.size() + sends_.size()) * message_bytes_), started_(load.window)
+	    : ctx_(ctx), load_(load), shared_(shared), me_(static_cast<size_t>(pt2p_rank(ctx))), keys_(me_ + 1, load.uniform),
+	      message_bytes_(sizeof(Header) + load.bytes), receives_(load.window + 64), sends_(2 * load.window + 64),
+	      memory_((receives_.size() + sends_.size()) * message_bytes_), started_(load.window)
 	{
 		for (size_t i = 0; i < load.window; ++i)
 			free_.push_back(static_cast<uint32_t>(i));
@@ -146,7 +143,7 @@ private:
 	void post(size_t i)
 	{
 		check(ctx_, pt2p_irecv(ctx_, receive_buffer(i), message_bytes_, PT2P_ANY_SOURCE, 0, PT2P_TAG_EXACT, &receives_[i]),
-			  "receive");
+		      "receive");
 	}
 	void send(size_t to, const Header &header, size_t bytes)
 	{
@@ -222,32 +219,32 @@ size_t allocated()
 int main(int argc, char **argv)
 {
 	const Settings settings(argc, argv,
-							{{"nodes", "4"},
-							 {"ranks", "1"},
-							 {"workload", "b"},
-							 {"keys", "zipf"},
-							 {"bytes", "128"},
-							 {"window", "16"},
-							 {"operations", "20000"},
-							 {"work", "50"},
-							 {"name", "?"},
-							 {"summary", "no"},
-							 {"header", "no"}});
+	                        {{"nodes", "4"},
+	                         {"ranks", "1"},
+	                         {"workload", "b"},
+	                         {"keys", "zipf"},
+	                         {"bytes", "128"},
+	                         {"window", "16"},
+	                         {"operations", "20000"},
+	                         {"work", "50"},
+	                         {"name", "?"},
+	                         {"summary", "no"},
+	                         {"header", "no"}});
 	if (settings.text("header") != "no")
 		std::puts("policy,nodes,ranks_per_node,workload,keys,bytes,window,Mops,mean_ns,p50_ns,p99_ns,queue_pairs_per_node,"
-				  "bytes_per_node,"
-				  "doorbells_per_op,cqes_per_op,packets_per_op,dc_connects_per_op,dc_switches_per_op,forwarded_per_op");
+		          "bytes_per_node,"
+		          "doorbells_per_op,cqes_per_op,packets_per_op,dc_connects_per_op,dc_switches_per_op,forwarded_per_op");
 	const size_t nodes = settings.count("nodes"), per_node = settings.count("ranks");
 	const std::string &workload = settings.text("workload");
 	const Load load{nodes * per_node,
-					settings.count("window"),
-					settings.count("bytes"),
-					settings.count("operations"),
-					workload == "a"   ? 0.5
-					: workload == "b" ? 0.05
-									  : 0,
-					settings.number("work"),
-					settings.text("keys") == "uniform"};
+	                settings.count("window"),
+	                settings.count("bytes"),
+	                settings.count("operations"),
+	                workload == "a"   ? 0.5
+	                : workload == "b" ? 0.05
+	                                  : 0,
+	                settings.number("work"),
+	                settings.text("keys") == "uniform"};
 	{
 		InprocessJob once(1, 1, settings.tunables); // what there is once for all contexts does not count
 	}
@@ -262,7 +259,7 @@ int main(int argc, char **argv)
 		rank->run();
 		std::vector<char> text(1 << 16);
 		if (settings.text("summary") == std::to_string(pt2p_rank(ctx)) &&
-			pt2p_summary(ctx, text.data(), text.size(), nullptr) == PT2P_OK)
+		    pt2p_summary(ctx, text.data(), text.size(), nullptr) == PT2P_OK)
 			std::fputs(text.data(), stderr);
 	});
 	memory = allocated() - before - load.operations * sizeof(uint32_t);
@@ -276,13 +273,13 @@ int main(int argc, char **argv)
 	for (const uint32_t latency : all)
 		sum += latency;
 	const auto measured = static_cast<double>(load.operations - shared.first),
-			   all_operations = static_cast<double>(shared.done);
+	           all_operations = static_cast<double>(shared.done);
 	const auto per_op = [&](const char *name) { return static_cast<double>(shared.counters[name]) / measured; };
 	std::printf(
-		"%s,%zu,%zu,%s,%s,%zu,%zu,%.3f,%.0f,%u,%u,%.1f,%.0f,%.2f,%.2f,%.2f,%.3f,%.3f,%.3f\n", settings.text("name").c_str(),
-		nodes, per_node, workload.c_str(), settings.text("keys").c_str(), load.bytes, load.window,
-		measured / (shared.until - shared.since) * 1e3, sum / static_cast<double>(std::max<size_t>(all.size(), 1)), of_all(0.5),
-		of_all(0.99), static_cast<double>(queue_pairs()) / static_cast<double>(nodes),
-		static_cast<double>(memory) / static_cast<double>(nodes), per_op("doorbells"), per_op("cqes"), per_op("packets_sent"),
-		per_op("dc_connects"), per_op("dc_switches"), static_cast<double>(job.counter("forwarded")) / all_operations);
+	    "%s,%zu,%zu,%s,%s,%zu,%zu,%.3f,%.0f,%u,%u,%.1f,%.0f,%.2f,%.2f,%.2f,%.3f,%.3f,%.3f\n", settings.text("name").c_str(),
+	    nodes, per_node, workload.c_str(), settings.text("keys").c_str(), load.bytes, load.window,
+	    measured / (shared.until - shared.since) * 1e3, sum / static_cast<double>(std::max<size_t>(all.size(), 1)), of_all(0.5),
+	    of_all(0.99), static_cast<double>(queue_pairs()) / static_cast<double>(nodes),
+	    static_cast<double>(memory) / static_cast<double>(nodes), per_op("doorbells"), per_op("cqes"), per_op("packets_sent"),
+	    per_op("dc_connects"), per_op("dc_switches"), static_cast<double>(job.counter("forwarded")) / all_operations);
 }

@@ -16,8 +16,7 @@
 
 #include "softhca/studies/study.hpp"
 
-namespace
-{
+namespace {
 
 using namespace study;
 
@@ -81,9 +80,9 @@ void send(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 			const size_t bytes = stream.length(i);
 			const double start = now();
 			check(
-				ctx,
-				pt2p_sendrecv(ctx, payload.data(), bytes, to, 0, answer.data(), answer.size(), to, 0, PT2P_TAG_EXACT, nullptr),
-				"ping");
+			    ctx,
+			    pt2p_sendrecv(ctx, payload.data(), bytes, to, 0, answer.data(), answer.size(), to, 0, PT2P_TAG_EXACT, nullptr),
+			    "ping");
 			if (shared.received > shared.first)
 				shared.latencies.push_back((now() - start) / 2);
 			catch_up();
@@ -107,8 +106,8 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 	std::vector<unsigned char> memory(requests.size() * stream.bytes);
 	const auto post = [&](size_t i) {
 		check(ctx,
-			  pt2p_irecv(ctx, &memory[i * stream.bytes], stream.bytes, static_cast<int>(from), 0, PT2P_TAG_EXACT, &requests[i]),
-			  "receive");
+		      pt2p_irecv(ctx, &memory[i * stream.bytes], stream.bytes, static_cast<int>(from), 0, PT2P_TAG_EXACT, &requests[i]),
+		      "receive");
 	};
 	for (size_t i = 0; i < requests.size(); ++i)
 		post(i);
@@ -119,7 +118,7 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 		one_more(shared, stream, result.length);
 		if (stream.latency)
 			check(ctx, pt2p_send(ctx, &memory[i % requests.size() * stream.bytes], result.length, static_cast<int>(from), 0),
-				  "pong");
+			      "pong");
 		if (i + requests.size() < messages)
 			post(i % requests.size());
 		catch_up();
@@ -153,30 +152,30 @@ std::pair<double, double> read_trace(const std::string &path)
 int main(int argc, char **argv)
 {
 	const Settings settings(argc, argv,
-							{{"senders", "1"},
-							 {"targets", "1"},
-							 {"bytes", "8"},
-							 {"sizes", "fixed"},
-							 {"hold", "64"},
-							 {"messages", "10000"},
-							 {"window", "64"},
-							 {"latency", "no"},
-							 {"name", "?"},
-							 {"trace", ""},
-							 {"header", "no"}});
+	                        {{"senders", "1"},
+	                         {"targets", "1"},
+	                         {"bytes", "8"},
+	                         {"sizes", "fixed"},
+	                         {"hold", "64"},
+	                         {"messages", "10000"},
+	                         {"window", "64"},
+	                         {"latency", "no"},
+	                         {"name", "?"},
+	                         {"trace", ""},
+	                         {"header", "no"}});
 	if (settings.text("header") != "no")
 		std::puts("name,senders,targets,sizes,bytes,M/s,MB/s,latency_ns,doorbells,cqes,entry_reads,period,L/N");
 	const std::string &sizes = settings.text("sizes");
 	const Stream stream{settings.count("senders"),
-						settings.count("targets"),
-						settings.count("bytes"),
-						settings.count("messages"),
-						settings.count("hold"),
-						settings.count("window"),
-						sizes == "smooth"   ? Stream::Sizes::smooth
-						: sizes == "random" ? Stream::Sizes::random
-											: Stream::Sizes::fixed,
-						settings.text("latency") != "no"};
+	                    settings.count("targets"),
+	                    settings.count("bytes"),
+	                    settings.count("messages"),
+	                    settings.count("hold"),
+	                    settings.count("window"),
+	                    sizes == "smooth"   ? Stream::Sizes::smooth
+	                    : sizes == "random" ? Stream::Sizes::random
+	                                        : Stream::Sizes::fixed,
+	                    settings.text("latency") != "no"};
 	const size_t measured = stream.messages * stream.senders * 7 / 10;
 	Shared shared;
 	shared.first = stream.messages * stream.senders - measured;
@@ -199,7 +198,7 @@ int main(int argc, char **argv)
 	const double time = shared.until - shared.since, n = static_cast<double>(measured);
 	const auto [period, ratio] = settings.text("trace").empty() ? std::pair(0.0, 0.0) : read_trace(settings.text("trace"));
 	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(), stream.senders,
-				stream.targets, sizes.c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency,
-				static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
-				static_cast<double>(shared.entry_reads) / n, period, ratio);
+	            stream.targets, sizes.c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency,
+	            static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
+	            static_cast<double>(shared.entry_reads) / n, period, ratio);
 }

@@ -16,8 +16,7 @@
 #include "softhca/softhca.h"
 #include "softhca/time/virtual_time.h"
 
-namespace study
-{
+namespace study {
 
 [[noreturn, gnu::format(printf, 1, 2)]] inline void give_up(const char *format, ...)
 {
@@ -44,8 +43,7 @@ inline void compute(double ns) { softhca_time_charge(static_cast<uint64_t>(ns * 
 inline void catch_up() { softhca_time_sync(); }
 
 // name=value of the command line: those named PT2P_... are tunables, the others the program's.
-class Settings
-{
+class Settings {
 public:
 	Settings(int argc, char **argv, std::map<std::string, std::string> defaults) : values_(std::move(defaults))
 	{
@@ -88,13 +86,12 @@ private:
 };
 
 // A job of that many ranks, so many on each node, each node with a device of its own.
-class InprocessJob
-{
+class InprocessJob {
 public:
 	InprocessJob(size_t ranks, size_t ranks_per_node, const std::vector<std::string> &tunables) : contexts_(ranks)
 	{
 		std::vector<std::string> all = {"PT2P_RANKS_PER_NODE=" + std::to_string(ranks_per_node), "PT2P_NET_DEVICE=each",
-										"PT2P_PROGRESS_THREAD=no", "PT2P_SLEEP=no"};
+		                                "PT2P_PROGRESS_THREAD=no", "PT2P_SLEEP=no"};
 		all.insert(all.end(), tunables.begin(), tunables.end());
 		std::vector<const char *> list;
 		for (const std::string &t : all)
@@ -103,7 +100,7 @@ public:
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
 		options.tunables = list.data();
 		options.thread_level =
-			PT2P_THREAD_SERIALIZED; // a context is driven by a thread of its own, not by the one that makes it
+		    PT2P_THREAD_SERIALIZED; // a context is driven by a thread of its own, not by the one that makes it
 		if (pt2p_init_inprocess(static_cast<int>(ranks), PT2P_INPROCESS_THREADS, &options, contexts_.data()) != PT2P_OK)
 			give_up("pt2p_init_inprocess: %s", pt2p_last_error(nullptr));
 	}

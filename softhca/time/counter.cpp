@@ -11,8 +11,7 @@
 
 using namespace softhca::time;
 
-namespace
-{
+namespace {
 
 constexpr uint64_t look_at_counter = 10 * ps_per_ns;
 constexpr uint8_t read_counter[] = {0x0f, 0x31}, read_counter_and_processor[] = {0x0f, 0x01, 0xf9};

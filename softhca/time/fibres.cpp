@@ -16,8 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace softhca::time
-{
+namespace softhca::time {
 
 struct Fibre {
 	ucontext_t context;
@@ -32,8 +31,7 @@ struct Fibre {
 	unsigned char exceptions[2 * sizeof(void *)] = {};
 };
 
-namespace
-{
+namespace {
 
 constexpr size_t stack_bytes = 1 << 20, guard_bytes = 4096;
 
@@ -124,8 +122,8 @@ void watch(int)
 	static uint64_t last;
 	static bool told;
 	static constexpr char text[] =
-		"softhca: a thread has been running for 5 s without a call in which time passes (a poll of a "
-		"completion queue, a yield, a sleep, a lock): nothing else happens meanwhile\n";
+	    "softhca: a thread has been running for 5 s without a call in which time passes (a poll of a "
+	    "completion queue, a yield, a sleep, a lock): nothing else happens meanwhile\n";
 	const uint64_t orders = world().orders;
 	if (orders == std::exchange(last, orders) && !std::exchange(told, true)) [[maybe_unused]]
 		const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
@@ -166,7 +164,7 @@ Fibre *make(void *(*start)(void *), void *argument)
 	static const bool watched = (begin_to_watch(), true);
 	static_cast<void>(watched);
 	void *stack =
-		mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	    mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return nullptr;
 	mprotect(stack, guard_bytes, PROT_NONE);

@@ -5,8 +5,7 @@
 
 #include "softhca/time/virtual_time.h"
 
-namespace softhca::time
-{
+namespace softhca::time {
 
 struct Fibre;
 

@@ -18,8 +18,7 @@
 
 using namespace softhca::time;
 
-namespace
-{
+namespace {
 
 template <class F>
 F *next(const char *name)
@@ -192,7 +191,7 @@ int pthread_cond_broadcast(pthread_cond_t *condition) noexcept { return pthread_
 int poll(pollfd *files, nfds_t count, int milliseconds)
 {
 	const uint64_t until =
-		milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
+	    milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
 	unsigned times = 0;
 	for (;;) {
 		const int n = REAL(poll)(files, count, 0);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/context.hpp"
+#include "tests/fuzz/input.hpp"
 #include "transports/shm/shm.hpp"
 
 namespace {
@@ -20,22 +21,6 @@ constexpr size_t buffer_bytes = 4096, receives = 12, most_steps = 400;
 // Forged announcements point here: within one process a get reads the address that it is told without asking the kernel.
 constexpr size_t accessible = 1u << 16;
 unsigned char accessible_memory[accessible];
-
-struct Input {
-	const uint8_t *data;
-	size_t size;
-	bool empty() const { return size == 0; }
-	uint64_t number(size_t bytes)
-	{
-		uint64_t n = 0;
-		bytes = std::min(bytes, size);
-		std::memcpy(&n, data, bytes);
-		data += bytes;
-		size -= bytes;
-		return n;
-	}
-	uint8_t byte() { return static_cast<uint8_t>(number(1)); }
-};
 
 class Pair {
 public:

@@ -13,6 +13,7 @@
 
 #include "api/context.hpp"
 #include "route/relay.hpp"
+#include "tests/fuzz/input.hpp"
 
 namespace {
 
@@ -20,22 +21,6 @@ using namespace pt2p;
 
 constexpr int ranks = 4, victim = 2;
 constexpr size_t most_steps = 300, most_requests = 12, longest = 600;
-
-struct Input {
-	const uint8_t *data;
-	size_t size;
-	bool empty() const { return size == 0; }
-	uint64_t number(size_t bytes)
-	{
-		uint64_t n = 0;
-		bytes = std::min(bytes, size);
-		std::memcpy(&n, data, bytes);
-		data += bytes;
-		size -= bytes;
-		return n;
-	}
-	uint8_t byte() { return static_cast<uint8_t>(number(1)); }
-};
 
 class Square {
 public:

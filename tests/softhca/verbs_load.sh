@@ -29,5 +29,22 @@ for what in "op=read transport=rc" "op=write transport=rc inline=1" "op=send tra
 		echo "ok: $what $how"
 	done
 done
+# One queue pair of each machine: not all completion queues that are polled belong to one.
+timeout -k 5 60 $softhca --devices 3 $load op=send pattern=all machines=3 ops=200 check=1 >"$work/out" || fail "idle receivers, live"
+if [ $model = yes ]; then
+	timeout -k 5 60 $softhca --model connectib --devices 3 $load op=send pattern=all machines=3 ops=200 check=1 >"$work/out" ||
+		fail "idle receivers, model"
+	# latency TARGET PARAMETERS: mean of READs by one DC initiator, ns
+	latency()
+	{
+		timeout -k 5 60 $softhca --model "connectx5$2" --devices 3 $load header=1 op=read transport=dc pattern=out machines=3 \
+			target="$1" ops=400 | awk -F , 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "mean_ns") column = i } NR == 2 { print $column }'
+	}
+	same=$(latency same '') turn=$(latency turn '') same_idle=$(latency same ,dc_idle=0) turn_idle=$(latency turn ,dc_idle=0)
+	# An initiator that disconnects by itself connects for each request, but never has an old target to tell.
+	[ "$same" -lt "$same_idle" ] && [ "$same_idle" -eq "$turn_idle" ] && [ "$turn_idle" -lt "$turn" ] ||
+		fail "READ by DC: $same ns to one target, $turn in turn; with dc_idle=0 $same_idle and $turn_idle"
+	echo "ok: dc_idle"
+fi
 $softhca $load op=nonsense >/dev/null 2>&1 && fail "an operation that is none is taken"
 echo "verbs_load: all passed"

@@ -223,6 +223,17 @@ TEST_CASE("no period suits a channel that is too steep: the law of the paper goe
 	CHECK(tuner.period() == 3);
 }
 
+// Whatever it has seen, an idle channel leads it to its longest period.
+static void check_that_peace_settles(PeriodTuner &tuner, const PeriodLaw &law)
+{
+	for (int i = 0; i < 5; ++i)
+		tuner.see_normal(1000);
+	Channel channel{1000, 0};
+	for (int i = 0; i < 3000; ++i)
+		tuner.see_last(channel.latency(tuner.period()));
+	CHECK(tuner.period() == law.most);
+}
+
 // Latencies that are chosen to mislead: long whenever the period is long, short whenever it is short, as if each change had
 // been wrong; and single ones that are out of all proportion.
 TEST_CASE("an adversary neither stops the tuner nor leads it out of its bounds")
@@ -240,13 +251,7 @@ TEST_CASE("an adversary neither stops the tuner nor leads it out of its bounds")
 			else
 				tuner.see_last(pushed ? INT64_C(1) << random() % 50 : period > law.most / 2 ? 9000 : 900);
 		}
-		// And in peace it settles.
-		for (int i = 0; i < 5; ++i)
-			tuner.see_normal(1000);
-		Channel channel{1000, 0};
-		for (int i = 0; i < 3000; ++i)
-			tuner.see_last(channel.latency(tuner.period()));
-		CHECK(tuner.period() == law.most);
+		check_that_peace_settles(tuner, law);
 	}
 }
 
@@ -332,11 +337,6 @@ TEST_CASE("untied: an adversary neither stops the tuner nor leads it out of its 
 			else
 				tuner.see_last(latency);
 		}
-		for (int i = 0; i < 5; ++i)
-			tuner.see_normal(1000);
-		Channel channel{1000, 0};
-		for (int i = 0; i < 3000; ++i)
-			tuner.see_last(channel.latency(tuner.period()));
-		CHECK(tuner.period() == law.most);
+		check_that_peace_settles(tuner, law);
 	}
 }

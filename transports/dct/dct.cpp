@@ -138,13 +138,11 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 
 SendQueue *DctTransport::choose(Peer &peer)
 {
-	// Half of what a receiver keeps of messages that have overtaken others (verbs/net_completions.cpp).
-	constexpr uint64_t most_overtaking = 2048;
 	if (__builtin_expect(peer.stays() && peer.queue->room(), 1))
 		return peer.queue;
 	if (peer.left && (peer.left->idle() || peer.left->has_completed(peer.left_upto)))
 		peer.left = nullptr;
-	if (peer.left && peer.next_sequence - peer.left_before >= most_overtaking) {
+	if (peer.left && peer.next_sequence - peer.left_before >= verbs::most_overtaking) {
 		environment_.reporter.add(Counter::dct_waits);
 		return nullptr;
 	}

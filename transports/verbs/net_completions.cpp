@@ -204,9 +204,10 @@ unsigned Net::progress()
 // A message that has overtaken another, which went by another queue pair, waits for it.
 void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 {
-	constexpr size_t most = 4096;
-	expected_[static_cast<size_t>(h.rank())].unusual = true;
-	if (held_.size() < most)
+	constexpr uint32_t longest_queue = 16384; // as deep as PT2P_NET_SEND_DEPTH lets a sender's be
+	Expected &expected = expected_[static_cast<size_t>(h.rank())];
+	expected.unusual = true;
+	if (h.sequence - expected.sequence < longest_queue + most_overtaking)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
 	else
 		lose(h.rank(), PT2P_ERR_PROTOCOL, "messages from it are missing");
