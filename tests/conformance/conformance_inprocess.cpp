@@ -66,7 +66,7 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 	for (const Case &c : all_cases()) {
 		if (!chosen(c, names) || (cooperative && !c.cooperative))
 			continue;
-		watch(c.name, ranks, 60);
+		watch(c.name, ranks);
 		++cases_run;
 		if (cooperative) {
 			std::vector<Finish> finishes;

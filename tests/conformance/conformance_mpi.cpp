@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 			wanted |= !strcmp(argv[i], c.name);
 		if (!wanted)
 			continue;
-		watch(c.name, {r}, 60);
+		watch(c.name, {r});
 		try {
 			if (Finish finish = c.run(r))
 				finish();

@@ -71,8 +71,15 @@ void add_onesided_order_cases(std::vector<Case> &cases);
 // Sets what cases must know of the tunables from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);
 
+// Longer than a case should ever take, s; what runs the cases (tests/common.sh) gives up only after this.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr unsigned longest_case = 150;
+#else
+constexpr unsigned longest_case = 60;
+#endif
+
 // Ends the program with a message when one case takes longer than `seconds`; what the contexts wait for is shown.
-void watch(const char *what, const std::vector<Rank> &ranks, unsigned seconds);
+void watch(const char *what, const std::vector<Rank> &ranks, unsigned seconds = longest_case);
 void unwatch();
 
 struct Failure : std::runtime_error {
