@@ -8,6 +8,11 @@
 #include "softhca/nic.hpp"
 #include "softhca/queue_pair.hpp"
 
+// Where the code of this library is, which stands for the device.
+extern "C" {
+[[gnu::visibility("hidden")]] extern const char __ehdr_start, etext;
+}
+
 namespace softhca::model {
 
 namespace {
@@ -51,6 +56,8 @@ Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_
 {
 	for (unsigned i = 0; i < devices; ++i)
 		devices_.emplace_back(profile, i);
+	if (p_.cpu_copy > 0)
+		softhca_time_copies(static_cast<uint64_t>(1024 * 1e6 / p_.cpu_copy), &__ehdr_start, &etext);
 	softhca_time_trap_counter();
 }
 
