@@ -278,7 +278,14 @@ void Nic::fail(unsigned device)
 			qp->enter_error(*this);
 }
 
-// Tells of links that a rule has taken down or given back.
+Time Nic::look_at_links()
+{
+	const Time until = faults.links_until(now_);
+	if (until || any_down_)
+		check_links();
+	return until;
+}
+
 void Nic::check_links()
 {
 	any_down_ = false;
@@ -385,8 +392,7 @@ bool Nic::progress()
 	faults.look_at_file(fault_file_, now_);
 	if (!held_.empty())
 		release_held();
-	if (any_down_ || !faults.none())
-		check_links();
+	look_at_links();
 	const bool more = receive();
 	look_at_doorbells();
 	// Answers go before what the program sends in return: the other side gets its completions in that order.

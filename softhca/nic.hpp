@@ -76,6 +76,8 @@ public:
 	// In virtual time, the model moves everything, and progress() is not called; null in live mode.
 	model::Model *model() const { return model_.get(); }
 	void set_time(Time now) { now_ = now; }
+	// Tells of links that a rule has taken down or given back. When the next comes back; 0: none is down.
+	Time look_at_links();
 
 	// Something to send, to be looked after in progress().
 	void ready(Qp &qp);

@@ -66,7 +66,13 @@ void Model::turn()
 	now_ = softhca_time_now();
 	nic_.set_time(now_ / 1000);
 	busy_ = late_ = 0;
+	if (const uint64_t until = nic_.look_at_links(); until > links_until_) {
+		links_until_ = until;
+		at<&Model::links_change>(until * 1000, 0);
+	}
 }
+
+void Model::links_change(uint64_t) {} // every event looks at them
 
 Model::State &Model::state(const Qp &qp) { return states_[qp.number % states_.size()]; }
 Model::Device &Model::device_of(const Qp &qp) { return devices_[qp.context.device()]; }

@@ -146,6 +146,7 @@ private:
 	void serve(uint32_t number);
 
 	// Events.
+	void links_change(uint64_t);
 	void bell(uint64_t queue_pair);
 	void fetched(uint64_t queue_pair_and_bell);
 	void work(uint64_t device_and_unit);
@@ -163,7 +164,7 @@ private:
 	uint32_t frame_ = 0;             // being sent
 	Picoseconds now_ = 0, busy_ = 0; // of the unit that works
 	Picoseconds late_ = 0;           // what it works on comes so much later, while it does something else
-	uint64_t deadline_ = 0;
+	uint64_t deadline_ = 0, links_until_ = 0;
 	std::unordered_set<Responder *> owing_;
 	std::map<const Context *, Program> programs_;
 };

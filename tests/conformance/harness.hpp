@@ -61,6 +61,8 @@ struct Case {
 
 // Every case, in the order in which they run.
 const std::vector<Case> &all_cases();
+// Those of that name, all when there are no names; a name that no case has ends the program.
+std::vector<Case> choose_cases(const std::vector<std::string> &names);
 void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
