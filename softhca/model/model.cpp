@@ -323,6 +323,15 @@ uint8_t *Model::begin(const Packet &packet)
 	return frame.payload.data();
 }
 
+// A request that is there has to wait for the last answer: until the unit has taken it, not until the program can see it, when
+// the request is begun here. How much that is later.
+Picoseconds Model::waited_for_memory(Qp &qp, Picoseconds arrived)
+{
+	Device &device = device_of(qp);
+	const Picoseconds visible = state(qp).answers.executed, taken = visible - std::min(visible, from_ns(p_.pcie_write));
+	return visible - std::min(visible, std::max({taken, arrived, device.units[unit_of(device, qp.number)].free}));
+}
+
 void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint64_t held)
 {
 	Frame &frame = frames_[frame_];
@@ -333,7 +342,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 	const bool request = is_request(packet.kind), leaving = packet.kind == PacketKind::disconnect, dc = qp.kind == QpKind::dci;
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
-	Picoseconds not_before = 0;
+	Picoseconds not_before = 0, waited = 0;
 	// An initiator that has had nothing to do for long enough has disconnected by itself.
 	const bool idle = dc && now_ >= s.answers.executed + from_ns(p_.dc_idle);
 	if (leaving && !idle) {
@@ -364,6 +373,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		const bool first_of_all = packet.flags & packet_first && entry && entry == qp.requester.oldest();
 		if (packet.flags & packet_connect || (idle && first_of_all)) {
 			busy_ += from_ns(p_.dc_connect);
+			waited = waited_for_memory(qp, arrived);
 			// The old target is told behind the last request for it, if the next is known to be for another by then.
 			if (std::exchange(s.left, false))
 				not_before = std::max(s.last, arrived) + from_ns(p_.dc_switch);
@@ -372,7 +382,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		busy_ += from_ns(p_.unit_respond);
 		frame.early = from_ns(p_.pcie_write);
 	}
-	Picoseconds leaves = std::max(now_ + busy_ + late_, not_before);
+	Picoseconds leaves = std::max({now_, now_ + busy_ + late_ - std::min(busy_ + late_, waited), not_before});
 	if (packet.kind == PacketKind::acknowledge)
 		leaves += from_ns(p_.acknowledge_after);
 	if (from_memory)

@@ -134,6 +134,7 @@ private:
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
 	bool is_needed_again(PacketKind request) const;
+	Picoseconds waited_for_memory(Qp &qp, Picoseconds arrived);
 	State &requester_of(const Packet &packet, bool request);
 	size_t unit_of(Device &device, uint32_t queue_pair);
 	size_t serving_unit_of(Qp &qp, uint32_t requester);
