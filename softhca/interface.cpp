@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "softhca/context.hpp"
 #include "softhca/nic.hpp"
 
 using namespace softhca;
@@ -68,6 +69,20 @@ int softhca_fault(const char *rules, char *why, uint64_t size)
 		std::snprintf(why, size, "%s", error.c_str());
 	errno = EINVAL;
 	return -1;
+}
+
+void softhca_polled(int device, int found)
+{
+	Nic &nic = Nic::get();
+	if (!nic.model())
+		return;
+	for (Context *context : nic.contexts())
+		if (static_cast<int>(context->device()) == device) {
+			nic.model()->before_poll(*context);
+			if (!found)
+				nic.model()->after_empty_poll(*context);
+			return;
+		}
 }
 
 } // extern "C"

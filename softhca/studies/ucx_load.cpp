@@ -1,0 +1,216 @@
+// The key-value store of kv.hpp with UCX: a context and a worker for each rank, each on a device of its own.
+//
+//   UCX_MEM_EVENTS=n softhca --model connectx5 --devices 16 ucx_load nodes=16 workload=b UCX_TLS=rc_x,self
+//
+// UCX_NAME=value on the command line is a setting of each context. UCX_MEM_EVENTS is one of the process, which UCX reads before
+// main(): its own way to watch mmap() would hide the devices' doorbells from softhca.
+#include <cstdlib>
+#include <thread>
+
+#include <ucp/api/ucp.h>
+
+#include "softhca/studies/kv.hpp"
+
+namespace {
+
+using namespace study;
+
+void check(ucs_status_t status, const char *what)
+{
+	if (status != UCS_OK)
+		give_up("%s: %s", what, ucs_status_string(status));
+}
+
+// A rank's context and worker.
+class Worker {
+public:
+	Worker(size_t rank, size_t ranks, const std::vector<std::string> &settings) : rank(rank)
+	{
+		ucp_config_t *config;
+		check(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
+		const auto set = [&](const std::string &name, const std::string &value) {
+			check(ucp_config_modify(config, name.c_str(), value.c_str()), (name + "=" + value).c_str());
+		};
+		set("NET_DEVICES", "mlx5_" + std::to_string(rank) + ":1");
+		for (const std::string &setting : settings) {
+			constexpr size_t prefix = sizeof "UCX_" - 1;
+			const size_t equals = setting.find('=');
+			if (!setting.starts_with("UCX_") || equals == std::string::npos)
+				give_up("%s is no setting of UCX", setting.c_str());
+			set(setting.substr(prefix, equals - prefix), setting.substr(equals + 1));
+		}
+		ucp_params_t params{};
+		params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+		params.features = UCP_FEATURE_TAG;
+		params.estimated_num_eps = ranks;
+		check(ucp_init(&params, config, &context_), "ucp_init");
+		ucp_config_release(config);
+		ucp_worker_params_t worker_params{};
+		worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+		worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+		check(ucp_worker_create(context_, &worker_params, &worker), "ucp_worker_create");
+		size_t bytes;
+		check(ucp_worker_get_address(worker, &address, &bytes), "ucp_worker_get_address");
+	}
+	Worker(const Worker &) = delete;
+	Worker &operator=(const Worker &) = delete;
+	~Worker()
+	{
+		ucp_worker_release_address(worker, address);
+		ucp_worker_destroy(worker);
+		ucp_cleanup(context_);
+	}
+
+	const size_t rank;
+	ucp_worker_h worker;
+	ucp_address_t *address;
+
+private:
+	ucp_context_h context_;
+};
+using Workers = std::vector<std::unique_ptr<Worker>>;
+
+// Tags say who has sent a message.
+class UcxMessenger final : public kv::Messenger {
+public:
+	UcxMessenger(const Workers &all, size_t rank, const kv::Load &load, size_t &arrived)
+	    : all_(all), me_(*all[rank]), arrived_(arrived), peers_(all.size()), receives_(load.receives()), sends_(load.sends())
+	{
+	}
+
+	void receive(size_t place, void *buffer, size_t room) override
+	{
+		Receive &receive = receives_[place];
+		receive = {};
+		ucp_tag_recv_info_t info{};
+		ucp_request_param_t param{};
+		param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+		param.cb.recv = on_received;
+		param.user_data = &receive;
+		param.recv_info.tag_info = &info;
+		receive.request = started(ucp_tag_recv_nbx(me_.worker, buffer, room, 0, 0, &param), "ucp_tag_recv_nbx");
+		if (!receive.request)
+			receive.from = info.sender_tag;
+	}
+	std::optional<size_t> received(size_t place) override
+	{
+		if (receives_[place].request)
+			progress();
+		return receives_[place].request ? std::nullopt : std::optional(receives_[place].from);
+	}
+	void send(size_t place, size_t to, const void *buffer, size_t bytes) override
+	{
+		ucp_request_param_t param{};
+		param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+		param.cb.send = on_sent;
+		param.user_data = &sends_[place];
+		sends_[place] = started(ucp_tag_send_nbx(peer(to), buffer, bytes, me_.rank, &param), "ucp_tag_send_nbx");
+	}
+	bool sent(size_t place) override
+	{
+		if (sends_[place])
+			progress();
+		return !sends_[place];
+	}
+	void barrier() override
+	{
+		const size_t round = arrived_++ / all_.size() + 1;
+		while (arrived_ < round * all_.size())
+			progress();
+	}
+	void finish() override
+	{
+		for (Receive &receive : receives_)
+			if (receive.request)
+				ucp_request_cancel(me_.worker, receive.request);
+		for (size_t place = 0; place < receives_.size(); ++place)
+			while (receives_[place].request)
+				progress();
+		for (size_t place = 0; place < sends_.size(); ++place)
+			while (!sent(place)) {
+			}
+	}
+
+private:
+	// A request is null when its operation is complete.
+	struct Receive {
+		void *request = nullptr;
+		size_t from = 0;
+	};
+	static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+	{
+		if (status != UCS_ERR_CANCELED)
+			check(status, "receive");
+		*static_cast<Receive *>(user_data) = {nullptr, info->sender_tag};
+		ucp_request_free(request);
+	}
+	static void on_sent(void *request, ucs_status_t status, void *user_data)
+	{
+		check(status, "send");
+		*static_cast<void **>(user_data) = nullptr;
+		ucp_request_free(request);
+	}
+	static void *started(ucs_status_ptr_t request, const char *what)
+	{
+		if (UCS_PTR_IS_ERR(request))
+			check(UCS_PTR_STATUS(request), what);
+		return request;
+	}
+	ucp_ep_h peer(size_t rank)
+	{
+		if (!peers_[rank]) {
+			ucp_ep_params_t params{};
+			params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+			params.address = all_[rank]->address;
+			check(ucp_ep_create(me_.worker, &params, &peers_[rank]), "ucp_ep_create");
+		}
+		return peers_[rank];
+	}
+	// As often as libpt2p does, what was found takes its time: when there is nothing more, and now and then.
+	void progress()
+	{
+		constexpr unsigned turns = 64;
+		const bool found = ucp_worker_progress(me_.worker) != 0;
+		if (!found || ++turn_ % turns == 0)
+			softhca_polled(static_cast<int>(me_.rank), found);
+	}
+
+	const Workers &all_;
+	Worker &me_;
+	size_t &arrived_;
+	std::vector<ucp_ep_h> peers_;
+	std::vector<Receive> receives_;
+	std::vector<void *> sends_;
+	unsigned turn_ = 0;
+};
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	kv::Study study(argc, argv, {});
+	if (const char *events = std::getenv("UCX_MEM_EVENTS"); !events || *events != 'n')
+		give_up("UCX_MEM_EVENTS is to be n");
+	if (study.per_node() != 1)
+		give_up("one rank on each node");
+	const size_t ranks = study.load.ranks;
+	const std::vector<std::string> &settings = study.settings.tunables;
+	{
+		Worker once(0, 1, settings); // what there is once for all contexts does not count
+	}
+	study.begin();
+	Workers workers;
+	for (size_t i = 0; i < ranks; ++i)
+		workers.push_back(std::make_unique<Worker>(i, ranks, settings));
+	size_t arrived = 0;
+	std::vector<std::thread> threads;
+	for (size_t i = 0; i < ranks; ++i)
+		threads.emplace_back([&, i] {
+			UcxMessenger messenger(workers, i, study.load, arrived);
+			study.run(i, messenger);
+		});
+	for (std::thread &t : threads)
+		t.join();
+	study.end();
+	study.print(0);
+}
