@@ -1,12 +1,14 @@
 #include "softhca/exact.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <endian.h>
 #include <mutex>
 #include <sys/mman.h>
+#include <utility>
 #include <vector>
 
 #include "softhca/context.hpp"
@@ -19,6 +21,8 @@ namespace softhca::exact {
 
 namespace {
 
+constexpr size_t line_bytes = 64; // that write-combining makes one store of
+
 // A page of a command file that the program has mapped and whose stores are trapped.
 struct Page {
 	Context *context = nullptr; // null: free
@@ -30,6 +34,9 @@ struct Page {
 		uint32_t qpn = 0;
 		bool blueflame = false;
 	} ring[4];
+	// The last whole line.
+	size_t line_offset = 0;
+	std::array<uint8_t, line_bytes> line{};
 
 	bool is_device_memory() const { return offset < uar_first_offset; }
 };
@@ -96,12 +103,23 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 	qp->count(Counter::blueflame_store_bytes, bytes);
 }
 
+// memcpy() may store a line twice, as its first and its last part. Write-combining makes one of them.
+bool stored_again(Page &page, size_t offset, size_t bytes)
+{
+	if (bytes != line_bytes)
+		return false;
+	const auto last_offset = std::exchange(page.line_offset, offset);
+	const auto last = page.line;
+	std::memcpy(page.line.data(), page.alias + offset, bytes);
+	return last_offset == offset && last == page.line;
+}
+
 void stored(void *argument, size_t offset, size_t bytes)
 {
 	Page &page = *static_cast<Page *>(argument);
 	Nic &nic = Nic::get();
 	const std::lock_guard guard(nic.mutex);
-	if (!page.context)
+	if (!page.context || stored_again(page, offset, bytes))
 		return;
 	if (page.is_device_memory()) {
 		Counters &counters = nic.device_counters(page.context->device());

@@ -32,7 +32,7 @@ inline void compute(double ns) { softhca_time_charge(static_cast<uint64_t>(ns * 
 // What has happened by now can be seen from here on.
 inline void catch_up() { softhca_time_sync(); }
 
-// name=value of the command line: those named PT2P_... and UCX_... are tunables, the others the program's.
+// name=value of the command line: those named PT2P_... are tunables, the others the program's.
 class Settings {
 public:
 	Settings(int argc, char **argv, std::map<std::string, std::string> defaults) : values_(std::move(defaults))
@@ -41,7 +41,7 @@ public:
 			const std::string argument = argv[i];
 			const size_t equals = argument.find('=');
 			const std::string name = argument.substr(0, equals);
-			if (argument.starts_with("PT2P_") || argument.starts_with("UCX_"))
+			if (argument.starts_with("PT2P_"))
 				tunables.push_back(argument);
 			else if (equals == std::string::npos || !values_.count(name))
 				usage(argv[0], argument);
@@ -70,7 +70,7 @@ private:
 		std::string all;
 		for (const auto &[name, value] : values_)
 			all += " " + name + "=" + value;
-		give_up("%s: %s?\n%s%s [PT2P_NAME=value | UCX_NAME=value ...]", program, argument.c_str(), program, all.c_str());
+		give_up("%s: %s?\n%s%s [PT2P_NAME=value ...]", program, argument.c_str(), program, all.c_str());
 	}
 	std::map<std::string, std::string> values_;
 };
