@@ -1,6 +1,7 @@
 // The functions of softhca.h.
 #include "softhca/softhca.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -56,6 +57,16 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 		if (device == -1 || device == i)
 			*value += account.device[i].get(counter);
 	return 0;
+}
+
+uint32_t softhca_queue_pairs(int device)
+{
+	Nic &nic = Nic::get();
+	const std::lock_guard guard(nic.mutex);
+	const Account &account = nic.accounts().account();
+	return static_cast<uint32_t>(
+	    std::count_if(account.queue_pair, account.queue_pair + account.queue_pairs,
+	                  [&](const QpAccount &qp) { return qp.live && (device == -1 || device == qp.device); }));
 }
 
 int softhca_fault(const char *rules, char *why, uint64_t size)

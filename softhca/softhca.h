@@ -26,6 +26,11 @@ extern "C" {
 int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *value) __attribute__((weak));
 
 /*
+ * How many queue pairs this process has now on device `device`, or with -1 on all devices together.
+ */
+uint32_t softhca_queue_pairs(int device) __attribute__((weak));
+
+/*
  * Adds fault rules to this process, in the language of softhca(1), separated by semicolons; the rule "clear" removes
  * all that were there. Returns 0, or -1 with errno EINVAL when a rule cannot be understood: then none is added, and the
  * cause is written to `why` (at most `size` bytes, ended by zero; may be null with 0).

@@ -271,12 +271,8 @@ public:
 	size_t nodes() const { return settings.count("nodes"); }
 	size_t per_node() const { return settings.count("ranks"); }
 
-	// From here on memory and queue pairs count.
-	void begin()
-	{
-		before_ = allocated();
-		queue_pairs_before_ = queue_pairs();
-	}
+	// From here on memory counts.
+	void begin() { before_ = allocated(); }
 	void run(size_t rank, Messenger &messenger)
 	{
 		shared_.latencies.reserve(load.operations);
@@ -300,7 +296,7 @@ public:
 		            settings.text("name").c_str(), nodes(), per_node(), settings.text("workload").c_str(),
 		            settings.text("keys").c_str(), load.bytes, load.window,
 		            measured / (shared_.until - shared_.since) * 1e3, sum / static_cast<double>(std::max<size_t>(all.size(), 1)),
-		            of_all(0.5), of_all(0.99), static_cast<double>(queue_pairs() - queue_pairs_before_) / each, static_cast<double>(memory_) / each,
+		            of_all(0.5), of_all(0.99), softhca_queue_pairs(-1) / each, static_cast<double>(memory_) / each,
 		            per_op("doorbells"), per_op("cqes"), per_op("packets_sent"), per_op("dc_connects"), per_op("dc_switches"),
 		            static_cast<double>(forwarded) / static_cast<double>(shared_.done));
 	}
@@ -330,7 +326,7 @@ private:
 	}
 
 	Shared shared_;
-	size_t before_ = 0, memory_ = 0, queue_pairs_before_ = 0;
+	size_t before_ = 0, memory_ = 0;
 };
 
 } // namespace kv

@@ -84,15 +84,4 @@ inline uint64_t device_counter(const char *name)
 	return value;
 }
 
-// Queue pairs that there are, or have been.
-inline size_t queue_pairs()
-{
-	constexpr uint32_t most = 1 << 16;
-	size_t n = 0;
-	for (uint32_t number = 1; number < most; ++number)
-		if (uint64_t value; softhca_counter("wqes", -1, number, &value) == 0)
-			++n;
-	return n;
-}
-
 } // namespace study

@@ -13,6 +13,14 @@
 // UCX would measure how long a tick of the processor's counter takes, before it is virtual, or believe the processor's name.
 extern "C" double ucs_arch_get_clocks_per_sec() { return 1e9; }
 
+// The numbers of workers, by which UCX decides who gives way when two connect to each other at once. They would be made of the
+// process's number, another in each run.
+extern "C" uint64_t ucs_generate_uuid(uint64_t)
+{
+	static uint64_t last;
+	return kv::Keys::hash(++last);
+}
+
 namespace {
 
 using namespace study;
