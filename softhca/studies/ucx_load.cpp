@@ -81,23 +81,24 @@ public:
 
 	void receive(size_t place, void *buffer, size_t room) override
 	{
-		Receive &receive = receives_[place];
-		receive = {};
-		ucp_tag_recv_info_t info{};
+		// Only a request says whose message it was.
 		ucp_request_param_t param{};
-		param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
-		param.cb.recv = on_received;
-		param.user_data = &receive;
-		param.recv_info.tag_info = &info;
-		receive.request = started(ucp_tag_recv_nbx(me_.worker, buffer, room, 0, 0, &param), "ucp_tag_recv_nbx");
-		if (!receive.request)
-			receive.from = info.sender_tag;
+		param.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+		receives_[place] = started(ucp_tag_recv_nbx(me_.worker, buffer, room, 0, 0, &param), "ucp_tag_recv_nbx");
 	}
 	std::optional<size_t> received(size_t place) override
 	{
-		if (receives_[place].request)
+		ucp_tag_recv_info_t info;
+		ucs_status_t status = ucp_tag_recv_request_test(receives_[place], &info);
+		if (status == UCS_INPROGRESS) {
 			progress();
-		return receives_[place].request ? std::nullopt : std::optional(receives_[place].from);
+			status = ucp_tag_recv_request_test(receives_[place], &info);
+		}
+		if (status == UCS_INPROGRESS)
+			return std::nullopt;
+		check(status, "receive");
+		ucp_request_free(receives_[place]);
+		return info.sender_tag;
 	}
 	void send(size_t place, size_t to, const void *buffer, size_t bytes) override
 	{
@@ -121,30 +122,18 @@ public:
 	}
 	void finish() override
 	{
-		for (Receive &receive : receives_)
-			if (receive.request)
-				ucp_request_cancel(me_.worker, receive.request);
-		for (size_t place = 0; place < receives_.size(); ++place)
-			while (receives_[place].request)
+		for (void *receive : receives_) {
+			ucp_request_cancel(me_.worker, receive);
+			while (ucp_request_check_status(receive) == UCS_INPROGRESS)
 				progress();
+			ucp_request_free(receive);
+		}
 		for (size_t place = 0; place < sends_.size(); ++place)
 			while (!sent(place)) {
 			}
 	}
 
 private:
-	// A request is null when its operation is complete.
-	struct Receive {
-		void *request = nullptr;
-		size_t from = 0;
-	};
-	static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
-	{
-		if (status != UCS_ERR_CANCELED)
-			check(status, "receive");
-		*static_cast<Receive *>(user_data) = {nullptr, info->sender_tag};
-		ucp_request_free(request);
-	}
 	static void on_sent(void *request, ucs_status_t status, void *user_data)
 	{
 		check(status, "send");
@@ -180,8 +169,7 @@ private:
 	Worker &me_;
 	size_t &arrived_;
 	std::vector<ucp_ep_h> peers_;
-	std::vector<Receive> receives_;
-	std::vector<void *> sends_;
+	std::vector<void *> receives_, sends_; // requests; a send that is complete has none
 	unsigned turn_ = 0;
 };
 

@@ -13,7 +13,7 @@ export UCX_MEM_EVENTS=n UCX_TLS UCX_DC_MLX5_NUM_DCI=2 UCX_WARN_UNUSED_ENV_VARS=n
 # run TO: the figures without bytes_per_node, which are those of the real allocator
 run()
 {
-	timeout -k 5 100 $softhca --model connectx5 --devices 4 $load header=yes nodes=4 workload=a operations=2000 >"$work/out" 2>&1 ||
+	timeout -k 5 100 $softhca --model connectx5 --devices 4 $load header=yes nodes=4 workload=a window=200 operations=4000 >"$work/out" 2>&1 ||
 		{ cat "$work/out"; fail "ucx_load with $UCX_TLS"; }
 	awk -F , -v OFS=, 'NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i } { $column["bytes_per_node"] = ""; print }' "$work/out" >"$1"
 }
