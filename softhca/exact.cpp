@@ -34,7 +34,7 @@ struct Page {
 		uint32_t qpn = 0;
 		bool blueflame = false;
 	} ring[4];
-	// The last whole line.
+	// The last store, where it was a whole line.
 	size_t line_offset = 0;
 	std::array<uint8_t, line_bytes> line{};
 
@@ -64,6 +64,18 @@ void forget(Page &page)
 // eight bytes of a buffer are the ring, more is an entry that comes along.
 constexpr size_t buffers_offset = 0x800, buffer_bytes = 0x100, buffer_count = 4, arm_offset = 0x20, ring_bytes = 8;
 
+// memcpy() may store a line twice, as its first and its last part. Write-combining makes one of them; no two work queue entries
+// are the same.
+bool stored_again(Page &page, size_t offset, size_t bytes)
+{
+	const size_t last_offset = std::exchange(page.line_offset, bytes == line_bytes ? offset : 0);
+	if (bytes != line_bytes)
+		return false;
+	const auto last = page.line;
+	std::memcpy(page.line.data(), page.alias + offset, bytes);
+	return last_offset == offset && last == page.line;
+}
+
 void stored_to_uar(Page &page, size_t offset, size_t bytes)
 {
 	Nic &nic = Nic::get();
@@ -72,6 +84,8 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 			nic.device_counters(page.context->device()).add(Counter::arm_doorbells, 1);
 		return;
 	}
+	if (stored_again(page, offset, bytes))
+		return;
 	Page::Ring &ring = page.ring[(offset - buffers_offset) / buffer_bytes];
 	const bool starts = offset % buffer_bytes == 0;
 	if (starts) {
@@ -103,23 +117,12 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 	qp->count(Counter::blueflame_store_bytes, bytes);
 }
 
-// memcpy() may store a line twice, as its first and its last part. Write-combining makes one of them.
-bool stored_again(Page &page, size_t offset, size_t bytes)
-{
-	if (bytes != line_bytes)
-		return false;
-	const auto last_offset = std::exchange(page.line_offset, offset);
-	const auto last = page.line;
-	std::memcpy(page.line.data(), page.alias + offset, bytes);
-	return last_offset == offset && last == page.line;
-}
-
 void stored(void *argument, size_t offset, size_t bytes)
 {
 	Page &page = *static_cast<Page *>(argument);
 	Nic &nic = Nic::get();
 	const std::lock_guard guard(nic.mutex);
-	if (!page.context || stored_again(page, offset, bytes))
+	if (!page.context)
 		return;
 	if (page.is_device_memory()) {
 		Counters &counters = nic.device_counters(page.context->device());

@@ -4,7 +4,8 @@
 //
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the calls of the messenger take is the model's). The last 70 % of `operations` are measured.
+// request (assumed; what the calls of the messenger take is the model's). The last 70 % of `operations` are measured. A rank
+// has `receives` posted and `sends` under way at most; ?: more than enough.
 #pragma once
 
 #include <algorithm>
@@ -68,16 +69,17 @@ struct Header {
 };
 
 // A value says which key it belongs to.
-inline unsigned char value_byte(uint64_t key, size_t i) { return static_cast<unsigned char>(Keys::hash(key) >> 8 * (i % 8) | 1); }
+inline unsigned char value_byte(uint64_t key, size_t i)
+{
+	return static_cast<unsigned char>(Keys::hash(key) >> 8 * (i % 8) | 1);
+}
 
 struct Load {
-	size_t ranks, window, bytes, operations;
+	size_t ranks, window, bytes, operations, receives, sends;
 	double updates, work;
 	bool uniform;
 
 	size_t message_bytes() const { return sizeof(Header) + bytes; }
-	size_t receives() const { return window + 64; }
-	size_t sends() const { return 2 * window + 64; }
 };
 
 // What moves the messages of a rank. Receives and sends are known by their places.
@@ -103,7 +105,8 @@ struct Shared {
 	std::vector<uint32_t> latencies; // ns
 	std::map<std::string, uint64_t> counters;
 };
-inline const char *const counted[] = {"doorbells", "cqes", "dc_connects", "dc_switches", "packets_sent", "wqe_reads", "payload_reads"};
+inline const char *const counted[] = {"doorbells",    "cqes",      "dc_connects",  "dc_switches",
+                                      "packets_sent", "wqe_reads", "payload_reads"};
 
 inline void one_done(Shared &shared, const Load &load, double latency)
 {
@@ -126,7 +129,7 @@ class Rank {
 public:
 	Rank(size_t me, Messenger &messenger, const Load &load, Shared &shared)
 	    : messenger_(messenger), load_(load), shared_(shared), me_(me), keys_(me_ + 1, load.uniform),
-	      message_bytes_(load.message_bytes()), memory_((load.receives() + load.sends()) * message_bytes_), started_(load.window)
+	      message_bytes_(load.message_bytes()), memory_((load.receives + load.sends) * message_bytes_), started_(load.window)
 	{
 		for (size_t i = 0; i < load.window; ++i)
 			free_.push_back(static_cast<uint32_t>(i));
@@ -134,7 +137,7 @@ public:
 
 	void run()
 	{
-		for (size_t i = 0; i < load_.receives(); ++i)
+		for (size_t i = 0; i < load_.receives; ++i)
 			receive(i);
 		messenger_.barrier();
 		bool drained = false;
@@ -163,7 +166,7 @@ private:
 	};
 
 	unsigned char *receive_buffer(size_t i) { return memory_.data() + i * message_bytes_; }
-	unsigned char *send_buffer(size_t i) { return memory_.data() + (load_.receives() + i) * message_bytes_; }
+	unsigned char *send_buffer(size_t i) { return memory_.data() + (load_.receives + i) * message_bytes_; }
 	void receive(size_t i)
 	{
 		std::memset(receive_buffer(i), 0, message_bytes_);
@@ -171,7 +174,7 @@ private:
 	}
 	void send(size_t to, const Header &header, bool with_value)
 	{
-		const size_t place = next_send_++ % load_.sends();
+		const size_t place = next_send_++ % load_.sends;
 		while (!messenger_.sent(place)) {
 		}
 		unsigned char *buffer = send_buffer(place);
@@ -207,7 +210,7 @@ private:
 	// Takes the next message, if there is one.
 	bool serve()
 	{
-		const size_t place = next_receive_ % load_.receives();
+		const size_t place = next_receive_ % load_.receives;
 		const std::optional<size_t> from = messenger_.received(place);
 		if (!from)
 			return false;
@@ -261,6 +264,8 @@ public:
 		const std::string &workload = settings.text("workload");
 		load.ranks = nodes() * per_node();
 		load.window = settings.count("window");
+		load.receives = settings.text("receives") == "?" ? load.window + 64 : settings.count("receives");
+		load.sends = settings.text("sends") == "?" ? 2 * load.window + 64 : settings.count("sends");
 		load.bytes = settings.count("bytes");
 		load.operations = settings.count("operations");
 		load.updates = workload == "a" ? 0.5 : workload == "b" ? 0.05 : 0;
@@ -294,10 +299,10 @@ public:
 		const auto per_op = [&](const char *name) { return static_cast<double>(shared_.counters[name]) / measured; };
 		std::printf("%s,%zu,%zu,%s,%s,%zu,%zu,%.3f,%.0f,%u,%u,%.1f,%.0f,%.2f,%.2f,%.2f,%.3f,%.3f,%.3f\n",
 		            settings.text("name").c_str(), nodes(), per_node(), settings.text("workload").c_str(),
-		            settings.text("keys").c_str(), load.bytes, load.window,
-		            measured / (shared_.until - shared_.since) * 1e3, sum / static_cast<double>(std::max<size_t>(all.size(), 1)),
-		            of_all(0.5), of_all(0.99), softhca_queue_pairs(-1) / each, static_cast<double>(memory_) / each,
-		            per_op("doorbells"), per_op("cqes"), per_op("packets_sent"), per_op("dc_connects"), per_op("dc_switches"),
+		            settings.text("keys").c_str(), load.bytes, load.window, measured / (shared_.until - shared_.since) * 1e3,
+		            sum / static_cast<double>(std::max<size_t>(all.size(), 1)), of_all(0.5), of_all(0.99),
+		            softhca_queue_pairs(-1) / each, static_cast<double>(memory_) / each, per_op("doorbells"), per_op("cqes"),
+		            per_op("packets_sent"), per_op("dc_connects"), per_op("dc_switches"),
 		            static_cast<double>(forwarded) / static_cast<double>(shared_.done));
 	}
 
@@ -313,6 +318,8 @@ private:
 		            {"keys", "zipf"},
 		            {"bytes", "128"},
 		            {"window", "16"},
+		            {"receives", "?"},
+		            {"sends", "?"},
 		            {"operations", "20000"},
 		            {"work", "50"},
 		            {"name", "?"},
