@@ -156,13 +156,17 @@ private:
 		}
 		return peers_[rank];
 	}
-	// As often as libpt2p does, what was found takes its time: when there is nothing more, and now and then.
+	// What was found takes its time, and time passes, as often as with libpt2p (Net::take_wireup): now and then, and when several
+	// turns in a row have found nothing. After one of them the load may have another request to send.
 	void progress()
 	{
-		constexpr unsigned turns = 64;
+		constexpr int turns = 64, idle_turn = 16;
 		const bool found = ucp_worker_progress(me_.worker) != 0;
-		if (!found || ++turn_ % turns == 0)
-			softhca_polled(static_cast<int>(me_.rank), found);
+		look_ -= found ? 1 : idle_turn;
+		if (look_ > 0)
+			return;
+		look_ = turns;
+		softhca_polled(static_cast<int>(me_.rank), found);
 	}
 
 	const Workers &all_;
@@ -170,7 +174,7 @@ private:
 	size_t &arrived_;
 	std::vector<ucp_ep_h> peers_;
 	std::vector<void *> receives_, sends_; // requests; a send that is complete has none
-	unsigned turn_ = 0;
+	int look_ = 0;
 };
 
 } // namespace
