@@ -156,8 +156,8 @@ private:
 		}
 		return peers_[rank];
 	}
-	// What was found takes its time, and time passes, as often as with libpt2p (Net::take_wireup): now and then, and when several
-	// turns in a row have found nothing. After one of them the load may have another request to send.
+	// What was found takes its time, and time passes, as often as with libpt2p (Net::take_wireup): now and then, and when
+	// several turns in a row have found nothing. After one of them the load may have another request to send.
 	void progress()
 	{
 		constexpr int turns = 64, idle_turn = 16;
