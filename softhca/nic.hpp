@@ -32,6 +32,7 @@ public:
 	// Those who have a device open hear of its events.
 	void add(Context &context) { contexts_.push_back(&context); }
 	void remove(Context &context) { std::erase(contexts_, &context); }
+	const std::vector<Context *> &contexts() const { return contexts_; }
 	// The device stops working, for good.
 	void fail(unsigned device);
 	bool failed(unsigned device) const { return failed_[device]; }

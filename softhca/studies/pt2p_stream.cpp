@@ -14,7 +14,7 @@
 #include <memory>
 #include <sstream>
 
-#include "softhca/studies/study.hpp"
+#include "softhca/studies/pt2p_job.hpp"
 
 namespace {
 
