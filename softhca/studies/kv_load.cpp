@@ -5,8 +5,9 @@
 //
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the library's calls take is the model's). The last 70 % of `operations` are measured. summary:
-// a rank whose pt2p_summary is printed at the end.
+// request (assumed; what the library's calls take is the model's). With connect=yes each client asks each server once before:
+// else connections are made when a key first wants them, which is most of what a short load of many nodes does. The last 70 %
+// of `operations` are measured. summary: a rank whose pt2p_summary is printed at the end.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -69,12 +70,12 @@ struct Header {
 struct Load {
 	size_t ranks, window, bytes, operations;
 	double updates, work;
-	bool uniform;
+	bool uniform, connect;
 };
 
 // What all ranks see: they are fibres of one thread.
 struct Shared {
-	size_t done = 0, first = 0, drained = 0;
+	size_t connected = 0, done = 0, first = 0, drained = 0; // the first and the last count ranks
 	double since = 0, until = 0;
 	std::vector<uint32_t> latencies; // ns
 	std::map<std::string, uint64_t> counters;
@@ -114,14 +115,16 @@ public:
 		for (size_t i = 0; i < receives_.size(); ++i)
 			post(i);
 		check(ctx_, pt2p_barrier(ctx_), "barrier");
+		if (load_.connect)
+			connect();
+		counts_ = true;
 		bool drained = false;
 		while (shared_.drained < load_.ranks) {
 			catch_up();
 			while (shared_.done < load_.operations && !free_.empty())
 				if (!issue())
 					break;
-			for (int done = 1, n = 0; done && n < 16; ++n)
-				done = serve();
+			serve_some();
 			if (!drained && shared_.done >= load_.operations && free_.size() == load_.window) {
 				drained = true;
 				++shared_.drained;
@@ -153,6 +156,28 @@ private:
 		std::memcpy(send_buffer(i), &header, sizeof header);
 		check(ctx_, pt2p_isend(ctx_, send_buffer(i), sizeof header + bytes, static_cast<int>(to), 0, &sends_[i]), "send");
 	}
+	// Asks each other rank once.
+	void connect()
+	{
+		size_t asked = 1;
+		for (bool all = false; shared_.connected < load_.ranks;) {
+			catch_up();
+			for (; asked < load_.ranks && !free_.empty(); ++asked)
+				ask((me_ + asked) % load_.ranks, keys_.key(), Kind::read);
+			serve_some();
+			if (!all && asked == load_.ranks && free_.size() == load_.window) {
+				all = true;
+				++shared_.connected;
+			}
+		}
+	}
+	void ask(size_t owner, uint64_t key, Kind kind)
+	{
+		const uint32_t slot = free_.back();
+		free_.pop_back();
+		started_[slot] = now();
+		send(owner, {key, kind, slot}, kind == Kind::update ? load_.bytes : 0);
+	}
 	// False after a key of this rank's own, so that the others get their turn.
 	bool issue()
 	{
@@ -164,11 +189,13 @@ private:
 			one_done(shared_, load_, -1);
 			return false;
 		}
-		const uint32_t slot = free_.back();
-		free_.pop_back();
-		started_[slot] = now();
-		send(owner, {key, update ? Kind::update : Kind::read, slot}, update ? load_.bytes : 0);
+		ask(owner, key, update ? Kind::update : Kind::read);
 		return true;
+	}
+	void serve_some()
+	{
+		for (int done = 1, n = 0; done && n < 16; ++n)
+			done = serve();
 	}
 	// Takes the next message, if there is one.
 	bool serve()
@@ -183,7 +210,8 @@ private:
 		Header header;
 		std::memcpy(&header, receive_buffer(i), sizeof header);
 		if (header.kind == Kind::answer) {
-			one_done(shared_, load_, now() - started_[header.slot]);
+			if (counts_)
+				one_done(shared_, load_, now() - started_[header.slot]);
 			free_.push_back(header.slot);
 		} else {
 			compute(load_.work);
@@ -206,6 +234,7 @@ private:
 	std::vector<double> started_;
 	std::vector<uint32_t> free_;
 	size_t next_receive_ = 0, next_send_ = 0;
+	bool counts_ = false; // what is done
 };
 
 size_t allocated()
@@ -223,6 +252,7 @@ int main(int argc, char **argv)
 	                         {"ranks", "1"},
 	                         {"workload", "b"},
 	                         {"keys", "zipf"},
+	                         {"connect", "no"},
 	                         {"bytes", "128"},
 	                         {"window", "16"},
 	                         {"operations", "20000"},
@@ -244,7 +274,8 @@ int main(int argc, char **argv)
 	                : workload == "b" ? 0.05
 	                                  : 0,
 	                settings.number("work"),
-	                settings.text("keys") == "uniform"};
+	                settings.text("keys") == "uniform",
+	                settings.text("connect") == "yes"};
 	{
 		InprocessJob once(1, 1, settings.tunables); // what there is once for all contexts does not count
 	}

@@ -147,7 +147,7 @@ inline uint64_t device_counter(const char *name)
 // Queue pairs that there are, or have been.
 inline size_t queue_pairs()
 {
-	constexpr uint32_t most = 1 << 16;
+	constexpr uint32_t most = 1 << 17; // numbers, in virtual time
 	size_t n = 0;
 	for (uint32_t number = 1; number < most; ++number)
 		if (uint64_t value; softhca_counter("wqes", -1, number, &value) == 0)
