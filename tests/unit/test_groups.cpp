@@ -145,7 +145,7 @@ std::string wrong(const Topology &t)
 std::vector<int> groups_of(const std::string &text, int nodes, const std::vector<std::string> &hosts)
 {
 	std::string warning;
-	const auto groups = read_groups(text, nodes, hosts, warning);
+	const auto groups = read_groups(text, {.nodes = nodes, .ranks = 1, .most_peers = 2, .initiators = 4}, hosts, warning);
 	CHECK(warning.empty());
 	return groups;
 }
@@ -253,8 +253,8 @@ TEST_CASE("groups as they are written", "[groups]")
 	using List = std::vector<int>;
 	CHECK(groups_of("", 1, {}) == List{0});
 	CHECK(groups_of(" ", 4, {}) == List{0, 0, 1, 1});
-	CHECK(groups_of("", 5, {}) == List{0, 0, 0, 1, 1});
-	CHECK(groups_of("", 10, {}) == List{0, 0, 0, 0, 1, 1, 1, 1, 2, 2});
+	CHECK(groups_of("auto", 3, {}) == List{0, 0, 0});
+	CHECK(groups_of("auto", 8, {}) == List{0, 0, 0, 1, 1, 1, 2, 2});
 	CHECK(groups_of("nodes:2", 5, {}) == List{0, 0, 1, 1, 2});
 	CHECK(groups_of("nodes:1", 2, {}) == List{0, 1});
 	CHECK(groups_of("nodes:2147483647", 2, {}) == List{0, 0});
@@ -275,7 +275,7 @@ TEST_CASE("groups that cannot be understood", "[groups]")
 	CHECK_THAT(refusal("nodes:-1", 4), Contains("nodes:N"));
 	CHECK_THAT(refusal("nodes:", 4), Contains("nodes:N"));
 	CHECK_THAT(refusal("nodes:99999999999", 4), Contains("nodes:N"));
-	CHECK_THAT(refusal("racks", 4), Contains("neither nodes:N, nor file:PATH"));
+	CHECK_THAT(refusal("racks", 4), Contains("neither auto, nor nodes:N, nor file:PATH"));
 	CHECK_THAT(refusal("0-3;", 4), Contains("group without nodes"));
 	CHECK_THAT(refusal("0,1;;2,3", 4), Contains("group without nodes"));
 	CHECK_THAT(refusal("0,,1-3", 4), Contains("no node number"));
@@ -342,7 +342,7 @@ TEST_CASE("groups after the switches of a fabric", "[groups]")
 	const File by_slurm(slurm), by_fabric(fabric);
 	const auto read = [&](const File &file, const std::vector<std::string> &hosts) {
 		warning.clear();
-		return read_groups(file.tunable("switches:"), static_cast<int>(hosts.size()), hosts, warning);
+		return read_groups(file.tunable("switches:"), {static_cast<int>(hosts.size()), 1, 256, 4}, hosts, warning);
 	};
 	// Numbers of switches in the order of the file; spines, empty ones and those of other jobs are no groups of this one.
 	CHECK(read(by_slurm, {"n01", "n02", "n03", "n04", "m1", "m3", "login"}) == List{2, 2, 1, 1, 2, 2, 1});
