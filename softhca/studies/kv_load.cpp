@@ -277,7 +277,7 @@ int main(int argc, char **argv)
 	                settings.text("keys") == "uniform",
 	                settings.text("connect") == "yes"};
 	{
-		InprocessJob once(1, 1, settings.tunables); // what there is once for all contexts does not count
+		InprocessJob once(1, 1, {}); // what there is once for all contexts does not count
 	}
 	const size_t before = allocated();
 	const InprocessJob job(load.ranks, per_node, settings.tunables);

@@ -8,21 +8,20 @@
 namespace pt2p {
 
 struct GroupNeeds {
-	int nodes;           // 1 or more
-	int ranks;           // on each other node of its group that a rank is connected to reliably: one when messages are forwarded
-	int64_t most_peers;  // that a rank may be connected to reliably (PT2P_RC_PEERS)
-	int64_t initiators;  // of a rank, for the other groups (PT2P_DCT_INITIATORS)
+	int nodes;          // 1 or more
+	int ranks;          // of each other node of its group that a rank is connected to reliably: one when messages are forwarded
+	int64_t most_peers; // that a rank may be connected to reliably (PT2P_RC_PEERS)
 };
 
-// One group when all nodes fit into one: then there is nothing to forward and nothing for dct. Else as few as hold no more peers
-// than a rank may have, so that few messages cross from one group to another and few targets share an initiator.
+// As few as hold no more peers than a rank may have: the fewer groups, the fewer messages cross from one to another, and the fewer
+// targets of DC share the initiators of a rank. When all nodes fit into one, there is nothing for dct.
 constexpr int groups_wanted(const GroupNeeds &needs)
 {
-	const int64_t most_nodes = std::max<int64_t>(needs.most_peers / std::max(needs.ranks, 1), 0) + 1;
+	const int64_t most_nodes = std::max<int64_t>(needs.most_peers, 0) / needs.ranks + 1;
 	return static_cast<int>((needs.nodes + most_nodes - 1) / most_nodes);
 }
 
-// The group of each node: in a row, sizes differing by one at the most, the larger groups first.
+// The group of each node: in a row, sizes differing by one at the most.
 inline std::vector<int> even_groups(int nodes, int groups)
 {
 	std::vector<int> group(static_cast<size_t>(nodes));

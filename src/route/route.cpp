@@ -74,7 +74,7 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		const std::vector<int> node_of = environment_.job.nodes(&hosts);
 		std::string warning;
 		const GroupNeeds needs{static_cast<int>(hosts.size()), policy == RoutePolicy::direct ? most_on_a_node(node_of) : 1,
-		                       config.rc_peers, config.dct_initiators};
+		                       config.rc_peers};
 		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, needs, hosts, warning));
 		if (!warning.empty() && environment_.job.rank() == 0) // all ranks read the same
 			environment_.reporter.log(LogLevel::warning, "%s", warning.c_str());
