@@ -12,7 +12,6 @@
 
 namespace softhca {
 
-
 struct QpAccount {
 	uint32_t number;  // 0: never used
 	uint8_t kind;     // QpKind

@@ -111,10 +111,7 @@ void Nic::remove(Qp &qp)
 	accounts_.remove(index_of(qp.number));
 }
 
-Qp *Nic::find(uint32_t number) const
-{
-	return wire_ && slot_of(number) == wire_->slot() ? table_[index_of(number)] : nullptr;
-}
+Qp *Nic::find(uint32_t number) const { return wire_ && slot_of(number) == wire_->slot() ? table_[index_of(number)] : nullptr; }
 
 void Nic::watch(Qp &qp)
 {

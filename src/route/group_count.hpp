@@ -13,8 +13,8 @@ struct GroupNeeds {
 	int64_t most_peers; // that a rank may be connected to reliably (PT2P_RC_PEERS)
 };
 
-// As few as hold no more peers than a rank may have: the fewer groups, the fewer messages cross from one to another, and the fewer
-// targets of DC share the initiators of a rank. When all nodes fit into one, there is nothing for dct.
+// As few as hold no more peers than a rank may have: the fewer groups, the fewer messages cross from one to another, and the
+// fewer targets of DC share the initiators of a rank. When all nodes fit into one, there is nothing for dct.
 constexpr int groups_wanted(const GroupNeeds &needs)
 {
 	const int64_t most_nodes = std::max<int64_t>(needs.most_peers, 0) / needs.ranks + 1;

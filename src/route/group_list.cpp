@@ -171,7 +171,8 @@ std::vector<int> read_groups(const std::string &text, const GroupNeeds &needs, c
 		return groups.take(where);
 	}
 	if (all.find_first_not_of("0123456789-,; \t") != std::string::npos)
-		GroupList::fail(where, "neither auto, nor nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers as 0-3,8;4-7");
+		GroupList::fail(where,
+		                "neither auto, nor nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers as 0-3,8;4-7");
 	for (size_t begin = 0; begin <= all.size();) {
 		const size_t end = std::min(all.find(';', begin), all.size());
 		const std::string group = trimmed(all.substr(begin, end - begin));

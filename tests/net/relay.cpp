@@ -309,8 +309,8 @@ TEST_CASE("by way of others a rank connects to one target of each other group, o
 	CHECK(switches[1] == 0);
 }
 
-// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that rank: more than
-// the 8 and 16 that its first two completion queues have room for.
+// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that rank: more
+// than the 8 and 16 that its first two completion queues have room for.
 TEST_CASE("completion queues are added while messages are passed on")
 {
 	constexpr int size = 24;
