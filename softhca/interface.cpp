@@ -44,7 +44,7 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 	const std::lock_guard guard(nic.mutex);
 	const Account &account = nic.accounts().account();
 	if (qp_num) {
-		const QpAccount &entry = account.queue_pair[qp_num % most_queue_pairs];
+		const QpAccount &entry = account.queue_pair[nic.index_of(qp_num)];
 		if (entry.number != qp_num) {
 			errno = ENOENT;
 			return -1;

@@ -44,6 +44,7 @@ public:
 	void remove(Qp &qp);
 	// Null when there is none of that number in this process.
 	Qp *find(uint32_t number) const;
+	unsigned index_of(uint32_t number) const { return number & ((1u << index_bits_) - 1); }
 	// A doorbell has been rung for it, and seen (exact mode).
 	void ring(Qp &qp);
 	// Looks at its doorbell from now on, until it is forgotten.
@@ -117,9 +118,7 @@ public:
 private:
 	Nic();
 
-	static constexpr unsigned index_bits = 14, first_index = 16; // the lowest numbers have special meanings
-	static_assert(most_queue_pairs == 1u << index_bits);
-	static unsigned slot_of(uint32_t number) { return number >> index_bits; }
+	unsigned slot_of(uint32_t number) const { return number >> index_bits_; }
 	bool join();
 	bool receive();
 	void look_at_doorbells();
@@ -132,6 +131,7 @@ private:
 	void let_go(const Qp &qp);
 	void check_links();
 
+	const unsigned index_bits_;
 	std::unique_ptr<model::Model> model_;
 	std::unique_ptr<Wire> wire_; // from the first queue pair on
 	std::vector<Qp *> table_;    // by index

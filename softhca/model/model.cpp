@@ -185,7 +185,7 @@ void Model::bell(uint64_t number)
 	if (s.bells.empty())
 		return;
 	const Bell bell = s.bells.front();
-	s.bells.pop_front();
+	s.bells.erase(s.bells.begin());
 	const uint16_t from = std::exchange(s.asked, bell.producer);
 	const auto units = static_cast<uint16_t>(bell.producer - from);
 	for_entries(*qp, from, bell.producer, [&](uint16_t index) { device_of(*qp).entries.use(entry_key(*qp, index)); });
@@ -368,7 +368,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 			arrived = s.arrivals.front().second;
 			if (static_cast<uint16_t>(s.arrivals.front().first - entry->index - 1) < 0x8000)
 				break;
-			s.arrivals.pop_front();
+			s.arrivals.erase(s.arrivals.begin());
 		}
 		const bool first_of_all = packet.flags & packet_first && entry && entry == qp.requester.oldest();
 		if (packet.flags & packet_connect || (idle && first_of_all)) {

@@ -103,12 +103,12 @@ private:
 	};
 	// Beside a Qp.
 	struct State {
-		std::deque<Bell> bells;                                // on their way to the device
-		uint16_t posted = 0;                                   // units of the ring, when it was last rung
-		uint16_t asked = 0;                                    // of these, what the device has asked for
-		Picoseconds fetched = 0;                               // when the last entries will be there
-		std::deque<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of entries, up to which unit of the ring
-		Way requests, answers;                                 // of this requester
+		std::vector<Bell> bells;                                // on their way to the device; few
+		uint16_t posted = 0;                                    // units of the ring, when it was last rung
+		uint16_t asked = 0;                                     // of these, what the device has asked for
+		Picoseconds fetched = 0;                                // when the last entries will be there
+		std::vector<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of entries, up to which unit of the ring
+		Way requests, answers;                                  // of this requester
 		bool due = false, left = false;
 		Picoseconds last = 0; // DC: when the last packet for the target that it has left departed
 		int unit = -1;

@@ -4,7 +4,9 @@
 //
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the calls of the messenger take is the model's). The last 70 % of `operations` are measured. A rank
+// request (assumed; what the calls of the messenger take is the model's). With connect=yes each client asks each
+// server once before: else connections are made when a key first wants them, which is most of what a short load of many nodes
+// does. The last 70 % of `operations` are measured. A rank
 // has `receives` posted and `sends` under way at most; ?: more than enough.
 #pragma once
 
@@ -77,7 +79,7 @@ inline unsigned char value_byte(uint64_t key, size_t i)
 struct Load {
 	size_t ranks, window, bytes, operations, receives, sends;
 	double updates, work;
-	bool uniform;
+	bool uniform, connect;
 
 	size_t message_bytes() const { return sizeof(Header) + bytes; }
 };
@@ -100,7 +102,7 @@ public:
 
 // What all ranks see: they are fibres of one thread.
 struct Shared {
-	size_t done = 0, first = 0, drained = 0;
+	size_t connected = 0, done = 0, first = 0, drained = 0; // the first and the last count ranks
 	double since = 0, until = 0;
 	std::vector<uint32_t> latencies; // ns
 	std::map<std::string, uint64_t> counters;
@@ -140,14 +142,16 @@ public:
 		for (size_t i = 0; i < load_.receives; ++i)
 			receive(i);
 		messenger_.barrier();
+		if (load_.connect)
+			connect();
+		counts_ = true;
 		bool drained = false;
 		while (shared_.drained < load_.ranks) {
 			catch_up();
 			while (shared_.done < load_.operations && !free_.empty())
 				if (!issue())
 					break;
-			for (int done = 1, n = 0; done && n < 16; ++n)
-				done = serve();
+			serve_some();
 			if (!drained && shared_.done >= load_.operations && free_.size() == load_.window) {
 				drained = true;
 				++shared_.drained;
@@ -189,6 +193,33 @@ private:
 			if (value[i] != value_byte(header.key, i))
 				give_up("rank %zu: byte %zu of a value is not that of its key", me_, i);
 	}
+	// Asks each other rank once, a key of its own.
+	void connect()
+	{
+		size_t asked = 1;
+		for (bool all = false; shared_.connected < load_.ranks;) {
+			catch_up();
+			for (; asked < load_.ranks && !free_.empty(); ++asked) {
+				const size_t owner = (me_ + asked) % load_.ranks;
+				uint64_t key = keys_.key();
+				while (Keys::hash(key) % load_.ranks != owner)
+					++key;
+				ask(owner, key, Kind::read);
+			}
+			serve_some();
+			if (!all && asked == load_.ranks && free_.size() == load_.window) {
+				all = true;
+				++shared_.connected;
+			}
+		}
+	}
+	void ask(size_t owner, uint64_t key, Kind kind)
+	{
+		const uint32_t slot = free_.back();
+		free_.pop_back();
+		started_[slot] = {now(), key, kind};
+		send(owner, {key, kind, slot}, kind == Kind::update);
+	}
 	// False after a key of this rank's own, so that the others get their turn.
 	bool issue()
 	{
@@ -200,12 +231,13 @@ private:
 			one_done(shared_, load_, -1);
 			return false;
 		}
-		const Kind kind = update ? Kind::update : Kind::read;
-		const uint32_t slot = free_.back();
-		free_.pop_back();
-		started_[slot] = {now(), key, kind};
-		send(owner, {key, kind, slot}, update);
+		ask(owner, key, update ? Kind::update : Kind::read);
 		return true;
+	}
+	void serve_some()
+	{
+		for (int done = 1, n = 0; done && n < 16; ++n)
+			done = serve();
 	}
 	// Takes the next message, if there is one.
 	bool serve()
@@ -224,7 +256,8 @@ private:
 				give_up("rank %zu: an answer for another key", me_);
 			if (asked.kind == Kind::read)
 				check_value(header, value);
-			one_done(shared_, load_, now() - asked.when);
+			if (counts_)
+				one_done(shared_, load_, now() - asked.when);
 			free_.push_back(header.slot);
 		} else {
 			if (Keys::hash(header.key) % load_.ranks != me_)
@@ -250,6 +283,7 @@ private:
 	std::vector<Started> started_;
 	std::vector<uint32_t> free_;
 	size_t next_receive_ = 0, next_send_ = 0;
+	bool counts_ = false; // what is done
 };
 
 // The whole, from the command line to a line of figures. The messengers' own settings are `more`.
@@ -271,6 +305,7 @@ public:
 		load.updates = workload == "a" ? 0.5 : workload == "b" ? 0.05 : 0;
 		load.work = settings.number("work");
 		load.uniform = settings.text("keys") == "uniform";
+		load.connect = settings.text("connect") == "yes";
 		shared_.first = load.operations * 3 / 10;
 	}
 	size_t nodes() const { return settings.count("nodes"); }
@@ -316,6 +351,7 @@ private:
 		            {"ranks", "1"},
 		            {"workload", "b"},
 		            {"keys", "zipf"},
+		            {"connect", "no"},
 		            {"bytes", "128"},
 		            {"window", "16"},
 		            {"receives", "?"},

@@ -39,11 +39,9 @@ public:
 	}
 	InprocessJob(const InprocessJob &) = delete;
 	InprocessJob &operator=(const InprocessJob &) = delete;
-	~InprocessJob()
-	{
-		for (pt2p_context_t *ctx : contexts_)
-			pt2p_finalize(ctx);
-	}
+	// All at the same time: one waits until the others have confirmed what they have passed on, which they do when they are
+	// called.
+	~InprocessJob() { run(pt2p_finalize); }
 	// Each rank in a thread of its own, until all have returned.
 	void run(const std::function<void(pt2p_context_t *)> &rank) const
 	{
