@@ -125,6 +125,19 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 	}
 }
 
+// A message there and back, before all else: a device binds queue pairs to units in the order in which they are first used, so
+// that, as long as there are as many units, each stream gets one of its own whatever is tuned.
+void meet(pt2p_context_t *ctx, const Stream &stream)
+{
+	const auto me = static_cast<size_t>(pt2p_rank(ctx));
+	const bool sends = me < stream.senders;
+	for (size_t i = 1; i <= (sends ? stream.targets : 1); ++i) {
+		const auto other = static_cast<int>(sends ? me + stream.senders * i : me % stream.senders);
+		unsigned char sent = 0, received;
+		check(ctx, pt2p_sendrecv(ctx, &sent, 1, other, 0, &received, 1, other, 0, PT2P_TAG_EXACT, nullptr), "first message");
+	}
+}
+
 // Period and L/N of a trace.
 std::pair<double, double> read_trace(const std::string &path)
 {
@@ -183,6 +196,7 @@ int main(int argc, char **argv)
 		const InprocessJob job(stream.senders + stream.receivers(), stream.senders, settings.tunables);
 		job.run([&](pt2p_context_t *ctx) {
 			const bool sends = static_cast<size_t>(pt2p_rank(ctx)) < stream.senders;
+			meet(ctx, stream);
 			if (sends) {
 				check(ctx, pt2p_barrier(ctx), "barrier");
 				send(ctx, stream, shared);
