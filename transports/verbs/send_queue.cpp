@@ -543,9 +543,10 @@ void SendQueue::tune(uint32_t upto)
 	const WorkRequest &latest = at(upto - 1);
 	tune::ChannelTuner &tuner = *latest.peer->tuner;
 	period_ = tuner.period(latest.size_class()).period();
-	if (!tied_) { // several periods, so that some are completed while the next is posted
+	if (!tied_) {
 		window_ = tuner.completed(latest.size_class(), upto - completed_);
-		period_ = std::min(period_, std::max(window_ / 4, 1u));
+		if (window_ < depth_) // several periods, so that some are completed while the next is posted
+			period_ = std::min(period_, std::max(window_ / 4, 1u));
 	}
 	net_.completed(upto - completed_);
 }
