@@ -4,8 +4,10 @@
 #include <cmath>
 #include <random>
 
-#include "tune/window.hpp"
+#include "tune/channel.hpp"
 
+using pt2p::tune::ChannelTuner;
+using pt2p::tune::SizeClass;
 using pt2p::tune::WindowLaw;
 using pt2p::tune::WindowTuner;
 
@@ -133,4 +135,21 @@ TEST_CASE("window: whatever is observed, it stays within its bounds, and peace o
 			tuner.see(1);
 		CHECK(tuner.size() == any.most);
 	}
+}
+
+TEST_CASE("window: a channel has one for inlined messages, while it sends nothing else", "[window]")
+{
+	constexpr uint32_t depth = 100;
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth});
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth / 2);
+	CHECK(tuner.completed(SizeClass::buffer, 10) == depth);
+	// What is seen meanwhile does not count.
+	tuner.see_normal(SizeClass::inlined, 1000);
+	for (int i = 0; i < 100; ++i)
+		tuner.see_last(SizeClass::inlined, 9000, i);
+	CHECK(tuner.completed(SizeClass::inlined, 4 * depth - 1) == depth);
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth / 2);
+	for (int i = 0; i < 100; ++i)
+		tuner.see_last(SizeClass::inlined, 1000, i);
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth);
 }
