@@ -5,9 +5,10 @@
 //
 // Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. sizes: fixed: `bytes`;
 // smooth: from 8 to `bytes` and back, by a quarter of a doubling every `hold` messages; random: so many are of a size drawn
-// from 8 to `bytes`, evenly on a scale of doublings; jump: 8 and `bytes` in turn, so many of each, with a barrier before each jump. The last 70 % of `messages` are measured. With `trace`, a file that
-// PT2P_TUNE_TRACE names, the mean period and L/N of what the first rank observed in its second half. With `slices`, a file:
-// the nanoseconds that each slice of `slice` messages of a sender took to be received, that of all senders together.
+// from 8 to `bytes`, evenly on a scale of doublings; jump: 8 and `bytes` in turn, so many of each, with a barrier before each
+// jump. The last 70 % of `messages` are measured. With `trace`, a file that PT2P_TUNE_TRACE names, the mean period and L/N of
+// what the first rank observed in its second half. With `slices`, a file: the nanoseconds that each slice of `slice` messages
+// of a sender took to be received, that of all senders together.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

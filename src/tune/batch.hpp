@@ -12,10 +12,10 @@
 //   hardly any doorbell is shared      the batch does nothing but cost the short way of short messages: it is not better,
 //                                      and the batch is one again when that lasts
 //
-// How soon, in work requests, with windows of (3 + 1) intervals: while 16 is better than one by more than a tenth, it is reached
-// within 5 windows = 2'560. When doorbells are not shared any more, the batch is one within 12 intervals = 1'536, the window of
-// a trial that is going on included, and no larger one is accepted for the 14 after that. Of a steady load one window in 65 at
-// most is spent on trying another batch.
+// How soon, in work requests, with windows of (3 + 1) intervals: while 16 is better than one by more than a tenth, it is
+// reached within 5 windows = 2'560. When doorbells are not shared any more, the batch is one within 12 intervals = 1'536, the
+// window of a trial that is going on included, and no larger one is accepted for the 14 after that. Of a steady load one window
+// in 65 at most is spent on trying another batch.
 #pragma once
 
 #include <optional>
@@ -66,7 +66,10 @@ public:
 	uint64_t changes() const { return earlier_changes_ + climber_->changes(); }
 
 private:
-	static ClimbLaw climb(const BatchLaw &law) { return {.least = 1, .most = law.most, .leaps = true, .window = 3, .least_rest = 1}; }
+	static ClimbLaw climb(const BatchLaw &law)
+	{
+		return {.least = 1, .most = law.most, .leaps = true, .window = 3, .least_rest = 1};
+	}
 	uint32_t give_up()
 	{
 		earlier_trials_ += climber_->trials();

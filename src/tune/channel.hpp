@@ -26,8 +26,8 @@ enum class Mode : uint8_t {
 class ChannelTuner {
 public:
 	explicit ChannelTuner(const PeriodLaw &law)
-	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)},
-	      depth_(law.most), window_(window(law))
+	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(law.most),
+	      window_(window(law))
 	{
 	}
 

@@ -8,17 +8,16 @@
 //   again      the one before once more: was it the setting, or has the load changed?
 //   repeat     the other once more; better than all three: it stays
 //
-// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing. Tried in
-// turn: the largest, where the law leaps, a step up, a step down, two up, two down; thus a valley of one setting is crossed, a
-// wider one is not, unless by a leap. What has proved better is followed in its direction. After each failure the rest is twice as long, and short again when a setting
-// is accepted or the load changes.
+// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing. Tried
+// in turn: the largest, where the law leaps, a step up, a step down, two up, two down; thus a valley of one setting is crossed,
+// a wider one is not, unless by a leap. What has proved better is followed in its direction. After each failure the rest is
+// twice as long, and short again when a setting is accepted or the load changes.
 //
 // How soon, with w = window + 1 intervals, the first after a change of setting being left out: while each step in a direction
-// is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2, and a leap 5 w. On a
-// steady load
-// in the end one window in most_rest + 1 is a trial, and whatever the load does no more than two w in each 3 w + least_rest *
-// window intervals. A change of load that shows in the rate is followed within (5 k + 40) w, one that does not within
-// (5 k + 4 (most_rest + 1)) w.
+// is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2, and a leap 5 w. On
+// a steady load in the end one window in most_rest + 1 is a trial, and whatever the load does no more than two w in each 3 w +
+// least_rest * window intervals. A change of load that shows in the rate is followed within (5 k + 40) w, one that does not
+// within (5 k + 4 (most_rest + 1)) w.
 #pragma once
 
 #include <algorithm>

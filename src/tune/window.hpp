@@ -9,13 +9,14 @@
 //   L < 1.8 N       half as much again, and no less than `step`
 //   in between      it stays
 //
-// By Little's law as many as are under way, divided by L, are completed in a time, while the queue is full. So L tells whether a
-// cut has cost anything: where the rate is lower by more than a twentieth after it, as where L is long because the device works
-// for others, it is taken back, and tried again after 1, 2, 4, ... `most_rests` windows only.
+// By Little's law as many as are under way, divided by L, are completed in a time, while the queue is full. So L tells whether
+// a cut has cost anything: where the rate is lower by more than a twentieth after it, as where L is long because the device
+// works for others, it is taken back, and tried again after 1, 2, 4, ... `most_rests` windows only.
 //
-// It begins with half of what there is room for. How soon, after the window under way: while L is in proportion to what is under way, the band is entered
-// within ceil(log2(L / 2.5 N)) * (window + 1) observations from above and ceil(log1.5(1.8 N / L)) * (window + 1) from below; far
-// outside of the band, `few` stands for `window`. Where cuts cost, one window in most_rests + 1 is spent on one in the end.
+// It begins with half of what there is room for. How soon, after the window under way: while L is in proportion to what is
+// under way, the band is entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above and ceil(log1.5(1.8 N /
+// L)) * (window + 1) from below; far outside of the band, `few` stands for `window`. Where cuts cost, one window in most_rests
+// + 1 is spent on one in the end.
 #pragma once
 
 #include <algorithm>
@@ -84,9 +85,9 @@ private:
 	double sum_ = 0; // of L/N since the last decision
 	uint32_t count_ = 0;
 	bool stale_ = false;
-	uint32_t from_ = 0;                  // before a cut that has to prove itself; 0: there is none
-	double before_ = 0;                  // the rate then
-	uint32_t rests_ = 0, resting_ = 0;   // windows until the next cut
+	uint32_t from_ = 0;                // before a cut that has to prove itself; 0: there is none
+	double before_ = 0;                // the rate then
+	uint32_t rests_ = 0, resting_ = 0; // windows until the next cut
 };
 
 } // namespace pt2p::tune

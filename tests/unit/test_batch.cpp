@@ -161,14 +161,16 @@ TEST_CASE("whatever is observed, the batch stays within its bounds, and changes 
 {
 	Sender wild;
 	for (; wild.intervals < 50'000; ++wild.intervals)
-		wild.see({BatchLaw::interval, 1 + static_cast<double>(wild.random() % 100'000), BatchLaw::interval, 8 + wild.random() % 8, 0});
+		wild.see({BatchLaw::interval, 1 + static_cast<double>(wild.random() % 100'000), BatchLaw::interval,
+		          8 + wild.random() % 8, 0});
 	CHECK(wild.closest >= bound_again);
 
 	// Shared until it is accepted, and then alone.
 	Sender mean;
 	for (; mean.intervals < 50'000; ++mean.intervals) {
 		const bool accepted = mean.tuner.changes() % 2;
-		mean.see({BatchLaw::interval, 50'000. / mean.tuner.batch(), BatchLaw::interval, accepted ? BatchLaw::interval : 32u, 0});
+		mean.see(
+		    {BatchLaw::interval, 50'000. / mean.tuner.batch(), BatchLaw::interval, accepted ? BatchLaw::interval : 32u, 0});
 	}
 	CHECK(mean.tuner.changes() > 100);
 	CHECK(mean.tuner.changes() < 2 * 50'000 / bound_again);
