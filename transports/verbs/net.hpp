@@ -318,7 +318,7 @@ private:
 inline void SendQueue::end_period(uint32_t number)
 {
 	// Now and then is enough, as it costs more looks at the completions; and not in step with them.
-	constexpr uint32_t periods_between = 5;
+	constexpr uint32_t periods_between = 13;
 	if (tuned_ && !watching_ && (tied_ || periods_++ % periods_between == 0)) {
 		watching_ = true;
 		watched_ = {number, completed_ == number - 1, now_ticks()};

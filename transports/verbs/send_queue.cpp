@@ -29,6 +29,7 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
       tuned_(net.tuning() != tune::Mode::off), tied_(net.tuning() == tune::Mode::tied),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
+	window_ = tied_ ? 0 : depth_;
 	limit_ = depth_;
 	signalled(0);
 	if (dc)
@@ -540,7 +541,13 @@ void SendQueue::tune(uint32_t upto)
 		}
 	}
 	const WorkRequest &latest = at(upto - 1);
-	period_ = latest.peer->tuner->period(latest.size_class()).period();
+	tune::ChannelTuner &tuner = *latest.peer->tuner;
+	period_ = tuner.period(latest.size_class()).period();
+	if (!tied_) {
+		window_ = tuner.completed(latest.size_class(), upto - completed_);
+		if (window_ < depth_) // several periods, so that some are completed while the next is posted
+			period_ = std::min(period_, std::max(window_ / 4, 1u));
+	}
 	net_.completed(upto - completed_);
 }
 

@@ -5,6 +5,7 @@
 //          ring()                                  a completion frees all before it; it is asked for every `period`
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -247,8 +248,8 @@ private:
 		signalled_ = number;
 		due_ = number + period_;
 		// Together, or the limit could be reached before anything is signalled.
-		if (tied_ && !broken())
-			limit_ = period_;
+		if (!broken())
+			limit_ = std::max(period_, window_);
 	}
 	// This work request is signalled because a period is over. In net.hpp.
 	void end_period(uint32_t number);
@@ -285,7 +286,8 @@ private:
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t due_ = 0; // to be signalled
 	uint32_t unrung_ = 0;
-	uint32_t limit_;  // to what may be under way: the depth, or a period; nothing while it is broken
+	uint32_t window_; // what may be under way beside a period: the depth, or what is tuned; nothing where that is tied
+	uint32_t limit_;  // to what may be under way; nothing while it is broken
 	// The signalled work request whose latency is being observed, if watching_.
 	struct {
 		uint32_t number;
