@@ -166,6 +166,14 @@ void SendQueue::flush()
 		probe(*at(posted_ - 1).peer);
 }
 
+void SendQueue::signal_each(uint32_t work_requests)
+{
+	if (!std::exchange(each_, work_requests)) {
+		due_ = posted_ + 1;
+		flush();
+	}
+}
+
 // Writes the last work request where the device will find it.
 inline void SendQueue::submit(const WorkRequest &request, bool signal)
 {

@@ -195,6 +195,8 @@ public:
 	void probe(Peer &peer);
 	// Asks for a completion of everything that was posted, unless that has been done.
 	void flush();
+	// For who has to know when all is done: each of so many from the next one on is signalled, whatever the period.
+	void signal_each(uint32_t work_requests);
 
 	// Makes the device see what has been posted.
 	void ring();
@@ -246,7 +248,7 @@ private:
 	void signalled(uint32_t number)
 	{
 		signalled_ = number;
-		due_ = number + period_;
+		due_ = number + (each_ ? --each_, 1 : period_);
 		// Together, or the limit could be reached before anything is signalled.
 		if (!broken())
 			limit_ = std::max(period_, window_);
@@ -282,6 +284,7 @@ private:
 	uint32_t period_;
 	const int64_t most_at_once_;           // longest payload that takes the short way, bytes; negative: none does
 	const bool tuned_, tied_;
+	uint32_t each_ = 0; // so many more are signalled before the period counts again
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t due_ = 0; // to be signalled
