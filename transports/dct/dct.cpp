@@ -210,8 +210,11 @@ SendQueue *DctTransport::take(size_t i, const Peer &peer)
 		// As long as targets change, it has to be known which initiators are done: one whose last work is complete, but was not
 		// signalled, would be passed over for one that is busy.
 		constexpr uint32_t calm = 64;
-		for (const auto &initiator : initiators_)
+		for (const auto &initiator : initiators_) {
 			initiator->signal_each(calm);
+			if (initiator != initiators_[i]) // which may have room for no more than is to be sent now, and that is signalled
+				initiator->flush();
+		}
 		environment_.reporter.add(Counter::dct_switches);
 	}
 	states_[i].target = &peer;

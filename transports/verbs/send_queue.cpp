@@ -168,10 +168,8 @@ void SendQueue::flush()
 
 void SendQueue::signal_each(uint32_t work_requests)
 {
-	if (!std::exchange(each_, work_requests)) {
+	if (!std::exchange(each_, work_requests))
 		due_ = posted_ + 1;
-		flush();
-	}
 }
 
 // Writes the last work request where the device will find it.
