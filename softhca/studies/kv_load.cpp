@@ -5,8 +5,9 @@
 //
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the library's calls take is the model's). The last 70 % of `operations` are measured. summary:
-// a rank whose pt2p_summary is printed at the end.
+// request (assumed; what the library's calls take is the model's). partners: a client's keys are all on so many ranks, those that
+// follow the one half way round; 0: on all. The last 70 % of `operations` are measured, or what comes after the
+// first `warm` %. summary: a rank whose pt2p_summary is printed at the end.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -67,7 +68,7 @@ struct Header {
 };
 
 struct Load {
-	size_t ranks, window, bytes, operations;
+	size_t ranks, window, bytes, operations, partners;
 	double updates, work;
 	bool uniform;
 };
@@ -153,11 +154,16 @@ private:
 		std::memcpy(send_buffer(i), &header, sizeof header);
 		check(ctx_, pt2p_isend(ctx_, send_buffer(i), sizeof header + bytes, static_cast<int>(to), 0, &sends_[i]), "send");
 	}
+	size_t owner_of(uint64_t key) const
+	{
+		const size_t hash = Keys::hash(key);
+		return load_.partners ? (me_ + load_.ranks / 2 + 1 + hash % load_.partners) % load_.ranks : hash % load_.ranks;
+	}
 	// False after a key of this rank's own, so that the others get their turn.
 	bool issue()
 	{
 		const uint64_t key = keys_.key();
-		const size_t owner = Keys::hash(key) % load_.ranks;
+		const size_t owner = owner_of(key);
 		const bool update = keys_.fraction() < load_.updates;
 		if (owner == me_) {
 			compute(load_.work);
@@ -226,6 +232,8 @@ int main(int argc, char **argv)
 	                         {"bytes", "128"},
 	                         {"window", "16"},
 	                         {"operations", "20000"},
+	                         {"warm", "30"},
+	                         {"partners", "0"},
 	                         {"work", "50"},
 	                         {"name", "?"},
 	                         {"summary", "no"},
@@ -240,6 +248,7 @@ int main(int argc, char **argv)
 	                settings.count("window"),
 	                settings.count("bytes"),
 	                settings.count("operations"),
+	                settings.count("partners"),
 	                workload == "a"   ? 0.5
 	                : workload == "b" ? 0.05
 	                                  : 0,
@@ -251,7 +260,7 @@ int main(int argc, char **argv)
 	const size_t before = allocated();
 	const InprocessJob job(load.ranks, per_node, settings.tunables);
 	Shared shared;
-	shared.first = load.operations * 3 / 10;
+	shared.first = load.operations * settings.count("warm") / 100;
 	shared.latencies.reserve(load.operations);
 	size_t memory = 0;
 	job.run([&](pt2p_context_t *ctx) {
