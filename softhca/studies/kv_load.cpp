@@ -5,9 +5,9 @@
 //
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the library's calls take is the model's). partners: a client's keys are all on so many ranks, those that
-// follow the one half way round; 0: on all. The last 70 % of `operations` are measured, or what comes after the
-// first `warm` %. summary: a rank whose pt2p_summary is printed at the end.
+// request (assumed; what the library's calls take is the model's). partners: a client's keys are all on so many ranks, those
+// that follow the one half way round; 0: on all. The last 70 % of `operations` are measured, or what comes after the first
+// `warm` %. summary: a rank whose pt2p_summary is printed at the end.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -244,16 +244,10 @@ int main(int argc, char **argv)
 		          "doorbells_per_op,cqes_per_op,packets_per_op,dc_connects_per_op,dc_switches_per_op,forwarded_per_op");
 	const size_t nodes = settings.count("nodes"), per_node = settings.count("ranks");
 	const std::string &workload = settings.text("workload");
-	const Load load{nodes * per_node,
-	                settings.count("window"),
-	                settings.count("bytes"),
-	                settings.count("operations"),
-	                settings.count("partners"),
-	                workload == "a"   ? 0.5
-	                : workload == "b" ? 0.05
-	                                  : 0,
-	                settings.number("work"),
-	                settings.text("keys") == "uniform"};
+	const Load load{nodes * per_node,           settings.count("window"),
+	                settings.count("bytes"),    settings.count("operations"),
+	                settings.count("partners"), workload == "a" ? 0.5 : workload == "b" ? 0.05 : 0,
+	                settings.number("work"),    settings.text("keys") == "uniform"};
 	{
 		InprocessJob once(1, 1, settings.tunables); // what there is once for all contexts does not count
 	}

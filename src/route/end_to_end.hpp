@@ -26,13 +26,13 @@ struct Envelope {
 	uint32_t confirmed; // number of the next message that its source expects from its destination
 	uint8_t id;         // of the layer above
 	uint8_t flags;
-	int16_t delay;      // of a message that came to its source from its destination: Delay; see its flags
-	uint32_t stamp;     // when it was sent; see its flags
+	int16_t delay;  // of a message that came to its source from its destination: Delay; see its flags
+	uint32_t stamp; // when it was sent; see its flags
 };
 static_assert(sizeof(Envelope) == 24);
 
-// How long messages of one source are under way, compared with the average: that by how much the clocks of the two ranks differ is
-// in all of them. PT2P_ROUTE=auto compares ways by it.
+// How long messages of one source are under way, compared with the average: that by how much the clocks of the two ranks differ
+// is in all of them. PT2P_ROUTE=auto compares ways by it.
 class Delay {
 public:
 	static constexpr int64_t unit = 16; // ns

@@ -60,8 +60,7 @@ Relay::Relay(const TransportEnvironment &environment, Router &router, const Grou
     : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events), router_(router),
       groups_(groups), rank_(environment.job.rank()), size_(environment.job.size()),
       window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
-      credits_(static_cast<uint32_t>(environment.config.forward_credits)),
-      longest_detour_(environment.config.forward_max),
+      credits_(static_cast<uint32_t>(environment.config.forward_credits)), longest_detour_(environment.config.forward_max),
       automatic_(static_cast<RoutePolicy>(environment.config.route) == RoutePolicy::automatic),
       changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
       links_(static_cast<size_t>(size_))
@@ -75,11 +74,12 @@ Relay::~Relay()
 			buffers_.give(w->bytes, w->length);
 }
 
-// Of both directions, which may differ in uneven groups: messages are numbered in both or in none. Neighbours in other groups share
-// the DC initiators: what the choice of a way does to messages for them has to be seen, too.
+// Of both directions, which may differ in uneven groups: messages are numbered in both or in none. Neighbours in other groups
+// share the DC initiators: what the choice of a way does to messages for them has to be seen, too.
 bool Relay::serves(int rank) const
 {
-	return (automatic_ && groups_.between(rank_, rank) == Dimension::across) || groups_.next_hop(rank_, rank) != rank || groups_.next_hop(rank, rank_) != rank_;
+	return (automatic_ && groups_.between(rank_, rank) == Dimension::across) || groups_.next_hop(rank_, rank) != rank ||
+	       groups_.next_hop(rank, rank_) != rank_;
 }
 
 RelayPeer &Relay::peer(int rank)
@@ -480,15 +480,17 @@ void Relay::set_delivery(int rank, pt2p_delivery_t delivery)
 // Of PT2P_ROUTE=auto.
 std::string Relay::reason_for_way() const
 {
-	std::string text = format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
+	std::string text =
+	    format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
 	if (!tuner_.trials())
 		return text + "and no trial was held";
-	text += format("and in %llu trials, in the last of which messages took %.2f us %s by way of others, the choice changed %llu times",
-	               static_cast<unsigned long long>(tuner_.trials()), std::abs(tuner_.gain()) * 1e-3,
-	               tuner_.gain() > 0 ? "less" : "more",
-	               static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
-	return text + (tuner_.in_trial() ? "; one is being held"
-	                                 : format("; the next after %llu messages", static_cast<unsigned long long>(tuner_.rest())));
+	text += format(
+	    "and in %llu trials, in the last of which messages took %.2f us %s by way of others, the choice changed %llu times",
+	    static_cast<unsigned long long>(tuner_.trials()), std::abs(tuner_.gain()) * 1e-3, tuner_.gain() > 0 ? "less" : "more",
+	    static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
+	return text + (tuner_.in_trial()
+	                   ? "; one is being held"
+	                   : format("; the next after %llu messages", static_cast<unsigned long long>(tuner_.rest())));
 }
 
 std::string Relay::describe(int rank)

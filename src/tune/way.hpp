@@ -1,26 +1,27 @@
-// Which way a rank's small messages to far ranks take (PT2P_ROUTE=auto): all directly, or all by way of neighbours. Pure functions
-// of what is observed; route/relay.hpp observes and obeys.
+// Which way a rank's small messages to far ranks take (PT2P_ROUTE=auto): all directly, or all by way of neighbours. Pure
+// functions of what is observed; route/relay.hpp observes and obeys.
 //
 // A DC initiator works for one target at a time, and a rank that talks with many in turn pays for another connection again and
 // again. By way of a neighbour a message makes another hop instead. What either costs depends on all messages that share the
-// initiators: while others go by way of neighbours, one that goes directly finds the initiators idle, and while others go directly,
-// one by way of a neighbour waits behind them. So one choice is made for all destinations, and what is compared is how long messages
-// of either way are under way while all go that way. Only differences are: clocks of two ranks need not agree.
+// initiators: while others go by way of neighbours, one that goes directly finds the initiators idle, and while others go
+// directly, one by way of a neighbour waits behind them. So one choice is made for all destinations, and what is compared is
+// how long messages of either way are under way while all go that way. Only differences are: clocks of two ranks need not
+// agree.
 //
-// Where targets would change often, a trial is held. It consists of pairs of epochs, one of either way, of equally many messages.
-// The first messages of an epoch do not count: what is under way yet went the other way. The way with the shorter mean delay has won
-// the pair; what disturbs one epoch, however long, costs one pair. As pairs go on chosen, other; other, chosen; and so on, a drift
-// of load or clocks weighs on both.
+// Where targets would change often, a trial is held. It consists of pairs of epochs, one of either way, of equally many
+// messages. The first messages of an epoch do not count: what is under way yet went the other way. The way with the shorter
+// mean delay has won the pair; what disturbs one epoch, however long, costs one pair. As pairs go on chosen, other; other,
+// chosen; and so on, a drift of load or clocks weighs on both.
 //
 //   the other way has won `lead` pairs more     it is chosen
 //   the chosen one has, or `pairs` are over     it stays
 //
-// Then nothing is tried for so long that the way that was not chosen had 1 % of all messages since the trial began, and for twice
-// as long each time the answer is the same, up to 64 times. When targets begin to change often, or no longer do, it is once
-// again 1 %.
+// Then nothing is tried for so long that the way that was not chosen had 1 % of all messages since the trial began, and for
+// twice as long each time the answer is the same, up to 64 times. When targets begin to change often, or no longer do, it is
+// once again 1 %.
 //
-// How soon: a way that is always quicker is chosen after 2 * lead epochs, and one epoch more for the first trial, whose first use
-// of connections counts for nobody. Where both are alike, no more than `pairs` epochs go another way than before.
+// How soon: a way that is always quicker is chosen after 2 * lead epochs, and one epoch more for the first trial, whose first
+// use of connections counts for nobody. Where both are alike, no more than `pairs` epochs go another way than before.
 #pragma once
 
 #include <algorithm>
@@ -106,7 +107,8 @@ public:
 	Way chosen() const { return chosen_; }
 	bool in_trial() const { return in_trial_; }
 	uint64_t trials() const { return trials_; }
-	// Of the last trial: by how much messages were longer under way directly than by neighbours, ns; below 0: they were not so long.
+	// Of the last trial: by how much messages were longer under way directly than by neighbours, ns; below 0: they were not so
+	// long.
 	double gain() const { return gain_; }
 	// Until the next trial may begin.
 	uint64_t rest() const
