@@ -33,7 +33,11 @@ constexpr uint16_t lid_of(unsigned host, unsigned device)
 
 // Limits.
 constexpr uint32_t max_pd = 1u << 16, max_mr = 1u << 20, max_cq = 1u << 16, max_cqe = (1u << 22) - 1;
-constexpr uint32_t max_qp = (1u << 14) - 16, max_srq = 1u << 14;
+// Queue pairs of a process have an index, the lower bits of their number, of which the lowest have special meanings. In virtual
+// time all ranks are in one process, and no other has a part in the 24 bits of numbers.
+constexpr unsigned live_index_bits = 14, virtual_index_bits = 17, first_index = 16;
+constexpr unsigned most_virtual_queue_pairs = 1u << virtual_index_bits;
+constexpr uint32_t max_qp = (1u << live_index_bits) - first_index, max_srq = 1u << 14;
 constexpr uint32_t max_queue_entries = 1u << 15; // of send, receive and shared receive queues
 constexpr uint32_t max_sge = 30;
 constexpr uint32_t max_send_wqe_bytes = 1008, max_receive_wqe_bytes = 512;

@@ -1,12 +1,14 @@
 #include "softhca/exact.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <endian.h>
 #include <mutex>
 #include <sys/mman.h>
+#include <utility>
 #include <vector>
 
 #include "softhca/context.hpp"
@@ -19,6 +21,8 @@ namespace softhca::exact {
 
 namespace {
 
+constexpr size_t line_bytes = 64; // that write-combining makes one store of
+
 // A page of a command file that the program has mapped and whose stores are trapped.
 struct Page {
 	Context *context = nullptr; // null: free
@@ -30,6 +34,9 @@ struct Page {
 		uint32_t qpn = 0;
 		bool blueflame = false;
 	} ring[4];
+	// The last store, where it was a whole line.
+	size_t line_offset = 0;
+	std::array<uint8_t, line_bytes> line{};
 
 	bool is_device_memory() const { return offset < uar_first_offset; }
 };
@@ -57,6 +64,18 @@ void forget(Page &page)
 // eight bytes of a buffer are the ring, more is an entry that comes along.
 constexpr size_t buffers_offset = 0x800, buffer_bytes = 0x100, buffer_count = 4, arm_offset = 0x20, ring_bytes = 8;
 
+// memcpy() may store a line twice, as its first and its last part. Write-combining makes one of them; no two work queue entries
+// are the same.
+bool stored_again(Page &page, size_t offset, size_t bytes)
+{
+	const size_t last_offset = std::exchange(page.line_offset, bytes == line_bytes ? offset : 0);
+	if (bytes != line_bytes)
+		return false;
+	const auto last = page.line;
+	std::memcpy(page.line.data(), page.alias + offset, bytes);
+	return last_offset == offset && last == page.line;
+}
+
 void stored_to_uar(Page &page, size_t offset, size_t bytes)
 {
 	Nic &nic = Nic::get();
@@ -65,6 +84,8 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 			nic.device_counters(page.context->device()).add(Counter::arm_doorbells, 1);
 		return;
 	}
+	if (stored_again(page, offset, bytes))
+		return;
 	Page::Ring &ring = page.ring[(offset - buffers_offset) / buffer_bytes];
 	const bool starts = offset % buffer_bytes == 0;
 	if (starts) {

@@ -241,6 +241,15 @@ bool Faults::down(unsigned device, Time now) const
 	});
 }
 
+Time Faults::links_until(Time now) const
+{
+	Time next = 0;
+	for (const FaultRule &rule : rules_)
+		if (rule.action == Action::link_down && now < rule.until && (!next || rule.until < next))
+			next = rule.until;
+	return next;
+}
+
 bool Faults::starves(uint32_t qp, unsigned device)
 {
 	return std::any_of(rules_.begin(), rules_.end(), [&](FaultRule &rule) {

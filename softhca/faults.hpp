@@ -59,6 +59,8 @@ public:
 	Fate packet(const Packet &packet, unsigned device, Time now, Time &delay);
 	// Whether the link of a device is down.
 	bool down(unsigned device, Time now) const;
+	// When the next link that is down comes back; 0: none is down.
+	Time links_until(Time now) const;
 	// Whether a receive of that queue pair is hidden.
 	bool starves(uint32_t qp, unsigned device);
 	// Whether an object is refused.

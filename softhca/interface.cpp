@@ -1,10 +1,12 @@
 // The functions of softhca.h.
 #include "softhca/softhca.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
+#include "softhca/context.hpp"
 #include "softhca/nic.hpp"
 
 using namespace softhca;
@@ -42,7 +44,7 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 	const std::lock_guard guard(nic.mutex);
 	const Account &account = nic.accounts().account();
 	if (qp_num) {
-		const QpAccount &entry = account.queue_pair[qp_num % most_queue_pairs];
+		const QpAccount &entry = account.queue_pair[nic.index_of(qp_num)];
 		if (entry.number != qp_num) {
 			errno = ENOENT;
 			return -1;
@@ -57,6 +59,16 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 	return 0;
 }
 
+uint32_t softhca_queue_pairs(int device)
+{
+	Nic &nic = Nic::get();
+	const std::lock_guard guard(nic.mutex);
+	const Account &account = nic.accounts().account();
+	return static_cast<uint32_t>(
+	    std::count_if(account.queue_pair, account.queue_pair + account.queue_pairs,
+	                  [&](const QpAccount &qp) { return qp.live && (device == -1 || device == qp.device); }));
+}
+
 int softhca_fault(const char *rules, char *why, uint64_t size)
 {
 	Nic &nic = Nic::get();
@@ -68,6 +80,20 @@ int softhca_fault(const char *rules, char *why, uint64_t size)
 		std::snprintf(why, size, "%s", error.c_str());
 	errno = EINVAL;
 	return -1;
+}
+
+void softhca_polled(int device, int found)
+{
+	Nic &nic = Nic::get();
+	if (!nic.model())
+		return;
+	for (Context *context : nic.contexts())
+		if (static_cast<int>(context->device()) == device) {
+			nic.model()->before_poll(*context);
+			if (!found)
+				nic.model()->after_empty_poll(*context);
+			return;
+		}
 }
 
 } // extern "C"

@@ -31,7 +31,9 @@ Nic &Nic::get()
 	return nic;
 }
 
-Nic::Nic() : table_(size_t{1} << index_bits), fault_file_(Fabric::get() ? Fabric::get()->directory() + "/faults" : "")
+Nic::Nic()
+    : index_bits_(time_is_virtual() ? virtual_index_bits : live_index_bits), table_(size_t{1} << index_bits_),
+      fault_file_(Fabric::get() ? Fabric::get()->directory() + "/faults" : "")
 {
 	const char *rules = std::getenv("SOFTHCA_FAULTS");
 	if (const std::string error = rules ? faults.add(rules) : ""; !error.empty())
@@ -41,7 +43,7 @@ Nic::Nic() : table_(size_t{1} << index_bits), fault_file_(Fabric::get() ? Fabric
 	const char *profile = std::getenv("SOFTHCA_MODEL");
 	try {
 		model_ = std::make_unique<model::Model>(*this, model::read_profile(profile && *profile ? profile : "connectx5"),
-		                                        Fabric::get()->devices(), most_queue_pairs);
+		                                        Fabric::get()->devices(), most_virtual_queue_pairs);
 	} catch (const std::exception &e) {
 		std::fprintf(stderr, "softhca: SOFTHCA_MODEL: %s\n", e.what());
 		std::exit(2);
@@ -60,7 +62,8 @@ Time Nic::read_clock()
 void Nic::add(Qp &qp)
 {
 	qp.number = 0;
-	if (count_ >= max_qp || faults.refuses(FaultRule::Object::qp, qp.context.device()) || (!wire_ && !join())) {
+	const bool full = count_ >= table_.size() - first_index;
+	if (full || faults.refuses(FaultRule::Object::qp, qp.context.device()) || (!wire_ && !join())) {
 		errno = ENOMEM;
 		return;
 	}
@@ -70,7 +73,7 @@ void Nic::add(Qp &qp)
 	while (table_[last_index_]);
 	table_[last_index_] = &qp;
 	++count_;
-	qp.number = wire_->slot() << index_bits | last_index_;
+	qp.number = wire_->slot() << index_bits_ | last_index_;
 	const unsigned device = qp.context.device();
 	qp.counters = &accounts_.add(last_index_, qp.number, static_cast<uint8_t>(qp.kind), device);
 	qp.device_counters = &accounts_.device(device);
@@ -99,24 +102,23 @@ bool Nic::join()
 void Nic::remove(Qp &qp)
 {
 	forget(qp);
-	Qp *&entry = table_[qp.number & ((1u << index_bits) - 1)];
+	Qp *&entry = table_[index_of(qp.number)];
 	if (entry != &qp)
 		return; // the parent's, from before fork()
 	entry = nullptr;
 	--count_;
 	let_go(qp);
-	accounts_.remove(qp.number & ((1u << index_bits) - 1));
+	accounts_.remove(index_of(qp.number));
 }
 
-Qp *Nic::find(uint32_t number) const
-{
-	return wire_ && slot_of(number) == wire_->slot() ? table_[number & ((1u << index_bits) - 1)] : nullptr;
-}
+Qp *Nic::find(uint32_t number) const { return wire_ && slot_of(number) == wire_->slot() ? table_[index_of(number)] : nullptr; }
 
 void Nic::watch(Qp &qp)
 {
-	if (std::find(watched_.begin(), watched_.end(), &qp) == watched_.end())
-		watched_.push_back(&qp);
+	if (qp.watched)
+		return;
+	watched_.push_back(&qp);
+	qp.watched = watched_.size();
 }
 
 void Nic::watch(Cq &cq) { armed_.push_back(&cq); }
@@ -124,7 +126,12 @@ void Nic::forget(Cq &cq) { drop(armed_, &cq); }
 
 void Nic::forget(Qp &qp)
 {
-	drop(watched_, &qp);
+	if (qp.watched) { // the last takes its place
+		watched_[qp.watched - 1] = watched_.back();
+		watched_.back()->watched = qp.watched;
+		watched_.pop_back();
+		qp.watched = 0;
+	}
 	drop(recent_, &qp);
 	drop(ready_, &qp);
 	qp.ready = false;
@@ -278,7 +285,14 @@ void Nic::fail(unsigned device)
 			qp->enter_error(*this);
 }
 
-// Tells of links that a rule has taken down or given back.
+Time Nic::look_at_links()
+{
+	const Time until = faults.links_until(now_);
+	if (until || any_down_)
+		check_links();
+	return until;
+}
+
 void Nic::check_links()
 {
 	any_down_ = false;
@@ -385,8 +399,7 @@ bool Nic::progress()
 	faults.look_at_file(fault_file_, now_);
 	if (!held_.empty())
 		release_held();
-	if (any_down_ || !faults.none())
-		check_links();
+	look_at_links();
 	const bool more = receive();
 	look_at_doorbells();
 	// Answers go before what the program sends in return: the other side gets its completions in that order.
@@ -419,6 +432,8 @@ void Nic::abandon()
 		wire_->abandon();
 	wire_.reset();
 	table_.assign(table_.size(), nullptr);
+	for (Qp *qp : watched_)
+		qp->watched = 0;
 	watched_.clear();
 	recent_.clear();
 	ready_.clear();

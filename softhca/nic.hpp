@@ -32,6 +32,7 @@ public:
 	// Those who have a device open hear of its events.
 	void add(Context &context) { contexts_.push_back(&context); }
 	void remove(Context &context) { std::erase(contexts_, &context); }
+	const std::vector<Context *> &contexts() const { return contexts_; }
 	// The device stops working, for good.
 	void fail(unsigned device);
 	bool failed(unsigned device) const { return failed_[device]; }
@@ -43,6 +44,7 @@ public:
 	void remove(Qp &qp);
 	// Null when there is none of that number in this process.
 	Qp *find(uint32_t number) const;
+	unsigned index_of(uint32_t number) const { return number & ((1u << index_bits_) - 1); }
 	// A doorbell has been rung for it, and seen (exact mode).
 	void ring(Qp &qp);
 	// Looks at its doorbell from now on, until it is forgotten.
@@ -76,6 +78,8 @@ public:
 	// In virtual time, the model moves everything, and progress() is not called; null in live mode.
 	model::Model *model() const { return model_.get(); }
 	void set_time(Time now) { now_ = now; }
+	// Tells of links that a rule has taken down or given back. When the next comes back; 0: none is down.
+	Time look_at_links();
 
 	// Something to send, to be looked after in progress().
 	void ready(Qp &qp);
@@ -114,9 +118,7 @@ public:
 private:
 	Nic();
 
-	static constexpr unsigned index_bits = 14, first_index = 16; // the lowest numbers have special meanings
-	static_assert(most_queue_pairs == 1u << index_bits);
-	static unsigned slot_of(uint32_t number) { return number >> index_bits; }
+	unsigned slot_of(uint32_t number) const { return number >> index_bits_; }
 	bool join();
 	bool receive();
 	void look_at_doorbells();
@@ -129,6 +131,7 @@ private:
 	void let_go(const Qp &qp);
 	void check_links();
 
+	const unsigned index_bits_;
 	std::unique_ptr<model::Model> model_;
 	std::unique_ptr<Wire> wire_; // from the first queue pair on
 	std::vector<Qp *> table_;    // by index

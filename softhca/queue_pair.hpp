@@ -239,6 +239,7 @@ struct Qp {
 
 	// As the NIC keeps it.
 	bool ready = false;           // in the list of those with something to send
+	size_t watched = 0;           // place in the list of those it looks at, from 1 on; 0: it does not
 
 	void count(Counter counter, uint64_t n)
 	{

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * softhca for programs that run on it: counters and faults from inside. The functions are in libsofthca.so, which
+ * softhca for programs that run on it: counters, faults and polls from inside. The functions are in libsofthca.so, which
  * softhca(1) preloads; they are weak here, so that a program can be linked without it and ask whether they are there:
  *
  *     uint64_t n;
@@ -26,11 +26,24 @@ extern "C" {
 int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *value) __attribute__((weak));
 
 /*
+ * How many queue pairs this process has now on device `device`, or with -1 on all devices together.
+ */
+uint32_t softhca_queue_pairs(int device) __attribute__((weak));
+
+/*
  * Adds fault rules to this process, in the language of softhca(1), separated by semicolons; the rule "clear" removes
  * all that were there. Returns 0, or -1 with errno EINVAL when a rule cannot be understood: then none is added, and the
  * cause is written to `why` (at most `size` bytes, ended by zero; may be null with 0).
  */
 int softhca_fault(const char *rules, char *why, uint64_t size) __attribute__((weak));
+
+/*
+ * In virtual time (softhca --model), for a program that reads completion queues without libibverbs, where no call tells
+ * that it polls: it has looked at its queues of device `device` and has found something, or not (`found` 0). That takes
+ * a poll and the completions since the last call; where nothing was found, the program waits until something changes.
+ * Does nothing in real time, and for a device that is not open.
+ */
+void softhca_polled(int device, int found) __attribute__((weak));
 
 #ifdef __cplusplus
 }

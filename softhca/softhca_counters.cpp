@@ -114,7 +114,7 @@ void print_text(const std::vector<const Account *> &accounts, bool details)
 	for (const Account *a : accounts) {
 		if (!details)
 			break;
-		for (unsigned i = 0; i < std::min(a->queue_pairs, most_queue_pairs); ++i) {
+		for (unsigned i = 0; i < std::min(a->queue_pairs, most_virtual_queue_pairs); ++i) {
 			const QpAccount &qp = a->queue_pair[i];
 			if (!qp.number || !any(qp.counters))
 				continue;
@@ -160,7 +160,7 @@ void print_json(const std::vector<const Account *> &accounts)
 		}
 		std::printf("],\n  \"queue_pairs\": [");
 		const char *qp_comma = "";
-		for (unsigned i = 0; i < std::min(a->queue_pairs, most_queue_pairs); ++i) {
+		for (unsigned i = 0; i < std::min(a->queue_pairs, most_virtual_queue_pairs); ++i) {
 			const QpAccount &qp = a->queue_pair[i];
 			if (!qp.number)
 				continue;

@@ -8,6 +8,11 @@
 #include "softhca/nic.hpp"
 #include "softhca/queue_pair.hpp"
 
+// Where the code of this library is, which stands for the device.
+extern "C" {
+[[gnu::visibility("hidden")]] extern const char __ehdr_start, etext;
+}
+
 namespace softhca::model {
 
 namespace {
@@ -51,6 +56,8 @@ Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_
 {
 	for (unsigned i = 0; i < devices; ++i)
 		devices_.emplace_back(profile, i);
+	if (p_.cpu_copy > 0)
+		softhca_time_copies(static_cast<uint64_t>(1024 * 1e6 / p_.cpu_copy), &__ehdr_start, &etext);
 	softhca_time_trap_counter();
 }
 
@@ -59,7 +66,13 @@ void Model::turn()
 	now_ = softhca_time_now();
 	nic_.set_time(now_ / 1000);
 	busy_ = late_ = 0;
+	if (const uint64_t until = nic_.look_at_links(); until > links_until_) {
+		links_until_ = until;
+		at<&Model::links_change>(until * 1000, 0);
+	}
 }
+
+void Model::links_change(uint64_t) {} // every event looks at them
 
 Model::State &Model::state(const Qp &qp) { return states_[qp.number % states_.size()]; }
 Model::Device &Model::device_of(const Qp &qp) { return devices_[qp.context.device()]; }
@@ -172,7 +185,7 @@ void Model::bell(uint64_t number)
 	if (s.bells.empty())
 		return;
 	const Bell bell = s.bells.front();
-	s.bells.pop_front();
+	s.bells.erase(s.bells.begin());
 	const uint16_t from = std::exchange(s.asked, bell.producer);
 	const auto units = static_cast<uint16_t>(bell.producer - from);
 	for_entries(*qp, from, bell.producer, [&](uint16_t index) { device_of(*qp).entries.use(entry_key(*qp, index)); });
@@ -310,6 +323,15 @@ uint8_t *Model::begin(const Packet &packet)
 	return frame.payload.data();
 }
 
+// A request that is there has to wait for the last answer: until the unit has taken it, not until the program can see it, when
+// the request is begun here. How much that is later.
+Picoseconds Model::waited_for_memory(Qp &qp, Picoseconds arrived)
+{
+	Device &device = device_of(qp);
+	const Picoseconds visible = state(qp).answers.executed, taken = visible - std::min(visible, from_ns(p_.pcie_write));
+	return visible - std::min(visible, std::max({taken, arrived, device.units[unit_of(device, qp.number)].free}));
+}
+
 void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint64_t held)
 {
 	Frame &frame = frames_[frame_];
@@ -320,7 +342,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 	const bool request = is_request(packet.kind), leaving = packet.kind == PacketKind::disconnect, dc = qp.kind == QpKind::dci;
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
-	Picoseconds not_before = 0;
+	Picoseconds not_before = 0, waited = 0;
 	// An initiator that has had nothing to do for long enough has disconnected by itself.
 	const bool idle = dc && now_ >= s.answers.executed + from_ns(p_.dc_idle);
 	if (leaving && !idle) {
@@ -346,11 +368,12 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 			arrived = s.arrivals.front().second;
 			if (static_cast<uint16_t>(s.arrivals.front().first - entry->index - 1) < 0x8000)
 				break;
-			s.arrivals.pop_front();
+			s.arrivals.erase(s.arrivals.begin());
 		}
 		const bool first_of_all = packet.flags & packet_first && entry && entry == qp.requester.oldest();
 		if (packet.flags & packet_connect || (idle && first_of_all)) {
 			busy_ += from_ns(p_.dc_connect);
+			waited = waited_for_memory(qp, arrived);
 			// The old target is told behind the last request for it, if the next is known to be for another by then.
 			if (std::exchange(s.left, false))
 				not_before = std::max(s.last, arrived) + from_ns(p_.dc_switch);
@@ -359,7 +382,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		busy_ += from_ns(p_.unit_respond);
 		frame.early = from_ns(p_.pcie_write);
 	}
-	Picoseconds leaves = std::max(now_ + busy_ + late_, not_before);
+	Picoseconds leaves = std::max({now_, now_ + busy_ + late_ - std::min(busy_ + late_, waited), not_before});
 	if (packet.kind == PacketKind::acknowledge)
 		leaves += from_ns(p_.acknowledge_after);
 	if (from_memory)

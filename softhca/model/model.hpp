@@ -103,12 +103,12 @@ private:
 	};
 	// Beside a Qp.
 	struct State {
-		std::deque<Bell> bells;                                // on their way to the device
-		uint16_t posted = 0;                                   // units of the ring, when it was last rung
-		uint16_t asked = 0;                                    // of these, what the device has asked for
-		Picoseconds fetched = 0;                               // when the last entries will be there
-		std::deque<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of entries, up to which unit of the ring
-		Way requests, answers;                                 // of this requester
+		std::vector<Bell> bells;                                // on their way to the device; few
+		uint16_t posted = 0;                                    // units of the ring, when it was last rung
+		uint16_t asked = 0;                                     // of these, what the device has asked for
+		Picoseconds fetched = 0;                                // when the last entries will be there
+		std::vector<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of entries, up to which unit of the ring
+		Way requests, answers;                                  // of this requester
 		bool due = false, left = false;
 		Picoseconds last = 0; // DC: when the last packet for the target that it has left departed
 		int unit = -1;
@@ -134,6 +134,7 @@ private:
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
 	bool is_needed_again(PacketKind request) const;
+	Picoseconds waited_for_memory(Qp &qp, Picoseconds arrived);
 	State &requester_of(const Packet &packet, bool request);
 	size_t unit_of(Device &device, uint32_t queue_pair);
 	size_t serving_unit_of(Qp &qp, uint32_t requester);
@@ -146,6 +147,7 @@ private:
 	void serve(uint32_t number);
 
 	// Events.
+	void links_change(uint64_t);
 	void bell(uint64_t queue_pair);
 	void fetched(uint64_t queue_pair_and_bell);
 	void work(uint64_t device_and_unit);
@@ -163,7 +165,7 @@ private:
 	uint32_t frame_ = 0;             // being sent
 	Picoseconds now_ = 0, busy_ = 0; // of the unit that works
 	Picoseconds late_ = 0;           // what it works on comes so much later, while it does something else
-	uint64_t deadline_ = 0;
+	uint64_t deadline_ = 0, links_until_ = 0;
 	std::unordered_set<Responder *> owing_;
 	std::map<const Context *, Program> programs_;
 };

@@ -5,16 +5,19 @@
 //
 // Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. sizes: fixed: `bytes`;
 // smooth: from 8 to `bytes` and back, by a quarter of a doubling every `hold` messages; random: so many are of a size drawn
-// from 8 to `bytes`, evenly on a scale of doublings. The last 70 % of `messages` are measured. With `trace`, a file that
-// PT2P_TUNE_TRACE names, the mean period and L/N of what the first rank observed in its second half.
+// from 8 to `bytes`, evenly on a scale of doublings; jump: 8 and `bytes` in turn, so many of each, with a barrier before each
+// jump. The last 70 % of `messages` are measured. With `trace`, a file that PT2P_TUNE_TRACE names, the mean period and L/N of
+// what the first rank observed in its second half. With `slices`, a file: the nanoseconds that each slice of `slice` messages
+// of a sender took to be received, that of all senders together.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <utility>
 
-#include "softhca/studies/study.hpp"
+#include "softhca/studies/pt2p_job.hpp"
 
 namespace {
 
@@ -22,9 +25,12 @@ using namespace study;
 
 struct Stream {
 	size_t senders, targets, bytes, messages, hold, window;
-	enum class Sizes { fixed, smooth, random } sizes;
+	enum class Sizes { fixed, smooth, random, jump } sizes;
 	bool latency;
+	size_t slice;
 
+	// Of one sender's messages to one receiver.
+	bool jumps_after(size_t messages) const { return sizes == Sizes::jump && messages % hold == 0; }
 	size_t receivers() const { return senders * targets; }
 	// Of a sender's message.
 	size_t length(size_t number) const
@@ -34,6 +40,8 @@ struct Stream {
 		const auto step = static_cast<double>(number / hold);
 		if (sizes == Sizes::fixed || range <= 0)
 			return bytes;
+		if (sizes == Sizes::jump)
+			return number / hold % 2 ? bytes : size_t{1} << static_cast<size_t>(least);
 		double power = least;
 		if (sizes == Sizes::smooth) {
 			const double at = std::fmod(step * quarter, 2 * range);
@@ -50,15 +58,19 @@ struct Stream {
 
 struct Shared {
 	size_t first = 0, received = 0;
-	double bytes = 0, since = 0, until = 0;
+	double bytes = 0, since = 0, until = 0, slice = 0; // slice: when the one that goes on began
 	uint64_t cqes = 0, doorbells = 0, entry_reads = 0;
-	std::vector<double> latencies;
+	std::vector<double> latencies, slices;
 };
 
 void one_more(Shared &shared, const Stream &stream, size_t bytes)
 {
 	const size_t all = stream.messages * stream.senders;
-	if (++shared.received > shared.first)
+	if (shared.received == 0 || (shared.received % stream.senders == 0 && stream.jumps_after(shared.received / stream.senders)))
+		shared.slice = now();
+	if (++shared.received % (stream.slice * stream.senders) == 0)
+		shared.slices.push_back(now() - std::exchange(shared.slice, now()));
+	if (shared.received > shared.first)
 		shared.bytes += static_cast<double>(bytes);
 	if (shared.received != shared.first && shared.received != all)
 		return;
@@ -92,6 +104,8 @@ void send(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 			check(ctx, pt2p_wait(ctx, request, nullptr), "send");
 		check(ctx, pt2p_isend(ctx, payload.data(), stream.length(i), to, 0, &request), "send");
 		catch_up();
+		if (stream.jumps_after(i + 1))
+			check(ctx, pt2p_barrier(ctx), "barrier");
 	}
 	for (pt2p_request_t *request : requests)
 		if (request)
@@ -122,6 +136,21 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 		if (i + requests.size() < messages)
 			post(i % requests.size());
 		catch_up();
+		if (stream.jumps_after(i + 1))
+			check(ctx, pt2p_barrier(ctx), "barrier");
+	}
+}
+
+// A message there and back, before all else: a device binds queue pairs to units in the order in which they are first used, so
+// that, as long as there are as many units, each stream gets one of its own whatever is tuned.
+void meet(pt2p_context_t *ctx, const Stream &stream)
+{
+	const auto me = static_cast<size_t>(pt2p_rank(ctx));
+	const bool sends = me < stream.senders;
+	for (size_t i = 1; i <= (sends ? stream.targets : 1); ++i) {
+		const auto other = static_cast<int>(sends ? me + stream.senders * i : me % stream.senders);
+		unsigned char sent = 0, received;
+		check(ctx, pt2p_sendrecv(ctx, &sent, 1, other, 0, &received, 1, other, 0, PT2P_TAG_EXACT, nullptr), "first message");
 	}
 }
 
@@ -162,6 +191,8 @@ int main(int argc, char **argv)
 	                         {"latency", "no"},
 	                         {"name", "?"},
 	                         {"trace", ""},
+	                         {"slice", "250"},
+	                         {"slices", ""},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
 		std::puts("name,senders,targets,sizes,bytes,M/s,MB/s,latency_ns,doorbells,cqes,entry_reads,period,L/N");
@@ -174,8 +205,10 @@ int main(int argc, char **argv)
 	                    settings.count("window"),
 	                    sizes == "smooth"   ? Stream::Sizes::smooth
 	                    : sizes == "random" ? Stream::Sizes::random
+	                    : sizes == "jump"   ? Stream::Sizes::jump
 	                                        : Stream::Sizes::fixed,
-	                    settings.text("latency") != "no"};
+	                    settings.text("latency") != "no",
+	                    settings.count("slice")};
 	const size_t measured = stream.messages * stream.senders * 7 / 10;
 	Shared shared;
 	shared.first = stream.messages * stream.senders - measured;
@@ -183,6 +216,7 @@ int main(int argc, char **argv)
 		const InprocessJob job(stream.senders + stream.receivers(), stream.senders, settings.tunables);
 		job.run([&](pt2p_context_t *ctx) {
 			const bool sends = static_cast<size_t>(pt2p_rank(ctx)) < stream.senders;
+			meet(ctx, stream);
 			if (sends) {
 				check(ctx, pt2p_barrier(ctx), "barrier");
 				send(ctx, stream, shared);
@@ -191,6 +225,11 @@ int main(int argc, char **argv)
 			}
 			check(ctx, pt2p_barrier(ctx), "barrier");
 		});
+	}
+	if (!settings.text("slices").empty()) {
+		std::ofstream file(settings.text("slices"));
+		for (size_t i = 0; i < shared.slices.size(); ++i)
+			file << (i + 1) * stream.slice << ',' << static_cast<uint64_t>(shared.slices[i]) << '\n';
 	}
 	double latency = 0;
 	for (const double one : shared.latencies)

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -58,6 +59,21 @@ int wait_for(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until)
 	softhca_time_wait(condition, std::min(until > now ? until - now : 0, longest));
 	pthread_mutex_lock(mutex);
 	return softhca_time_now() >= until ? ETIMEDOUT : 0;
+}
+
+// Looks again and again until there is something, or the time is over; what look() has said last.
+template <class Look>
+int look_until(int milliseconds, const Look &look)
+{
+	const uint64_t until =
+	    milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
+	unsigned times = 0;
+	for (;;) {
+		const int n = look();
+		if (n || softhca_time_now() >= until)
+			return n;
+		look_again(times);
+	}
 }
 
 } // namespace
@@ -190,15 +206,12 @@ int pthread_cond_broadcast(pthread_cond_t *condition) noexcept { return pthread_
 
 int poll(pollfd *files, nfds_t count, int milliseconds)
 {
-	const uint64_t until =
-	    milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
-	unsigned times = 0;
-	for (;;) {
-		const int n = REAL(poll)(files, count, 0);
-		if (n || softhca_time_now() >= until)
-			return n;
-		look_again(times);
-	}
+	return look_until(milliseconds, [&] { return REAL(poll)(files, count, 0); });
+}
+
+int epoll_wait(int set, epoll_event *events, int most, int milliseconds)
+{
+	return look_until(milliseconds, [&] { return REAL(epoll_wait)(set, events, most, 0); });
 }
 
 long syscall(long number, ...) noexcept

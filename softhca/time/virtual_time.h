@@ -22,6 +22,8 @@ extern "C" {
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
 // Something has happened to `place`: those who wait for it go on `later` than now.
 [[gnu::weak]] void softhca_time_wake(const void *place, uint64_t later);
+// From now on memcpy() and memmove() charge the fibre that runs, unless they are called by code between those two addresses.
+[[gnu::weak]] void softhca_time_copies(uint64_t ps_per_kib, const void *device, const void *device_end);
 // From now on the processor's counter of ticks is virtual, too. It stays so when another program takes the place of this one,
 // which cannot start then: for programs that use a device, not for the shells that start them.
 [[gnu::weak]] void softhca_time_trap_counter();

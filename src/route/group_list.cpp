@@ -1,7 +1,6 @@
 // PT2P_GROUPS: which nodes form a group.
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <utility>
@@ -150,11 +149,13 @@ std::vector<int> by_switch(const std::string &path, const std::vector<std::strin
 
 } // namespace
 
-std::vector<int> read_groups(const std::string &text, int nodes, const std::vector<std::string> &hosts, std::string &warning)
+std::vector<int> read_groups(const std::string &text, const GroupNeeds &needs, const std::vector<std::string> &hosts,
+                             std::string &warning)
 {
 	const std::string all = trimmed(text);
-	if (all.empty())
-		return in_a_row(nodes, std::max(1, static_cast<int>(std::ceil(std::sqrt(nodes)))));
+	const int nodes = needs.nodes;
+	if (all.empty() || all == "auto")
+		return even_groups(nodes, groups_wanted(needs));
 	const std::string where = "PT2P_GROUPS=\"" + all + "\"";
 	if (all.starts_with("nodes:")) {
 		int in_each;
@@ -170,7 +171,8 @@ std::vector<int> read_groups(const std::string &text, int nodes, const std::vect
 		return groups.take(where);
 	}
 	if (all.find_first_not_of("0123456789-,; \t") != std::string::npos)
-		GroupList::fail(where, "neither nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers as 0-3,8;4-7");
+		GroupList::fail(where,
+		                "neither auto, nor nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers as 0-3,8;4-7");
 	for (size_t begin = 0; begin <= all.size();) {
 		const size_t end = std::min(all.find(';', begin), all.size());
 		const std::string group = trimmed(all.substr(begin, end - begin));

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "route/group_count.hpp"
+
 namespace pt2p {
 
 // Where a rank is: its group of nodes, the index of its node in the group, its place on the node.
@@ -79,9 +81,10 @@ private:
 //   file:PATH   one group on each line: node numbers and host names split by commas or blanks, names with ranges in
 //               brackets as in node[01-04,7]; # begins a comment
 //   switches:PATH  one group for each leaf switch (switches.hpp); `switches` alone: of Slurm's topology.conf
-//   nothing     each ceil(sqrt(nodes)) nodes in a row
+//   auto, or nothing  as many as are wanted (group_count.hpp), in a row
 // `hosts`: the host of each node; several nodes may have the same, and its name then means all of them. Throws
 // Error(PT2P_ERR_TUNABLE) unless each node is in one group. `warning`: what the user should know although there are groups.
-std::vector<int> read_groups(const std::string &text, int nodes, const std::vector<std::string> &hosts, std::string &warning);
+std::vector<int> read_groups(const std::string &text, const GroupNeeds &needs, const std::vector<std::string> &hosts,
+                             std::string &warning);
 
 } // namespace pt2p

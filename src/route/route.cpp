@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "config/config.hpp"
 #include "job/job.hpp"
@@ -36,6 +37,15 @@ void check_list(const std::string &list)
 	}
 }
 
+int most_on_a_node(const std::vector<int> &node_of)
+{
+	std::map<int, int> ranks;
+	int most = 0;
+	for (const int node : node_of)
+		most = std::max(most, ++ranks[node]);
+	return most;
+}
+
 // The part of a rank's blob that holds its rule().
 constexpr const char *rule_part = "rule";
 
@@ -63,7 +73,9 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		std::vector<std::string> hosts;
 		const std::vector<int> node_of = environment_.job.nodes(&hosts);
 		std::string warning;
-		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, static_cast<int>(hosts.size()), hosts, warning));
+		const GroupNeeds needs{static_cast<int>(hosts.size()), policy == RoutePolicy::direct ? most_on_a_node(node_of) : 1,
+		                       config.rc_peers};
+		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, needs, hosts, warning));
 		if (!warning.empty() && environment_.job.rank() == 0) // all ranks read the same
 			environment_.reporter.log(LogLevel::warning, "%s", warning.c_str());
 		groups_sum_ = checksum(*groups_, environment_.job.size());

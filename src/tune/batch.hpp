@@ -4,17 +4,18 @@
 // A doorbell is a write over PCIe that the processor waits for to leave, and many entries are read by the device at once; but
 // an entry that does not go along with its doorbell has to be read, and the first of a batch waits for the others. What that
 // comes to shows in the rate at which work requests are completed. climb.hpp is the law for that: batches of 1, 2, 4, ...
-// `most`; another one has to be quicker by a tenth, twice. On top of it:
+// `most`, and `most` first; another one has to be quicker by a tenth, twice. On top of it:
 //
 //   L/N above the band (period.hpp)    a larger batch is not better, whatever its rate: it is paid for in latency, as L counts
-//                                      from the posting of a work request, and not from its doorbell
+//                                      from the posting of a work request, and not from its doorbell; but where L/N was above
+//                                      the band without it, L is long for other reasons
 //   hardly any doorbell is shared      the batch does nothing but cost the short way of short messages: it is not better,
 //                                      and the batch is one again when that lasts
 //
-// How soon, in work requests: while each doubling is better by more than a tenth, 16 is reached within (5 * 4 + 3) * 6
-// intervals = 35'328. When doorbells are not shared any more, the batch is one within 12 intervals = 3'072, the window of a
-// trial that is going on included, and no larger one is accepted for the 24 after that. Of a steady load one window in 65
-// at most is spent on trying another batch.
+// How soon, in work requests, with windows of (3 + 1) intervals: while 16 is better than one by more than a tenth, it is
+// reached within 5 windows = 2'560. When doorbells are not shared any more, the batch is one within 12 intervals = 1'536, the
+// window of a trial that is going on included, and no larger one is accepted for the 14 after that. Of a steady load one window
+// in 65 at most is spent on trying another batch.
 #pragma once
 
 #include <optional>
@@ -29,7 +30,7 @@ struct BatchLaw {
 	double cut_above = 2.5; // L/N, as PeriodLaw's
 	double shared = 1.5;    // work requests for a doorbell
 	uint32_t lasts = 5;     // intervals
-	static constexpr uint32_t interval = 256; // work requests
+	static constexpr uint32_t interval = 128; // work requests
 };
 
 class BatchTuner {
@@ -49,7 +50,10 @@ public:
 		alone_ = together || larger ? 0 : alone_ + 1;
 		if (alone_ >= law_.lasts)
 			return give_up();
-		climber_->see(larger && (!together || i.ratio > law_.cut_above) ? 0 : i.work, i.time);
+		const bool late = i.ratio > law_.cut_above && ratio_ <= law_.cut_above;
+		if (!larger && i.ratio > 0)
+			ratio_ = ratio_ ? (3 * ratio_ + i.ratio) / 4 : i.ratio;
+		climber_->see(larger && (!together || late) ? 0 : i.work, i.time);
 		if (std::exchange(changes_, climber_->changes()) != climber_->changes())
 			accepted_ = batch();
 		return batch();
@@ -62,7 +66,10 @@ public:
 	uint64_t changes() const { return earlier_changes_ + climber_->changes(); }
 
 private:
-	static ClimbLaw climb(const BatchLaw &law) { return {.least = 1, .most = law.most}; }
+	static ClimbLaw climb(const BatchLaw &law)
+	{
+		return {.least = 1, .most = law.most, .leaps = true, .window = 3, .least_rest = 1};
+	}
 	uint32_t give_up()
 	{
 		earlier_trials_ += climber_->trials();
@@ -77,6 +84,7 @@ private:
 	const BatchLaw law_;
 	std::optional<Climber> climber_;
 	uint32_t accepted_ = 1;
+	double ratio_ = 0;       // L/N of late with what is accepted, or with less; 0: not observed
 	uint32_t alone_ = 0;     // intervals, in which doorbells were hardly shared
 	uint64_t changes_ = 0;   // of the climber, seen
 	uint64_t earlier_trials_ = 0, earlier_changes_ = 0;

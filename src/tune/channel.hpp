@@ -8,6 +8,7 @@
 #include "report/report.hpp"
 #include "tune/period.hpp"
 #include "tune/staging.hpp"
+#include "tune/window.hpp"
 
 namespace pt2p::tune {
 
@@ -24,7 +25,11 @@ enum class Mode : uint8_t {
 
 class ChannelTuner {
 public:
-	explicit ChannelTuner(const PeriodLaw &law) : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)} {}
+	explicit ChannelTuner(const PeriodLaw &law)
+	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(law.most),
+	      window_(window(law))
+	{
+	}
 
 	Stagings stagings;
 
@@ -37,6 +42,14 @@ public:
 	static constexpr size_t kept = 8; // changes of each class
 
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
+	// So many have been completed, the latest of this class. How many may be under way, where that is not the period: where all
+	// are inside of their entries, as many as is tuned; what the device has to fetch beside an entry takes it longer than to
+	// read the entry once more, and makes those behind it late.
+	uint32_t completed(SizeClass latest, uint32_t count)
+	{
+		inlined_ = latest == SizeClass::inlined ? std::min(inlined_ + count, unmixed()) : 0;
+		return inlined_ == unmixed() ? window_.size() : depth_;
+	}
 	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
 	void see_last(SizeClass c, int64_t latency, int64_t now)
 	{
@@ -45,6 +58,8 @@ public:
 		const uint32_t before = p.period();
 		if (const uint32_t after = p.see_last(latency); after != before)
 			h.changes[h.count++ % kept] = {now, after, static_cast<float>(p.ratio())};
+		if (c == SizeClass::inlined && inlined_ == unmixed() && p.normal())
+			window_.see(static_cast<double>(latency) / static_cast<double>(p.normal()));
 	}
 	// The latest changes, the oldest first.
 	template <class F>
@@ -74,7 +89,20 @@ private:
 		size_t count = 0;
 		std::array<Change, kept> changes;
 	};
+	uint32_t unmixed() const { return 4 * depth_; }
+	static WindowTuner window(const PeriodLaw &law)
+	{
+		return WindowTuner({.raise_below = law.raise_below,
+		                    .cut_above = law.cut_above,
+		                    .least = std::min(WindowLaw{}.least, law.most),
+		                    .most = law.most,
+		                    .step = law.step});
+	}
+
 	std::array<PeriodTuner, size_classes> periods_;
+	const uint32_t depth_;
+	WindowTuner window_;
+	uint32_t inlined_ = unmixed(); // lately, one after the other
 	std::array<History, size_classes> histories_{};
 };
 

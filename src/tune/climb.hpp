@@ -8,16 +8,16 @@
 //   again      the one before once more: was it the setting, or has the load changed?
 //   repeat     the other once more; better than all three: it stays
 //
-// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing. Tried in
-// turn: a step up, a step down, two up, two down; thus a valley of one setting is crossed, a wider one is not. What has
-// proved better is followed in its direction. After each failure the rest is twice as long, and short again when a setting
-// is accepted or the load changes.
+// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing. Tried
+// in turn: the largest, where the law leaps, a step up, a step down, two up, two down; thus a valley of one setting is crossed,
+// a wider one is not, unless by a leap. What has proved better is followed in its direction. After each failure the rest is
+// twice as long, and short again when a setting is accepted or the load changes.
 //
 // How soon, with w = window + 1 intervals, the first after a change of setting being left out: while each step in a direction
-// is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2. On a steady load
-// in the end one window in most_rest + 1 is a trial, and whatever the load does no more than two w in each 3 w + least_rest *
-// window intervals. A change of load that shows in the rate is followed within (5 k + 40) w, one that does not within
-// (5 k + 4 (most_rest + 1)) w.
+// is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2, and a leap 5 w. On
+// a steady load in the end one window in most_rest + 1 is a trial, and whatever the load does no more than two w in each 3 w +
+// least_rest * window intervals. A change of load that shows in the rate is followed within (5 k + 40) w, one that does not
+// within (5 k + 4 (most_rest + 1)) w.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +34,7 @@ struct ClimbLaw {
 	bool doubles = true;                      // steps: to the next power of two, or by one
 	double margin = 0.1;                      // by how much the rate has to be better
 	double changed = 1.5;                     // so many times the rate, or one part in so many: another load
+	bool leaps = false;                       // whether `most` is tried first, and in its turn
 	uint32_t window = 5;                      // intervals, up to most_window
 	uint32_t least_rest = 2, most_rest = 64;  // windows between two trials
 	static constexpr uint32_t most_window = 16;
@@ -75,7 +76,7 @@ public:
 
 private:
 	enum class Phase : uint8_t { rest, trial, again, repeat };
-	static constexpr int steps[] = {1, -1, 2, -2};
+	static constexpr int leap = 0, steps[] = {leap, 1, -1, 2, -2};
 
 	bool better(double rate) const { return rate > (1 + law_.margin) * best_; }
 
@@ -130,7 +131,7 @@ private:
 	void accept(double rate)
 	{
 		++changes_;
-		next_ = steps[next_] > 0 ? 0 : 1;
+		next_ = steps[next_] < 0 ? 2 : 1; // on in the same direction, by one
 		rests_ = resting_ = law_.least_rest;
 		home_ = other_;
 		rate_ = judged_ = rate;
@@ -139,6 +140,8 @@ private:
 	// The setting so many steps away; the same when that is out of bounds.
 	uint32_t stepped(uint32_t from, int count) const
 	{
+		if (count == leap)
+			return law_.leaps ? law_.most : from;
 		uint32_t to = from;
 		for (; count > 0; --count) {
 			if (to == law_.most)

@@ -38,8 +38,9 @@ struct PeriodLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
 	uint32_t step = 4;                         // work requests
 	uint32_t least = 1, most = 64;             // bounds of the period: the queue's depth is one
-	// These are ours, not the paper's. The mean of so many observations is judged, or noise would be followed; of a few, when
-	// it is far outside of the band; and one alone that is twice above it: the payload has jumped.
+	// These are ours, not the paper's, which judges each period: 1 and 1. The mean of so many observations is judged, or noise
+	// would be followed; of a few, when it is far outside of the band; and one alone that is twice above it: the payload has
+	// jumped.
 	uint32_t window = 8, few = 3;
 	bool remembers = true;
 	uint32_t most_rests = 16;

@@ -20,16 +20,6 @@ std::atomic<unsigned> cases_run{0};
 	_Exit(1);
 }
 
-bool chosen(const Case &c, const std::vector<std::string> &names)
-{
-	if (names.empty())
-		return true;
-	for (const std::string &n : names)
-		if (n == c.name)
-			return true;
-	return false;
-}
-
 void run_job(bool cooperative, int size, const std::vector<std::string> &tunables, const std::vector<std::string> &names)
 {
 	std::string setting = std::string(cooperative ? "cooperative" : "threads") + " " + std::to_string(size);
@@ -63,10 +53,10 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 		learn_tunables(ranks[i], tunables);
 	}
 
-	for (const Case &c : all_cases()) {
-		if (!chosen(c, names) || (cooperative && !c.cooperative))
+	for (const Case &c : choose_cases(names)) {
+		if (cooperative && !c.cooperative)
 			continue;
-		watch(c.name, ranks, 60);
+		watch(c.name, ranks);
 		++cases_run;
 		if (cooperative) {
 			std::vector<Finish> finishes;

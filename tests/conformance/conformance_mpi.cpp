@@ -24,13 +24,8 @@ int main(int argc, char **argv)
 			tunables.push_back(*e);
 	learn_tunables(r, tunables);
 	unsigned run = 0;
-	for (const Case &c : all_cases()) {
-		bool wanted = argc == 1;
-		for (int i = 1; i < argc; ++i)
-			wanted |= !strcmp(argv[i], c.name);
-		if (!wanted)
-			continue;
-		watch(c.name, {r}, 60);
+	for (const Case &c : choose_cases({argv + 1, argv + argc})) {
+		watch(c.name, {r});
 		try {
 			if (Finish finish = c.run(r))
 				finish();

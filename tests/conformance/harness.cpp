@@ -1,5 +1,6 @@
 #include "harness.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -22,6 +23,22 @@ const std::vector<Case> &all_cases()
 		return c;
 	}();
 	return cases;
+}
+
+std::vector<Case> choose_cases(const std::vector<std::string> &names)
+{
+	if (names.empty())
+		return all_cases();
+	for (const std::string &name : names)
+		if (std::none_of(all_cases().begin(), all_cases().end(), [&](const Case &c) { return name == c.name; })) {
+			fprintf(stderr, "FAIL: there is no case %s\n", name.c_str());
+			exit(2);
+		}
+	std::vector<Case> chosen;
+	for (const Case &c : all_cases())
+		if (std::find(names.begin(), names.end(), c.name) != names.end())
+			chosen.push_back(c);
+	return chosen;
 }
 
 namespace {

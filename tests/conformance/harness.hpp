@@ -61,6 +61,8 @@ struct Case {
 
 // Every case, in the order in which they run.
 const std::vector<Case> &all_cases();
+// Those of that name, all when there are no names; a name that no case has ends the program.
+std::vector<Case> choose_cases(const std::vector<std::string> &names);
 void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
@@ -71,8 +73,15 @@ void add_onesided_order_cases(std::vector<Case> &cases);
 // Sets what cases must know of the tunables from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);
 
+// Longer than a case should ever take, s; what runs the cases (tests/common.sh) gives up only after this.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr unsigned longest_case = 150;
+#else
+constexpr unsigned longest_case = 60;
+#endif
+
 // Ends the program with a message when one case takes longer than `seconds`; what the contexts wait for is shown.
-void watch(const char *what, const std::vector<Rank> &ranks, unsigned seconds);
+void watch(const char *what, const std::vector<Rank> &ranks, unsigned seconds = longest_case);
 void unwatch();
 
 struct Failure : std::runtime_error {

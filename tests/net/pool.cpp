@@ -83,3 +83,26 @@ TEST_CASE("a rank that shares a DC initiator moves to one that is idle, and its 
 			}
 	}
 }
+
+// Who shares initiators has to know which of them is done. That costs a completion for each message, as long as it is needed.
+TEST_CASE("each work request is signalled while DC initiators change targets, and only then")
+{
+	Job job("dct", 4, {"PT2P_DCT_INITIATORS=2"});
+	for (int to = 1; to < 4; ++to)
+		job.warm_up(0, to);
+	constexpr unsigned messages = 320;
+	// Completions, of sends and of receives, for a message.
+	const auto completions = [&](int targets) {
+		uint64_t before, after;
+		REQUIRE(softhca_counter("cqes", -1, 0, &before) == 0);
+		for (unsigned n = 0; n < messages; ++n)
+			job.exchange(0, 1 + static_cast<int>(n) % targets);
+		job.progress();
+		REQUIRE(softhca_counter("cqes", -1, 0, &after) == 0);
+		return static_cast<double>(after - before) / messages;
+	};
+	CHECK(completions(3) >= 2);
+	completions(1); // becomes calm
+	CHECK(completions(1) < 1.1);
+	CHECK(completions(3) >= 1.9);
+}

@@ -309,6 +309,19 @@ TEST_CASE("by way of others a rank connects to one target of each other group, o
 	CHECK(switches[1] == 0);
 }
 
+// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that rank: more
+// than the 8 and 16 that its first two completion queues have room for.
+TEST_CASE("completion queues are added while messages are passed on")
+{
+	constexpr int size = 24;
+	Job job("rc,dct", size,
+	        {"PT2P_RANKS_PER_NODE=1", "PT2P_GROUPS=nodes:12", "PT2P_ROUTE=forward", "PT2P_DCT_INITIATORS=16",
+	         "PT2P_FORWARD_TIMEOUT=10s"});
+	for (int rank = size / 2; rank < size; ++rank)
+		job.exchange(0, rank);
+	CHECK(job.counter(size / 2, "forwarded") == size / 2 - 1);
+}
+
 TEST_CASE("a rank holds as many messages of a neighbour as it has given credits for, and no more")
 {
 	constexpr unsigned credits = 8, count = 50;

@@ -54,7 +54,7 @@ struct Loop {
 		                                    .timeout = 14, .retries = 7}) == 0);
 	}
 	void stop() const { REQUIRE(set_state(qp.get(), IBV_QPS_RESET) == 0); }
-	mlx5::CompletionRing &ring() { return *completions.begin()->ring; }
+	mlx5::CompletionRing &ring() { return *completions[0].ring; }
 
 	// Lays a SEND of so many bytes down, each of this value.
 	uint16_t lay_down(uint32_t length, unsigned char value, bool signalled = true) const

@@ -24,7 +24,10 @@ run $softhca --model connectx6 --devices 4 $cases threads 4 PT2P_TRANSPORTS=self
 	PT2P_PROGRESS_THREAD=no $nodes
 # A wire that loses: time-outs pass in no time.
 run $softhca --model connectx5 --devices 2 --fault 'drop count=1000 rate=0.02 seed=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
-	random_exact flood
+	random_exact unexpected_flood
+# A link that goes down and comes back: nothing moves for 3 ms.
+run $softhca --model connectx5 --devices 2 --fault 'link_down device=1 after=100 count=1 ms=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
+	random_exact unexpected_flood
 
 # The same to the bit, with and without others on the machine.
 same()

@@ -34,17 +34,21 @@ timeout -k 5 60 $softhca --devices 3 $load op=send pattern=all machines=3 ops=20
 if [ $model = yes ]; then
 	timeout -k 5 60 $softhca --model connectib --devices 3 $load op=send pattern=all machines=3 ops=200 check=1 >"$work/out" ||
 		fail "idle receivers, model"
-	# latency TARGET PARAMETERS: mean of READs by one DC initiator, ns
+	# latency TARGET PARAMETERS [WINDOW]: mean of READs by one DC initiator, ns
 	latency()
 	{
 		timeout -k 5 60 $softhca --model "connectx5$2" --devices 3 $load header=1 op=read transport=dc pattern=out machines=3 \
-			target="$1" ops=400 | awk -F , 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "mean_ns") column = i } NR == 2 { print $column }'
+			target="$1" window="${3:-1}" ops=400 | awk -F , 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "mean_ns") column = i } NR == 2 { print $column }'
 	}
 	same=$(latency same '') turn=$(latency turn '') same_idle=$(latency same ,dc_idle=0) turn_idle=$(latency turn ,dc_idle=0)
 	# An initiator that disconnects by itself connects for each request, but never has an old target to tell.
 	[ "$same" -lt "$same_idle" ] && [ "$same_idle" -eq "$turn_idle" ] && [ "$turn_idle" -lt "$turn" ] ||
 		fail "READ by DC: $same ns to one target, $turn in turn; with dc_idle=0 $same_idle and $turn_idle"
 	echo "ok: dc_idle"
+	# One that has more to do goes on when it has taken the last answer, whenever that can be seen; the program waits to see it.
+	[ "$(latency turn ,pcie_write=200 8)" -eq "$(latency turn ,pcie_write=0 8)" ] &&
+		[ "$(latency turn ,pcie_write=200)" -gt "$(latency turn ,pcie_write=0)" ] || fail "READ by DC: an answer is waited for too long"
+	echo "ok: DC goes on"
 fi
 $softhca $load op=nonsense >/dev/null 2>&1 && fail "an operation that is none is taken"
 echo "verbs_load: all passed"

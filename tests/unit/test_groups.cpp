@@ -145,7 +145,7 @@ std::string wrong(const Topology &t)
 std::vector<int> groups_of(const std::string &text, int nodes, const std::vector<std::string> &hosts)
 {
 	std::string warning;
-	const auto groups = read_groups(text, nodes, hosts, warning);
+	const auto groups = read_groups(text, {.nodes = nodes, .ranks = 1, .most_peers = 2}, hosts, warning);
 	CHECK(warning.empty());
 	return groups;
 }
@@ -253,8 +253,8 @@ TEST_CASE("groups as they are written", "[groups]")
 	using List = std::vector<int>;
 	CHECK(groups_of("", 1, {}) == List{0});
 	CHECK(groups_of(" ", 4, {}) == List{0, 0, 1, 1});
-	CHECK(groups_of("", 5, {}) == List{0, 0, 0, 1, 1});
-	CHECK(groups_of("", 10, {}) == List{0, 0, 0, 0, 1, 1, 1, 1, 2, 2});
+	CHECK(groups_of("auto", 3, {}) == List{0, 0, 0});
+	CHECK(groups_of("auto", 8, {}) == List{0, 0, 0, 1, 1, 1, 2, 2});
 	CHECK(groups_of("nodes:2", 5, {}) == List{0, 0, 1, 1, 2});
 	CHECK(groups_of("nodes:1", 2, {}) == List{0, 1});
 	CHECK(groups_of("nodes:2147483647", 2, {}) == List{0, 0});
@@ -269,13 +269,45 @@ TEST_CASE("groups as they are written", "[groups]")
 	CHECK(groups_of(File("r[1-2]n[1,3]").tunable(), 4, {"r1n1", "r1n3", "r2n1", "r2n3"}) == List{0, 0, 0, 0});
 }
 
+TEST_CASE("as few groups as keep to the peers of a rank", "[groups]")
+{
+	CHECK(groups_wanted({1, 1, 0}) == 1);
+	CHECK(groups_wanted({16, 1, 15}) == 1);
+	CHECK(groups_wanted({16, 1, 14}) == 2);
+	CHECK(groups_wanted({16, 4, 31}) == 2); // eight nodes: 28 peers; nine: 32
+	CHECK(groups_wanted({18, 4, 31}) == 3);
+	CHECK(groups_wanted({16, 4, 3}) == 16);
+	CHECK(groups_wanted({5, 1, 0}) == 5);
+	std::mt19937 random(21);
+	const auto up_to = [&](int most) { return std::uniform_int_distribution(0, most)(random); };
+	for (int i = 0; i < 3000; ++i) {
+		const GroupNeeds needs{1 + up_to(i % 2 ? 40 : 2000), 1 + up_to(i % 3 ? 0 : 63), up_to(i % 5 ? 64 : 1000)};
+		const int groups = groups_wanted(needs);
+		CAPTURE(needs.nodes, needs.ranks, needs.most_peers, groups);
+		const std::vector<int> group = even_groups(needs.nodes, groups);
+		REQUIRE(group.size() == static_cast<size_t>(needs.nodes));
+		REQUIRE(std::is_sorted(group.begin(), group.end()));
+		std::vector<int64_t> size(static_cast<size_t>(groups), 0);
+		for (const int g : group)
+			++size.at(static_cast<size_t>(g));
+		const auto [least, most] = std::minmax_element(size.begin(), size.end());
+		REQUIRE(*least >= 1);
+		REQUIRE(*most - *least <= 1);
+		// A node alone has no such peers.
+		REQUIRE((*most - 1) * needs.ranks <= needs.most_peers);
+		// With one group less, one of them would have too many.
+		const int64_t larger = groups == 1 ? 0 : (needs.nodes + groups - 2) / (groups - 1);
+		REQUIRE((groups == 1 || (larger - 1) * needs.ranks > needs.most_peers));
+	}
+}
+
 TEST_CASE("groups that cannot be understood", "[groups]")
 {
 	CHECK_THAT(refusal("nodes:0", 4), Contains("nodes:N"));
 	CHECK_THAT(refusal("nodes:-1", 4), Contains("nodes:N"));
 	CHECK_THAT(refusal("nodes:", 4), Contains("nodes:N"));
 	CHECK_THAT(refusal("nodes:99999999999", 4), Contains("nodes:N"));
-	CHECK_THAT(refusal("racks", 4), Contains("neither nodes:N, nor file:PATH"));
+	CHECK_THAT(refusal("racks", 4), Contains("neither auto, nor nodes:N, nor file:PATH"));
 	CHECK_THAT(refusal("0-3;", 4), Contains("group without nodes"));
 	CHECK_THAT(refusal("0,1;;2,3", 4), Contains("group without nodes"));
 	CHECK_THAT(refusal("0,,1-3", 4), Contains("no node number"));
@@ -342,7 +374,7 @@ TEST_CASE("groups after the switches of a fabric", "[groups]")
 	const File by_slurm(slurm), by_fabric(fabric);
 	const auto read = [&](const File &file, const std::vector<std::string> &hosts) {
 		warning.clear();
-		return read_groups(file.tunable("switches:"), static_cast<int>(hosts.size()), hosts, warning);
+		return read_groups(file.tunable("switches:"), {static_cast<int>(hosts.size()), 1, 256}, hosts, warning);
 	};
 	// Numbers of switches in the order of the file; spines, empty ones and those of other jobs are no groups of this one.
 	CHECK(read(by_slurm, {"n01", "n02", "n03", "n04", "m1", "m3", "login"}) == List{2, 2, 1, 1, 2, 2, 1});

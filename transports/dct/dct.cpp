@@ -206,8 +206,14 @@ SendQueue *DctTransport::take(size_t i, const Peer &peer)
 		environment_.reporter.add(Counter::dct_waits);
 		return nullptr;
 	}
-	if (states_[i].target && states_[i].target != &peer)
+	if (states_[i].target && states_[i].target != &peer) {
+		// As long as targets change, it has to be known which initiators are done: one whose last work is complete, but was not
+		// signalled, would be passed over for one that is busy.
+		constexpr uint32_t calm = 64;
+		for (const auto &initiator : initiators_)
+			initiator->signal_each(calm);
 		environment_.reporter.add(Counter::dct_switches);
+	}
 	states_[i].target = &peer;
 	states_[i].used = ++chosen_;
 	return initiators_[i].get();

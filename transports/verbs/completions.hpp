@@ -34,8 +34,9 @@ public:
 	// handed out any more.
 	void forget(const ibv_cq *cq, uint32_t number);
 
-	std::vector<CompletionQueue>::iterator begin() { return queues_.begin(); }
-	std::vector<CompletionQueue>::iterator end() { return queues_.end(); }
+	// with_room() adds to them, and moves them.
+	size_t count() const { return queues_.size(); }
+	CompletionQueue &operator[](size_t i) { return queues_[i]; }
 
 	// Sleeping. -1: cannot be done.
 	int fd() const { return channel_ ? channel_->fd : -1; }

@@ -213,12 +213,15 @@ void Net::set_peer(Peer &peer, uint32_t depth)
 
 tune::PeriodLaw Net::law(uint32_t depth) const
 {
+	const bool tied = tuning_ == tune::Mode::tied; // the paper's: each period is judged by itself
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
 	        .most = depth,
-	        .remembers = tuning_ != tune::Mode::tied, // tied is the paper's
-	        .untied = tuning_ != tune::Mode::tied};
+	        .window = tied ? 1 : tune::PeriodLaw{}.window,
+	        .few = tied ? 1 : tune::PeriodLaw{}.few,
+	        .remembers = !tied,
+	        .untied = !tied};
 }
 
 void Net::open_trace()

@@ -318,10 +318,12 @@ private:
 inline void SendQueue::end_period(uint32_t number)
 {
 	// Now and then is enough, as it costs more looks at the completions; and not in step with them.
-	constexpr uint32_t periods_between = 5;
-	if (tuned_ && !watching_ && (tied_ || periods_++ % periods_between == 0)) {
+	constexpr uint32_t periods_between = 13;
+	const bool alone = completed_ == number - 1;
+	// A period that was cut short tells what is normal, not what is last.
+	if (tuned_ && !watching_ && (!each_ || alone) && (tied_ || periods_++ % periods_between == 0)) {
 		watching_ = true;
-		watched_ = {number, completed_ == number - 1, now_ticks()};
+		watched_ = {number, alone, now_ticks()};
 		net_.begin_watch();
 	}
 	signalled(number);

@@ -185,8 +185,11 @@ unsigned Net::progress()
 	if (__builtin_expect(!ringing_.empty(), 0))
 		turn.events = read_rings();
 	drained_ = true;
-	for (CompletionQueue &queue : completions_)
+	// What has come may be passed on, to a rank that is connected to for that, and needs another completion queue.
+	for (size_t i = 0; i < completions_.count(); ++i) {
+		CompletionQueue &queue = completions_[i];
 		drained_ &= !(__builtin_expect(queue.ring != nullptr, 1) ? read_directly(*queue.ring, turn) : read(queue, turn));
+	}
 	const bool asked = take_wireup();
 	if (__builtin_expect(watching_ != 0, 0))
 		environment_.events.pacing.look_soon();

@@ -29,6 +29,7 @@ SendQueue::SendQueue(Net &net, QueueOwner &o, QpOwner qp, uint32_t max_inline, b
       tuned_(net.tuning() != tune::Mode::off), tied_(net.tuning() == tune::Mode::tied),
       ring_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
+	window_ = tied_ ? 0 : depth_;
 	limit_ = depth_;
 	signalled(0);
 	if (dc)
@@ -163,6 +164,14 @@ void SendQueue::flush()
 {
 	if (posted_ != signalled_ && room())
 		probe(*at(posted_ - 1).peer);
+}
+
+void SendQueue::signal_each(uint32_t work_requests)
+{
+	if (!std::exchange(each_, work_requests)) {
+		due_ = posted_ + 1;
+		flush();
+	}
 }
 
 // Writes the last work request where the device will find it.
@@ -540,7 +549,13 @@ void SendQueue::tune(uint32_t upto)
 		}
 	}
 	const WorkRequest &latest = at(upto - 1);
-	period_ = latest.peer->tuner->period(latest.size_class()).period();
+	tune::ChannelTuner &tuner = *latest.peer->tuner;
+	period_ = tuner.period(latest.size_class()).period();
+	if (!tied_) {
+		window_ = tuner.completed(latest.size_class(), upto - completed_);
+		if (window_ < depth_) // several periods, so that some are completed while the next is posted
+			period_ = std::min(period_, std::max(window_ / 4, 1u));
+	}
 	net_.completed(upto - completed_);
 }
 

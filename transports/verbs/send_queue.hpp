@@ -5,6 +5,7 @@
 //          ring()                                  a completion frees all before it; it is asked for every `period`
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -194,6 +195,8 @@ public:
 	void probe(Peer &peer);
 	// Asks for a completion of everything that was posted, unless that has been done.
 	void flush();
+	// For who has to know when all is done: each of so many from the next one on is signalled, whatever the period.
+	void signal_each(uint32_t work_requests);
 
 	// Makes the device see what has been posted.
 	void ring();
@@ -245,10 +248,10 @@ private:
 	void signalled(uint32_t number)
 	{
 		signalled_ = number;
-		due_ = number + period_;
+		due_ = number + (each_ ? --each_, 1 : period_);
 		// Together, or the limit could be reached before anything is signalled.
-		if (tied_ && !broken())
-			limit_ = period_;
+		if (!broken())
+			limit_ = std::max(period_, window_);
 	}
 	// This work request is signalled because a period is over. In net.hpp.
 	void end_period(uint32_t number);
@@ -281,11 +284,13 @@ private:
 	uint32_t period_;
 	const int64_t most_at_once_;           // longest payload that takes the short way, bytes; negative: none does
 	const bool tuned_, tied_;
+	uint32_t each_ = 0; // so many more are signalled before the period counts again
 	// Counted from the beginning; work request n is at place n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
 	uint32_t due_ = 0; // to be signalled
 	uint32_t unrung_ = 0;
-	uint32_t limit_;  // to what may be under way: the depth, or a period; nothing while it is broken
+	uint32_t window_; // what may be under way beside a period: the depth, or what is tuned; nothing where that is tied
+	uint32_t limit_;  // to what may be under way; nothing while it is broken
 	// The signalled work request whose latency is being observed, if watching_.
 	struct {
 		uint32_t number;

@@ -1,0 +1,155 @@
+// The tuner of what is under way against models of a device.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <random>
+
+#include "tune/channel.hpp"
+
+using pt2p::tune::ChannelTuner;
+using pt2p::tune::SizeClass;
+using pt2p::tune::WindowLaw;
+using pt2p::tune::WindowTuner;
+
+namespace {
+
+const WindowLaw law{.most = 128};
+
+// The pipe holds `holds` work requests at N, and what is more waits; others take `others` N of each L. `again`: with more than
+// that under way, entries are read a second time, and all takes twice as long.
+struct Device {
+	double holds = 16, others = 0, noise = 0;
+	uint32_t again = UINT32_MAX;
+	std::mt19937 random{7};
+
+	double ratio(uint32_t size)
+	{
+		std::uniform_real_distribution<double> factor(1 - noise, 1 + noise);
+		return (std::max(1.0, size / holds) + others) * (size > again ? 2 : 1) * factor(random);
+	}
+	double rate(uint32_t size) { return size / ratio(size); }
+};
+
+// Observations until L is in the band.
+unsigned settle(WindowTuner &tuner, Device &device)
+{
+	unsigned took = 0;
+	while (took < 10'000 && (device.ratio(tuner.size()) > law.cut_above || device.ratio(tuner.size()) < law.raise_below)) {
+		tuner.see(device.ratio(tuner.size()));
+		++took;
+	}
+	return took;
+}
+
+} // namespace
+
+TEST_CASE("window: the band is entered within the promised number of observations, from above and from below", "[window]")
+{
+	for (const double holds : {10.0, 14.0, 20.0, 27.0}) {
+		CAPTURE(holds);
+		WindowTuner tuner(law);
+		CHECK(tuner.size() == law.most / 2);
+		Device device{holds};
+		const double above = device.ratio(tuner.size());
+		CHECK(settle(tuner, device) <= std::ceil(std::max(std::log2(above / law.cut_above), 0.0)) * (law.window + 1));
+		device.holds = 2 * holds;
+		const double below = device.ratio(tuner.size());
+		CHECK(settle(tuner, device) <=
+		      law.window + std::ceil(std::log(law.raise_below / below) / std::log(1.5)) * (law.window + 1));
+		// And stays there.
+		const uint32_t size = tuner.size();
+		for (int i = 0; i < 1000; ++i)
+			CHECK(tuner.see(device.ratio(tuner.size())) == size);
+	}
+}
+
+TEST_CASE("window: a device that has time left gets everything", "[window]")
+{
+	WindowTuner tuner(law);
+	for (unsigned i = 0; i < 2 * (law.few + 1); ++i)
+		tuner.see(1);
+	CHECK(tuner.size() == law.most);
+}
+
+TEST_CASE("window: what makes entries be read again is given up", "[window]")
+{
+	Device device{24};
+	device.again = 40;
+	WindowTuner tuner(law);
+	for (unsigned i = 0; i < 2 * (law.window + 1); ++i)
+		tuner.see(device.ratio(tuner.size()));
+	CHECK(tuner.size() <= device.again);
+	CHECK(device.rate(tuner.size()) == Approx(24));
+}
+
+TEST_CASE("window: a cut that costs is taken back, and tried ever more rarely", "[window]")
+{
+	for (const double noise : {0.0, 0.05}) {
+		CAPTURE(noise);
+		Device device{1000, 3, noise}; // 4 N, whatever is under way
+		WindowTuner tuner(law);
+		const uint32_t all = tuner.size();
+		for (int i = 0; i < 3000; ++i)
+			tuner.see(device.ratio(tuner.size()));
+		unsigned less = 0;
+		constexpr unsigned rest = 5000;
+		for (unsigned i = 0; i < rest; ++i)
+			less += tuner.see(device.ratio(tuner.size())) < all;
+		CHECK(less <= rest / (law.most_rests + 1) * 2); // a window, and what is under way when it is over
+		CHECK(less > 0);
+	}
+}
+
+TEST_CASE("window: noise of a fifth costs no throughput, and does not make it swing", "[window]")
+{
+	for (unsigned seed = 0; seed < 30; ++seed) {
+		CAPTURE(seed);
+		Device device{20, 0, 0.2};
+		device.random.seed(seed);
+		WindowTuner tuner(law);
+		settle(tuner, device);
+		for (int i = 0; i < 100; ++i)
+			tuner.see(device.ratio(tuner.size()));
+		unsigned changes = 0;
+		for (int i = 0; i < 5000; ++i) {
+			const uint32_t before = tuner.size();
+			changes += tuner.see(device.ratio(before)) != before;
+			CHECK(tuner.size() >= device.holds); // all that the device can do
+		}
+		CHECK(changes <= 50);
+	}
+}
+
+TEST_CASE("window: whatever is observed, it stays within its bounds, and peace opens it", "[window]")
+{
+	std::mt19937 random(5);
+	for (int round = 0; round < 200; ++round) {
+		WindowLaw any{.most = 1 + static_cast<uint32_t>(random() % 200)};
+		any.least = std::min(any.least, any.most);
+		WindowTuner tuner(any);
+		for (int i = 0; i < 2000; ++i) {
+			tuner.see(std::ldexp(1.0, static_cast<int>(random() % 40) - 10));
+			REQUIRE((tuner.size() >= any.least && tuner.size() <= any.most));
+		}
+		for (int i = 0; i < 300; ++i)
+			tuner.see(1);
+		CHECK(tuner.size() == any.most);
+	}
+}
+
+TEST_CASE("window: a channel has one for inlined messages, while it sends nothing else", "[window]")
+{
+	constexpr uint32_t depth = 100;
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth});
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth / 2);
+	CHECK(tuner.completed(SizeClass::buffer, 10) == depth);
+	// What is seen meanwhile does not count.
+	tuner.see_normal(SizeClass::inlined, 1000);
+	for (int i = 0; i < 100; ++i)
+		tuner.see_last(SizeClass::inlined, 9000, i);
+	CHECK(tuner.completed(SizeClass::inlined, 4 * depth - 1) == depth);
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth / 2);
+	for (int i = 0; i < 100; ++i)
+		tuner.see_last(SizeClass::inlined, 1000, i);
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth);
+}
