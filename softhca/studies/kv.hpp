@@ -6,7 +6,8 @@
 // whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
 // request (assumed; what the calls of the messenger take is the model's). With connect=yes each client asks each
 // server once before: else connections are made when a key first wants them, which is most of what a short load of many nodes
-// does. The last 70 % of `operations` are measured. A rank
+// does. partners: the keys of a client are all on so many ranks, those that follow the one half way round; 0: on all. The last 70 %
+// of `operations` are measured, or what comes after the first `warm` %. A rank
 // has `receives` posted and `sends` under way at most; ?: more than enough.
 #pragma once
 
@@ -77,11 +78,21 @@ inline unsigned char value_byte(uint64_t key, size_t i)
 }
 
 struct Load {
-	size_t ranks, window, bytes, operations, receives, sends;
+	size_t ranks, window, bytes, operations, partners, receives, sends;
 	double updates, work;
 	bool uniform, connect;
 
+	bool asks(size_t client, size_t server) const
+	{
+		return !partners || (server + 2 * ranks - client - ranks / 2 - 1) % ranks < partners;
+	}
 	size_t message_bytes() const { return sizeof(Header) + bytes; }
+	// Whom a client asks for a key.
+	size_t owner(uint64_t key, size_t client) const
+	{
+		const size_t hash = Keys::hash(key);
+		return partners ? (client + ranks / 2 + 1 + hash % partners) % ranks : hash % ranks;
+	}
 };
 
 // What moves the messages of a rank. Receives and sends are known by their places.
@@ -201,8 +212,10 @@ private:
 			catch_up();
 			for (; asked < load_.ranks && !free_.empty(); ++asked) {
 				const size_t owner = (me_ + asked) % load_.ranks;
+				if (!load_.asks(me_, owner))
+					continue;
 				uint64_t key = keys_.key();
-				while (Keys::hash(key) % load_.ranks != owner)
+				while (load_.owner(key, me_) != owner)
 					++key;
 				ask(owner, key, Kind::read);
 			}
@@ -224,7 +237,7 @@ private:
 	bool issue()
 	{
 		const uint64_t key = keys_.key();
-		const size_t owner = Keys::hash(key) % load_.ranks;
+		const size_t owner = load_.owner(key, me_);
 		const bool update = keys_.fraction() < load_.updates;
 		if (owner == me_) {
 			compute(load_.work);
@@ -260,7 +273,7 @@ private:
 				one_done(shared_, load_, now() - asked.when);
 			free_.push_back(header.slot);
 		} else {
-			if (Keys::hash(header.key) % load_.ranks != me_)
+			if (load_.owner(header.key, *from) != me_)
 				give_up("rank %zu: a request for another rank", me_);
 			compute(load_.work);
 			const bool read = header.kind == Kind::read;
@@ -302,11 +315,12 @@ public:
 		load.sends = settings.text("sends") == "?" ? 2 * load.window + 64 : settings.count("sends");
 		load.bytes = settings.count("bytes");
 		load.operations = settings.count("operations");
+		load.partners = settings.count("partners");
 		load.updates = workload == "a" ? 0.5 : workload == "b" ? 0.05 : 0;
 		load.work = settings.number("work");
 		load.uniform = settings.text("keys") == "uniform";
 		load.connect = settings.text("connect") == "yes";
-		shared_.first = load.operations * 3 / 10;
+		shared_.first = load.operations * settings.count("warm") / 100;
 	}
 	size_t nodes() const { return settings.count("nodes"); }
 	size_t per_node() const { return settings.count("ranks"); }
@@ -357,6 +371,8 @@ private:
 		            {"receives", "?"},
 		            {"sends", "?"},
 		            {"operations", "20000"},
+		            {"warm", "30"},
+		            {"partners", "0"},
 		            {"work", "50"},
 		            {"name", "?"},
 		            {"header", "no"}});

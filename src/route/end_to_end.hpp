@@ -8,6 +8,7 @@
 // Neither sends anything itself: see relay.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,10 +26,42 @@ struct Envelope {
 	uint32_t confirmed; // number of the next message that its source expects from its destination
 	uint8_t id;         // of the layer above
 	uint8_t flags;
-	uint16_t unused;
-	uint32_t unused_too;
+	int16_t delay;  // of a message that came to its source from its destination: Delay; see its flags
+	uint32_t stamp; // when it was sent; see its flags
 };
 static_assert(sizeof(Envelope) == 24);
+
+// How long messages of one source are under way, compared with the average: that by how much the clocks of the two ranks differ
+// is in all of them. PT2P_ROUTE=auto compares ways by it.
+class Delay {
+public:
+	static constexpr int64_t unit = 16; // ns
+
+	// A message with that stamp has come now, ns.
+	void see(uint32_t stamp, int64_t now)
+	{
+		const auto difference = static_cast<uint32_t>(now) - stamp;
+		average_ = seen_ ? average_ : difference;
+		seen_ = std::min(seen_ + 1, averaged);
+		const auto beyond = static_cast<int32_t>(difference - average_);
+		average_ += static_cast<uint32_t>(beyond / seen_);
+		sum_ += beyond;
+		++count_;
+	}
+	// The mean of those that have not been told yet, in units.
+	int16_t value() const
+	{
+		constexpr int64_t most = INT16_MAX;
+		return static_cast<int16_t>(count_ ? std::clamp(sum_ / count_ / unit, -most, most) : 0);
+	}
+	void tell() { sum_ = count_ = 0; }
+
+private:
+	static constexpr int32_t averaged = 32; // messages
+	uint32_t average_ = 0;
+	int32_t seen_ = 0;
+	int64_t sum_ = 0, count_ = 0;
+};
 
 class Outbox {
 public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -26,6 +27,10 @@ constexpr uint8_t id_bye = 0xff;
 // Envelope::flags.
 constexpr uint8_t flag_answer = 1;   // confirm now
 constexpr uint8_t flag_directly = 2; // and by the direct way
+// The message has a stamp, and those that can go by way of neighbours do not or do; its delay is to be told.
+constexpr uint8_t flag_stamp_direct = 4, flag_stamp_detour = 8, flags_stamp = flag_stamp_direct | flag_stamp_detour;
+// It tells the delay of a message with these flags.
+constexpr int flags_delay_shift = 2;
 
 // Longest that is waited for a confirmation before asking again, ns.
 constexpr int64_t most_patience = 2'000'000'000;
@@ -55,12 +60,9 @@ Relay::Relay(const TransportEnvironment &environment, Router &router, const Grou
     : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events), router_(router),
       groups_(groups), rank_(environment.job.rank()), size_(environment.job.size()),
       window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
-      credits_(static_cast<uint32_t>(environment.config.forward_credits)),
-      longest_detour_(environment.config.forward_max),
+      credits_(static_cast<uint32_t>(environment.config.forward_credits)), longest_detour_(environment.config.forward_max),
       automatic_(static_cast<RoutePolicy>(environment.config.route) == RoutePolicy::automatic),
-      changes_(static_cast<size_t>(environment.config.dct_initiators)),
-      changes_by_neighbours_(static_cast<size_t>(environment.config.dct_initiators)),
-      pool_load_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
+      changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
       links_(static_cast<size_t>(size_))
 {
 }
@@ -72,10 +74,12 @@ Relay::~Relay()
 			buffers_.give(w->bytes, w->length);
 }
 
-// Of both directions, which may differ in uneven groups: messages are numbered in both or in none.
+// Of both directions, which may differ in uneven groups: messages are numbered in both or in none. Neighbours in other groups
+// share the DC initiators: what the choice of a way does to messages for them has to be seen, too.
 bool Relay::serves(int rank) const
 {
-	return groups_.next_hop(rank_, rank) != rank || groups_.next_hop(rank, rank_) != rank_;
+	return (automatic_ && groups_.between(rank_, rank) == Dimension::across) || groups_.next_hop(rank_, rank) != rank ||
+	       groups_.next_hop(rank, rank_) != rank_;
 }
 
 RelayPeer &Relay::peer(int rank)
@@ -141,25 +145,23 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 {
 	if (p.outbox.full() || p.resend != p.outbox.next())
 		return Outcome::no_resource;
-	uint8_t flags = 0;
-	const bool detour = length <= longest_detour_ && choose_detour(p, flags);
+	const bool detour = length <= longest_detour_ && by_neighbour(p);
 	// Who says goodbye waits for an answer only when something may have to be sent again.
 	const bool answer = id == id_bye && (detour || p.outbox.keeps());
-	const auto all_flags = static_cast<uint8_t>(flags | (answer ? flag_answer : 0));
-	const Outbox::Kept &kept = p.outbox.add(envelope(p, id, header, all_flags), data, length);
+	Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
+	const bool tuned = automatic_ && length <= longest_detour_ && !p.avoided;
+	if (tuned && tuner_.measures()) {
+		e.flags |= tuner_.way() == tune::Way::direct ? flag_stamp_direct : flag_stamp_detour;
+		e.stamp = static_cast<uint32_t>(now_ns());
+	}
+	const Outbox::Kept &kept = p.outbox.add(e, data, length);
 	if (!send_envelope(p, detour, kept.bytes, kept.length)) {
 		p.outbox.take_back();
 		return Outcome::no_resource;
 	}
 	p.told();
-	if (automatic_ && length <= longest_detour_) {
-		p.tuner.sent(flags != 0);
-		changes_.sent_to(p.peer);
-		changes_by_neighbours_.sent_to(p.next);
-		pool_load_.sent();
-	}
-	if (flags)
-		p.sample = {true, p.resend, now_ns(), detour ? tune::Way::by_neighbour : tune::Way::direct};
+	if (tuned)
+		tune(p);
 	if (detour)
 		environment_.reporter.add(Counter::forward_sent);
 	else
@@ -168,48 +170,31 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	return Outcome::done;
 }
 
+// Whether the next small message goes by way of the neighbour.
 bool Relay::by_neighbour(const RelayPeer &p) const
 {
-	return p.beyond && !p.avoided && (!automatic_ || p.tuner.way() == tune::Way::by_neighbour || relieves_pool(p));
+	return p.beyond && !p.avoided && (!automatic_ || tuner_.way() == tune::Way::by_neighbour);
 }
 
-// Whether DC initiators would be overloaded if messages did not go by way of neighbours.
-bool Relay::relieves_pool(const RelayPeer &p) const
+// A message has been sent of which the tuner says which way it goes.
+void Relay::tune(const RelayPeer &p)
 {
-	return pool_load_.overloaded() && pool_load_.helps(p.tuner.latency_of(tune::Way::by_neighbour));
+	changes_.sent_to(p.peer);
+	if (tuner_.sent(changes_.rate()))
+		environment_.reporter.add(Counter::forward_changes);
 }
 
-// Whether the next small message goes by way of the neighbour. `flags`: what to ask for with it.
-bool Relay::choose_detour(RelayPeer &p, uint8_t &flags)
-{
-	if (!automatic_ || !p.beyond || p.avoided)
-		return by_neighbour(p);
-	const tune::WayTuner::Choice choice = p.tuner.next(changes_.rate());
-	if (!choice.sample || p.sample.under_way)
-		return by_neighbour(p);
-	const bool detour = choice.what == tune::Way::by_neighbour;
-	flags = detour ? flag_answer : flag_answer | flag_directly;
-	return detour;
-}
-
-// Something has been: was it the sample?
+// Something has been.
 void Relay::confirmed(RelayPeer &p)
 {
 	if (static_cast<int32_t>(p.resend - p.outbox.first()) < 0)
 		p.resend = p.outbox.first();
-	if (!p.sample.under_way || static_cast<int32_t>(p.outbox.first() - p.sample.number) <= 0)
-		return;
-	p.sample.under_way = false;
-	const int64_t now = now_ns(), latency = now - p.sample.since;
-	if (p.sample.way == tune::Way::direct)
-		pool_load_.see(latency, now, changes_.rate(), changes_by_neighbours_.rate());
-	if (p.tuner.see(p.sample.way, latency, changes_.rate()))
-		environment_.reporter.add(Counter::forward_changes);
 }
 
 Envelope Relay::envelope(RelayPeer &p, uint8_t id, uint64_t header, uint8_t flags) const
 {
-	return {header, 0, p.inbox.expected(), id, flags, 0, 0};
+	const auto all_flags = static_cast<uint8_t>(flags | p.delay_flags << flags_delay_shift);
+	return {header, 0, p.inbox.expected(), id, all_flags, p.delay.value(), 0};
 }
 
 bool Relay::send_envelope(RelayPeer &p, bool by_neighbour, const void *bytes, size_t length)
@@ -283,7 +268,6 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 void Relay::avoid(RelayPeer &p)
 {
 	p.avoided = true;
-	p.sample.under_way = false;
 	p.resend = p.outbox.first();
 	list(p);
 }
@@ -322,6 +306,13 @@ void Relay::arrived(int source, const void *data, size_t length)
 	length -= sizeof e;
 	if (p.outbox.confirm(e.confirmed))
 		confirmed(p);
+	if (const int told = e.flags >> flags_delay_shift & flags_stamp; told && automatic_)
+		tuner_.see(told == flag_stamp_direct ? tune::Way::direct : tune::Way::by_neighbour, e.delay * Delay::unit);
+	if (const auto stamped = static_cast<uint8_t>(e.flags & flags_stamp)) {
+		if (std::exchange(p.delay_flags, stamped) != stamped)
+			p.delay.tell(); // of the other way, too late
+		p.delay.see(e.stamp, now_ns());
+	}
 	if (e.flags & flag_answer)
 		p.confirm(e.flags & flag_directly);
 	if (e.id != id_bare) {
@@ -486,6 +477,22 @@ void Relay::set_delivery(int rank, pt2p_delivery_t delivery)
 		router_.transport_of(*way)->set_delivery(rank, delivery);
 }
 
+// Of PT2P_ROUTE=auto.
+std::string Relay::reason_for_way() const
+{
+	std::string text =
+	    format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
+	if (!tuner_.trials())
+		return text + "and no trial was held";
+	text += format(
+	    "and in %llu trials, in the last of which messages took %.2f us %s by way of others, the choice changed %llu times",
+	    static_cast<unsigned long long>(tuner_.trials()), std::abs(tuner_.gain()) * 1e-3, tuner_.gain() > 0 ? "less" : "more",
+	    static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
+	return text + (tuner_.in_trial()
+	                   ? "; one is being held"
+	                   : format("; the next after %llu messages", static_cast<unsigned long long>(tuner_.rest())));
+}
+
 std::string Relay::describe(int rank)
 {
 	const RelayPeer &p = peer(rank);
@@ -493,10 +500,7 @@ std::string Relay::describe(int rank)
 	if (p.beyond && p.avoided)
 		text += format(", as rank %d %s", p.next, link(p.next).down ? "is gone" : "did not pass messages on");
 	else if (p.beyond && automatic_)
-		text += format(", as a confirmation takes %.1f us directly and %.1f us by way of rank %d (0.0: not known), and targets "
-		               "would change with %.0f %% of all messages",
-		               static_cast<double>(p.tuner.latency_of(tune::Way::direct)) * 1e-3,
-		               static_cast<double>(p.tuner.latency_of(tune::Way::by_neighbour)) * 1e-3, p.next, 100 * changes_.rate());
+		text += ", as " + reason_for_way();
 	return text + (p.way ? format(", itself by %s", p.way->table->name) : "");
 }
 

@@ -31,7 +31,6 @@
 #include "memory/pool.hpp"
 #include "route/end_to_end.hpp"
 #include "transports/transport.hpp"
-#include "tune/pool_load.hpp"
 #include "tune/way.hpp"
 
 namespace pt2p {
@@ -52,13 +51,6 @@ struct RelayPeer final : Endpoint {
 	const int next;           // the neighbour that takes its messages
 	Endpoint *way = nullptr;  // to itself, once it has been needed
 	const bool beyond;        // it is not that neighbour itself
-	tune::WayTuner tuner;     // PT2P_ROUTE=auto
-	struct {
-		bool under_way = false;
-		uint32_t number = 0;  // of the message
-		int64_t since = 0;    // ns
-		tune::Way way = tune::Way::direct;
-	} sample;                 // for the tuner
 	bool avoided = false;     // the neighbour does not pass messages on
 	bool down = false;        // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
@@ -71,6 +63,8 @@ struct RelayPeer final : Endpoint {
 	bool confirm_directly = false; // and not by way of others: messages seem to get lost there
 	bool ask = false;              // what has arrived there
 	uint32_t resend = 0;           // number of the next message to be sent again; outbox.next(): none
+	uint8_t delay_flags = 0;       // of the messages whose delay is told
+	Delay delay;
 	void confirm(bool directly)
 	{
 		confirm_due = true;
@@ -81,6 +75,8 @@ struct RelayPeer final : Endpoint {
 	{
 		inbox.tell();
 		confirm_due = confirm_directly = false;
+		delay_flags = 0;
+		delay.tell();
 	}
 
 	// Of check().
@@ -165,9 +161,9 @@ private:
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
-	bool relieves_pool(const RelayPeer &peer) const;
-	bool choose_detour(RelayPeer &peer, uint8_t &flags);
-	void confirmed(RelayPeer &peer);
+	void tune(const RelayPeer &peer);
+	std::string reason_for_way() const;
+	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
 	void list(RelayPeer &peer);
@@ -198,8 +194,9 @@ private:
 	const uint32_t window_, credits_;
 	const size_t longest_detour_; // payload, bytes
 	const bool automatic_;
-	tune::TargetChanges changes_, changes_by_neighbours_;
-	tune::PoolLoad pool_load_;
+	// With PT2P_ROUTE=auto.
+	tune::TargetChanges changes_;
+	tune::WayTuner tuner_;
 	size_t max_send_ = 0;
 	BufferPool buffers_;
 	Pool<Waiting> waiting_;
