@@ -114,8 +114,7 @@ bool Cq::put(const Completion &c, bool is_solicited)
 
 uint32_t Cq::take_consumed()
 {
-	// Where a queue may overrun, the program need not tell how far it has read.
-	const uint32_t now = ignore_overrun ? producer : be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE));
+	const uint32_t now = be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE));
 	return (now - std::exchange(consumed, now)) & index_mask;
 }
 

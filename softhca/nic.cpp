@@ -288,13 +288,8 @@ void Nic::fail(unsigned device)
 Time Nic::look_at_links()
 {
 	const Time until = faults.links_until(now_);
-	if (until || any_down_)
-		check_links();
-	return until;
-}
-
-void Nic::check_links()
-{
+	if (!until && !any_down_)
+		return 0;
 	any_down_ = false;
 	for (unsigned device = 0; device < most_devices; ++device) {
 		const bool down = faults.down(device, now_);
@@ -307,6 +302,7 @@ void Nic::check_links()
 			if (context->device() == device)
 				context->report(down ? Event::port_error : Event::port_active, port);
 	}
+	return until;
 }
 
 void Nic::handle(const Packet &packet, const uint8_t *payload)

@@ -129,7 +129,6 @@ private:
 	void end(const Packet &packet);
 	void release_held();
 	void let_go(const Qp &qp);
-	void check_links();
 
 	const unsigned index_bits_;
 	std::unique_ptr<model::Model> model_;

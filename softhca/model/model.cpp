@@ -332,6 +332,49 @@ Picoseconds Model::waited_for_memory(Qp &qp, Picoseconds arrived)
 	return visible - std::min(visible, std::max({taken, arrived, device.units[unit_of(device, qp.number)].free}));
 }
 
+// A requester's context, which the device keeps or reads.
+void Model::use_requester(Device &device, Qp &qp)
+{
+	if (device.requesters.use(qp.number))
+		return;
+	qp.count(Counter::requester_misses, 1);
+	miss(device, p_.context_bytes, p_.unit_overlap);
+}
+
+// A DC initiator has another target; the old one is told behind the last request for it, if the next is known to be for another by
+// then.
+Model::Start Model::connect(Qp &qp, State &s, Picoseconds arrived)
+{
+	busy_ += from_ns(p_.dc_connect);
+	const bool leaves_another = std::exchange(s.left, false);
+	return {leaves_another ? std::max(s.last, arrived) + from_ns(p_.dc_switch) : 0, waited_for_memory(qp, arrived)};
+}
+
+// A unit begins a request.
+Model::Start Model::begin_request(Qp &qp, State &s, const Packet &packet, bool idle)
+{
+	Device &device = device_of(qp);
+	const bool dc = qp.kind == QpKind::dci, first = packet.flags & packet_first;
+	busy_ += from_ns((first ? p_.unit_request : p_.unit_packet) + (dc ? p_.unit_dc : 0));
+	use_requester(device, qp);
+	const Wqe *entry = qp.requester.sending();
+	if (entry && first && !device.entries.use(entry_key(qp, entry->index))) {
+		qp.count(Counter::wqe_misses, 1);
+		miss(device, unit_bytes, p_.unit_overlap);
+	}
+	if (entry && packet.flags & packet_last && !is_needed_again(packet.kind))
+		device.entries.forget(entry_key(qp, entry->index));
+	Picoseconds arrived = now_;
+	while (dc && entry && !s.arrivals.empty()) {
+		arrived = s.arrivals.front().second;
+		if (static_cast<uint16_t>(s.arrivals.front().first - entry->index - 1) < 0x8000)
+			break;
+		s.arrivals.erase(s.arrivals.begin());
+	}
+	const bool first_of_all = first && entry && entry == qp.requester.oldest();
+	return packet.flags & packet_connect || (idle && first_of_all) ? connect(qp, s, arrived) : Start{};
+}
+
 void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint64_t held)
 {
 	Frame &frame = frames_[frame_];
@@ -342,7 +385,7 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 	const bool request = is_request(packet.kind), leaving = packet.kind == PacketKind::disconnect, dc = qp.kind == QpKind::dci;
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
-	Picoseconds not_before = 0, waited = 0;
+	Start start;
 	// An initiator that has had nothing to do for long enough has disconnected by itself.
 	const bool idle = dc && now_ >= s.answers.executed + from_ns(p_.dc_idle);
 	if (leaving && !idle) {
@@ -351,38 +394,13 @@ void Model::end(Qp &qp, uint64_t from_memory, uint64_t from_device_memory, uint6
 		s.left = true;
 		s.last = way.departed;
 	} else if (request) {
-		busy_ += from_ns((packet.flags & packet_first ? p_.unit_request : p_.unit_packet) + (dc ? p_.unit_dc : 0));
-		if (!device.requesters.use(qp.number)) {
-			qp.count(Counter::requester_misses, 1);
-			miss(device, p_.context_bytes, p_.unit_overlap);
-		}
-		const Wqe *entry = qp.requester.sending();
-		if (entry && packet.flags & packet_first && !device.entries.use(entry_key(qp, entry->index))) {
-			qp.count(Counter::wqe_misses, 1);
-			miss(device, unit_bytes, p_.unit_overlap);
-		}
-		if (entry && packet.flags & packet_last && !is_needed_again(packet.kind))
-			device.entries.forget(entry_key(qp, entry->index));
-		Picoseconds arrived = now_;
-		while (dc && entry && !s.arrivals.empty()) {
-			arrived = s.arrivals.front().second;
-			if (static_cast<uint16_t>(s.arrivals.front().first - entry->index - 1) < 0x8000)
-				break;
-			s.arrivals.erase(s.arrivals.begin());
-		}
-		const bool first_of_all = packet.flags & packet_first && entry && entry == qp.requester.oldest();
-		if (packet.flags & packet_connect || (idle && first_of_all)) {
-			busy_ += from_ns(p_.dc_connect);
-			waited = waited_for_memory(qp, arrived);
-			// The old target is told behind the last request for it, if the next is known to be for another by then.
-			if (std::exchange(s.left, false))
-				not_before = std::max(s.last, arrived) + from_ns(p_.dc_switch);
-		}
+		start = begin_request(qp, s, packet, idle);
 	} else if (!leaving) {
 		busy_ += from_ns(p_.unit_respond);
 		frame.early = from_ns(p_.pcie_write);
 	}
-	Picoseconds leaves = std::max({now_, now_ + busy_ + late_ - std::min(busy_ + late_, waited), not_before});
+	const Picoseconds busy = busy_ + late_;
+	Picoseconds leaves = std::max({now_, now_ + busy - std::min(busy, start.earlier), start.not_before});
 	if (packet.kind == PacketKind::acknowledge)
 		leaves += from_ns(p_.acknowledge_after);
 	if (from_memory)
@@ -453,10 +471,7 @@ void Model::serve(uint32_t number)
 		device.connections.erase(packet.source);
 	} else {
 		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
-		if (!device.requesters.use(qp->number)) {
-			qp->count(Counter::requester_misses, 1);
-			miss(device, p_.context_bytes, p_.unit_overlap);
-		}
+		use_requester(device, *qp);
 		const Wqe *entry = qp->requester.oldest();
 		if (entry && is_needed_again(is_response(packet.kind) ? PacketKind::read : PacketKind::write) &&
 		    !device.entries.has(entry_key(*qp, entry->index))) {

@@ -134,6 +134,13 @@ private:
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
 	bool is_needed_again(PacketKind request) const;
+	// When a request leaves its unit: not before a time, and so much earlier than the unit's work would have it.
+	struct Start {
+		Picoseconds not_before = 0, earlier = 0;
+	};
+	void use_requester(Device &device, Qp &qp);
+	Start connect(Qp &qp, State &state, Picoseconds arrived);
+	Start begin_request(Qp &qp, State &state, const Packet &packet, bool idle);
 	Picoseconds waited_for_memory(Qp &qp, Picoseconds arrived);
 	State &requester_of(const Packet &packet, bool request);
 	size_t unit_of(Device &device, uint32_t queue_pair);

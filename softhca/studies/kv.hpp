@@ -82,16 +82,15 @@ struct Load {
 	double updates, work;
 	bool uniform, connect;
 
-	bool asks(size_t client, size_t server) const
-	{
-		return !partners || (server + 2 * ranks - client - ranks / 2 - 1) % ranks < partners;
-	}
 	size_t message_bytes() const { return sizeof(Header) + bytes; }
+	// How many servers a client asks, beside itself; which they are, from 0 on.
+	size_t servers() const { return partners ? partners : ranks - 1; }
+	size_t server(size_t client, size_t i) const { return (client + (partners ? ranks / 2 : 0) + 1 + i) % ranks; }
 	// Whom a client asks for a key.
 	size_t owner(uint64_t key, size_t client) const
 	{
 		const size_t hash = Keys::hash(key);
-		return partners ? (client + ranks / 2 + 1 + hash % partners) % ranks : hash % ranks;
+		return partners ? server(client, hash % partners) : hash % ranks;
 	}
 };
 
@@ -207,20 +206,18 @@ private:
 	// Asks each other rank once, a key of its own.
 	void connect()
 	{
-		size_t asked = 1;
+		size_t asked = 0;
 		for (bool all = false; shared_.connected < load_.ranks;) {
 			catch_up();
-			for (; asked < load_.ranks && !free_.empty(); ++asked) {
-				const size_t owner = (me_ + asked) % load_.ranks;
-				if (!load_.asks(me_, owner))
-					continue;
+			for (; asked < load_.servers() && !free_.empty(); ++asked) {
+				const size_t owner = load_.server(me_, asked);
 				uint64_t key = keys_.key();
 				while (load_.owner(key, me_) != owner)
 					++key;
 				ask(owner, key, Kind::read);
 			}
 			serve_some();
-			if (!all && asked == load_.ranks && free_.size() == load_.window) {
+			if (!all && asked == load_.servers() && free_.size() == load_.window) {
 				all = true;
 				++shared_.connected;
 			}

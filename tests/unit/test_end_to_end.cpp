@@ -168,3 +168,34 @@ TEST_CASE("ways that die, delay and double lose nothing")
 			REQUIRE(p.delivered[i] == std::to_string(i));
 	}
 }
+
+TEST_CASE("the delay that is told is that of late, whatever the clocks of the two ranks say", "[relay]")
+{
+	// The clock of the sender is ahead, or behind, by more than a stamp can say.
+	for (const int64_t ahead : {INT64_C(0), INT64_C(123'456'789'012), INT64_C(-987'654'321'098)}) {
+		Delay delay;
+		int64_t now = INT64_C(5'000'000'000'000);
+		const auto message = [&](int64_t under_way) {
+			now += 10'000;
+			delay.see(static_cast<uint32_t>(now - under_way + ahead), now);
+		};
+		CHECK(delay.value() == 0);
+		for (int i = 0; i < 200; ++i)
+			message(2000);
+		CHECK(delay.value() == 0);
+		delay.tell();
+		// Two microseconds more, of which the average takes over a part meanwhile.
+		for (int i = 0; i < 8; ++i)
+			message(4000);
+		const int64_t longer = delay.value() * Delay::unit;
+		INFO("ahead by " << ahead);
+		CHECK(longer > 1400);
+		CHECK(longer <= 2000);
+		// What has been told is not told again.
+		delay.tell();
+		CHECK(delay.value() == 0);
+		// Out of all proportion: the most that can be told.
+		message(INT64_C(2'000'000'000));
+		CHECK(delay.value() == INT16_MAX);
+	}
+}

@@ -248,7 +248,11 @@ private:
 	void signalled(uint32_t number)
 	{
 		signalled_ = number;
-		due_ = number + (each_ ? --each_, 1 : period_);
+		due_ = number + period_;
+		if (each_) {
+			--each_;
+			due_ = number + 1;
+		}
 		// Together, or the limit could be reached before anything is signalled.
 		if (!broken())
 			limit_ = std::max(period_, window_);
