@@ -6,6 +6,11 @@
 //   yet; at most `window` of them                  <-----   drops what it has had; tells the number that it expects
 //
 // Neither sends anything itself: see relay.hpp.
+//
+// Bare messages are those without an envelope. They are on one way, which keeps its order and loses nothing, and have numbers
+// that both sides count. They may be sent while no copies are kept: then the receiver has had all that went another way. How
+// many of them are under way is not known, so what follows them keeps to their way until something that came after them has
+// been confirmed; else it could be further ahead of them than the receiver has room for.
 #pragma once
 
 #include <algorithm>
@@ -26,42 +31,9 @@ struct Envelope {
 	uint32_t confirmed; // number of the next message that its source expects from its destination
 	uint8_t id;         // of the layer above
 	uint8_t flags;
-	int16_t delay;  // of a message that came to its source from its destination: Delay; see its flags
-	uint32_t stamp; // when it was sent; see its flags
+	uint32_t moment; // with PT2P_ROUTE=auto: tune::WayTuner::moment() of its source
 };
 static_assert(sizeof(Envelope) == 24);
-
-// How long messages of one source are under way, compared with the average: that by how much the clocks of the two ranks differ
-// is in all of them. PT2P_ROUTE=auto compares ways by it.
-class Delay {
-public:
-	static constexpr int64_t unit = 16; // ns
-
-	// A message with that stamp has come now, ns.
-	void see(uint32_t stamp, int64_t now)
-	{
-		const auto difference = static_cast<uint32_t>(now) - stamp;
-		average_ = seen_ ? average_ : difference;
-		seen_ = std::min(seen_ + 1, averaged);
-		const auto beyond = static_cast<int32_t>(difference - average_);
-		average_ += static_cast<uint32_t>(beyond / seen_);
-		sum_ += beyond;
-		++count_;
-	}
-	// The mean of those that have not been told yet, in units.
-	int16_t value() const
-	{
-		constexpr int64_t most = INT16_MAX;
-		return static_cast<int16_t>(count_ ? std::clamp(sum_ / count_ / unit, -most, most) : 0);
-	}
-	void tell() { sum_ = count_ = 0; }
-
-private:
-	static constexpr int32_t averaged = 32; // messages
-	uint32_t average_ = 0;
-	int32_t seen_ = 0;
-	int64_t sum_ = 0, count_ = 0;
-};
 
 class Outbox {
 public:
@@ -78,20 +50,22 @@ public:
 
 	bool full() const { return next_ - first_ == kept_.size(); }
 	bool empty() const { return next_ == first_; }
+	// Bare messages may be under way yet.
+	bool after_bare() const { return after_bare_; }
 	uint32_t first() const { return first_; } // that is not confirmed
 	uint32_t next() const { return next_; }
 	Kept &at(uint32_t number) { return kept_[number & (kept_.size() - 1)]; }
 
 	const Kept &at(uint32_t number) const { return kept_[number & (kept_.size() - 1)]; }
 	// Whether there is any that may have to be sent again.
-	bool keeps() const
-	{
-		for (uint32_t n = first_; n != next_; ++n)
-			if (at(n).bytes)
-				return true;
-		return false;
-	}
+	bool keeps() const { return copies_; }
 
+	// A bare message has been sent; not while keeps().
+	void bare()
+	{
+		first_ = ++next_;
+		after_bare_ = true;
+	}
 	// A copy of a message; not while full().
 	Kept &add(Envelope envelope, const void *payload, size_t length)
 	{
@@ -99,6 +73,7 @@ public:
 		envelope.sequence = next_++;
 		kept.length = sizeof envelope + length;
 		kept.bytes = static_cast<unsigned char *>(buffers_.take(kept.length));
+		++copies_;
 		std::memcpy(kept.bytes, &envelope, sizeof envelope);
 		if (length)
 			std::memcpy(kept.bytes + sizeof envelope, payload, length);
@@ -110,8 +85,10 @@ public:
 	void release(uint32_t number)
 	{
 		Kept &kept = at(number);
-		if (kept.bytes)
-			buffers_.give(std::exchange(kept.bytes, nullptr), kept.length);
+		if (!kept.bytes)
+			return;
+		buffers_.give(std::exchange(kept.bytes, nullptr), kept.length);
+		--copies_;
 	}
 	// The receiver expects number `upto`: it has all before. True when that is news. Numbers that cannot be are not.
 	bool confirm(uint32_t upto)
@@ -120,6 +97,7 @@ public:
 			return false;
 		while (first_ != upto)
 			release(first_++);
+		after_bare_ = false;
 		return true;
 	}
 	void clear() { confirm(next_); }
@@ -128,6 +106,8 @@ private:
 	BufferPool &buffers_;
 	std::vector<Kept> kept_;
 	uint32_t first_ = 0, next_ = 0;
+	uint32_t copies_ = 0;
+	bool after_bare_ = false;
 };
 
 class Inbox {
@@ -176,6 +156,14 @@ public:
 		if (length)
 			std::memcpy(held.payload, payload, length);
 		return Verdict::held;
+	}
+	// A bare message has come; false: there cannot be one now. Nobody waits to be told of what came before it.
+	bool bare()
+	{
+		if (at(expected_).payload)
+			return false;
+		told_ = ++expected_;
+		return true;
 	}
 	// What has been held for the next turn, if it is there; moves on. To be given back.
 	bool next(Held &held)

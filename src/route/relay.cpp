@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -27,10 +26,6 @@ constexpr uint8_t id_bye = 0xff;
 // Envelope::flags.
 constexpr uint8_t flag_answer = 1;   // confirm now
 constexpr uint8_t flag_directly = 2; // and by the direct way
-// The message has a stamp, and those that can go by way of neighbours do not or do; its delay is to be told.
-constexpr uint8_t flag_stamp_direct = 4, flag_stamp_detour = 8, flags_stamp = flag_stamp_direct | flag_stamp_detour;
-// It tells the delay of a message with these flags.
-constexpr int flags_delay_shift = 2;
 
 // Longest that is waited for a confirmation before asking again, ns.
 constexpr int64_t most_patience = 2'000'000'000;
@@ -145,15 +140,23 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 {
 	if (p.outbox.full() || p.resend != p.outbox.next())
 		return Outcome::no_resource;
-	const bool detour = length <= longest_detour_ && by_neighbour(p);
-	// Who says goodbye waits for an answer only when something may have to be sent again.
-	const bool answer = id == id_bye && (detour || p.outbox.keeps());
-	Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
-	const bool tuned = automatic_ && length <= longest_detour_ && !p.avoided;
-	if (tuned && tuner_.measures()) {
-		e.flags |= tuner_.way() == tune::Way::direct ? flag_stamp_direct : flag_stamp_detour;
-		e.stamp = static_cast<uint32_t>(now_ns());
+	const bool small = length <= longest_detour_;
+	// Which way all like it go.
+	const bool tuned = automatic_ && small && !p.avoided;
+	if (!by_neighbour(p) && !p.outbox.keeps() && !tuner_.in_trial() && id != id_bye) {
+		Endpoint *way = way_to(p);
+		if (!way || way->table->send(*way, id | id_bare_message, header, data, length) != Outcome::done)
+			return Outcome::no_resource;
+		p.outbox.bare();
+		p.resend = p.outbox.next();
+		if (tuned)
+			tune(p);
+		return Outcome::done;
 	}
+	const bool wanted = small && by_neighbour(p), detour = wanted && !p.outbox.after_bare();
+	// Who says goodbye waits for an answer only when something may have to be sent again.
+	const bool answer = (id == id_bye && (detour || p.outbox.keeps())) || (wanted && !detour && p.outbox.empty());
+	const Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
 	const Outbox::Kept &kept = p.outbox.add(e, data, length);
 	if (!send_envelope(p, detour, kept.bytes, kept.length)) {
 		p.outbox.take_back();
@@ -180,7 +183,7 @@ bool Relay::by_neighbour(const RelayPeer &p) const
 void Relay::tune(const RelayPeer &p)
 {
 	changes_.sent_to(p.peer);
-	if (tuner_.sent(changes_.rate()))
+	if (tuner_.sent(changes_.rate(), now_ns))
 		environment_.reporter.add(Counter::forward_changes);
 }
 
@@ -193,8 +196,7 @@ void Relay::confirmed(RelayPeer &p)
 
 Envelope Relay::envelope(RelayPeer &p, uint8_t id, uint64_t header, uint8_t flags) const
 {
-	const auto all_flags = static_cast<uint8_t>(flags | p.delay_flags << flags_delay_shift);
-	return {header, 0, p.inbox.expected(), id, all_flags, p.delay.value(), 0};
+	return {header, 0, p.inbox.expected(), id, flags, tuner_.moment()};
 }
 
 bool Relay::send_envelope(RelayPeer &p, bool by_neighbour, const void *bytes, size_t length)
@@ -285,12 +287,26 @@ void Relay::on_message(int from, uint8_t id, uint64_t header, const void *data, 
 			return arrived(static_cast<int>(source), data, length);
 		return pass_on(from, static_cast<int>(destination), header, data, length);
 	}
+	if (id & id_bare_message)
+		return bare_message(from, id & ~id_bare_message, header, data, length);
 	if (id != id_credit)
 		return client_.on_message(from, id, header, data, length);
 	Link &l = link(from);
 	if (header > credits_ - l.credits || length)
 		return malformed(from);
 	l.credits += static_cast<uint32_t>(header);
+}
+
+void Relay::bare_message(int source, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (!peers_[static_cast<size_t>(source)] && !serves(source))
+		return malformed(source);
+	RelayPeer &p = peer(source);
+	if (p.down)
+		return;
+	if (id >= id_relayed || !p.inbox.bare())
+		return malformed(source);
+	client_.on_message(source, id, header, data, length);
 }
 
 void Relay::arrived(int source, const void *data, size_t length)
@@ -306,12 +322,12 @@ void Relay::arrived(int source, const void *data, size_t length)
 	length -= sizeof e;
 	if (p.outbox.confirm(e.confirmed))
 		confirmed(p);
-	if (const int told = e.flags >> flags_delay_shift & flags_stamp; told && automatic_)
-		tuner_.see(told == flag_stamp_direct ? tune::Way::direct : tune::Way::by_neighbour, e.delay * Delay::unit);
-	if (const auto stamped = static_cast<uint8_t>(e.flags & flags_stamp)) {
-		if (std::exchange(p.delay_flags, stamped) != stamped)
-			p.delay.tell(); // of the other way, too late
-		p.delay.see(e.stamp, now_ns());
+	if (automatic_) {
+		if (tuner_.heard(e.moment, now_ns))
+			environment_.reporter.add(Counter::forward_changes);
+		// It does not know that the trial is over, and bare messages do not say so.
+		if (e.moment != tuner_.moment() && !tuner_.in_trial())
+			p.confirm(true);
 	}
 	if (e.flags & flag_answer)
 		p.confirm(e.flags & flag_directly);
@@ -428,9 +444,8 @@ bool Relay::settled() const
 			return false;
 	}
 	// Of what is others', their sources have copies.
-	return now_ns() > passes_on_until_ ||
-	       std::none_of(neighbours_.begin(), neighbours_.end(),
-	                           [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
+	return now_ns() > passes_on_until_ || std::none_of(neighbours_.begin(), neighbours_.end(),
+	                                                   [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
 }
 
 // ---- what is lost -----------------------------------------------------------------------------------------------------
@@ -484,10 +499,10 @@ std::string Relay::reason_for_way() const
 	    format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
 	if (!tuner_.trials())
 		return text + "and no trial was held";
-	text += format(
-	    "and in %llu trials, in the last of which messages took %.2f us %s by way of others, the choice changed %llu times",
-	    static_cast<unsigned long long>(tuner_.trials()), std::abs(tuner_.gain()) * 1e-3, tuner_.gain() > 0 ? "less" : "more",
-	    static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
+	text += format("and in %u trials, in the last of which all ranks were %.2f times as quick by way of others, the choice "
+	               "changed %llu times",
+	               tuner_.trials(), tuner_.gain(),
+	               static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
 	return text + (tuner_.in_trial()
 	                   ? "; one is being held"
 	                   : format("; the next after %llu messages", static_cast<unsigned long long>(tuner_.rest())));

@@ -13,6 +13,9 @@
 // destination itself when a neighbour is gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT: so neither a rank
 // that dies nor one that computes without calling in stops what it was to pass on. Whatever comes twice is dropped.
 //
+// Bare: what goes to its destination itself, while nothing else is by way of others and no trial is held (PT2P_ROUTE=auto, or
+// a neighbour that is avoided), goes without an envelope: id | id_bare_message.
+//
 // Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot pass on yet, whatever they wait
 // for: room, credits of the next link, or on its first use that link's address and connection. Who has used its credits up
 // waits until some come back.
@@ -48,11 +51,11 @@ struct RelayPeer final : Endpoint {
 	Relay &relay;
 	Outbox outbox;
 	Inbox inbox;
-	const int next;           // the neighbour that takes its messages
-	Endpoint *way = nullptr;  // to itself, once it has been needed
-	const bool beyond;        // it is not that neighbour itself
-	bool avoided = false;     // the neighbour does not pass messages on
-	bool down = false;        // nothing goes to it any more, but for a last confirmation
+	const int next;          // the neighbour that takes its messages
+	Endpoint *way = nullptr; // to itself, once it has been needed
+	const bool beyond;       // it is not that neighbour itself
+	bool avoided = false;    // the neighbour does not pass messages on
+	bool down = false;       // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
 	pt2p_status_t failure = PT2P_OK; // why there is no `way`
 	std::string reason;
@@ -63,8 +66,6 @@ struct RelayPeer final : Endpoint {
 	bool confirm_directly = false; // and not by way of others: messages seem to get lost there
 	bool ask = false;              // what has arrived there
 	uint32_t resend = 0;           // number of the next message to be sent again; outbox.next(): none
-	uint8_t delay_flags = 0;       // of the messages whose delay is told
-	Delay delay;
 	void confirm(bool directly)
 	{
 		confirm_due = true;
@@ -75,15 +76,13 @@ struct RelayPeer final : Endpoint {
 	{
 		inbox.tell();
 		confirm_due = confirm_directly = false;
-		delay_flags = 0;
-		delay.tell();
 	}
 
 	// Of check().
 	uint32_t seen_first = 0;
-	int64_t stuck_since = 0;  // ns; 0: it is not
-	int64_t patience = 0;     // ns
-	int64_t avoided_until = 0; // ns
+	int64_t stuck_since = 0;    // ns; 0: it is not
+	int64_t patience = 0;       // ns
+	int64_t avoided_until = 0;  // ns
 	uint32_t times_avoided = 0; // in a row
 };
 
@@ -102,6 +101,8 @@ public:
 	// For pt2p_finalize: tells all that it has talked with; then, whether nothing can be lost any more when this rank leaves.
 	void say_goodbye();
 	bool settled() const;
+	// Of PT2P_ROUTE=auto.
+	const tune::WayTuner &choice() const { return tuner_; }
 	// Whether nobody makes progress when the program does not; to be told before anything is sent.
 	bool only_in_calls = false;
 
@@ -129,7 +130,7 @@ public:
 	unsigned progress();
 
 	// Message ids towards the transports below; those of the layers above are smaller.
-	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61;
+	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61, id_bare_message = 0x80; // the last beside the layer's own
 
 private:
 	// Messages that have their turn together, of this rank or of others.
@@ -141,18 +142,18 @@ private:
 		uint64_t route;
 		unsigned char *bytes; // envelope and payload
 		size_t length;
-		int from;             // neighbour that brought it
-		int64_t since;        // ns
+		int from;      // neighbour that brought it
+		int64_t since; // ns
 	};
 	// To a neighbour.
 	struct Link {
 		Endpoint *endpoint = nullptr; // once it has been needed
 		bool down = false;
-		uint32_t credits = 0;         // messages that it takes now to pass them on
-		uint32_t held = 0;            // messages of it that wait here for other links
-		uint32_t owed = 0;            // messages of it that have been passed on without its knowing
+		uint32_t credits = 0; // messages that it takes now to pass them on
+		uint32_t held = 0;    // messages of it that wait here for other links
+		uint32_t owed = 0;    // messages of it that have been passed on without its knowing
 		Waiting *first = nullptr, *last = nullptr;
-		uint32_t own_in_row = 0;      // messages of this rank since others had their turn
+		uint32_t own_in_row = 0; // messages of this rank since others had their turn
 		bool own_waiting = false;
 	};
 
@@ -170,6 +171,7 @@ private:
 	bool serve(RelayPeer &peer, unsigned &events);
 	void avoid(RelayPeer &peer);
 
+	void bare_message(int source, uint8_t id, uint64_t header, const void *data, size_t length);
 	void arrived(int source, const void *data, size_t length);
 	void deliver(RelayPeer &peer, const Envelope &envelope, const void *payload, size_t length);
 
@@ -206,7 +208,7 @@ private:
 	std::vector<RelayPeer *> busy_;                 // something has to be sent
 	bool links_busy_ = false;                       // messages of others wait for one, or credits are due
 	bool leaving_ = false;
-	int64_t passes_on_until_ = 0;                   // ns, once leaving
+	int64_t passes_on_until_ = 0; // ns, once leaving
 };
 
 } // namespace pt2p

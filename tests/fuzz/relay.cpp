@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Garbage into a rank that passes messages on. Four contexts of an in-process job, on four pretended nodes in two groups,
-// exchange real messages by way of each other, while the input hands rank 2 relayed messages and credits that no neighbour would
-// send: wrong routes, numbers, lengths, ids. Whatever comes, nothing may crash; requests end with a status.
+// exchange real messages by way of each other, while the input hands rank 2 relayed messages and credits that no neighbour
+// would send: wrong routes, numbers, lengths, ids. Whatever comes, nothing may crash; requests end with a status.
 //
 //   group 0: 0 1    group 1: 2 3    from 0 to 3 by way of 2, from 1 to 2 by way of 3, from 2 to 1 by way of 0
 //
@@ -86,18 +86,15 @@ private:
 	void step(Input &in)
 	{
 		switch (in.byte() % 16) {
-		case 0:
-			return forge_credit(in);
+		case 0: return forge_credit(in);
+		case 11: return forge_bare(in);
 		case 1:
 		case 2:
-		case 3:
-			return send(in);
+		case 3: return send(in);
 		case 4:
-		case 5:
-			return receive(in);
+		case 5: return receive(in);
 		case 6:
-		case 7:
-			return collect(in.byte() % ranks);
+		case 7: return collect(in.byte() % ranks);
 		case 8:
 		case 9:
 			for (int n = in.byte() % 16; n >= 0; --n)
@@ -107,8 +104,7 @@ private:
 			for (int n = in.byte() % 4; n >= 0; --n)
 				relay_->check();
 			return;
-		default:
-			return forge_relayed(in);
+		default: return forge_relayed(in);
 		}
 	}
 
@@ -151,7 +147,8 @@ private:
 			length = in.byte() % (sizeof envelope + 1);
 			const auto cut = std::make_unique<unsigned char[]>(length + 1);
 			std::memcpy(cut.get(), bytes.get(), length);
-			return relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), cut.get(), length);
+			return relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), cut.get(),
+			                          length);
 		}
 		relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), bytes.get(), length);
 	}
@@ -160,6 +157,16 @@ private:
 	{
 		const unsigned char byte = 0;
 		relay_->on_message(neighbour(in), Relay::id_credit, lies(in) ? in.number(8) : 0, &byte, lies(in));
+	}
+
+	// Of rank 1, which is no neighbour of the victim's, or who else.
+	void forge_bare(Input &in)
+	{
+		const size_t length = in.number(2) % longest;
+		const auto bytes = std::make_unique<unsigned char[]>(length);
+		std::memset(bytes.get(), in.byte(), length);
+		const uint8_t id = Relay::id_bare_message | (lies(in) ? in.byte() : +Engine::id_eager);
+		relay_->on_message(lies(in) ? neighbour(in) : 1, id, in.byte() % 4, bytes.get(), length);
 	}
 
 	static int neighbour(Input &in)
@@ -194,8 +201,8 @@ private:
 		pt2p_request_t *request = nullptr;
 		if (requests_[rank].size() >= most_requests)
 			return collect(rank);
-		pt2p_irecv(ctx_[rank], buffer.get(), length, in.byte() % 2 ? PT2P_ANY_SOURCE : ranks - 1 - rank, in.byte() % 4, PT2P_TAG_EXACT,
-		           &request);
+		pt2p_irecv(ctx_[rank], buffer.get(), length, in.byte() % 2 ? PT2P_ANY_SOURCE : ranks - 1 - rank, in.byte() % 4,
+		           PT2P_TAG_EXACT, &request);
 		keep(rank, request, std::move(buffer));
 	}
 

@@ -53,7 +53,7 @@ struct Stream {
 			sends.pop_front();
 		for (;;) {
 			const pt2p_status_t status =
-				pt2p_test(job.ctx[Job::index(destination)], receives.front().request, &finished, &result);
+			    pt2p_test(job.ctx[Job::index(destination)], receives.front().request, &finished, &result);
 			if (!finished)
 				break;
 			INFO(pt2p_last_error(job.ctx[Job::index(destination)]));
@@ -93,8 +93,9 @@ struct Stream {
 };
 
 // Drives these ranks until all has arrived that was sent before `count` messages of each stream.
-void run(Job &job, std::vector<Stream> &streams, unsigned count, const std::vector<int> &ranks,
-         const std::function<void()> &each_turn = [] {})
+void run(
+    Job &job, std::vector<Stream> &streams, unsigned count, const std::vector<int> &ranks,
+    const std::function<void()> &each_turn = [] {})
 {
 	const auto limit = Clock::now() + 60s;
 	for (;;) {
@@ -256,7 +257,8 @@ TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks 
 {
 	// With those between at work in threads of their own, and with nobody at work.
 	for (const bool thread : {true, false}) {
-		Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=20ms", thread ? "PT2P_PROGRESS_THREAD=auto" : "PT2P_PROGRESS_THREAD=no"}),
+		Job job(transports, 8,
+		        forward({"PT2P_FORWARD_TIMEOUT=20ms", thread ? "PT2P_PROGRESS_THREAD=auto" : "PT2P_PROGRESS_THREAD=no"}),
 		        PT2P_INPROCESS_THREADS);
 		int in[5] = {};
 		pt2p_request_t *requests[5];
@@ -322,6 +324,48 @@ TEST_CASE("completion queues are added while messages are passed on")
 	CHECK(job.counter(size / 2, "forwarded") == size / 2 - 1);
 }
 
+TEST_CASE("messages that go directly need no envelope while none is by way of others")
+{
+	Job job(transports, 8, {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=auto"});
+	const auto bare = [&](int from, int to) {
+		return job.ctx[Job::index(from)]->router->relay()->peer(to).outbox.after_bare();
+	};
+	for (int i = 0; i < 200; ++i) {
+		job.exchange(0, 7);
+		job.exchange(7, 0);
+	}
+	CHECK(job.counter(0, "forward_sent") == 0);
+	CHECK(job.ctx[0]->router->relay()->choice().trials() == 0);
+	CHECK(bare(0, 7));
+	CHECK(bare(7, 0));
+	CHECK(job.counter(0, "dct_messages") == 200);
+}
+
+TEST_CASE("all ranks hold a trial of the ways together, and nothing is lost or overtaken in it")
+{
+	Job job(
+	    transports, 8,
+	    {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=auto", "PT2P_DCT_INITIATORS=1", "PT2P_FORWARD_WINDOW=8"});
+	std::vector<Stream> streams;
+	for (int a = 0; a < 8; ++a)
+		for (int b = 0; b < 8; ++b)
+			if (a / 4 != b / 4)
+				streams.emplace_back(job, a, b);
+	const auto choice = [&](int rank) -> const pt2p::tune::WayTuner & {
+		return job.ctx[Job::index(rank)]->router->relay()->choice();
+	};
+	unsigned count = 0, over = 0;
+	for (; over < 8 && count < 10'000;) {
+		run(job, streams, count += 100, {0, 1, 2, 3, 4, 5, 6, 7});
+		over = 0;
+		for (int rank = 0; rank < 8; ++rank)
+			over += choice(rank).trials() == 1 && choice(rank).moment() == choice(0).moment() && !choice(rank).in_trial();
+	}
+	CHECK(over == 8);
+	for (int rank = 0; rank < 8; ++rank)
+		CHECK(job.counter(rank, "forward_sent") > 0);
+}
+
 TEST_CASE("a rank holds as many messages of a neighbour as it has given credits for, and no more")
 {
 	constexpr unsigned credits = 8, count = 50;
@@ -333,8 +377,8 @@ TEST_CASE("a rank holds as many messages of a neighbour as it has given credits 
 		REQUIRE(pt2p_irecv(job.ctx[7], &in[i], sizeof in[i], 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
 		REQUIRE(pt2p_isend(job.ctx[0], &out[i], sizeof out[i], 7, 1, &sends[i]) == PT2P_OK);
 	}
-	// Rank 4 is at work, rank 6 is not: there is no connection between them yet, and it waits. What the credits allow arrives in
-	// time; more than that would come in the turns after it.
+	// Rank 4 is at work, rank 6 is not: there is no connection between them yet, and it waits. What the credits allow arrives
+	// in time; more than that would come in the turns after it.
 	const auto end = Clock::now() + std::chrono::seconds(60);
 	for (unsigned more = 2000; more && Clock::now() < end; more -= job.counter(4, "forward_queued") >= credits)
 		for (const int rank : {0, 4})

@@ -17,8 +17,8 @@ namespace {
 struct Ranks {
 	Ranks()
 	{
-		const char *tunables[] = {"PT2P_TRANSPORTS=self,shm", "PT2P_RANKS_PER_NODE=2",   "PT2P_GROUPS=nodes:1",
-		                          "PT2P_ROUTE=forward",       "PT2P_FINALIZE_TIME=0",    "PT2P_LOG_LEVEL=error",
+		const char *tunables[] = {"PT2P_TRANSPORTS=self,shm", "PT2P_RANKS_PER_NODE=2",    "PT2P_GROUPS=nodes:1",
+		                          "PT2P_ROUTE=forward",       "PT2P_FINALIZE_TIME=0",     "PT2P_LOG_LEVEL=error",
 		                          "PT2P_FORWARD_CREDITS=8",   "PT2P_FORWARD_TIMEOUT=1ms", nullptr};
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
 		options.tunables = tunables;
@@ -94,14 +94,51 @@ TEST_CASE("a neighbour that does not keep to the rules of the relay is given up"
 		job.relay->on_message(1, id, header, data, length);
 		return job.state(1) == PT2P_PEER_LOST;
 	};
-	CHECK(lost_by(Relay::id_relayed, route(3, 4), m.data(), m.size()));                      // no such rank
-	CHECK(lost_by(Relay::id_relayed, route(UINT32_MAX, 0), m.data(), m.size()));             // nor such a source
-	CHECK(lost_by(Relay::id_relayed, route(0, 3), m.data(), m.size()));                      // from this rank itself
-	CHECK(lost_by(Relay::id_relayed, route(3, 0), m.data(), sizeof(Envelope) - 1));          // too short
-	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));                      // across after a hop on the node
-	CHECK(lost_by(Relay::id_credit, 1, nullptr, 0));                                         // more than it has taken
+	CHECK(lost_by(Relay::id_relayed, route(3, 4), m.data(), m.size()));             // no such rank
+	CHECK(lost_by(Relay::id_relayed, route(UINT32_MAX, 0), m.data(), m.size()));    // nor such a source
+	CHECK(lost_by(Relay::id_relayed, route(0, 3), m.data(), m.size()));             // from this rank itself
+	CHECK(lost_by(Relay::id_relayed, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
+	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across after a hop on the node
+	CHECK(lost_by(Relay::id_credit, 1, nullptr, 0));                                // more than it has taken
 	CHECK(lost_by(Relay::id_credit + 1, 0, nullptr, 0));
 	CHECK_FALSE(lost_by(Relay::id_relayed, route(3, 0), m.data(), m.size()));
+}
+
+TEST_CASE("a bare message has the next number, and comes from no rank whose messages have none")
+{
+	constexpr uint8_t bare = Relay::id_bare_message | Engine::id_eager;
+	{
+		Ranks job;
+		RelayPeer &peer = job.relay->peer(3);
+		job.relay->on_message(3, bare, 7, "abc", 4);
+		const auto m = eager(1, 7);
+		job.relay->on_message(2, Relay::id_relayed, route(3, 0), m.data(), m.size());
+		job.relay->on_message(3, bare, 7, "abc", 4);
+		CHECK(peer.inbox.expected() == 3);
+		CHECK(peer.inbox.untold() == 0);
+		CHECK(job.state(3) != PT2P_PEER_LOST);
+		for (int i = 0; i < 3; ++i) {
+			unsigned char buffer[4];
+			pt2p_request_t *receive;
+			int done = 0;
+			REQUIRE(pt2p_irecv(job.ctx[0], buffer, sizeof buffer, 3, 7, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+			REQUIRE(pt2p_test(job.ctx[0], receive, &done, nullptr) == PT2P_OK);
+			CHECK(done);
+		}
+	}
+	const auto lost_by = [](int from, uint8_t id, int times) {
+		Ranks job;
+		const auto early = eager(1, 7);
+		job.relay->on_message(2, Relay::id_relayed, route(3, 0), early.data(), early.size());
+		for (int i = 0; i < times; ++i)
+			job.relay->on_message(from, id, 7, "abc", 4);
+		return job.state(from) == PT2P_PEER_LOST;
+	};
+	CHECK_FALSE(lost_by(3, bare, 1));
+	CHECK(lost_by(3, bare, 2)); // in place of the one that has come early
+	CHECK(lost_by(1, bare, 1)); // on this node
+	CHECK(lost_by(3, Relay::id_bare_message | Relay::id_relayed, 1));
+	CHECK(lost_by(3, Relay::id_bare_message | Relay::id_credit, 1));
 }
 
 TEST_CASE("garbage does no harm to the relay")
@@ -118,14 +155,19 @@ TEST_CASE("garbage does no harm to the relay")
 				b = static_cast<unsigned char>(random());
 			// Most look right, or nothing but the first look at them would be tried.
 			if (bytes.size() >= sizeof(Envelope) && random() % 8) {
-				Envelope e{random() % 4, static_cast<uint32_t>(random() % 70), static_cast<uint32_t>(random() % 3),
-				           static_cast<uint8_t>(random() % 4 ? random() % 11 : random()), static_cast<uint8_t>(random() % 4), 0, 0};
+				Envelope e{random() % 4,
+				           static_cast<uint32_t>(random() % 70),
+				           static_cast<uint32_t>(random() % 3),
+				           static_cast<uint8_t>(random() % 4 ? random() % 11 : random()),
+				           static_cast<uint8_t>(random() % 4),
+				           static_cast<uint32_t>(random())};
 				std::memcpy(bytes.data(), &e, sizeof e);
 			}
 			const int from = static_cast<int>(random() % 3) + 1;
-			const uint8_t id = random() % 8 ? Relay::id_relayed : Relay::id_credit;
-			job.relay->on_message(from, id, route(static_cast<uint32_t>(random() % 5), random() % 4 ? 0 : random() % 5), bytes.data(),
-			                      id == Relay::id_credit ? 0 : bytes.size());
+			const uint8_t bare = Relay::id_bare_message | static_cast<uint8_t>(random() % 4 ? +Engine::id_eager : random());
+			const uint8_t id = random() % 8 ? Relay::id_relayed : random() % 2 ? bare : Relay::id_credit;
+			job.relay->on_message(from, id, route(static_cast<uint32_t>(random() % 5), random() % 4 ? 0 : random() % 5),
+			                      bytes.data(), id == Relay::id_credit ? 0 : bytes.size());
 			if (random() % 4 == 0)
 				pt2p_progress(job.ctx[0]);
 			if (random() % 16 == 0)
