@@ -95,14 +95,14 @@ struct Stream {
 // Drives these ranks until all has arrived that was sent before `count` messages of each stream.
 void run(
     Job &job, std::vector<Stream> &streams, unsigned count, const std::vector<int> &ranks,
-    const std::function<void()> &each_turn = [] {})
+    const std::function<void()> &each_turn = [] {}, unsigned window = 20)
 {
 	const auto limit = Clock::now() + 60s;
 	for (;;) {
 		REQUIRE(Clock::now() < limit);
 		bool done = true;
 		for (Stream &s : streams) {
-			s.turn(20, s.sent < count);
+			s.turn(window, s.sent < count);
 			done &= s.sent >= count && s.complete();
 		}
 		for (const int rank : ranks)
@@ -354,9 +354,11 @@ TEST_CASE("all ranks hold a trial of the ways together, and nothing is lost or o
 	const auto choice = [&](int rank) -> const pt2p::tune::WayTuner & {
 		return job.ctx[Job::index(rank)]->router->relay()->choice();
 	};
+	const auto nothing = [] {};
 	unsigned count = 0, over = 0;
 	for (; over < 8 && count < 10'000;) {
-		run(job, streams, count += 100, {0, 1, 2, 3, 4, 5, 6, 7});
+		// Two messages in a row for a target at most: it changes often.
+		run(job, streams, count += 100, {0, 1, 2, 3, 4, 5, 6, 7}, nothing, 2);
 		over = 0;
 		for (int rank = 0; rank < 8; ++rank)
 			over += choice(rank).trials() == 1 && choice(rank).moment() == choice(0).moment() && !choice(rank).in_trial();
