@@ -77,9 +77,9 @@ struct Waiting {
 	uint64_t asked = 0; // in which turn it last has
 };
 
-// Targets that wait for a place, in the order in which they came. They ask again in each turn (a look at the completions, and what
-// follows from it). One that does not while places are kept for it, as its message goes another way or it is lost, is forgotten:
-// a place is kept for a turn, not for ever.
+// Targets that wait for a place, in the order in which they came. They ask again in each turn (a look at the completions, and
+// what follows from it). One that does not while places are kept for it, as its message goes another way or it is lost, is
+// forgotten: a place is kept for a turn, not for ever.
 class Line {
 public:
 	bool empty() const { return all_.empty(); }
