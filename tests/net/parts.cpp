@@ -6,49 +6,105 @@
 
 using namespace pt2p::dct;
 
-TEST_CASE("DC initiators: a target stays, then comes back, then takes what is idle longest, then what has least to do")
+namespace {
+
+InitiatorState initiator(void *target, uint32_t outstanding, uint32_t targets, uint64_t used = 0, bool room = true)
+{
+	return {.target = target, .outstanding = outstanding, .room = room, .used = used, .targets = targets};
+}
+
+} // namespace
+
+TEST_CASE("DC initiators: a target takes the one that served it, then what is idle longest, then what has least to do")
 {
 	int a, b, c, d;
 	std::vector<InitiatorState> all(3);
-	CHECK(choose_initiator(all, &a, no_initiator, false) == 0);
-	all[0] = {&a, 5, true, 1};
-	all[1] = {&b, 0, true, 3};
-	all[2] = {&c, 0, true, 2};
-	// Work under way: no other, even when it has no room.
-	CHECK(choose_initiator(all, &a, 0, false) == 0);
-	all[0].room = false;
-	CHECK(choose_initiator(all, &a, 0, false) == no_initiator);
-	all[0].room = true;
-	// But where it shares one it goes to an idle one, the idle longest, if there is one.
-	CHECK(choose_initiator(all, &a, 0, true) == 2);
-	all[2].room = false;
-	CHECK(choose_initiator(all, &a, 0, true) == 1);
-	all[2].room = true;
-	all[1].outstanding = all[2].outstanding = 1;
-	CHECK(choose_initiator(all, &a, 0, true) == 0);
-	all[1].outstanding = all[2].outstanding = 0;
-	// The one that served it last, also when another is idle for longer.
-	CHECK(choose_initiator(all, &b, no_initiator, false) == 1);
-	// Idle longest.
-	CHECK(choose_initiator(all, &d, no_initiator, false) == 2);
-	// None idle: the least loaded that has room.
-	all[1].outstanding = 3;
-	all[2].outstanding = 2;
-	CHECK(choose_initiator(all, &d, no_initiator, false) == 2);
-	all[2].room = false;
-	CHECK(choose_initiator(all, &d, no_initiator, false) == 1);
-	all[0].room = all[1].room = false;
-	CHECK(choose_initiator(all, &d, no_initiator, false) == no_initiator);
+	CHECK(choose_initiator(all, &a) == 0);
+	all = {initiator(&a, 0, 0, 1), initiator(&b, 0, 0, 3), initiator(&c, 0, 0, 2)};
+	CHECK(free_places(all) == 6);
+	CHECK(choose_initiator(all, &b) == 1);
+	CHECK(choose_initiator(all, &d) == 0);
+	// One without work goes before one that has served it and works for another.
+	all[0] = initiator(&a, 5, 1);
+	CHECK(choose_initiator(all, &a) == 2);
+	all[1] = initiator(&b, 3, 1);
+	all[2] = initiator(&c, 2, 1);
+	CHECK(free_places(all) == 3);
+	CHECK(choose_initiator(all, &d) == 2);
+	// No third target, however little there is to do, and nothing where there is no room.
+	all[2].targets = 2;
+	CHECK(choose_initiator(all, &d) == 1);
+	all[1].room = false;
+	CHECK(choose_initiator(all, &d) == 0);
+	all[0].targets = 2;
+	CHECK(choose_initiator(all, &d) == no_initiator);
+	CHECK(free_places(all) == 0);
 }
 
-TEST_CASE("a single DC initiator serves everybody as long as it has room")
+TEST_CASE("DC initiators: a target goes on as it likes while nobody waits, and for a quota when others do")
 {
-	int a, b;
-	std::vector<InitiatorState> one(1);
-	one[0] = {&a, 7, true, 1};
-	CHECK(choose_initiator(one, &b, no_initiator, false) == 0);
-	one[0].room = false;
-	CHECK(choose_initiator(one, &b, no_initiator, false) == no_initiator);
+	int a;
+	InitiatorState s = initiator(&a, 1, 1);
+	s.begun = 0xfffffff0; // numbers come round
+	s.posted = s.begun + 1000;
+	CHECK(goes_on(s, false));
+	CHECK_FALSE(goes_on(s, true));
+	s.posted = s.begun + quota - 1;
+	CHECK(goes_on(s, true));
+	s.posted = s.begun + quota;
+	CHECK_FALSE(goes_on(s, true));
+	// Without work it has given its place up.
+	s.posted = s.begun;
+	s.outstanding = 0;
+	CHECK(goes_on(s, false));
+	CHECK_FALSE(goes_on(s, true));
+	s.room = false;
+	CHECK_FALSE(goes_on(s, false));
+}
+
+TEST_CASE("targets that wait for a DC initiator get places in the order in which they came")
+{
+	Line line;
+	Waiting a, b, c;
+	CHECK(line.admit(a, 1, 1));
+	CHECK(line.empty());
+	CHECK_FALSE(line.admit(a, 0, 1));
+	CHECK_FALSE(line.admit(b, 0, 1));
+	CHECK_FALSE(line.admit(a, 0, 2)); // asking again changes nothing
+	// A single place is for the first, whoever asks.
+	CHECK_FALSE(line.admit(c, 1, 3));
+	CHECK_FALSE(line.admit(b, 1, 3));
+	CHECK(line.admit(a, 1, 3));
+	CHECK_FALSE(line.admit(a, 1, 3)); // and then comes behind the others
+	// Two places are for the first two, in any order.
+	CHECK_FALSE(line.admit(a, 2, 4));
+	CHECK(line.admit(c, 2, 4));
+	CHECK(line.admit(b, 1, 4));
+	CHECK(line.admit(a, 1, 4));
+	CHECK(line.empty());
+}
+
+TEST_CASE("a place is not kept for ever for a target that does not ask again")
+{
+	Line line;
+	Waiting gone, patient, other;
+	CHECK_FALSE(line.admit(gone, 0, 1));
+	CHECK_FALSE(line.admit(patient, 0, 1));
+	// As long as there is none, nobody need ask.
+	CHECK_FALSE(line.admit(other, 0, 100));
+	CHECK_FALSE(line.admit(patient, 1, 101));
+	CHECK_FALSE(line.admit(other, 1, 101));
+	CHECK_FALSE(line.admit(patient, 1, 102));
+	// It has had the whole of a turn.
+	CHECK(line.admit(patient, 1, 103));
+	CHECK_FALSE(gone.waits);
+	CHECK(line.admit(other, 1, 103));
+	CHECK(line.empty());
+	// It may come back.
+	CHECK_FALSE(line.admit(gone, 0, 104));
+	line.leave(gone);
+	CHECK(line.empty());
+	CHECK(line.admit(other, 1, 104));
 }
 
 TEST_CASE("DC initiators for parts: idle ones up to a number, those that served the target first, then the one with least to do")
@@ -56,10 +112,7 @@ TEST_CASE("DC initiators for parts: idle ones up to a number, those that served 
 	int a, b;
 	uint32_t working = 0;
 	std::vector<InitiatorState> all(4);
-	all[0] = {&a, 3, true, 9};
-	all[1] = {&b, 0, true, 2};
-	all[2] = {&b, 0, true, 1};
-	all[3] = {&a, 0, true, 8};
+	all = {initiator(&a, 3, 1, 9), initiator(&b, 0, 0, 2), initiator(&b, 0, 0, 1), initiator(&a, 0, 0, 8)};
 	CHECK(choose_for_part(all, &a, 0, 1, working) == 0);
 	CHECK(working == 1);
 	// Connected to it already.

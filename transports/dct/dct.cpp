@@ -37,6 +37,7 @@ SendQueue *Peer::acquire_for_part() { return ready ? transport->choose_for_part(
 // What is under way for it stops with its initiators; what these have for others is posted again when they have been restarted.
 void Peer::cut()
 {
+	transport->forget(*this);
 	if (!in_flight)
 		return;
 	for (SendQueue *q : transport->queues_for(*this)) {
@@ -138,34 +139,36 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 
 SendQueue *DctTransport::choose(Peer &peer)
 {
-	if (__builtin_expect(peer.stays() && peer.queue->room(), 1))
+	if (__builtin_expect(peer.open && peer.queue->room(), 1))
 		return peer.queue;
-	if (peer.left && (peer.left->idle() || peer.left->has_completed(peer.left_upto)))
-		peer.left = nullptr;
-	if (peer.left && peer.next_sequence - peer.left_before >= verbs::most_overtaking) {
-		environment_.reporter.add(Counter::dct_waits);
-		return nullptr;
-	}
 	const size_t current = look_at_initiators(peer);
-	const bool crowded = current != no_initiator && peer.queue->outstanding() > peer.in_flight;
-	// What is written into a ring is found by the order in which it was written.
-	const bool may_leave = crowded && !peer.left && peer.ring.most < 0;
-	const size_t chosen = choose_initiator(states_, &peer, current, may_leave);
-	if (may_leave && chosen != current && chosen != no_initiator)
-		leave_queue(peer);
-	SendQueue *queue = take(chosen, peer);
-	if (queue)
-		peer.queue = queue;
-	return queue;
+	if (current != no_initiator) {
+		const InitiatorState &s = states_[current];
+		if (s.target == &peer && goes_on(s, !line_.empty())) {
+			peer.open = line_.empty();
+			return peer.queue;
+		}
+		if (under_way(peer, s)) {
+			line_.keep(free_places(states_), net_->turns());
+			return wait();
+		}
+	}
+	if (!line_.admit(peer, free_places(states_), net_->turns())) {
+		for (const InitiatorState &s : states_) // from now on they have to ask whether they may go on
+			if (s.target)
+				static_cast<Peer *>(s.target)->open = false;
+		return wait();
+	}
+	const size_t chosen = choose_initiator(states_, &peer);
+	peer.queue = initiators_[chosen].get();
+	peer.open = line_.empty();
+	return take(chosen, peer);
 }
 
-void DctTransport::leave_queue(Peer &peer) const
+SendQueue *DctTransport::wait() const
 {
-	peer.left = peer.queue;
-	peer.left->flush(); // or nobody would know when its work there is complete
-	peer.left_upto = peer.left->posted();
-	peer.left_before = peer.next_sequence;
-	environment_.reporter.add(Counter::dct_moves);
+	environment_.reporter.add(Counter::dct_waits);
+	return nullptr;
 }
 
 // The first goes where messages would: those that follow find it there.
@@ -187,39 +190,57 @@ SendQueue *DctTransport::choose_for_part(Peer &peer)
 	return queue;
 }
 
-// Brings what is known of them up to date; the one that the peer's messages are in.
+// Brings what is known of them up to date; the one that the peer's messages went through last.
 size_t DctTransport::look_at_initiators(const Peer &peer)
 {
 	size_t current = no_initiator;
+	++looks_;
 	for (size_t i = 0; i < initiators_.size(); ++i) {
-		if (peer.in_flight && initiators_[i].get() == peer.queue)
+		const SendQueue &queue = *initiators_[i];
+		InitiatorState &s = states_[i];
+		if (&queue == peer.queue)
 			current = i;
-		states_[i].outstanding = initiators_[i]->outstanding();
-		states_[i].room = initiators_[i]->room();
+		s.outstanding = queue.outstanding();
+		s.room = queue.room();
+		s.targets = !s.outstanding ? 0 : queue.has_completed(s.begun) ? 1 : 2;
+		if (std::exchange(s.posted, queue.posted()) != s.posted)
+			s.used = looks_;
 	}
 	return current;
 }
 
-SendQueue *DctTransport::take(size_t i, const Peer &peer)
+// Whether messages of it are under way in the initiator that they went through last, which this is known of.
+bool DctTransport::under_way(const Peer &peer, const InitiatorState &state) const
 {
-	if (i == no_initiator) {
-		environment_.reporter.add(Counter::dct_waits);
-		return nullptr;
-	}
-	if (states_[i].target && states_[i].target != &peer) {
-		// As long as targets change, it has to be known which initiators are done: one whose last work is complete, but was not
-		// signalled, would be passed over for one that is busy.
+	if (state.target == &peer)
+		return state.outstanding;
+	return peer.in_flight && state.outstanding && !peer.queue->has_completed(peer.upto);
+}
+
+SendQueue *DctTransport::take(size_t i, Peer &peer)
+{
+	if (i == no_initiator)
+		return wait();
+	SendQueue *const queue = initiators_[i].get();
+	InitiatorState &s = states_[i];
+	if (s.target && s.target != &peer) {
+		// As long as targets change, it has to be known which work is complete: that of a target that has another's behind it, and
+		// that of an initiator which would be passed over for one that is busy.
 		constexpr uint32_t calm = 64;
 		for (const auto &initiator : initiators_) {
 			initiator->signal_each(calm);
-			if (initiator != initiators_[i]) // which may have room for no more than is to be sent now, and that is signalled
-				initiator->flush();
+			initiator->flush();
 		}
 		environment_.reporter.add(Counter::dct_switches);
+		Peer &before = *static_cast<Peer *>(s.target);
+		if (before.queue == queue) {
+			before.open = false;
+			before.upto = queue->posted();
+		}
 	}
-	states_[i].target = &peer;
-	states_[i].used = ++chosen_;
-	return initiators_[i].get();
+	s.target = &peer;
+	s.begun = queue->posted();
+	return queue->room() ? queue : wait(); // the last place may have gone to flush()
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------

@@ -22,21 +22,16 @@ struct Address {
 	uint64_t key;
 };
 
-struct Peer final : verbs::Peer {
+struct Peer final : verbs::Peer, Waiting {
 	DctTransport *transport = nullptr;
 	verbs::AhOwner handle;
-	verbs::SendQueue *queue = nullptr; // that its messages under way are in, while in_flight is not 0
+	verbs::SendQueue *queue = nullptr; // that its messages went through last
+	uint32_t upto = 0;                 // the number of the last there, once another's work is behind it
+	bool open = false;                 // no other's work is behind it, and nobody waits
 	int64_t failing_since = 0;         // 0: it has not failed yet
-	// It has left this queue for another, and may have work there yet; null: no. Up to which number, before which message.
-	verbs::SendQueue *left = nullptr;
-	uint32_t left_upto = 0;
-	uint64_t left_before = 0;
-
 	static constexpr bool dc = true;
 	// The queue that its messages go through, unless one has to be chosen; null: it has.
-	verbs::SendQueue *usual() const { return ready && stays() ? queue : nullptr; }
-	// Its messages go on where they are, if there is room: nobody else has work there.
-	bool stays() const { return in_flight && queue->outstanding() <= in_flight && !left; }
+	verbs::SendQueue *usual() const { return ready && open ? queue : nullptr; }
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;
@@ -57,6 +52,8 @@ public:
 
 	verbs::SendQueue *choose(Peer &peer);
 	verbs::SendQueue *choose_for_part(Peer &peer);
+	// It is lost.
+	void forget(Peer &peer) { line_.leave(peer); }
 	// All: they serve all peers in turn.
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
 	bool facts(int peer, tune::ChannelFacts &facts) override;
@@ -65,8 +62,9 @@ private:
 	void make_target();
 	void make_initiator();
 	size_t look_at_initiators(const Peer &peer);
-	void leave_queue(Peer &peer) const;
-	verbs::SendQueue *take(size_t initiator, const Peer &peer);
+	bool under_way(const Peer &peer, const InitiatorState &state) const;
+	verbs::SendQueue *wait() const;
+	verbs::SendQueue *take(size_t initiator, Peer &peer);
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	void fail_target(Peer &peer, ibv_wc_status status);
 
@@ -74,7 +72,8 @@ private:
 	verbs::QpOwner target_;
 	std::vector<std::unique_ptr<verbs::SendQueue>> initiators_;
 	std::vector<InitiatorState> states_;
-	uint64_t chosen_ = 0;
+	Line line_;
+	uint64_t looks_ = 0;
 };
 
 } // namespace pt2p::dct

@@ -1,16 +1,19 @@
-// Which DC initiator a message goes through.
+// Which DC initiator a message goes through, and when.
 //
 // An initiator works for one target at a time: when the next work request is for another, it waits until everything for the
-// old one is acknowledged, then connects anew. The policy, in this order:
-//   1. A target with work under way stays with its initiator, so that its messages arrive in order without any help; unless
-//      others have work there as well, and another initiator has nothing to do: two targets that share an initiator make it
-//      connect anew again and again. The receiver then puts the messages in order.
-//   2. The initiator that served the target last: it may still be connected.
-//   3. An initiator with nothing under way; of these the one that has been idle longest, so that connections last.
-//   4. The one with the least under way that has room. The device works for its targets in turn, so with a single initiator
-//      everything still gets its turn: nothing waits for anything but completions, which need no help of this or another
-//      rank's program.
-// None has room: the message waits in its channel until a completion has been read.
+// old one is acknowledged, then connects anew. What a change costs is shared by the messages that go between two changes, so
+// targets wait until many of their messages can go together; but never so long that an initiator has nothing to do:
+//   1. Two targets at most have work in an initiator: one that it works for, and one that is next, so that the device goes on
+//      without this rank's program. Messages for the last one are added to what it has there.
+//   2. Any other target waits. When the work for the first of two is complete, there is a place for another behind the second.
+//   3. A target whose work has another's behind it adds nothing until it is complete: its messages arrive in order.
+//   4. Of the places that are free, a target takes an initiator without work: the one that served it last, which may still be
+//      connected, or the one that has been idle longest, so that connections last. Else the one with the least under way.
+//
+// Nobody starves: targets that wait get places in the order in which they came. While any wait, a target that is last in an
+// initiator adds `quota` work requests at most, counted from when it took its place; then it lets its work complete, and comes
+// behind those that wait. So with n targets that wait and a single initiator the last of them gets its place when those before
+// it have posted n quotas and what two targets had under way.
 #pragma once
 
 #include <algorithm>
@@ -20,48 +23,116 @@
 
 namespace pt2p::dct {
 
+constexpr uint32_t most_targets = 2; // with work in one initiator
+constexpr uint32_t quota = 32;       // work requests
+
 // What the policy knows of an initiator.
 struct InitiatorState {
-	const void *target = nullptr; // that it served last
-	uint32_t outstanding = 0;     // work requests
+	void *target = nullptr;   // that took a place last
+	uint32_t outstanding = 0; // work requests
 	bool room = true;
-	uint64_t used = 0;            // when it was last chosen; larger: later
+	uint64_t used = 0;        // when new work was last seen in it; larger: later
+	uint32_t targets = 0;     // with work under way
+	uint32_t posted = 0;      // work requests, all in all
+	uint32_t begun = 0;       // of these, before the last target took its place
 };
 
 constexpr size_t no_initiator = SIZE_MAX;
 
-// Of those that have nothing under way and room, the one that has been idle longest; no_initiator: there is none.
-inline size_t idle_initiator(const std::vector<InitiatorState> &all)
+// For how many more targets there is a place.
+inline size_t free_places(const std::vector<InitiatorState> &all)
 {
-	size_t idle = no_initiator;
-	for (size_t i = 0; i < all.size(); ++i)
-		if (all[i].room && !all[i].outstanding && (idle == no_initiator || all[i].used < all[idle].used))
-			idle = i;
-	return idle;
+	size_t places = 0;
+	for (const InitiatorState &s : all)
+		places += s.room && s.targets < most_targets ? most_targets - s.targets : 0;
+	return places;
 }
 
-// The initiator for `target`, which has work under way in `current` (no_initiator: nowhere) and may leave it or not.
-// no_initiator: none has room.
-inline size_t choose_initiator(const std::vector<InitiatorState> &all, const void *target, size_t current, bool may_leave)
+// Whether the target that took the last place may add to its work.
+inline bool goes_on(const InitiatorState &s, bool others_wait)
 {
-	if (current != no_initiator) {
-		if (const size_t idle = may_leave ? idle_initiator(all) : no_initiator; idle != no_initiator)
-			return idle;
-		return all[current].room ? current : no_initiator;
-	}
-	const size_t idle = idle_initiator(all);
-	size_t least = no_initiator;
-	for (size_t i = 0; i < all.size(); ++i) {
-		const InitiatorState &s = all[i];
-		if (!s.room)
-			continue;
-		if (s.target == target)
-			return i;
-		if (least == no_initiator || s.outstanding < all[least].outstanding)
-			least = i;
-	}
-	return idle != no_initiator ? idle : least;
+	return s.room && (!others_wait || (s.outstanding && s.posted - s.begun < quota));
 }
+
+// Where a target without work under way takes a place; no_initiator: none is free.
+inline size_t choose_initiator(const std::vector<InitiatorState> &all, const void *target)
+{
+	const auto better = [target](const InitiatorState &a, const InitiatorState &b) {
+		if (a.targets != b.targets)
+			return a.targets < b.targets;
+		if (a.targets)
+			return a.outstanding < b.outstanding;
+		return (a.target == target) != (b.target == target) ? a.target == target : a.used < b.used;
+	};
+	size_t best = no_initiator;
+	for (size_t i = 0; i < all.size(); ++i)
+		if (all[i].room && all[i].targets < most_targets && (best == no_initiator || better(all[i], all[best])))
+			best = i;
+	return best;
+}
+
+// A target that may wait in the line.
+struct Waiting {
+	bool waits = false;
+	uint64_t asked = 0; // in which turn it last has
+};
+
+// Targets that wait for a place, in the order in which they came. They ask again in each turn (a look at the completions, and
+// what follows from it). One that does not while places are kept for it, as its message goes another way or it is lost, is
+// forgotten: a place is kept for a turn, not for ever.
+class Line {
+public:
+	bool empty() const { return all_.empty(); }
+	// Whether this target may take one of so many free places now; else it is in the line. The first in the line have them.
+	bool admit(Waiting &target, size_t places, uint64_t turn)
+	{
+		keep(places, turn);
+		const auto end = all_.begin() + static_cast<ptrdiff_t>(std::min(places, all_.size()));
+		const auto own = target.waits ? std::find(all_.begin(), end, &target) : end;
+		if (own != end) {
+			if (own == all_.begin())
+				kept_ = false;
+			all_.erase(own);
+			target.waits = false;
+			return true;
+		}
+		if (!target.waits && all_.size() < places)
+			return true;
+		if (!target.waits)
+			all_.push_back(&target);
+		target.waits = true;
+		target.asked = turn;
+		return false;
+	}
+	// Somebody is kept from so many free places.
+	void keep(size_t places, uint64_t turn)
+	{
+		if (!places || all_.empty()) {
+			kept_ = false;
+		} else if (!kept_) {
+			kept_ = true;
+			since_ = turn;
+		} else if (turn > since_ + 1) {
+			kept_ = false;
+			std::erase_if(all_, [this](Waiting *w) {
+				if (w->asked <= since_)
+					w->waits = false;
+				return !w->waits;
+			});
+		}
+	}
+	void leave(Waiting &target)
+	{
+		if (target.waits)
+			std::erase(all_, &target);
+		target.waits = false;
+	}
+
+private:
+	std::vector<Waiting *> all_;
+	bool kept_ = false;  // there have been places for the first in the line
+	uint64_t since_ = 0; // this turn
+};
 
 // The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves: as long as
 // fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the target last; else the

@@ -18,10 +18,6 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// A sender that goes over to another queue pair sends so many messages by it at most, before all that went by the one before
-// have ended: a receiver keeps what has overtaken others.
-constexpr uint32_t most_overtaking = 2048;
-
 constexpr uint8_t id_bye = 0xff; // the sender has finalized; ids of the layers above are smaller
 
 } // namespace pt2p::verbs

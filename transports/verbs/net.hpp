@@ -86,6 +86,8 @@ public:
 	unsigned progress(const void *caller);
 	// As progress, whoever calls.
 	unsigned progress();
+	// How often it has been called.
+	uint64_t turns() const { return turns_; }
 	// Whether the last progress() found nothing at all.
 	bool drained() const { return drained_; }
 	// Events of the device; for one of the transports, as progress(). Every few milliseconds.
@@ -272,6 +274,7 @@ private:
 		int64_t since = 0; // ticks
 	} interval_;
 	Completions completions_;
+	uint64_t turns_ = 0;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
 	SrqOwner srq_;
 	std::optional<mlx5::ReceiveRing> receive_ring_; // none: by verbs

@@ -179,6 +179,7 @@ bool Net::take_wireup()
 
 unsigned Net::progress()
 {
+	++turns_;
 	if (__builtin_expect(!unrung_.empty(), 0))
 		ring_all();
 	Turn turn;
@@ -210,7 +211,7 @@ void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 	constexpr uint32_t longest_queue = 16384; // as deep as PT2P_NET_SEND_DEPTH lets a sender's be
 	Expected &expected = expected_[static_cast<size_t>(h.rank())];
 	expected.unusual = true;
-	if (h.sequence - expected.sequence < longest_queue + most_overtaking)
+	if (h.sequence - expected.sequence < longest_queue)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
 	else
 		lose(h.rank(), PT2P_ERR_PROTOCOL, "messages from it are missing");
