@@ -22,8 +22,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <cstdio>
-#include <cstdlib>
 
 namespace pt2p::tune {
 
@@ -32,7 +30,7 @@ struct WindowLaw {
 	uint32_t least = 16, most = 64, step = 4;  // work requests
 	double kept = 0.95;                        // of the rate, after a cut
 	uint32_t window = 8, few = 3;              // observations
-	uint32_t most_rests = 64;                  // windows
+	uint32_t most_rests = 16;                  // windows
 };
 
 class WindowTuner {
@@ -47,14 +45,12 @@ public:
 		sum_ += ratio;
 		const double mean = sum_ / ++count_;
 		const bool far = mean < 0.75 * law_.raise_below || mean > 1.5 * law_.cut_above;
-		const bool lost = from_ && size_ / mean < before_ / 2;
-		if (count_ < (lost ? 1 : far ? law_.few : law_.window))
+		if (count_ < (far ? law_.few : law_.window))
 			return size_;
 		sum_ = 0;
 		count_ = 0;
 		const uint32_t next = judge(mean);
 		stale_ = next != size_;
-		if (getenv("DBGW")) fprintf(stderr, "W %p size %u mean %.3f rate %.3f next %u rest %u\n", (void*)this, size_, mean, size_/mean, next, resting_);
 		return size_ = next;
 	}
 	uint32_t size() const { return size_; }
@@ -64,36 +60,24 @@ private:
 	{
 		const double rate = size_ / ratio;
 		if (const uint32_t from = std::exchange(from_, 0)) {
-			const bool less = size_ < from;
-			if (rate < (less ? law_.kept : 1 / law_.kept) * before_) {
-				cuts_cost_ = less;
+			if (rate < law_.kept * before_) {
 				resting_ = rests_ = std::clamp(2 * rests_, 1u, law_.most_rests);
 				return from;
 			}
-			cuts_cost_ = false;
 			rests_ = 0;
 		}
-		const uint32_t more = std::min(size_ + std::max(size_ / 2, law_.step), law_.most);
 		if (ratio < law_.raise_below)
-			return more;
+			return std::min(size_ + std::max(size_ / 2, law_.step), law_.most);
 		if (resting_) {
 			--resting_;
 			return size_;
 		}
-		if (ratio > law_.cut_above && (!cuts_cost_ || size_ == law_.most)) {
-			const double share = std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5);
-			return attempt(std::max(static_cast<uint32_t>(size_ * share), law_.least), rate);
-		}
-		return attempt(more, rate);
-	}
-	// It has to prove itself.
-	uint32_t attempt(uint32_t next, double rate)
-	{
-		if (next != size_) {
-			from_ = size_;
-			before_ = rate;
-		}
-		return next;
+		if (ratio <= law_.cut_above || size_ <= law_.least)
+			return size_;
+		from_ = size_;
+		before_ = rate;
+		const double share = std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5);
+		return std::max(static_cast<uint32_t>(size_ * share), law_.least);
 	}
 
 	const WindowLaw law_;
@@ -101,10 +85,9 @@ private:
 	double sum_ = 0; // of L/N since the last decision
 	uint32_t count_ = 0;
 	bool stale_ = false;
-	uint32_t from_ = 0;                // before a change that has to prove itself; 0: there is none
+	uint32_t from_ = 0;                // before a cut that has to prove itself; 0: there is none
 	double before_ = 0;                // the rate then
-	bool cuts_cost_ = false;           // the last that failed was a cut
-	uint32_t rests_ = 0, resting_ = 0; // windows until the next
+	uint32_t rests_ = 0, resting_ = 0; // windows until the next cut
 };
 
 } // namespace pt2p::tune

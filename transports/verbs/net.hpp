@@ -77,9 +77,15 @@ public:
 	void begin_watch()
 	{
 		++watching_;
-		environment_.events.pacing.look_soon();
+		look_soon();
 	}
 	void end_watch() { --watching_; }
+	// Not while work requests wait for others: each look rings for what there is, and would part them.
+	void look_soon()
+	{
+		if (!batches())
+			environment_.events.pacing.look_soon();
+	}
 
 	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the calls
 	// of one of them do anything. Returns how many messages were delivered.

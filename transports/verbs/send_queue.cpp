@@ -552,7 +552,7 @@ void SendQueue::tune(uint32_t upto)
 	if (!tied_) {
 		window_ = tuner.completed(latest.size_class(), upto - completed_);
 		if (window_ < depth_) // several periods, so that some are completed while the next is posted
-			period_ = std::min(period_, std::max(window_ / 8, 1u));
+			period_ = std::min(period_, std::max(window_ / 10, 1u));
 	}
 	net_.completed(upto - completed_);
 }
