@@ -192,7 +192,7 @@ unsigned Net::progress()
 	}
 	const bool asked = take_wireup();
 	if (__builtin_expect(watching_ != 0, 0))
-		look_soon();
+		environment_.events.pacing.look_soon();
 	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
 		return turn.events;
 	if (__builtin_expect(first_waiting_ != nullptr, 0))
