@@ -60,6 +60,8 @@ public:
 	}
 
 	uint32_t batch() const { return climber_->setting(); }
+	// The same but for a trial that is going on.
+	uint32_t accepted() const { return accepted_; }
 	// Work requests in a unit of time, with the batch that is accepted; 0: not known yet.
 	double rate() const { return climber_->rate(); }
 	uint64_t trials() const { return earlier_trials_ + climber_->trials(); }

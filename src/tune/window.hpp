@@ -33,6 +33,15 @@ struct WindowLaw {
 	uint32_t most_rests = 16;                  // windows
 };
 
+// The longest signal period while no more than `window` are under way. What is done, but not told yet, keeps others out, and
+// those that are told of together are posted together: the longer the period, the more of the window is idle, and the less
+// evenly the device is given work, and answers. Looks at completions part what would share a doorbell; where doorbells are
+// shared, fewer are asked for.
+constexpr uint32_t most_period(uint32_t window, bool doorbells_shared)
+{
+	return std::max(window / (doorbells_shared ? 4 : 10), 1u);
+}
+
 class WindowTuner {
 public:
 	explicit WindowTuner(const WindowLaw &law) : law_(law), size_(std::max(law.most / 2, law.least)) {}

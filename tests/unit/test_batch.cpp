@@ -175,3 +175,17 @@ TEST_CASE("whatever is observed, the batch stays within its bounds, and changes 
 	CHECK(mean.tuner.changes() > 100);
 	CHECK(mean.tuner.changes() < 2 * 50'000 / bound_again);
 }
+
+TEST_CASE("a batch on trial is not accepted yet")
+{
+	Sender dear;
+	unsigned trying = 0;
+	for (unsigned i = 0; i < bound; ++i) {
+		const bool changed = dear.tuner.changes() != 0;
+		CHECK(dear.tuner.accepted() == (changed ? BatchLaw{}.most : 1));
+		trying += dear.tuner.batch() != dear.tuner.accepted();
+		dear.run(1);
+	}
+	CHECK(trying > 0);
+	CHECK(dear.tuner.accepted() == BatchLaw{}.most);
+}

@@ -7,6 +7,7 @@
 #include "tune/channel.hpp"
 
 using pt2p::tune::ChannelTuner;
+using pt2p::tune::most_period;
 using pt2p::tune::SizeClass;
 using pt2p::tune::WindowLaw;
 using pt2p::tune::WindowTuner;
@@ -152,4 +153,17 @@ TEST_CASE("window: a channel has one for inlined messages, while it sends nothin
 	for (int i = 0; i < 100; ++i)
 		tuner.see_last(SizeClass::inlined, 1000, i);
 	CHECK(tuner.completed(SizeClass::inlined, 1) == depth);
+}
+
+TEST_CASE("window: no more than a tenth of it waits to be told as done, a quarter where doorbells are shared", "[window]")
+{
+	for (uint32_t window = 0; window <= 300; ++window) {
+		CAPTURE(window);
+		for (const bool shared : {false, true}) {
+			const uint32_t period = most_period(window, shared);
+			CHECK(period >= 1);
+			CHECK((period == 1 || period * (shared ? 4 : 10) <= window));
+			CHECK((period + 1) * (shared ? 4 : 10) > window); // nor less than that
+		}
+	}
 }

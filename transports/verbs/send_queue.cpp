@@ -551,8 +551,8 @@ void SendQueue::tune(uint32_t upto)
 	period_ = tuner.period(latest.size_class()).period();
 	if (!tied_) {
 		window_ = tuner.completed(latest.size_class(), upto - completed_);
-		if (window_ < depth_) // several periods, so that some are completed while the next is posted
-			period_ = std::min(period_, std::max(window_ / 4, 1u));
+		if (window_ < depth_)
+			period_ = std::min(period_, tune::most_period(window_, net_.shares_doorbells()));
 	}
 	net_.completed(upto - completed_);
 }
