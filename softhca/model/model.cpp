@@ -147,8 +147,8 @@ void Model::before_poll(Context &context)
 	softhca_time_sync();
 }
 
-// It would look again and again: instead it waits until something has changed, here or in what others of its node may have stored,
-// but not for ever, as it may look at other things or at the clock.
+// It would look again and again: instead it waits until something has changed, here or in what others of its node may have
+// stored, but not for ever, as it may look at other things or at the clock.
 void Model::after_empty_poll(Context &context)
 {
 	constexpr Picoseconds shortest = 500'000;

@@ -28,7 +28,7 @@ struct Fibre {
 	uint64_t later = 0;           // they see what it has stored
 	uint64_t ticket = 0;          // of the event that lets it go on; others are stale
 	uint64_t goes_on = 0;         // when that is
-	bool woken = false; // since it has begun to wait
+	bool woken = false;           // since it has begun to wait
 	bool ended = false, released = false;
 	// What belongs to a thread.
 	int error = 0;
@@ -151,8 +151,8 @@ void begin()
 	end(self.start(self.argument));
 }
 
-// Something has happened to `place`. When it is woken a fibre goes on then, though it would have gone on by itself before; else,
-// or when it is woken again, if that is sooner.
+// Something has happened to `place`. When it is woken a fibre goes on then, though it would have gone on by itself before;
+// else, or when it is woken again, if that is sooner.
 void tell(const void *place, uint64_t time, bool wakes)
 {
 	const auto found = world().waiting.find(place);

@@ -20,8 +20,8 @@ extern "C" {
 [[gnu::weak]] void softhca_time_sync();
 // It waits until something happens to `place`, at most so long.
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
-// It shares memory, which it polls, with all others that have said the same of `memory`: what one of them has stored when it gives
-// way, the others can see `later`. Null: with nobody.
+// It shares memory, which it polls, with all others that have said the same of `memory`: what one of them has stored when it
+// gives way, the others can see `later`. Null: with nobody.
 [[gnu::weak]] void softhca_time_share(const void *memory, uint64_t later);
 // As wait, and it goes on also when it may see something new in the memory that it shares.
 [[gnu::weak]] void softhca_time_poll(const void *place, uint64_t most);
