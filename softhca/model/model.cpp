@@ -128,33 +128,45 @@ void Model::stored_to_device_memory(unsigned device, size_t bytes)
 	devices_[device].inward.move(softhca_time_now(), static_cast<double>(bytes) * (1 + p_.pcie_request / unit_bytes));
 }
 
+Model::Program &Model::program(const Context &context)
+{
+	const auto [place, made] = programs_.try_emplace(&context);
+	devices_[context.device()].programs += made;
+	return place->second;
+}
+
+void Model::forget(const Context &context) { devices_[context.device()].programs -= programs_.erase(&context); }
+
 // What the program has read since the last time, it has read by now.
 void Model::before_poll(Context &context)
 {
+	program(context);
+	const Device &device = devices_[context.device()];
+	softhca_time_share(device.programs > 1 ? &device : nullptr, from_ns(p_.cpu_share));
 	softhca_time_charge(from_ns(p_.cpu_poll + p_.cpu_completion * static_cast<double>(context.take_consumed())));
 	softhca_time_sync();
 }
 
-// It would look again and again: instead it waits until something has changed, but not for ever, as it may look at other things
-// or at the clock.
+// It would look again and again: instead it waits until something has changed, here or in what others of its node may have
+// stored, but not for ever, as it may look at other things or at the clock.
 void Model::after_empty_poll(Context &context)
 {
 	constexpr Picoseconds shortest = 500'000;
 	constexpr unsigned doublings = 6;
-	Program &program = programs_[&context];
+	Program &program = this->program(context);
 	if (program.seen != program.writes) {
 		program.seen = program.writes;
 		program.idle = 0;
 		return;
 	}
-	softhca_time_wait(&context, shortest << std::min(program.idle++, doublings));
-	Program &later = programs_[&context];
+	softhca_time_poll(&context, shortest << std::min(program.idle++, doublings));
+	Program &later = this->program(context);
 	later.seen = later.writes;
 }
 
 void Model::wrote(const Context &context)
 {
-	++programs_[&context].writes;
+	++program(context).writes;
 	softhca_time_wake(&context, from_ns(p_.cpu_poll));
 }
 

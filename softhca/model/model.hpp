@@ -52,7 +52,7 @@ public:
 	void owes(Responder &responder);
 	void forget(Responder &responder) { owing_.erase(&responder); }
 	void forget(Qp &qp);
-	void forget(const Context &context) { programs_.erase(&context); }
+	void forget(const Context &context);
 	void remind(uint64_t deadline_ns);
 	// A packet leaves: begin() is where its payload goes, end() sends it. `held` ns later, when a fault says so.
 	uint8_t *begin(const Packet &packet);
@@ -88,6 +88,7 @@ private:
 		Link inward, outward; // PCIe: what the program stores and what comes of reads; what the device writes and asks for
 		Link out, in;
 		unsigned next_unit = 0;                             // of queue pairs
+		size_t programs = 0;                                // that have it open: ranks of one node
 		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
 		Fifo entries;
 		Cache requesters, responders;
@@ -131,6 +132,7 @@ private:
 		(this->*function)(argument);
 	}
 	void turn();
+	Program &program(const Context &context);
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
 	bool is_needed_again(PacketKind request) const;

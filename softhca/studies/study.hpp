@@ -28,7 +28,7 @@ namespace study {
 // Virtual nanoseconds; to look costs the program nothing.
 inline double now() { return static_cast<double>(softhca_time_now()) / 1000; }
 // The program computes for so long.
-inline void compute(double ns) { softhca_time_charge(static_cast<uint64_t>(ns * 1000)); }
+inline void compute(double ns) { softhca_time_compute(static_cast<uint64_t>(ns * 1000)); }
 // What has happened by now can be seen from here on.
 inline void catch_up() { softhca_time_sync(); }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <cxxabi.h>
+#include <initializer_list>
 #include <queue>
 #include <sys/mman.h>
 #include <sys/time.h>
@@ -23,8 +24,11 @@ struct Fibre {
 	void *stack = nullptr; // null: the program's own
 	void *(*start)(void *) = nullptr;
 	void *argument = nullptr, *result = nullptr;
-	const void *waits_for = nullptr;
-	uint64_t ticket = 0; // of the event that lets it go on; others are stale
+	const void *memory = nullptr; // that it shares with others; null: none
+	uint64_t later = 0;           // they see what it has stored
+	uint64_t ticket = 0;          // of the event that lets it go on; others are stale
+	uint64_t goes_on = 0;         // when that is
+	bool woken = false;           // since it has begun to wait
 	bool ended = false, released = false;
 	// What belongs to a thread.
 	int error = 0;
@@ -63,6 +67,7 @@ void go_on(void *, uint64_t) {}
 void let_go_on(Fibre &fibre, uint64_t time)
 {
 	fibre.ticket = ++world().tickets;
+	fibre.goes_on = time;
 	softhca_time_at(time, go_on, &fibre, fibre.ticket);
 }
 
@@ -146,15 +151,41 @@ void begin()
 	end(self.start(self.argument));
 }
 
-void forget(const void *place, Fibre *fibre)
+// Something has happened to `place`. When it is woken a fibre goes on then, though it would have gone on by itself before;
+// else, or when it is woken again, if that is sooner.
+void tell(const void *place, uint64_t time, bool wakes)
 {
-	auto &all = world().waiting;
-	const auto found = all.find(place);
-	if (found == all.end())
+	const auto found = world().waiting.find(place);
+	if (found == world().waiting.end())
 		return;
-	std::erase(found->second, fibre);
-	if (found->second.empty())
-		all.erase(found);
+	for (Fibre *fibre : found->second)
+		if ((wakes && !std::exchange(fibre->woken, true)) || time < fibre->goes_on)
+			let_go_on(*fibre, time);
+}
+
+// It gives way: what it has stored is news for those who poll the same memory.
+void show(const Fibre &fibre)
+{
+	if (fibre.memory)
+		tell(fibre.memory, world().now + fibre.later, false);
+}
+
+void wait_for(std::initializer_list<const void *> places, uint64_t most)
+{
+	World &w = world();
+	Fibre &self = *w.current;
+	show(self);
+	for (const void *place : places)
+		w.waiting[place].push_back(&self);
+	self.woken = false;
+	let_go_on(self, w.now + most);
+	run();
+	for (const void *place : places) {
+		const auto found = w.waiting.find(place);
+		std::erase(found->second, &self);
+		if (found->second.empty())
+			w.waiting.erase(found);
+	}
 }
 
 } // namespace
@@ -189,6 +220,7 @@ void end(void *result)
 	self.result = result;
 	self.ended = true;
 	softhca_time_wake(&self, 0);
+	show(self);
 	w.last = &self;
 	run();
 	std::abort(); // it never gets its turn again
@@ -208,6 +240,7 @@ void *release(Fibre &fibre)
 
 void sleep_until(uint64_t time)
 {
+	show(*running());
 	let_go_on(*running(), std::max(time, world().now));
 	run();
 }
@@ -234,28 +267,28 @@ void softhca_time_at(uint64_t time, void (*call)(void *, uint64_t), void *object
 
 void softhca_time_sync() { sleep_until(world().now); }
 
-void softhca_time_wait(const void *place, uint64_t most)
+void softhca_time_wait(const void *place, uint64_t most) { wait_for({place}, most); }
+
+void softhca_time_share(const void *memory, uint64_t later)
 {
-	World &w = world();
-	Fibre &self = *w.current;
-	self.waits_for = place;
-	w.waiting[place].push_back(&self);
-	sleep_until(w.now + most);
-	if (self.waits_for)
-		forget(place, &self);
-	self.waits_for = nullptr;
+	running()->memory = memory;
+	running()->later = later;
 }
 
-void softhca_time_wake(const void *place, uint64_t later)
+void softhca_time_poll(const void *place, uint64_t most)
 {
-	World &w = world();
-	const auto found = w.waiting.find(place);
-	if (found == w.waiting.end())
-		return;
-	const std::vector<Fibre *> fibres = std::move(found->second);
-	w.waiting.erase(found);
-	for (Fibre *fibre : fibres) {
-		fibre->waits_for = nullptr;
-		let_go_on(*fibre, w.now + later);
-	}
+	if (const void *memory = running()->memory)
+		wait_for({place, memory}, most);
+	else
+		wait_for({place}, most);
 }
+
+void softhca_time_compute(uint64_t picoseconds)
+{
+	if (running()->memory)
+		sleep_until(world().now + picoseconds);
+	else
+		softhca_time_charge(picoseconds);
+}
+
+void softhca_time_wake(const void *place, uint64_t later) { tell(place, world().now + later, true); }

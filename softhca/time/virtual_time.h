@@ -20,6 +20,13 @@ extern "C" {
 [[gnu::weak]] void softhca_time_sync();
 // It waits until something happens to `place`, at most so long.
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
+// It shares memory, which it polls, with all others that have said the same of `memory`: what one of them has stored when it
+// gives way, the others can see `later`. Null: with nobody.
+[[gnu::weak]] void softhca_time_share(const void *memory, uint64_t later);
+// As wait, and it goes on also when it may see something new in the memory that it shares.
+[[gnu::weak]] void softhca_time_poll(const void *place, uint64_t most);
+// As charge, and those with whom it shares memory see meanwhile what it has stored before. Not in handlers of signals.
+[[gnu::weak]] void softhca_time_compute(uint64_t picoseconds);
 // Something has happened to `place`: those who wait for it go on `later` than now.
 [[gnu::weak]] void softhca_time_wake(const void *place, uint64_t later);
 // From now on memcpy() and memmove() charge the fibre that runs, unless they are called by code between those two addresses.

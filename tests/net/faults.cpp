@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <utility>
 
+#include "job/job.hpp"
 #include "route/route.hpp"
 #include "transports/verbs/net.hpp"
 
@@ -298,6 +301,42 @@ TEST_CASE("a rank that was only sent to says goodbye, too")
 	CHECK(pt2p_finalize(job.ctx[0]) == PT2P_OK);
 	job.ctx[0] = nullptr;
 	CHECK(timeouts() == 0);
+}
+
+TEST_CASE("a rank that others count as lost hears of it, reads what they had sent, and waits for none of them")
+{
+	const bool told = GENERATE(true, false);
+	const std::string timeout = told ? "18" : "8"; // one second, or one millisecond
+	Job job("rc", 3, {"PT2P_NET_RECONNECT_TIME=60s", "PT2P_NET_TIMEOUT=" + timeout});
+	for (const int other : {0, 2})
+		job.warm_up(other, 1);
+	int value = 5;
+	REQUIRE(pt2p_send(job.ctx[0], &value, sizeof value, 1, 3) == PT2P_OK);
+	for (const auto end = Clock::now() + 20ms; Clock::now() < end;)
+		pt2p_progress(job.ctx[0]); // rank 1 does nothing meanwhile
+	{
+		// What tells it gets lost, and rank 1 has to ask.
+		const std::unique_ptr<Faults> faults(told ? nullptr : new Faults("break count=2"));
+		pt2p::declare_lost(*job.ctx[1]->job, 1, "by this test");
+		for (const int other : {0, 2})
+			while (!job.counter(other, "peers_lost"))
+				pt2p_progress(job.ctx[Job::index(other)]);
+	}
+	const Change timeouts("timeouts");
+	std::vector<unsigned char> large(1 << 20);
+	pt2p_request_t *to_0, *to_2;
+	REQUIRE(pt2p_isend(job.ctx[1], large.data(), large.size(), 0, 4, &to_0) == PT2P_OK);
+	REQUIRE(pt2p_isend(job.ctx[1], large.data(), large.size(), 2, 4, &to_2) == PT2P_OK);
+	value = 0;
+	CHECK(pt2p_recv(job.ctx[1], &value, sizeof value, 0, 3, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK(value == 5);
+	CHECK(pt2p_wait(job.ctx[1], to_0, nullptr) == PT2P_ERR_PEER_LOST);
+	CHECK(pt2p_wait(job.ctx[1], to_2, nullptr) == PT2P_ERR_PEER_LOST);
+	CHECK(std::string(pt2p_last_error(job.ctx[1])).find("counts this rank as lost") != std::string::npos);
+	CHECK(job.counter(1, "peers_lost") == 2);
+	CHECK(pt2p_finalize(std::exchange(job.ctx[1], nullptr)) == PT2P_OK);
+	CHECK((timeouts() == 0) == told);
+	job.warm_up(0, 2);
 }
 
 TEST_CASE("a connection that is refused is an error that says why")

@@ -44,6 +44,28 @@ kill $busy
 cmp "$work/counted.1" "$work/counted.2" || fail "two runs differ"
 grep -q '"wqes": [1-9]' "$work/counted.1" || fail "nothing was counted: $(cat "$work/counted.1")"
 
+# Ranks of one node: a rank sees what its neighbour has stored as soon as the profile says (cpu_share) and it looks (cpu_poll, 10 ns),
+# also while it waits for its device, and while the neighbour computes. Without a device it is a yield (220 ns) until it looks; so it
+# is, twice, where ranks share processors.
+yield=220 gives_way=0
+[ "$(getconf _NPROCESSORS_ONLN)" -ge 2 ] || gives_way=$((2 * yield))
+seen()
+{
+	transports=$1 share=$2 least=$3 most=$4
+	for i in 1 2; do
+		timeout -k 5 100 $softhca --model connectx5,cpu_share="$share" --devices 1 tests/softhca/neighbours \
+			PT2P_TRANSPORTS="$transports" >"$work/seen.$i" 2>&1 || fail "neighbours by $transports: $(cat "$work/seen.$i")"
+	done
+	cmp "$work/seen.1" "$work/seen.2" || fail "neighbours by $transports: two runs differ"
+	awk -v least="$least" -v most="$most" '{exit !(NF == 2 && $1 >= least && $1 <= most && $2 >= least && $2 <= most)}' "$work/seen.1" ||
+		fail "neighbours by $transports, cpu_share=$share: $(cat "$work/seen.1") ns, not $least to $most"
+	echo "ok: neighbours by $transports, cpu_share=$share: $(cat "$work/seen.1") ns"
+}
+seen self,shm 80 0 $yield
+for share in 20 80 500; do
+	seen self,shm,rc $share $share $((share + 10 + gives_way))
+done
+
 # What cannot be.
 refused()
 {

@@ -31,6 +31,7 @@ bool Connection::left() const { return peer.down; }
 
 void Peer::cut()
 {
+	transport->part_with(*this);
 	for_each_connection([](Connection &c) {
 		verbs::set_state(c.queue->qp(), IBV_QPS_ERR);
 		c.queue->set_broken();
@@ -207,12 +208,34 @@ void RcTransport::refuse(const WireupMessage &request, const char *reason)
 	net_->wireup().send(request.from, refusal);
 }
 
+// It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a connection.
+void RcTransport::part_with(Peer &peer)
+{
+	if (!leaving_)
+		tell(peer.first, WireupMessage::Kind::part);
+}
+
+// The peer counts this rank as lost, whichever connection that was: nothing comes of waiting for it. What it has sent before is
+// still read.
+void RcTransport::parted(Connection &first, const WireupMessage &message)
+{
+	if (first.state == Connection::State::requesting)
+		return net_->take_down(first.peer, PT2P_ERR_PEER_LOST, "it counts this rank as lost");
+	if (first.state != Connection::State::draining)
+		give_up(first, first.attempt + 1);
+	first.request = message;
+	first.request.attempt = first.attempt;
+}
+
 // The connection that a message is about, made if that is what it asks for. Null: nothing is to be done.
 Connection *RcTransport::asked_for(const WireupMessage &m)
 {
 	Peer *peer = find(m.rank);
-	if (peer && peer->down)
+	if (peer && peer->down) {
+		if (m.kind == WireupMessage::Kind::request)
+			part_with(*peer);
 		return nullptr;
+	}
 	if (peer && m.connection <= peer->others.size())
 		return m.connection ? peer->others[m.connection - 1u].get() : &peer->first;
 	// They are made one after the other.
@@ -232,11 +255,13 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 void RcTransport::on_wireup(const WireupMessage &m)
 {
 	if (m.job != net_->job() || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank() ||
-	    leaving_)
+	    (leaving_ && m.kind != WireupMessage::Kind::part))
 		return;
 	Connection *c = asked_for(m);
 	if (!c)
 		return;
+	if (m.kind == WireupMessage::Kind::part)
+		return parted(*c, m);
 	if (m.attempt != c->attempt) {
 		// It has given a connection up that we still hold on to.
 		if (static_cast<int32_t>(m.attempt - c->attempt) <= 0 || m.kind != WireupMessage::Kind::request)

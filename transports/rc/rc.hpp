@@ -99,6 +99,8 @@ public:
 	void on_wireup(const verbs::WireupMessage &message) override;
 	void on_heard(int rank) override;
 	void on_broken(Connection &connection, ibv_wc_status status);
+	// Tells a peer that is given up so; best effort.
+	void part_with(Peer &peer);
 	// Asks for one more with this peer, unless another is being made or refused.
 	void connect_another(Peer &peer);
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
@@ -118,6 +120,7 @@ private:
 	void look_after(Connection &connection);
 	void tell(Connection &connection, verbs::WireupMessage::Kind kind);
 	void refuse(const verbs::WireupMessage &request, const char *reason);
+	void parted(Connection &first, const verbs::WireupMessage &message);
 	Connection *asked_for(const verbs::WireupMessage &message);
 	uint32_t psn_of(const Connection &connection) const;
 

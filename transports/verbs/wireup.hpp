@@ -20,6 +20,7 @@ struct WireupMessage {
 		accept,  // here is mine, ready to receive
 		confirm, // mine is ready, too
 		refuse,  // I cannot make one: `reason` says why
+		part,    // I count you as lost: there will be none any more
 	};
 	uint64_t job;       // of the sender, so that strangers are not taken for peers
 	WireupAddress from;
