@@ -79,8 +79,6 @@ public:
 			std::memcpy(kept.bytes + sizeof envelope, payload, length);
 		return kept;
 	}
-	// The last one has not left.
-	void take_back() { release(--next_); }
 	// This one need not be sent again; its number stays.
 	void release(uint32_t number)
 	{

@@ -143,7 +143,7 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	const bool small = length <= longest_detour_;
 	// Which way all like it go.
 	const bool tuned = automatic_ && small && !p.avoided;
-	if (!by_neighbour(p) && !p.outbox.keeps() && !tuner_.in_trial() && id != id_bye) {
+	if (!by_neighbour(p) && !p.outbox.keeps() && !tuner_.tells() && id != id_bye) {
 		Endpoint *way = way_to(p);
 		if (!way || way->table->send(*way, id | id_bare_message, header, data, length) != Outcome::done)
 			return Outcome::no_resource;
@@ -157,20 +157,30 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	// Who says goodbye waits for an answer only when something may have to be sent again.
 	const bool answer = (id == id_bye && (detour || p.outbox.keeps())) || (wanted && !detour && p.outbox.empty());
 	const Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
-	const Outbox::Kept &kept = p.outbox.add(e, data, length);
-	if (!send_envelope(p, detour, kept.bytes, kept.length)) {
-		p.outbox.take_back();
-		return Outcome::no_resource;
-	}
+	p.outbox.add(e, data, length);
 	p.told();
+	p.detour = detour;
 	if (tuned)
 		tune(p);
-	if (detour)
+	// What does not leave now does so later: there is a copy of it, and no other has to be made for each attempt.
+	p.waits = !leave(p);
+	if (p.waits)
+		list(p);
+	return Outcome::done;
+}
+
+// The last message for that rank leaves for the first time; false: not now.
+bool Relay::leave(RelayPeer &p)
+{
+	const Outbox::Kept &kept = p.outbox.at(p.resend);
+	if (!send_envelope(p, p.detour, kept.bytes, kept.length))
+		return false;
+	if (p.detour)
 		environment_.reporter.add(Counter::forward_sent);
 	else
 		p.outbox.release(p.resend); // the transport sees to it
 	++p.resend;
-	return Outcome::done;
+	return true;
 }
 
 // Whether the next small message goes by way of the neighbour.
@@ -236,6 +246,16 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 		}
 		return true;
 	}
+	if (p.waiting()) {
+		if (!leave(p)) {
+			if (leaving_ && p.detour) { // a neighbour that is not ready now need not become so while this rank waits
+				p.avoided = true;
+				p.detour = false;
+			}
+			return p.down;
+		}
+		++events;
+	}
 	for (; p.resend != p.outbox.next(); ++p.resend) {
 		const Outbox::Kept &kept = p.outbox.at(p.resend);
 		if (!kept.bytes)
@@ -248,11 +268,13 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 	}
 	if (leaving_ && !p.told_bye && !p.down && (p.outbox.next() || p.inbox.expected())) {
 		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done) {
-			p.avoided = true; // a neighbour that is not ready now need not become so while this rank waits
+			p.avoided = true;
 			return false;
 		}
 		p.told_bye = true;
 		++events;
+		if (p.waiting())
+			return p.down;
 	}
 	if (p.confirm_due || p.ask) {
 		const auto flags = static_cast<uint8_t>(p.ask ? flag_answer | flag_directly : 0);
@@ -270,6 +292,7 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 void Relay::avoid(RelayPeer &p)
 {
 	p.avoided = true;
+	p.waits = false;
 	p.resend = p.outbox.first();
 	list(p);
 }

@@ -66,6 +66,9 @@ struct RelayPeer final : Endpoint {
 	bool confirm_directly = false; // and not by way of others: messages seem to get lost there
 	bool ask = false;              // what has arrived there
 	uint32_t resend = 0;           // number of the next message to be sent again; outbox.next(): none
+	bool waits = false;            // that one has not left yet, unless it is gone
+	bool detour = false;           // and goes by way of the neighbour
+	bool waiting() const { return waits && resend != outbox.next(); }
 	void confirm(bool directly)
 	{
 		confirm_due = true;
@@ -166,6 +169,7 @@ private:
 	std::string reason_for_way() const;
 	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
+	bool leave(RelayPeer &peer);
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
 	void list(RelayPeer &peer);
 	bool serve(RelayPeer &peer, unsigned &events);

@@ -41,7 +41,7 @@ namespace pt2p::tune {
 enum class Way : uint8_t { direct, by_neighbour };
 
 struct WayLaw {
-	uint32_t epoch = 128, settling = 32; // messages; of them, those that are not timed
+	uint32_t epoch = 512, settling = 128; // messages; of them, those that are not timed
 	int lead = 3;
 	uint32_t pairs = 8;
 	uint32_t rest = 100;               // messages for each that a trial may send the way that was not chosen
@@ -82,8 +82,9 @@ public:
 	// Of the next message.
 	Way way() const { return in_trial() ? way_of(epoch()) : chosen_; }
 	bool in_trial() const { return step() != over; }
-	// To go along with messages, at least while in_trial().
+	// To go along with messages while tells(): so that the direct way is timed as it is without trials.
 	uint32_t moment() const { return moment_; }
+	bool tells() const { return in_trial() && !(timed() && way() == Way::direct); }
 
 	// A message has been sent, and targets would change so often if all went directly; true when another way is chosen.
 	template <class Clock>

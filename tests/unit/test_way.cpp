@@ -166,7 +166,7 @@ TEST_CASE("noise does not choose the worse way, and an outlier of any size costs
 			t.run(20'000, 0.9, [&](Way way) {
 				const double mean = (way == Way::direct) == direct_is_better ? 3000 : 4000;
 				const auto time = static_cast<int64_t>(std::exponential_distribution(1 / mean)(random));
-				return random() % 2000 ? time : time + 5'000'000;
+				return random() % (16 * law.epoch) ? time : time + 5'000'000;
 			});
 			wrong += (t.tuner.chosen() == Way::direct) != direct_is_better;
 		}
