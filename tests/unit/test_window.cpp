@@ -49,7 +49,7 @@ TEST_CASE("window: the band is entered within the promised number of observation
 	for (const double holds : {10.0, 14.0, 20.0, 27.0}) {
 		CAPTURE(holds);
 		WindowTuner tuner(law);
-		CHECK(tuner.size() == law.most / 2);
+		CHECK(tuner.size() == law.most * 3 / 4);
 		Device device{holds};
 		const double above = device.ratio(tuner.size());
 		CHECK(settle(tuner, device) <= std::ceil(std::max(std::log2(above / law.cut_above), 0.0)) * (law.window + 1));
@@ -142,14 +142,14 @@ TEST_CASE("window: a channel has one for inlined messages, while it sends nothin
 {
 	constexpr uint32_t depth = 100;
 	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth});
-	CHECK(tuner.completed(SizeClass::inlined, 1) == depth / 2);
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth * 3 / 4);
 	CHECK(tuner.completed(SizeClass::buffer, 10) == depth);
 	// What is seen meanwhile does not count.
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (int i = 0; i < 100; ++i)
 		tuner.see_last(SizeClass::inlined, 9000, i);
 	CHECK(tuner.completed(SizeClass::inlined, 4 * depth - 1) == depth);
-	CHECK(tuner.completed(SizeClass::inlined, 1) == depth / 2);
+	CHECK(tuner.completed(SizeClass::inlined, 1) == depth * 3 / 4);
 	for (int i = 0; i < 100; ++i)
 		tuner.see_last(SizeClass::inlined, 1000, i);
 	CHECK(tuner.completed(SizeClass::inlined, 1) == depth);
