@@ -13,10 +13,11 @@
 // a cut has cost anything: where the rate is lower by more than a twentieth after it, as where L is long because the device
 // works for others, it is taken back, and tried again after 1, 2, 4, ... `most_rests` windows only.
 //
-// It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the band without
-// having enough to do. How soon, after the window under way: while L is in proportion to what is under way, the band is entered
-// within ceil(log2(L / 2.5 N)) * (window + 1) observations from above and ceil(log1.5(1.8 N / L)) * (window + 1) from below; far
-// outside of the band, `few` stands for `window`. Where cuts cost, one window in most_rests + 1 is spent on one in the end.
+// It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the band
+// without having enough to do. How soon, after the window under way: while L is in proportion to what is under way, the band is
+// entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above and ceil(log1.5(1.8 N / L)) * (window + 1) from
+// below; far outside of the band, `few` stands for `window`. Where cuts cost, one window in most_rests + 1 is spent on one in
+// the end.
 #pragma once
 
 #include <algorithm>

@@ -74,7 +74,8 @@ void DctTransport::make_target()
 	target_.reset(mlx5dv_create_qp(device.context.get(), &init, &driver));
 	if (!target_)
 		verbs::fail("mlx5dv_create_qp (DC target)", errno);
-	if (const int error = verbs::bring_up(device, target_.get(), {.role = verbs::BringUp::Role::target, .port = device.address}))
+	if (const int error =
+	        verbs::bring_up(device, target_.get(), {.role = verbs::BringUp::Role::target, .port = device.address}))
 		verbs::fail("ibv_modify_qp (DC target)", error);
 }
 
@@ -224,8 +225,8 @@ SendQueue *DctTransport::take(size_t i, Peer &peer)
 	SendQueue *const queue = initiators_[i].get();
 	InitiatorState &s = states_[i];
 	if (s.target && s.target != &peer) {
-		// As long as targets change, it has to be known which work is complete: that of a target that has another's behind it, and
-		// that of an initiator which would be passed over for one that is busy.
+		// As long as targets change, it has to be known which work is complete: that of a target that has another's behind it,
+		// and that of an initiator which would be passed over for one that is busy.
 		constexpr uint32_t calm = 64;
 		for (const auto &initiator : initiators_) {
 			initiator->signal_each(calm);
@@ -251,8 +252,7 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 	switch (status) {
 	case IBV_WC_SUCCESS:
 	case IBV_WC_WR_FLUSH_ERR:
-	case IBV_WC_FATAL_ERR:
-		break;
+	case IBV_WC_FATAL_ERR: break;
 	case IBV_WC_RETRY_EXC_ERR:
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 	case IBV_WC_REM_ABORT_ERR:
@@ -346,8 +346,10 @@ std::unique_ptr<Transport> open_dct(const TransportEnvironment &environment, std
 } // namespace
 
 const TransportTable dct_table = {
-    "dct",      cap_send | cap_get | cap_put | cap_atomic, open_dct,      verbs::send<Peer, Counter::dct_messages>,
-    verbs::get, verbs::put,                                verbs::atomic, verbs::progress<DctTransport>,
+    "dct",         cap_send | cap_get | cap_put | cap_atomic,
+    open_dct,      verbs::send<Peer, Counter::dct_messages>,
+    verbs::get,    verbs::put,
+    verbs::atomic, verbs::progress<DctTransport>,
 };
 
 } // namespace pt2p::dct

@@ -31,10 +31,10 @@ struct InitiatorState {
 	void *target = nullptr;   // that took a place last
 	uint32_t outstanding = 0; // work requests
 	bool room = true;
-	uint64_t used = 0;        // when new work was last seen in it; larger: later
-	uint32_t targets = 0;     // with work under way
-	uint32_t posted = 0;      // work requests, all in all
-	uint32_t begun = 0;       // of these, before the last target took its place
+	uint64_t used = 0;    // when new work was last seen in it; larger: later
+	uint32_t targets = 0; // with work under way
+	uint32_t posted = 0;  // work requests, all in all
+	uint32_t begun = 0;   // of these, before the last target took its place
 };
 
 constexpr size_t no_initiator = SIZE_MAX;
@@ -134,10 +134,10 @@ private:
 	uint64_t since_ = 0; // this turn
 };
 
-// The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves: as long as
-// fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the target last; else the
-// one of them with the least under way. `working`: how many work for it then, as far as is known of initiators that were
-// shared with other targets meanwhile.
+// The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves: as long
+// as fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the target last;
+// else the one of them with the least under way. `working`: how many work for it then, as far as is known of initiators that
+// were shared with other targets meanwhile.
 inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current, uint32_t most,
                               uint32_t &working)
 {
