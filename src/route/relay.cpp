@@ -163,14 +163,14 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	if (tuned)
 		tune(p);
 	// What does not leave now does so later: there is a copy of it, and no other has to be made for each attempt.
-	p.waits = !leave(p);
+	p.waits = !send_first(p);
 	if (p.waits)
 		list(p);
 	return Outcome::done;
 }
 
 // The last message for that rank leaves for the first time; false: not now.
-bool Relay::leave(RelayPeer &p)
+bool Relay::send_first(RelayPeer &p)
 {
 	const Outbox::Kept &kept = p.outbox.at(p.resend);
 	if (!send_envelope(p, p.detour, kept.bytes, kept.length))
@@ -247,7 +247,7 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 		return true;
 	}
 	if (p.waiting()) {
-		if (!leave(p)) {
+		if (!send_first(p)) {
 			if (leaving_ && p.detour) { // a neighbour that is not ready now need not become so while this rank waits
 				p.avoided = true;
 				p.detour = false;

@@ -169,7 +169,7 @@ private:
 	std::string reason_for_way() const;
 	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
-	bool leave(RelayPeer &peer);
+	bool send_first(RelayPeer &peer);
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
 	void list(RelayPeer &peer);
 	bool serve(RelayPeer &peer, unsigned &events);

@@ -216,7 +216,7 @@ TEST_CASE("moments that nobody would tell end in a choice all the same")
 		Trace t;
 		for (int i = 0; i < 20; ++i) {
 			t.run(random() % 300, 0.9, 2000, 1000);
-			t.tuner.heard(t.tuner.moment() + (random() >> 1 + random() % 31), [&] { return t.now; });
+			t.tuner.heard(t.tuner.moment() + (random() >> (1 + random() % 31)), [&] { return t.now; });
 		}
 		t.run((2 * law.pairs + 2) * law.epoch, 0.9, 2000, 1000);
 		CHECK_FALSE(t.tuner.in_trial());

@@ -37,7 +37,7 @@ SendQueue *Peer::acquire_for_part() { return ready ? transport->choose_for_part(
 // What is under way for it stops with its initiators; what these have for others is posted again when they have been restarted.
 void Peer::cut()
 {
-	transport->forget(*this);
+	transport->leave_line(*this);
 	if (!in_flight)
 		return;
 	for (SendQueue *q : transport->queues_for(*this)) {

@@ -53,7 +53,7 @@ public:
 	verbs::SendQueue *choose(Peer &peer);
 	verbs::SendQueue *choose_for_part(Peer &peer);
 	// It is lost.
-	void forget(Peer &peer) { line_.leave(peer); }
+	void leave_line(Peer &peer) { line_.leave(peer); }
 	// All: they serve all peers in turn.
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
 	bool facts(int peer, tune::ChannelFacts &facts) override;
