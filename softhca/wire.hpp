@@ -75,8 +75,9 @@ private:
 	};
 	struct Peer {
 		std::unique_ptr<Inbox, Unmap> inbox;
-		uint64_t state = 0; // of its slot when it was mapped
-		uint64_t head = 0;  // as last seen
+		uint64_t state = 0;    // of its slot when it was mapped
+		uint64_t head = 0;     // as last seen
+		unsigned refusals = 0; // for want of room
 	};
 
 	uint64_t state(unsigned slot) const;

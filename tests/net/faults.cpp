@@ -306,7 +306,7 @@ TEST_CASE("a rank that was only sent to says goodbye, too")
 TEST_CASE("a rank that others count as lost hears of it, reads what they had sent, and waits for none of them")
 {
 	const bool told = GENERATE(true, false);
-	const std::string timeout = told ? "18" : "8"; // one second, or one millisecond
+	const std::string timeout = told ? "20" : "8"; // four seconds, or one millisecond
 	Job job("rc", 3, {"PT2P_NET_RECONNECT_TIME=60s", "PT2P_NET_TIMEOUT=" + timeout});
 	for (const int other : {0, 2})
 		job.warm_up(other, 1);
