@@ -301,7 +301,8 @@ Wire::Room Wire::begin(unsigned slot, size_t bytes, uint8_t *&frame)
 			inbox.lock.store(0, std::memory_order_release);
 			// Nobody makes room in the inbox of a process that was killed, and not every sender gives up by itself.
 			constexpr unsigned looks_after = 256;
-			return ++peer.refusals % looks_after || alive(slot) ? Room::full : Room::nobody;
+			const bool looks = ++peer.refusals % looks_after == 0;
+			return looks && !alive(slot) ? Room::nobody : Room::full;
 		}
 	}
 	if (skipped)

@@ -140,20 +140,16 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 {
 	if (p.outbox.full() || p.resend != p.outbox.next())
 		return Outcome::no_resource;
-	const bool small = length <= longest_detour_;
-	// Which way all like it go.
+	const bool small = length <= longest_detour_, detours = by_neighbour(p);
 	const bool tuned = automatic_ && small && !p.avoided;
-	if (!by_neighbour(p) && !p.outbox.keeps() && !tuner_.tells() && id != id_bye) {
-		Endpoint *way = way_to(p);
-		if (!way || way->table->send(*way, id | id_bare_message, header, data, length) != Outcome::done)
+	if (!detours && !p.outbox.keeps() && !tuner_.tells() && id != id_bye) {
+		if (!send_bare(p, id, header, data, length))
 			return Outcome::no_resource;
-		p.outbox.bare();
-		p.resend = p.outbox.next();
 		if (tuned)
 			tune(p);
 		return Outcome::done;
 	}
-	const bool wanted = small && by_neighbour(p), detour = wanted && !p.outbox.after_bare();
+	const bool wanted = small && detours, detour = wanted && !p.outbox.after_bare();
 	// Who says goodbye waits for an answer only when something may have to be sent again.
 	const bool answer = (id == id_bye && (detour || p.outbox.keeps())) || (wanted && !detour && p.outbox.empty());
 	const Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
@@ -167,6 +163,17 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 	if (p.waits)
 		list(p);
 	return Outcome::done;
+}
+
+// A message leaves without an envelope; false: not now.
+bool Relay::send_bare(RelayPeer &p, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	Endpoint *way = way_to(p);
+	if (!way || way->table->send(*way, id | id_bare_message, header, data, length) != Outcome::done)
+		return false;
+	p.outbox.bare();
+	p.resend = p.outbox.next();
+	return true;
 }
 
 // The last message for that rank leaves for the first time; false: not now.

@@ -133,7 +133,9 @@ public:
 	unsigned progress();
 
 	// Message ids towards the transports below; those of the layers above are smaller.
-	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61, id_bare_message = 0x80; // the last beside the layer's own
+	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61;
+	// To be or-ed to those of the layers above; the transports' own begin at 0xf0.
+	static constexpr uint8_t id_bare_message = 0x80;
 
 private:
 	// Messages that have their turn together, of this rank or of others.
@@ -169,6 +171,7 @@ private:
 	std::string reason_for_way() const;
 	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
+	bool send_bare(RelayPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	bool send_first(RelayPeer &peer);
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
 	void list(RelayPeer &peer);

@@ -86,7 +86,7 @@ public:
 	unsigned progress(const void *caller);
 	// As progress, whoever calls.
 	unsigned progress();
-	// How often it has been called.
+	// Calls of it so far.
 	uint64_t turns() const { return turns_; }
 	// Whether the last progress() found nothing at all.
 	bool drained() const { return drained_; }

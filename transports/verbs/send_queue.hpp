@@ -248,11 +248,8 @@ private:
 	void signalled(uint32_t number)
 	{
 		signalled_ = number;
-		due_ = number + period_;
-		if (each_) {
-			--each_;
-			due_ = number + 1;
-		}
+		due_ = number + (each_ ? 1 : period_);
+		each_ -= each_ != 0;
 		// Together, or the limit could be reached before anything is signalled.
 		if (!broken())
 			limit_ = std::max(period_, window_);
