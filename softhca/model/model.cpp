@@ -179,13 +179,19 @@ Picoseconds Model::read(Device &device, Picoseconds when, double bytes)
 	return device.inward.move(when, with_overhead(bytes, p_.pcie_read_piece, p_.pcie_completion)) + from_ns(p_.pcie_read);
 }
 
-// The unit needs that before it can go on with this; it does something else meanwhile, as far as it can.
-void Model::miss(Device &device, double bytes, double overlap)
+// What the unit works on goes on after that; it does something else meanwhile, with so many under way at once.
+void Model::wait(Picoseconds whole, double overlap)
 {
-	const Picoseconds start = now_ + busy_ + late_, whole = read(device, start, bytes) - start;
 	const auto waits = static_cast<Picoseconds>(static_cast<double>(whole) / overlap);
 	busy_ += waits;
 	late_ += whole - waits;
+}
+
+// The unit needs that before it can go on with this.
+void Model::miss(Device &device, double bytes, double overlap)
+{
+	const Picoseconds start = now_ + busy_ + late_;
+	wait(read(device, start, bytes) - start, overlap);
 }
 
 void Model::bell(uint64_t number)
@@ -470,12 +476,14 @@ void Model::serve(uint32_t number)
 		if (!device.responders.use(packet.source) && !(packet.flags & packet_connect)) {
 			qp->count(Counter::responder_misses, 1);
 			miss(device, p_.context_bytes, 1); // requests are taken in order
+			busy_ += from_ns(p_.responder_miss);
 		}
 		if (packet.kind == PacketKind::atomic) {
 			constexpr uint64_t lock_mask = 0xfff; // K16, 3.3: by the low 12 bits
+			const Picoseconds start = now_ + busy_ + late_;
 			Picoseconds &lock = device.locks[packet.remote_address & lock_mask];
-			lock = std::max(lock, now_ + busy_) + from_ns(p_.pcie_read);
-			busy_ = lock - now_; // it holds the lock until it has read
+			lock = std::max(lock, start) + from_ns(p_.pcie_read); // it holds the lock until it has read
+			wait(lock - start, p_.unit_atomics);
 		}
 	} else if (leaving) {
 		busy_ += from_ns(p_.unit_serve + p_.unit_respond);

@@ -152,6 +152,7 @@ private:
 	void for_entries(const Qp &qp, uint16_t from, uint16_t to, const Function &function) const;
 	unsigned entries_between(const Qp &qp, uint16_t from, uint16_t to) const;
 	Picoseconds read(Device &device, Picoseconds when, double bytes);
+	void wait(Picoseconds whole, double overlap);
 	void miss(Device &device, double bytes, double overlap);
 	void serve(uint32_t number);
 
