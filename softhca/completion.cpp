@@ -101,7 +101,7 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	__atomic_store_n(entry + sizeof cqe - 1, cqe.op_own, __ATOMIC_RELEASE);
 	++producer;
 	if (model::Model *model = Nic::get().model())
-		model->wrote(*context);
+		model->completed(*context, entry_bytes);
 	if (is_solicited || error) // errors count as solicited
 		solicited = producer;
 	if (channel) {

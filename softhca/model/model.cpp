@@ -17,7 +17,7 @@ namespace softhca::model {
 
 namespace {
 
-constexpr size_t unit_bytes = 64, completion_bytes = 64;
+constexpr size_t unit_bytes = 64;
 
 bool is_request(PacketKind kind) { return kind <= PacketKind::atomic || kind == PacketKind::datagram; }
 bool is_response(PacketKind kind) { return kind == PacketKind::read_response || kind == PacketKind::atomic_response; }
@@ -162,6 +162,12 @@ void Model::after_empty_poll(Context &context)
 	softhca_time_poll(&context, shortest << std::min(program.idle++, doublings));
 	Program &later = this->program(context);
 	later.seen = later.writes;
+}
+
+void Model::completed(const Context &context, size_t bytes)
+{
+	devices_[context.device()].outward.move(softhca_time_now(), static_cast<double>(bytes) + p_.pcie_request);
+	wrote(context);
 }
 
 void Model::wrote(const Context &context)
@@ -502,8 +508,8 @@ void Model::serve(uint32_t number)
 	State &s = requester_of(packet, request || leaving);
 	Way &way = request || leaving ? s.requests : s.answers;
 	Picoseconds seen = std::max(now_ + busy_ + late_, not_before) + from_ns(p_.latency);
-	seen = std::max(seen, device.outward.move(
-	                          seen, with_overhead(packet.payload + completion_bytes, p_.pcie_write_piece, p_.pcie_request)));
+	if (packet.payload)
+		seen = device.outward.move(seen, with_overhead(packet.payload, p_.pcie_write_piece, p_.pcie_request));
 	way.executed = std::max(way.executed, seen + from_ns(p_.pcie_write));
 	at<&Model::execute>(way.executed, number);
 }

@@ -60,6 +60,8 @@ public:
 
 	// Of an entry that is complete.
 	void done(const Qp &qp, const Wqe &entry);
+	// An entry of a completion queue has been written, of so many bytes.
+	void completed(const Context &context, size_t bytes);
 	// Memory of the program has changed.
 	void wrote(const Context &context);
 
