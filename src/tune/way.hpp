@@ -106,20 +106,7 @@ public:
 	{
 		++sent_;
 		++in_step_;
-		if (in_trial()) {
-			settled_ += settled;
-			return step_ends() && go(next(), clock());
-		}
-		if (in_step_ < law_.look)
-			return false;
-		in_step_ = 0;
-		if (changes > law_.often ? !often_ : changes < law_.rarely && often_) {
-			often_ = !often_;
-			rests_ = 1;
-		}
-		if ((often_ || chosen() == Way::by_neighbour) && !rest())
-			go(at(trial() + 1, chosen_settling, chosen()), clock());
-		return false;
+		return (in_trial() || in_step_ >= law_.look) && turn(changes, settled, clock);
 	}
 	// A message has come from a rank that was there when it sent it, and told its opinion; as sent().
 	template <class Clock>
@@ -166,6 +153,23 @@ private:
 	// So many comparisons' messages the other way are 2^n - 1 times those of the first.
 	uint32_t comparisons() const { return std::clamp(comparison(), 1u, law_.wins); }
 
+	// What sent() has to do now and then.
+	template <class Clock>
+	bool turn(double changes, bool settled, Clock &&clock)
+	{
+		if (in_trial()) {
+			settled_ += settled;
+			return step_ends() && go(next(), clock());
+		}
+		in_step_ = 0;
+		if (changes > law_.often ? !often_ : changes < law_.rarely && often_) {
+			often_ = !often_;
+			rests_ = 1;
+		}
+		if ((often_ || chosen() == Way::by_neighbour) && !rest())
+			go(at(trial() + 1, chosen_settling, chosen()), clock());
+		return false;
+	}
 	bool step_ends() const
 	{
 		const uint32_t doubled = tries_other() ? comparisons() - 1 : 0;
