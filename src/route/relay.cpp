@@ -146,18 +146,18 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 		if (!send_bare(p, id, header, data, length))
 			return Outcome::no_resource;
 		if (tuned)
-			tune(p);
+			tune(p, true);
 		return Outcome::done;
 	}
-	const bool wanted = small && detours, detour = wanted && !p.outbox.after_bare();
+	const bool wanted = small && detours, detour = wanted && !p.outbox.after_bare(), keeps = p.outbox.keeps();
 	// Who says goodbye waits for an answer only when something may have to be sent again.
-	const bool answer = (id == id_bye && (detour || p.outbox.keeps())) || (wanted && !detour && p.outbox.empty());
+	const bool answer = (id == id_bye && (detour || keeps)) || (wanted && !detour && p.outbox.empty());
 	const Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
 	p.outbox.add(e, data, length);
 	p.told();
 	p.detour = detour;
 	if (tuned)
-		tune(p);
+		tune(p, detours ? detour : !keeps);
 	// What does not leave now does so later: there is a copy of it, and no other has to be made for each attempt.
 	p.waits = !send_first(p);
 	if (p.waits)
@@ -196,11 +196,11 @@ bool Relay::by_neighbour(const RelayPeer &p) const
 	return p.beyond && !p.avoided && (!automatic_ || tuner_.way() == tune::Way::by_neighbour);
 }
 
-// A message has been sent of which the tuner says which way it goes.
-void Relay::tune(const RelayPeer &p)
+// A message has been sent of which the tuner says which way it goes; `settled` as there.
+void Relay::tune(const RelayPeer &p, bool settled)
 {
 	changes_.sent_to(p.peer);
-	if (tuner_.sent(changes_.rate(), now_ns))
+	if (tuner_.sent(changes_.rate(), settled, now_ns))
 		environment_.reporter.add(Counter::forward_changes);
 }
 
@@ -213,7 +213,7 @@ void Relay::confirmed(RelayPeer &p)
 
 Envelope Relay::envelope(RelayPeer &p, uint8_t id, uint64_t header, uint8_t flags) const
 {
-	return {header, 0, p.inbox.expected(), id, flags, tuner_.moment()};
+	return {header, 0, p.inbox.expected(), id, flags, tuner_.opinion(), tuner_.moment()};
 }
 
 bool Relay::send_envelope(RelayPeer &p, bool by_neighbour, const void *bytes, size_t length)
@@ -353,7 +353,7 @@ void Relay::arrived(int source, const void *data, size_t length)
 	if (p.outbox.confirm(e.confirmed))
 		confirmed(p);
 	if (automatic_) {
-		if (tuner_.heard(e.moment, now_ns))
+		if (tuner_.heard(e.moment, e.opinion, now_ns))
 			environment_.reporter.add(Counter::forward_changes);
 		// It does not know that the trial is over, and bare messages do not say so.
 		if (e.moment != tuner_.moment() && !tuner_.in_trial())

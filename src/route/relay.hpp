@@ -167,7 +167,7 @@ private:
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
-	void tune(const RelayPeer &peer);
+	void tune(const RelayPeer &peer, bool settled);
 	std::string reason_for_way() const;
 	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;

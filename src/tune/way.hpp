@@ -7,33 +7,41 @@
 // way of a neighbour waits behind them. What is quicker for one rank, or one destination, is not what is quicker for all. So
 // one choice is made for all ranks and destinations, and what is compared is the pace of the whole job.
 //
-// Where targets would change often a trial is held, by all ranks together. It consists of epochs, each of so many messages of
-// the rank that sends most, and in each all go the same way. The first messages of an epoch are not timed: what is under way
-// yet went the other way. There is no clock that all agree on: where in a trial a rank is, its moment, goes along with its
-// messages. Whoever has sent the messages of an epoch goes on to the next, and whoever hears of a later moment goes there at
-// once.
+// Where targets would change often a trial is held, by all ranks together. It consists of steps, each of so many messages of
+// the rank that sends most, and in each all go the same way. There is no clock that all agree on: where in a trial a rank is,
+// its moment, goes along with its messages. Whoever has sent the messages of a step goes on to the next, and whoever hears of
+// a later moment goes there at once. A comparison:
 //
-// Epochs make pairs, one of either way. The shorter one has won: either took as many messages of the busiest rank. What
-// disturbs one epoch, however long, costs one pair. As pairs go on direct, neighbour; neighbour, direct; and so on, a drift of
-// load weighs on both.
+//   chosen way, timed      that of the comparison before; the first has one of its own
+//   other way, settling    of messages count those that can no longer meet any that went the way before
+//   other way, timed
+//   chosen way, settling
+//   chosen way, timed      so a drift of load weighs on both ways
+//   chosen way, comparing
 //
-//   one way has won `lead` pairs more than the other     it is chosen
-//   `pairs` are over                                     what was chosen stays
+// Each rank has a pace of its own: its messages in a timed step, however many, divided by the time that it saw that take. Its
+// opinion is (other - chosen) / (other + chosen), at most 1 whatever disturbs a step. While ranks compare, each tells its own
+// with its messages, and takes the mean of what it hears: who sends more is heard more often. (Means are not told: the first
+// rank that compares, the one that sends most, would be in all of them.) The first rank that has compared for long enough
+// decides for all.
 //
-// All ranks see nearly the same times; what the first says that can tell is what all do. Then no rank calls for another trial
-// for so long that the way that was not chosen had 1 % of its messages, and for twice as long each time that the answer was the
-// same, up to 64 times. When its targets begin to change often, or no longer do, it is once again 1 %.
+// The other way is chosen when it has won `wins` comparisons in a row, each over twice as many messages as the one before; the
+// first that it does not win ends the trial. A job begins directly, because neighbours gain little where they do and may cost
+// half of the pace where they do not. They win by `margin` or not at all. The short comparisons find what is clearly worse, and
+// cost little; the long ones find what is not what it seemed: a way that holds messages up at one rank does well until all that
+// others may have under way waits there.
 //
-// How soon: a way that is always quicker is chosen after 2 * lead epochs, and one epoch more in a job's first trial, whose
-// first use of connections counts for nobody. Where both are alike, no more than `pairs` epochs go another way than before.
+// What it costs: no trial begins before a job's rank has sent `first` messages. The first comparison sends an eighth of them
+// the other way at most; the next ones send more only where that was not slower. Then no rank calls for another trial for so
+// long that the way that was not chosen had 1 % of its messages, and for twice as long each time that the answer was the same,
+// up to 64 times. When its targets begin to change often, or no longer do, it is once again 1 %.
+//
+// How soon: a way by neighbours that is always quicker is chosen some 2400 messages after the first trial began.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <utility>
 #include <vector>
 
 namespace pt2p::tune {
@@ -41,9 +49,13 @@ namespace pt2p::tune {
 enum class Way : uint8_t { direct, by_neighbour };
 
 struct WayLaw {
-	uint32_t epoch = 512, settling = 128; // messages; of them, those that are not timed
-	int lead = 3;
-	uint32_t pairs = 8;
+	uint32_t first = 2048; // messages before a job's first trial
+	// Messages of steps; of those that go the other way, in the first comparison.
+	uint32_t settling = 64, timed = 128, comparing = 64;
+	uint32_t told = 16; // of a direct step that is timed, those that tell of it
+	uint32_t wins = 3;
+	double margin = 0.03;              // of the pace
+	uint32_t look = 512;               // messages between two looks at how often targets would change
 	uint32_t rest = 100;               // messages for each that a trial may send the way that was not chosen
 	uint32_t most_rests = 64;          // times that
 	double often = 0.25, rarely = 0.1; // changes of target for each message
@@ -77,51 +89,41 @@ private:
 // Clock: a function without arguments that gives the time, ns; called a few times in a trial.
 class WayTuner {
 public:
-	explicit WayTuner(const WayLaw &law = {}) : law_(law) {}
+	explicit WayTuner(const WayLaw &law = {}) : law_(law), rest_(law.first) {}
 
 	// Of the next message.
-	Way way() const { return in_trial() ? way_of(epoch()) : chosen_; }
+	Way way() const { return in_trial() && tries_other() ? other(chosen()) : chosen(); }
 	bool in_trial() const { return step() != over; }
 	// To go along with messages while tells(): so that the direct way is timed as it is without trials.
 	uint32_t moment() const { return moment_; }
-	bool tells() const { return in_trial() && !(timed() && way() == Way::direct); }
+	int16_t opinion() const { return opinion_; }
+	bool tells() const { return in_trial() && !(timed() && way() == Way::direct && in_step_ >= law_.told); }
 
-	// A message has been sent, and targets would change so often if all went directly; true when another way is chosen.
+	// A message has been sent, and targets would change so often if all went directly; `settled`: it went as way() said, and
+	// none to the same rank is under way that did not. True when another way is chosen.
 	template <class Clock>
-	bool sent(double changes, Clock &&clock)
+	bool sent(double changes, bool settled, Clock &&clock)
 	{
 		++sent_;
 		++in_step_;
-		if (in_trial())
-			return in_step_ >= (timed() ? law_.epoch - law_.settling : law_.settling) && go(next(), clock());
-		if (in_step_ < law_.epoch)
-			return false;
-		in_step_ = 0;
-		if (changes > law_.often ? !often_ : changes < law_.rarely && often_) {
-			often_ = !often_;
-			rests_ = 1;
-		}
-		// The first trial has an epoch more than others, in front.
-		if ((often_ || chosen_ == Way::by_neighbour) && !rest())
-			go(at(trial() + 1, trial() ? 2 : 0), clock());
-		return false;
+		return (in_trial() || in_step_ >= law_.look) && turn(changes, settled, clock);
 	}
-	// A message has come from a rank that was there when it sent it; as sent().
+	// A message has come from a rank that was there when it sent it, and told its opinion; as sent().
 	template <class Clock>
-	bool heard(uint32_t moment, Clock &&clock)
+	bool heard(uint32_t moment, int16_t opinion, Clock &&clock)
 	{
-		return static_cast<int32_t>(moment - moment_) > 0 && go(moment, clock());
+		const bool changed = static_cast<int32_t>(moment - moment_) > 0 && go(moment, clock());
+		if (opinion != no_opinion && moment == moment_ && in_trial() && part() == comparing)
+			count(opinion);
+		return changed;
 	}
 
 	// For the report.
-	Way chosen() const { return chosen_; }
+	Way chosen() const { return static_cast<Way>(moment_ & 1); }
 	uint32_t trials() const { return trial(); } // of the job
-	// Of the last trial, as far as this rank has seen it: how long the same messages took directly, divided by how long they
-	// took by way of neighbours; 0: not seen.
-	double gain() const
-	{
-		return took(Way::direct) && took(Way::by_neighbour) ? took(Way::direct) / took(Way::by_neighbour) : 0;
-	}
+	// How many times as quick the job was by way of neighbours as directly, in the last comparison that this rank knows of; 0:
+	// none.
+	double gain() const { return gain_; }
 	// Messages of this rank until it may call for a trial.
 	uint64_t rest() const
 	{
@@ -129,82 +131,132 @@ public:
 		return in_trial() || sent_ >= end ? 0 : end - sent_;
 	}
 
+	static constexpr int16_t no_opinion = INT16_MIN;
+
 private:
-	// A moment: number of the trial, step, way. Each epoch has two steps, that which is not timed and that which is; after them
-	// comes `over`, with the way that is chosen. What comes later is a larger number.
-	static constexpr uint32_t over = 0x7f;
-	static uint32_t at(uint32_t trial, uint32_t step, Way way = Way::direct)
+	// A moment: number of the trial, step, the way that is chosen. What comes later is a larger number. A comparison is five
+	// steps; number 0 has only those of the chosen way, and is not judged. After all comes `over`.
+	static constexpr uint32_t over = 0x7f, parts = 5;
+	enum Part : uint32_t { other_settling, other_timed, chosen_settling, chosen_timed, comparing };
+	static uint32_t at(uint32_t trial, uint32_t step, Way chosen)
 	{
-		return trial << 8 | step << 1 | static_cast<uint32_t>(way);
+		return trial << 8 | step << 1 | static_cast<uint32_t>(chosen);
 	}
 	uint32_t trial() const { return moment_ >> 8; }
 	uint32_t step() const { return moment_ >> 1 & over; }
-	bool timed() const { return step() % 2; }
-	uint32_t epoch() const { return step() / 2; }
-	// The first one, number 0, tries the connections; then come pairs.
-	static Way way_of(uint32_t epoch) { return !epoch || epoch % 4 == 2 || epoch % 4 == 3 ? Way::by_neighbour : Way::direct; }
-	double took(Way way) const { return all_[static_cast<size_t>(way)]; }
+	uint32_t part() const { return step() % parts; }
+	uint32_t comparison() const { return step() / parts; }
+	bool tries_other() const { return part() <= other_timed; }
+	bool timed() const { return part() == other_timed || part() == chosen_timed; }
+	static Way other(Way way) { return way == Way::direct ? Way::by_neighbour : Way::direct; }
 
-	uint32_t next() const { return moment_ + 2; }
+	// So many comparisons' messages the other way are 2^n - 1 times those of the first.
+	uint32_t comparisons() const { return std::clamp(comparison(), 1u, law_.wins); }
+
+	// What sent() has to do now and then.
+	template <class Clock>
+	bool turn(double changes, bool settled, Clock &&clock)
+	{
+		if (in_trial()) {
+			settled_ += settled;
+			return step_ends() && go(next(), clock());
+		}
+		in_step_ = 0;
+		if (changes > law_.often ? !often_ : changes < law_.rarely && often_) {
+			often_ = !often_;
+			rests_ = 1;
+		}
+		if ((often_ || chosen() == Way::by_neighbour) && !rest())
+			go(at(trial() + 1, chosen_settling, chosen()), clock());
+		return false;
+	}
+	bool step_ends() const
+	{
+		const uint32_t doubled = tries_other() ? comparisons() - 1 : 0;
+		if (timed())
+			return in_step_ >= law_.timed << doubled;
+		uint32_t enough = part() == comparing ? law_.comparing : law_.settling << doubled;
+		if (trial() == 1 && step() == parts) // the first use of connections
+			enough *= 2;
+		return settled_ >= enough || in_step_ >= most_settling * enough;
+	}
+	uint32_t next() const
+	{
+		if (part() != comparing || !comparison())
+			return moment_ + 2;
+		if (!won())
+			return at(trial(), over, chosen());
+		return comparison() >= law_.wins ? at(trial(), over, other(chosen())) : moment_ + 2;
+	}
+	bool won() const { return opinions_ && ratio() > (chosen() == Way::direct ? 1 + law_.margin : 1); }
+	// Of the pace the other way to that the chosen one.
+	double ratio() const { return (1 + mean()) / (1 - mean()); }
+	double mean() const { return static_cast<double>(sum_) / opinions_ / INT16_MAX; }
+	void count(int16_t opinion)
+	{
+		sum_ += opinion;
+		++opinions_;
+	}
 
 	bool go(uint32_t moment, int64_t now)
 	{
-		// Who leaps over a step knows nothing of its time.
-		if (timed() && in_trial() && (moment == next() || moment >> 1 == at(trial(), over) >> 1)) {
-			see(now - since_);
-			if (moment == next() && (std::abs(lead_) >= law_.lead || epoch() >= 2 * law_.pairs))
-				moment = at(trial(), over,
-				            lead_ >= law_.lead    ? Way::by_neighbour
-				            : lead_ <= -law_.lead ? Way::direct
-				                                  : chosen_);
-		}
-		if (moment >> 8 != trial()) {
-			lead_ = 0;
-			all_ = {};
-			first_ = 0;
-		}
+		const WayTuner before = *this;
 		moment_ = moment;
-		in_step_ = 0;
 		since_ = now;
-		return !in_trial() && end();
+		in_step_ = settled_ = opinions_ = 0;
+		sum_ = 0;
+		opinion_ = no_opinion;
+		if (before.in_trial() && before.part() == comparing && before.opinions_)
+			gain_ = before.chosen() == Way::direct ? before.ratio() : 1 / before.ratio();
+		if (trial() != before.trial())
+			chosen_pace_ = other_pace_ = unknown;
+		else if (before.in_trial() && before.timed()) // who leaps over a step knows nothing of its time
+			see(before.part(), moment == before.moment_ + 2 && now > before.since_
+			                       ? before.in_step_ / static_cast<double>(now - before.since_)
+			                       : unknown);
+		return !in_trial() && end(before);
 	}
-	// How long this epoch took.
-	void see(int64_t time)
+	void see(uint32_t part, double pace)
 	{
-		if (epoch() % 2) {
-			first_ = epoch();
-			first_time_ = time;
-		} else if (epoch() && first_ == epoch() - 1) {
-			const Way way = way_of(epoch()), before = way_of(first_);
-			all_[static_cast<size_t>(way)] += static_cast<double>(time);
-			all_[static_cast<size_t>(before)] += static_cast<double>(first_time_);
-			if (time != first_time_)
-				lead_ += (time < first_time_ ? way : before) == Way::by_neighbour ? 1 : -1;
+		if (part == other_timed) {
+			other_pace_ = pace;
+			return;
 		}
+		const double mean = (chosen_pace_ + pace) / 2;
+		if (chosen_pace_ != unknown && other_pace_ != unknown && pace != unknown && mean + other_pace_ > 0) {
+			opinion_ = static_cast<int16_t>((other_pace_ - mean) / (other_pace_ + mean) * INT16_MAX);
+			count(opinion_);
+		}
+		chosen_pace_ = pace;
+		other_pace_ = unknown;
 	}
-	bool end()
+	bool end(const WayTuner &before)
 	{
-		const Way before = std::exchange(chosen_, static_cast<Way>(moment_ & 1));
-		rests_ = before != chosen_ || trial() == 1 ? 1 : std::min(2 * rests_, law_.most_rests);
-		rest_ = uint64_t{law_.rest} * law_.pairs * law_.epoch;
+		const bool changed = chosen() != before.chosen();
+		rests_ = changed || trial() == 1 ? 1 : std::min(2 * rests_, law_.most_rests);
+		const uint32_t tried = (1u << (before.in_trial() ? before.comparisons() : 1)) - 1;
+		rest_ = uint64_t{law_.rest} * tried * (law_.settling + law_.timed);
 		rest_since_ = sent_;
-		return before != chosen_;
+		return changed;
 	}
 
+	static constexpr uint32_t most_settling = 8; // times the messages of which enough count
+	static constexpr double unknown = -1;
+
 	const WayLaw law_;
-	Way chosen_ = Way::direct;
-	uint32_t moment_ = at(0, over);
+	uint32_t moment_ = at(0, over, Way::direct);
 	uint64_t sent_ = 0;
-	uint32_t in_step_ = 0;
-	bool often_ = false; // targets would change
+	uint32_t in_step_ = 0, settled_ = 0; // messages of the step; those that count for settling
+	bool often_ = false;                 // targets would change
 	// Of the trial.
-	int64_t since_ = 0;           // the step, ns
-	uint32_t first_ = 0;          // of the pair that this rank is in, if it has the time of that epoch
-	int64_t first_time_ = 0;      // ns
-	int lead_ = 0;                // pairs that the way by neighbours has won more than the direct one
-	std::array<double, 2> all_{}; // of all pairs, each way, ns
+	int64_t since_ = 0;                                   // the step, ns
+	double chosen_pace_ = unknown, other_pace_ = unknown; // the last of each in this comparison, messages per ns
+	int16_t opinion_ = no_opinion;
+	int64_t sum_ = 0; // of opinions, this rank's own among them
+	uint32_t opinions_ = 0;
+	double gain_ = 0;
 	// After it.
-	uint64_t rest_ = 0, rest_since_ = 0;
+	uint64_t rest_, rest_since_ = 0;
 	uint32_t rests_ = 1;
 };
 

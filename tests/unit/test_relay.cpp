@@ -160,6 +160,7 @@ TEST_CASE("garbage does no harm to the relay")
 				           static_cast<uint32_t>(random() % 3),
 				           static_cast<uint8_t>(random() % 4 ? random() % 11 : random()),
 				           static_cast<uint8_t>(random() % 4),
+				           static_cast<int16_t>(random()),
 				           static_cast<uint32_t>(random())};
 				std::memcpy(bytes.data(), &e, sizeof e);
 			}
