@@ -44,11 +44,15 @@ public:
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
 	// So many have been completed, the latest of this class. How many may be under way, where that is not the period: where all
 	// are inside of their entries, as many as is tuned; what the device has to fetch beside an entry takes it longer than to
-	// read the entry once more, and makes those behind it late.
-	uint32_t completed(SizeClass latest, uint32_t count)
+	// read the entry once more, and makes those behind it late. `empty`: nothing is under way.
+	uint32_t completed(SizeClass latest, uint32_t count, bool empty)
 	{
 		inlined_ = latest == SizeClass::inlined ? std::min(inlined_ + count, unmixed()) : 0;
-		return inlined_ == unmixed() ? window_.size() : depth_;
+		if (inlined_ != unmixed())
+			return depth_;
+		if (empty)
+			window_.emptied();
+		return window_.empties() ? 1 : window_.size();
 	}
 	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
 	void see_last(SizeClass c, int64_t latency, int64_t now)

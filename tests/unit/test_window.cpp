@@ -121,6 +121,50 @@ TEST_CASE("window: noise of a fifth costs no throughput, and does not make it sw
 	}
 }
 
+TEST_CASE("window: a device that is slow by how work came is filled anew until it is quick", "[window]")
+{
+	for (const unsigned fills_in_vain : {0u, 1u, 2u}) {
+		CAPTURE(fills_in_vain);
+		WindowTuner tuner(law);
+		Device quick{24}, slow{16};
+		unsigned fills = 0, took = 0;
+		for (; fills <= fills_in_vain && took < 1000; ++took) {
+			tuner.see(slow.ratio(tuner.size()));
+			fills += tuner.empties();
+			tuner.emptied();
+		}
+		CHECK(took <= law.few + (2 + 8) * (fills_in_vain + 1) * (law.window + 1));
+		CHECK_FALSE(tuner.empties());
+		// Now and then, ever more rarely, it is tried whether there is something better.
+		unsigned later = 0;
+		constexpr unsigned rest = 10'000;
+		for (unsigned i = 0; i < rest; ++i) {
+			tuner.see(quick.ratio(tuner.size()));
+			later += tuner.empties();
+			tuner.emptied();
+		}
+		CHECK(later > 0);
+		CHECK(later <= rest / (law.most_calm * law.window) + 4);
+		// It has become slow: seen in two windows, and with the time that cuts take.
+		took = 0;
+		for (bool filled = false; !filled && took < 1000; ++took) {
+			tuner.see(slow.ratio(tuner.size()));
+			filled = tuner.empties();
+			tuner.emptied();
+		}
+		CHECK(took <= 5 * (law.window + 1));
+	}
+}
+
+TEST_CASE("window: a device that has time left is not run empty", "[window]")
+{
+	WindowTuner tuner(law);
+	for (int i = 0; i < 1000; ++i) {
+		tuner.see(1);
+		CHECK_FALSE(tuner.empties());
+	}
+}
+
 TEST_CASE("window: whatever is observed, it stays within its bounds, and peace opens it", "[window]")
 {
 	std::mt19937 random(5);
@@ -142,17 +186,30 @@ TEST_CASE("window: a channel has one for inlined messages, while it sends nothin
 {
 	constexpr uint32_t depth = 100;
 	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth});
-	CHECK(tuner.completed(SizeClass::inlined, 1) == depth * 3 / 4);
-	CHECK(tuner.completed(SizeClass::buffer, 10) == depth);
+	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
+	CHECK(tuner.completed(SizeClass::buffer, 10, false) == depth);
 	// What is seen meanwhile does not count.
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (int i = 0; i < 100; ++i)
 		tuner.see_last(SizeClass::inlined, 9000, i);
-	CHECK(tuner.completed(SizeClass::inlined, 4 * depth - 1) == depth);
-	CHECK(tuner.completed(SizeClass::inlined, 1) == depth * 3 / 4);
+	CHECK(tuner.completed(SizeClass::inlined, 4 * depth - 1, false) == depth);
+	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
 	for (int i = 0; i < 100; ++i)
 		tuner.see_last(SizeClass::inlined, 1000, i);
-	CHECK(tuner.completed(SizeClass::inlined, 1) == depth);
+	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth);
+}
+
+TEST_CASE("window: a channel that is run empty has one under way until it is", "[window]")
+{
+	constexpr uint32_t depth = 100;
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth});
+	tuner.see_normal(SizeClass::inlined, 1000);
+	for (uint32_t i = 0; i < WindowLaw{}.few; ++i)
+		tuner.see_last(SizeClass::inlined, 2000, i);
+	CHECK(tuner.completed(SizeClass::inlined, 10, false) == 1);
+	CHECK(tuner.completed(SizeClass::inlined, 10, false) == 1);
+	CHECK(tuner.completed(SizeClass::inlined, 10, true) == depth * 3 / 4);
+	CHECK(tuner.completed(SizeClass::inlined, 10, false) == depth * 3 / 4);
 }
 
 TEST_CASE("window: no more than a tenth of it waits to be told as done, a quarter where doorbells are shared", "[window]")
