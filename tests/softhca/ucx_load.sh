@@ -4,7 +4,7 @@
 # asked for, and two runs are the same. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca load=./softhca/studies/ucx_load
-[ -x $load ] || skip "no ucx_load: make studies builds it where configure finds UCX (Debian: libucx-dev)"
+[ -x $load ] || skip "no ucx_load: configure has not found UCX (Debian: libucx-dev)"
 case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
 *__asan* | *__tsan*) skip "sanitizers do not know fibres" ;;
 esac
