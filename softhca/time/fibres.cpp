@@ -28,6 +28,7 @@ struct Fibre {
 	uint64_t later = 0;           // they see what it has stored
 	uint64_t ticket = 0;          // of the event that lets it go on; others are stale
 	uint64_t goes_on = 0;         // when that is
+	size_t events = 0;            // of its own that are to come, stale or not
 	bool woken = false;           // since it has begun to wait
 	bool ended = false, released = false;
 	// What belongs to a thread.
@@ -68,7 +69,15 @@ void let_go_on(Fibre &fibre, uint64_t time)
 {
 	fibre.ticket = ++world().tickets;
 	fibre.goes_on = time;
+	++fibre.events;
 	softhca_time_at(time, go_on, &fibre, fibre.ticket);
+}
+
+// Stale events look at it, too.
+void free_if_done(Fibre *fibre)
+{
+	if (fibre->ended && fibre->released && !fibre->stack && !fibre->events)
+		delete fibre;
 }
 
 void free_last()
@@ -77,8 +86,7 @@ void free_last()
 	if (Fibre *fibre = std::exchange(w.last, nullptr)) {
 		munmap(fibre->stack, stack_bytes);
 		fibre->stack = nullptr;
-		if (fibre->released)
-			delete fibre;
+		free_if_done(fibre);
 	}
 }
 
@@ -112,8 +120,11 @@ void run()
 			continue;
 		}
 		Fibre &fibre = *static_cast<Fibre *>(event.object);
-		if (fibre.ticket != event.argument)
+		--fibre.events;
+		if (fibre.ticket != event.argument) {
+			free_if_done(&fibre);
 			continue;
+		}
 		w.now = event.time;
 		if (&fibre != w.current)
 			change_to(fibre);
@@ -231,10 +242,8 @@ bool ended(const Fibre &fibre) { return fibre.ended; }
 void *release(Fibre &fibre)
 {
 	fibre.released = true;
-	if (!fibre.ended || fibre.stack)
-		return fibre.result; // freed when another runs
 	void *result = fibre.result;
-	delete &fibre;
+	free_if_done(&fibre);
 	return result;
 }
 
