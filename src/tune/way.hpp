@@ -32,11 +32,13 @@
 // others may have under way waits there.
 //
 // What it costs: no trial begins before a job's rank has sent `first` messages. The first comparison sends an eighth of them
-// the other way at most; the next ones send more only where that was not slower. Then no rank calls for another trial for so
+// the other way; more, but never most of them, where a rank has so many peers that its messages are long in settling. The next
+// comparisons send more only where that was not slower. Then no rank calls for another trial for so
 // long that the way that was not chosen had 1 % of its messages, and for twice as long each time that the answer was the same,
 // up to 64 times. When its targets begin to change often, or no longer do, it is once again 1 %.
 //
-// How soon: a way by neighbours that is always quicker is chosen some 2400 messages after the first trial began.
+// How soon: a way by neighbours that is always quicker is chosen some 2400 messages after the first trial began. That is too
+// soon where nearly all that is under way waits at one rank for longer than a step lasts: studies/RESULTS.md, 256 nodes.
 #pragma once
 
 #include <algorithm>
