@@ -31,7 +31,7 @@ struct Envelope {
 	uint32_t confirmed; // number of the next message that its source expects from its destination
 	uint8_t id;         // of the layer above
 	uint8_t flags;
-	int16_t opinion; // with PT2P_ROUTE=auto: tune::WayTuner::opinion() of its source
+	int16_t told;    // with PT2P_ROUTE=auto: tune::WayTuner::told() of its source
 	uint32_t moment; // and moment()
 };
 static_assert(sizeof(Envelope) == 24);

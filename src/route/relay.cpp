@@ -213,7 +213,7 @@ void Relay::confirmed(RelayPeer &p)
 
 Envelope Relay::envelope(RelayPeer &p, uint8_t id, uint64_t header, uint8_t flags) const
 {
-	return {header, 0, p.inbox.expected(), id, flags, tuner_.opinion(), tuner_.moment()};
+	return {header, 0, p.inbox.expected(), id, flags, tuner_.told(), tuner_.moment()};
 }
 
 bool Relay::send_envelope(RelayPeer &p, bool by_neighbour, const void *bytes, size_t length)
@@ -353,7 +353,7 @@ void Relay::arrived(int source, const void *data, size_t length)
 	if (p.outbox.confirm(e.confirmed))
 		confirmed(p);
 	if (automatic_) {
-		if (tuner_.heard(e.moment, e.opinion, now_ns))
+		if (tuner_.heard(e.moment, e.told, now_ns))
 			environment_.reporter.add(Counter::forward_changes);
 		// It does not know that the trial is over, and bare messages do not say so.
 		if (e.moment != tuner_.moment() && !tuner_.in_trial())
@@ -529,8 +529,8 @@ std::string Relay::reason_for_way() const
 	    format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
 	if (!tuner_.trials())
 		return text + "and no trial was held";
-	text += format("and in %u trials, in the last of which all ranks were %.2f times as quick by way of others, the choice "
-	               "changed %llu times",
+	text += format("and in %u trials, the last of which found the way by others %.2f times as quick, the choice changed "
+	               "%llu times",
 	               tuner_.trials(), tuner_.gain(),
 	               static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
 	return text + (tuner_.in_trial()

@@ -7,23 +7,32 @@
 // way of a neighbour waits behind them. What is quicker for one rank, or one destination, is not what is quicker for all. So
 // one choice is made for all ranks and destinations, and what is compared is the pace of the whole job.
 //
-// Where targets would change often a trial is held, by all ranks together. It consists of steps, each of so many messages of
-// the rank that sends most, and in each all go the same way. There is no clock that all agree on: where in a trial a rank is,
-// its moment, goes along with its messages. Whoever has sent the messages of a step goes on to the next, and whoever hears of
-// a later moment goes there at once. A comparison:
+// Where targets would change often a trial is held, by all ranks together. It consists of steps, and in each all go the same
+// way. There is no clock that all agree on: where in a trial a rank is, its moment, goes along with its messages. Whoever has
+// sent the messages of a step goes on to the next, and whoever hears of a later moment goes there at once. A comparison:
 //
 //   chosen way, timed      that of the comparison before; the first has one of its own
-//   other way, settling    of messages count those that can no longer meet any that went the way before
+//   other way, settling    until nearly all messages go that way
 //   other way, timed
 //   chosen way, settling
 //   chosen way, timed      so a drift of load weighs on both ways
 //   chosen way, comparing
 //
+// A message for a rank that others are under way to the way before has to keep to that. With many peers that is most of them
+// for long, and not for the ranks that send most. So each rank tells what share of its own goes the way of the step, and a
+// step has settled when the mean of what is heard says so.
+//
 // Each rank has a pace of its own: its messages in a timed step, however many, divided by the time that it saw that take. Its
 // opinion is (other - chosen) / (other + chosen), at most 1 whatever disturbs a step. While ranks compare, each tells its own
 // with its messages, and takes the mean of what it hears: who sends more is heard more often. (Means are not told: the first
-// rank that compares, the one that sends most, would be in all of them.) The first rank that has compared for long enough
-// decides for all.
+// rank that compares, the one that sends most, would be in all of them.) The first rank that has heard enough of them decides
+// for all.
+//
+// Only ranks that send about as much as the one that sends most have an opinion. Where load is even, these are all. Where it is
+// not, most requests wait for the busiest ranks (Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978:
+// the throughput of a closed network is that of its bottleneck). Their pace shows at once what the other way is worth; that of
+// the others only when the queue there, in which nearly all that is under way is, has become another one: after milliseconds
+// with 256 ranks, as the model of studies/RESULTS.md has it.
 //
 // The other way is chosen when it has won `wins` comparisons in a row, each over twice as many messages as the one before; the
 // first that it does not win ends the trial. A job begins directly, because neighbours gain little where they do and may cost
@@ -31,19 +40,20 @@
 // cost little; the long ones find what is not what it seemed: a way that holds messages up at one rank does well until all that
 // others may have under way waits there.
 //
-// What it costs: no trial begins before a job's rank has sent `first` messages. The first comparison sends an eighth of them
-// the other way; more, but never most of them, where a rank has so many peers that its messages are long in settling. The next
-// comparisons send more only where that was not slower. Then no rank calls for another trial for so
-// long that the way that was not chosen had 1 % of its messages, and for twice as long each time that the answer was the same,
-// up to 64 times. When its targets begin to change often, or no longer do, it is once again 1 %.
+// What it costs: no trial begins before a job's rank has sent `first` messages. The first comparison sends less than an eighth
+// of them the other way; more, but never most of them, where a rank has so many peers that its messages are long in settling.
+// The next comparisons send more only where that was not slower. Then no rank calls for another trial for so long that the way
+// that was not chosen had 1 % of its messages, and for twice as long each time that the answer was the same, up to 64 times.
+// When its targets begin to change often, or no longer do, it is once again 1 %.
 //
-// How soon: a way by neighbours that is always quicker is chosen some 2400 messages after the first trial began. That is too
-// soon where nearly all that is under way waits at one rank for longer than a step lasts: studies/RESULTS.md, 256 nodes.
+// How soon: a way by neighbours that is always quicker is chosen some 4400 messages after the first trial began, those of the
+// rank that sends most; more where messages are long in settling.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace pt2p::tune {
@@ -51,10 +61,13 @@ namespace pt2p::tune {
 enum class Way : uint8_t { direct, by_neighbour };
 
 struct WayLaw {
-	uint32_t first = 2048; // messages before a job's first trial
+	uint32_t first = 4096; // messages before a job's first trial
 	// Messages of steps; of those that go the other way, in the first comparison.
-	uint32_t settling = 64, timed = 128, comparing = 64;
-	uint32_t told = 16; // of a direct step that is timed, those that tell of it
+	uint32_t settling = 64, timed = 256;
+	double settled = 0.9;   // share of messages that go the way of a step, before it is timed
+	double busy = 0.75;     // who sends less in a step, of what the rank sends that sends most, has no opinion
+	uint32_t opinions = 64; // to be heard
+	uint32_t told = 16;     // of a direct step that is timed, those that tell of it
 	uint32_t wins = 3;
 	double margin = 0.03;              // of the pace
 	uint32_t look = 512;               // messages between two looks at how often targets would change
@@ -98,7 +111,7 @@ public:
 	bool in_trial() const { return step() != over; }
 	// To go along with messages while tells(): so that the direct way is timed as it is without trials.
 	uint32_t moment() const { return moment_; }
-	int16_t opinion() const { return opinion_; }
+	int16_t told() const { return settling() ? static_cast<int16_t>(share_ * INT16_MAX) : opinion_; }
 	bool tells() const { return in_trial() && !(timed() && way() == Way::direct && in_step_ >= law_.told); }
 
 	// A message has been sent, and targets would change so often if all went directly; `settled`: it went as way() said, and
@@ -108,15 +121,21 @@ public:
 	{
 		++sent_;
 		++in_step_;
-		return (in_trial() || in_step_ >= law_.look) && turn(changes, settled, clock);
+		share_ += ((settled ? 1.0 : 0.0) - share_) / averaged;
+		return (in_trial() || in_step_ >= law_.look) && turn(changes, clock);
 	}
-	// A message has come from a rank that was there when it sent it, and told its opinion; as sent().
+	// A message has come from a rank that was there when it sent it, and told this; as sent().
 	template <class Clock>
-	bool heard(uint32_t moment, int16_t opinion, Clock &&clock)
+	bool heard(uint32_t moment, int16_t told, Clock &&clock)
 	{
 		const bool changed = static_cast<int32_t>(moment - moment_) > 0 && go(moment, clock());
-		if (opinion != no_opinion && moment == moment_ && in_trial() && part() == comparing)
-			count(opinion);
+		if (told == nothing || moment != moment_)
+			return changed;
+		if (settling()) {
+			heard_ = true;
+			heard_share_ += (std::max<double>(told, 0) / INT16_MAX - heard_share_) / averaged;
+		} else if (in_trial() && part() == comparing)
+			count(told);
 		return changed;
 	}
 
@@ -133,7 +152,7 @@ public:
 		return in_trial() || sent_ >= end ? 0 : end - sent_;
 	}
 
-	static constexpr int16_t no_opinion = INT16_MIN;
+	static constexpr int16_t nothing = INT16_MIN;
 
 private:
 	// A moment: number of the trial, step, the way that is chosen. What comes later is a larger number. A comparison is five
@@ -150,6 +169,7 @@ private:
 	uint32_t comparison() const { return step() / parts; }
 	bool tries_other() const { return part() <= other_timed; }
 	bool timed() const { return part() == other_timed || part() == chosen_timed; }
+	bool settling() const { return in_trial() && (part() == other_settling || part() == chosen_settling); }
 	static Way other(Way way) { return way == Way::direct ? Way::by_neighbour : Way::direct; }
 
 	// So many comparisons' messages the other way are 2^n - 1 times those of the first.
@@ -157,12 +177,10 @@ private:
 
 	// What sent() has to do now and then.
 	template <class Clock>
-	bool turn(double changes, bool settled, Clock &&clock)
+	bool turn(double changes, Clock &&clock)
 	{
-		if (in_trial()) {
-			settled_ += settled;
+		if (in_trial())
 			return step_ends() && go(next(), clock());
-		}
 		in_step_ = 0;
 		if (changes > law_.often ? !often_ : changes < law_.rarely && often_) {
 			often_ = !often_;
@@ -174,18 +192,20 @@ private:
 	}
 	bool step_ends() const
 	{
-		const uint32_t doubled = tries_other() ? comparisons() - 1 : 0;
 		if (timed())
-			return in_step_ >= law_.timed << doubled;
-		uint32_t enough = part() == comparing ? law_.comparing : law_.settling << doubled;
+			return in_step_ >= doubled(law_.timed);
+		if (part() == comparing)
+			return in_step_ >= law_.opinions && (opinions_ >= law_.opinions || in_step_ >= most_comparing * law_.opinions);
+		uint32_t enough = doubled(law_.settling);
 		if (trial() == 1 && step() == parts) // the first use of connections
 			enough *= 2;
-		return settled_ >= enough || in_step_ >= most_settling * enough;
+		return in_step_ >= enough && ((heard_ ? heard_share_ : share_) >= law_.settled || in_step_ >= most_settling * enough);
 	}
+	uint32_t doubled(uint32_t messages) const { return tries_other() ? messages << (comparisons() - 1) : messages; }
 	uint32_t next() const
 	{
-		if (part() != comparing || !comparison())
-			return moment_ + 2;
+		if (part() != comparing)
+			return at(trial(), step() + (step() == chosen_timed ? 2 : 1), chosen()); // the first has nothing to compare
 		if (!won())
 			return at(trial(), over, chosen());
 		return comparison() >= law_.wins ? at(trial(), over, other(chosen())) : moment_ + 2;
@@ -205,17 +225,22 @@ private:
 		const WayTuner before = *this;
 		moment_ = moment;
 		since_ = now;
-		in_step_ = settled_ = opinions_ = 0;
+		if (before.in_trial() && before.tries_other())
+			tried_ += before.in_step_;
+		in_step_ = opinions_ = 0;
+		share_ = heard_share_ = 0;
+		heard_ = false;
 		sum_ = 0;
-		opinion_ = no_opinion;
+		opinion_ = nothing;
 		if (before.in_trial() && before.part() == comparing && before.opinions_)
 			gain_ = before.chosen() == Way::direct ? before.ratio() : 1 / before.ratio();
 		if (trial() != before.trial())
 			chosen_pace_ = other_pace_ = unknown;
 		else if (before.in_trial() && before.timed()) // who leaps over a step knows nothing of its time
-			see(before.part(), moment == before.moment_ + 2 && now > before.since_
-			                       ? before.in_step_ / static_cast<double>(now - before.since_)
-			                       : unknown);
+			see(before.part(),
+			    moment == before.next() && now > before.since_ && before.in_step_ >= law_.busy * before.doubled(law_.timed)
+			        ? before.in_step_ / static_cast<double>(now - before.since_)
+			        : unknown);
 		return !in_trial() && end(before);
 	}
 	void see(uint32_t part, double pace)
@@ -237,25 +262,29 @@ private:
 		const bool changed = chosen() != before.chosen();
 		rests_ = changed || trial() == 1 ? 1 : std::min(2 * rests_, law_.most_rests);
 		const uint32_t tried = (1u << (before.in_trial() ? before.comparisons() : 1)) - 1;
-		rest_ = uint64_t{law_.rest} * tried * (law_.settling + law_.timed);
+		rest_ = law_.rest * std::max<uint64_t>(tried * (law_.settling + law_.timed), std::exchange(tried_, 0));
 		rest_since_ = sent_;
 		return changed;
 	}
 
-	static constexpr uint32_t most_settling = 8; // times the messages of which enough count
+	static constexpr uint32_t most_settling = 32, most_comparing = 4; // times the messages that are enough
+	static constexpr double averaged = 24;                            // shares
 	static constexpr double unknown = -1;
 
 	const WayLaw law_;
 	uint32_t moment_ = at(0, over, Way::direct);
 	uint64_t sent_ = 0;
-	uint32_t in_step_ = 0, settled_ = 0; // messages of the step; those that count for settling
-	bool often_ = false;                 // targets would change
+	uint32_t in_step_ = 0; // messages of the step
+	bool often_ = false;   // targets would change
 	// Of the trial.
 	int64_t since_ = 0;                                   // the step, ns
 	double chosen_pace_ = unknown, other_pace_ = unknown; // the last of each in this comparison, messages per ns
-	int16_t opinion_ = no_opinion;
+	int16_t opinion_ = nothing;
 	int64_t sum_ = 0; // of opinions, this rank's own among them
 	uint32_t opinions_ = 0;
+	double share_ = 0, heard_share_ = 0; // of messages that go the way of the step, lately: this rank's; mean of those heard
+	bool heard_ = false;                 // any
+	uint64_t tried_ = 0;                 // messages of this rank the other way
 	double gain_ = 0;
 	// After it.
 	uint64_t rest_, rest_since_ = 0;
