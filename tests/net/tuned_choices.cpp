@@ -85,7 +85,7 @@ TEST_CASE("staging that is tuned goes where the tuner says, but for what tries t
 	job.warm_up();
 	force(tuner(job), Staging::buffer);
 	force(tuner(job), where);
-	constexpr unsigned n = 1230; // too few for three pairs
+	constexpr unsigned n = 1250; // too few for three pairs
 	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
 	send_many(job, n, length);
 	const uint64_t by_device = tuner(job).messages(Staging::device_memory), by_buffer = tuner(job).messages(Staging::buffer);

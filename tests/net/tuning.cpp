@@ -63,10 +63,10 @@ TEST_CASE("free: the period is a tenth of what the queue has room for, whatever 
 	const auto band = GENERATE(values({grow, stay}));
 	Job job(transport, 2, with("free", band));
 	job.warm_up();
-	send_many(job, 2000, 512);
+	send_many(job, 2000, 8);
 	INFO(description(job));
 	const unsigned period = depth(job) / 10;
-	CHECK(description(job).find(pt2p::format("device memory: signal period %u, N ", period)) != std::string::npos);
+	CHECK(description(job).find(pt2p::format("inline: signal period %u, N ", period)) != std::string::npos);
 }
 
 TEST_CASE("a period that never grows is one, also for other payloads")

@@ -241,12 +241,15 @@ TEST_CASE("window: a cut begins with an empty queue, and so does what takes it b
 	CHECK(fills <= 2 * useless + 2);
 }
 
-TEST_CASE("window: no more than a tenth of it waits to be told as done", "[window]")
+TEST_CASE("window: no more than a tenth of it waits to be told as done, a quarter where doorbells are shared", "[window]")
 {
 	for (uint32_t window = 0; window <= 300; ++window) {
 		CAPTURE(window);
-		const uint32_t period = period_of(window);
-		CHECK((period == 1 || period * 10 <= window));
-		CHECK((period + 1) * 10 > window); // nor less than that
+		for (const bool shared : {false, true}) {
+			const uint32_t period = period_of(window, shared);
+			CHECK(period >= 1);
+			CHECK((period == 1 || period * (shared ? 4 : 10) <= window));
+			CHECK((period + 1) * (shared ? 4 : 10) > window); // nor less than that
+		}
 	}
 }

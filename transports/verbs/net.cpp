@@ -214,7 +214,7 @@ void Net::set_peer(Peer &peer, uint32_t depth)
 tune::PeriodLaw Net::law(uint32_t depth) const
 {
 	const bool tied = tuning_ == tune::Mode::tied; // the paper's: each period is judged by itself
-	const uint32_t share = tune::period_of(depth);
+	const uint32_t share = tune::period_of(depth, false);
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),

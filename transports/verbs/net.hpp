@@ -143,6 +143,8 @@ public:
 	// So many work requests share a doorbell from now on, when they are posted in one go.
 	void use_batch(uint32_t work_requests);
 	uint32_t batch() const { return usual_batch_; }
+	// Whether that is for good more than one: a trial of the tuner's is to change nothing else.
+	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : usual_batch_) != 1; }
 	// For the tuner of the batch, while there is one: what queues have rung for together, what is complete, and L/N of the last
 	// of a period.
 	void rang(uint32_t work_requests)

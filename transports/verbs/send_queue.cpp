@@ -551,7 +551,7 @@ void SendQueue::tune(uint32_t upto)
 	period_ = tuner.period(latest.size_class()).period();
 	if (!tied_) {
 		window_ = tuner.completed(latest.size_class(), upto - completed_, upto == posted_);
-		period_ = std::min(period_, tune::period_of(window_));
+		period_ = tune::period_of(window_, net_.shares_doorbells());
 	}
 	net_.completed(upto - completed_);
 }
