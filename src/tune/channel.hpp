@@ -25,9 +25,10 @@ enum class Mode : uint8_t {
 
 class ChannelTuner {
 public:
-	explicit ChannelTuner(const PeriodLaw &law)
-	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(law.most),
-	      window_(window(law))
+	// `depth`: what the queue has room for.
+	ChannelTuner(const PeriodLaw &law, uint32_t depth)
+	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(depth),
+	      window_(window(law, depth))
 	{
 	}
 
@@ -94,12 +95,12 @@ private:
 		std::array<Change, kept> changes;
 	};
 	uint32_t unmixed() const { return 4 * depth_; }
-	static WindowTuner window(const PeriodLaw &law)
+	static WindowTuner window(const PeriodLaw &law, uint32_t depth)
 	{
 		return WindowTuner({.raise_below = law.raise_below,
 		                    .cut_above = law.cut_above,
-		                    .least = std::min(WindowLaw{}.least, law.most),
-		                    .most = law.most,
+		                    .least = std::min(WindowLaw{}.least, depth),
+		                    .most = depth,
 		                    .step = law.step});
 	}
 

@@ -12,19 +12,15 @@
 // goes to and fro for ever. A period that was cut as soon as it was reached is therefore remembered, and the next raise goes
 // half the way to it; where there is no room left in between, it is tried again after 2, 4, ... `most_rests` windows only.
 //
-// Where what is under way does not wait for a period to end (PeriodLaw::untied), L may be long for other reasons than the
-// period: all the others that the device works for. It begins with a quarter of the longest, as soon as N is known. A cut has to
-// pay: when L is not shorter by a tenth after it, it is taken back. And in the band or above it the period is doubled as long as
-// L does not grow by a tenth, up to half of the longest, so that one period can be completed while the next is posted. What has
-// failed is tried again after 1, 2, 4, ... `most_rests` windows.
+// Where what is under way does not wait for a period to end (PT2P_TUNE=free), L says little of the period, as it is that of all
+// that is under way, and of all the others that the device works for. There the bounds are the same, least = most, the share of
+// the queue that window.hpp names, and what is left here is N and L/N.
 //
 // How soon, after the window under way: while L/N stays below the band at every period, the longest period is reached within
 // ceil((most - least) / step) * (window + 1) observations, in less than half of that when L/N stays below three quarters of the
 // band; above the band at every period, the shortest within ceil(log2(most / least)) * (window + 1), and within 2 for each
 // halving when L is more than twice above it. Where the band lies in between, it is entered within the sum of both, or
 // closed in on by the rule above.
-// Untied, a jump of L is not answered by one observation; below the band all is as above. Where the period has no part in L, half
-// of the longest is reached within 4 * (window + 1) observations; where it has, each cut that pays takes window + 1.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +40,6 @@ struct PeriodLaw {
 	uint32_t window = 8, few = 3;
 	bool remembers = true;
 	uint32_t most_rests = 16;
-	bool untied = false;
 };
 
 class PeriodTuner {
@@ -55,11 +50,8 @@ public:
 	void see_normal(int64_t latency)
 	{
 		normals_[seen_++ % normals_.size()] = latency;
-		if (seen_ == 1) { // what was seen before is no comparison
+		if (seen_ == 1) // what was seen before is no comparison
 			sum_ = count_ = 0;
-			if (law_.untied)
-				become(std::max(period_, law_.most / 4));
-		}
 		auto sorted = normals_;
 		const auto n = std::min<size_t>(seen_, normals_.size());
 		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
@@ -76,19 +68,14 @@ public:
 		const double ratio = static_cast<double>(latency) / static_cast<double>(normal_);
 		sum_ += ratio;
 		const double mean = ratio_ = sum_ / ++count_;
-		const bool jumped = ratio > 2 * law_.cut_above && !law_.untied;
+		const bool jumped = ratio > 2 * law_.cut_above;
 		const bool far = mean < 0.75 * law_.raise_below || mean > 1.5 * law_.cut_above;
 		if (!jumped && count_ < (far ? law_.few : law_.window))
 			return period_;
 		sum_ = 0;
 		count_ = 0;
-		if (law_.untied && mean >= law_.raise_below)
-			return become(judge_untied(mean));
 		if (mean > law_.cut_above)
 			return become(cut());
-		trial_ = Trial::none;
-		cuts_are_useless_ = false;
-		rests_untied_ = calm_ = 0;
 		return become(mean < law_.raise_below ? raised() : hold());
 	}
 
@@ -102,8 +89,6 @@ public:
 	uint64_t cuts() const { return cuts_; }
 
 private:
-	enum class Trial : uint8_t { none, cut, raise };
-
 	uint32_t become(uint32_t next)
 	{
 		if (next == period_)
@@ -122,43 +107,6 @@ private:
 			refused_ = period_;
 		}
 		return std::max(period_ / 2, law_.least);
-	}
-	// Not below the band, untied.
-	uint32_t judge_untied(double ratio)
-	{
-		const Trial trial = std::exchange(trial_, Trial::none);
-		if (trial == Trial::cut && ratio > 0.9 * before_) {
-			cuts_are_useless_ = true;
-			return from_;
-		}
-		if (trial == Trial::raise && ratio > 1.1 * before_) {
-			calm_ = rest_longer();
-			return from_;
-		}
-		if (trial != Trial::none)
-			rests_untied_ = 0;
-		if (calm_) {
-			cuts_are_useless_ &= --calm_ != 0;
-			return period_;
-		}
-		const uint32_t longest = std::max(law_.most / 2, law_.least);
-		if (ratio > law_.cut_above && period_ > law_.least && !cuts_are_useless_) {
-			begin_trial(Trial::cut, ratio);
-			return std::max(period_ / 2, law_.least);
-		}
-		if (period_ < longest) {
-			begin_trial(Trial::raise, ratio);
-			return std::min(2 * period_, longest);
-		}
-		calm_ = rest_longer();
-		return period_;
-	}
-	uint32_t rest_longer() { return rests_untied_ = std::clamp(2 * rests_untied_, 1u, law_.most_rests); }
-	void begin_trial(Trial trial, double ratio)
-	{
-		trial_ = trial;
-		from_ = period_;
-		before_ = ratio;
 	}
 	uint32_t raised()
 	{
@@ -207,14 +155,8 @@ private:
 	uint32_t count_ = 0;
 	bool stale_ = false;
 	bool just_raised_ = false;
-	uint32_t refused_ = 0;               // a period that was cut as soon as it was reached; 0: none
-	uint32_t rests_ = 0, resting_ = 0;   // windows until it is tried again
-	// Untied: the change that has to prove itself, from where, and L/N before it.
-	Trial trial_ = Trial::none;
-	uint32_t from_ = 0;
-	double before_ = 0;
-	bool cuts_are_useless_ = false;
-	uint32_t rests_untied_ = 0, calm_ = 0; // windows until something is tried again
+	uint32_t refused_ = 0;             // a period that was cut as soon as it was reached; 0: none
+	uint32_t rests_ = 0, resting_ = 0; // windows until it is tried again
 	uint64_t raises_ = 0, cuts_ = 0;
 };
 

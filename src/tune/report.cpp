@@ -137,9 +137,9 @@ std::string what_limits(const ChannelFacts &f)
 		              f.fixed_period);
 	if (!seen)
 		return "not known yet: too few messages for the tuner.";
-	if (k.ratio < f.law.raise_below && k.period >= f.depth)
-		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and the signal period cannot "
-		              "be longer than the depth of %u: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);
+	if (k.ratio < f.law.raise_below && k.period >= f.law.most)
+		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and no more than the depth "
+		              "of %u can be under way: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);
 	if (k.ratio < f.law.raise_below)
 		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. The signal period of %u "
 		              "grows while that lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,

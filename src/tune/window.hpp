@@ -1,5 +1,5 @@
-// How many work requests of a channel are under way, where that is not bound to the signal period (PT2P_TUNE=free). A pure
-// function of observations, beside period.hpp, whose N and L these are.
+// How many work requests of a channel are under way, where that is not bound to the signal period (PT2P_TUNE=free), and the
+// signal period then. A pure function of observations, beside period.hpp, whose N and L these are.
 //
 // What is under way beyond what keeps the device busy only waits there, and takes a place in its cache of entries. When all
 // queues of a device together have more under way than that cache holds, entries are read a second time, and a queue whose
@@ -9,23 +9,28 @@
 //   L < 1.8 N       half as much again, and no less than `step`
 //   in between      it stays
 //
-// By Little's law as many as are under way, divided by L, are completed in a time, while the queue is full. So L tells whether
-// a cut has cost anything: where the rate is lower by more than a twentieth after it, as where L is long because the device
-// works for others, it is taken back, and tried again after 1, 2, 4, ... `most_rests` windows only.
-//
 // What a device does with as many is not always the same: it depends on how they came. Where messages are answered one by one,
 // the answers can cost it so much time that the other side keeps up with it and goes on to answer one by one; where they have
 // once come faster than the other side could take them, one answer speaks for many, and that remains so, too. A queue that has
-// got into the one state does not leave it by itself, nor by another window, as it is never empty. Therefore it is run empty
-// and filled again in one go: when L has first been seen, and at rest, in the band or where cuts cost, after 2, 8, 32,
-// `most_calm` windows, and as soon as cuts allow when the rate is `changed` times lower than in the window before. That costs
-// about N, and there is nothing to take back.
+// got into the one state does not leave it by itself, nor by another window, as it is never empty. Into the other it gets when
+// it is filled in one go while neither side has anything left to do: then as many are sent as go within a round trip before
+// the first answer. A window that becomes smaller without that is the way out of it: nothing is sent until the rest is done,
+// the other side catches up, and its last answers, one for each, meet what is sent next.
+//
+// So the queue is run empty and filled again in one go whenever the window becomes smaller; and with the same window when L has
+// first been seen, and after 4, 16, `most_calm` windows, at once when the rate is `changed` times lower than in the window
+// before. By Little's law as many as are under way, divided by L, are completed in a time, while the queue is full. So L tells
+// the rate, and whether a cut has cost anything: where the rate is lower by more than a twentieth after it, as where L is long
+// because the device works for others, it is taken back; where it is `changed` times lower, by filling the queue anew. The next
+// cut waits for the time when the queue would be run empty anyway, unless the last one was kept and L is still above the band.
+// Running empty costs about N.
 //
 // It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the band
 // without having enough to do. How soon, after the window under way: while L is in proportion to what is under way, the band is
-// entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above and ceil(log1.5(1.8 N / L)) * (window + 1) from
-// below; far outside of the band, and until it has been run empty once, `few` stands for `window`. Where cuts cost, one window
-// in most_rests + 1 is spent on one in the end.
+// entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above, when L has first been seen or the rate is
+// `changed` times lower, else after the `most_calm` windows of rest at most; and within ceil(log1.5(1.8 N / L)) * (window + 1)
+// from below. Far outside of the band, and until it has been run empty once, `few` stands for `window`. In the end one window
+// in most_calm + 1 is spent on a cut that costs.
 #pragma once
 
 #include <algorithm>
@@ -39,16 +44,15 @@ struct WindowLaw {
 	uint32_t least = 16, most = 64, step = 4;  // work requests
 	double kept = 0.95;                        // of the rate, after a cut
 	uint32_t window = 8, few = 3;              // observations
-	uint32_t most_rests = 16;                  // windows
 	double changed = 1.2;                      // so many times lower: another state of the device, or another load
 	uint32_t most_calm = 64;                   // windows
 };
 
-// The longest signal period while no more than `window` are under way. What is done, but not told yet, keeps others out, and
-// those that are told of together are posted together: the longer the period, the more of the window is idle, and the less
-// evenly the device is given work, and answers. Looks at completions part what would share a doorbell; where doorbells are
-// shared, fewer are asked for.
-constexpr uint32_t most_period(uint32_t window, bool doorbells_shared)
+// The signal period while `window` may be under way: a tenth. What is done, but not told yet, keeps others out, and those that
+// are told of together are posted together: the longer the period, the more of the window is idle, and the less evenly the
+// device is given work, and answers. Where doorbells are shared for good, the processor is what is scarce, and a look at a
+// completion parts what would share a doorbell: a quarter.
+constexpr uint32_t period_of(uint32_t window, bool doorbells_shared)
 {
 	return std::max(window / (doorbells_shared ? 4 : 10), 1u);
 }
@@ -81,46 +85,41 @@ public:
 private:
 	uint32_t judge(double ratio)
 	{
-		const double rate = size_ / ratio;
+		const double rate = size_ / ratio, last = std::exchange(rate_, rate);
+		const bool above = ratio > law_.cut_above && size_ > law_.least;
 		if (const uint32_t from = std::exchange(from_, 0)) {
-			if (rate < law_.kept * before_) {
-				resting_ = rests_ = std::clamp(2 * rests_, 1u, law_.most_rests);
-				if (law_.changed * rate < before_)
-					refill(before_);
+			const bool cut = from != size_, lost = rate < law_.kept * before_;
+			calm_ = calms_ = std::clamp(4 * calms_, 4u, law_.most_calm);
+			if (law_.changed * rate < before_)
+				return run_empty(from, cut ? before_ : rate);
+			if (cut && lost)
 				return from;
-			}
-			rests_ = 0;
+			if (cut && above)
+				watch_closely();
+		} else if (law_.changed * rate < last) {
+			watch_closely();
 		}
-		const double last = std::exchange(rate_, rate), before = std::exchange(refilled_, 0);
 		if (ratio < law_.raise_below)
 			return std::min(size_ + std::max(size_ / 2, law_.step), law_.most);
-		if (before > 0) {
-			calms_ = std::clamp(4 * calms_, 2u, law_.most_calm);
-			calm_ = law_.changed * rate < before ? 0 : calms_;
-		} else if (law_.changed * rate < last) {
-			calm_ = 0;
-			calms_ = 1;
+		if (calm_) {
+			--calm_;
+			return size_;
 		}
-		if (!calms_)
-			return refill(rate);
-		if (resting_)
-			--resting_;
-		else if (ratio > law_.cut_above && size_ > law_.least) {
-			from_ = size_;
-			before_ = rate;
-			const double share = std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5);
-			return std::max(static_cast<uint32_t>(size_ * share), law_.least);
-		}
-		if (!calm_)
-			return refill(rate);
-		--calm_;
-		return size_;
+		const double share = above ? std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5) : 1;
+		return run_empty(std::max(static_cast<uint32_t>(size_ * share), law_.least), rate);
 	}
-	uint32_t refill(double rate)
+	void watch_closely()
 	{
-		refilled_ = rate;
+		calm_ = 0;
+		calms_ = 1;
+	}
+	// It is filled again in one go, with `next`, which has to do as well as `rate`.
+	uint32_t run_empty(uint32_t next, double rate)
+	{
 		empties_ = true;
-		return size_;
+		from_ = std::max(size_, next);
+		before_ = rate;
+		return next;
 	}
 
 	const WindowLaw law_;
@@ -128,13 +127,13 @@ private:
 	double sum_ = 0; // of L/N since the last decision
 	uint32_t count_ = 0;
 	bool stale_ = false;
-	uint32_t from_ = 0;                // before a cut that has to prove itself; 0: there is none
-	double before_ = 0;                // the rate then
-	uint32_t rests_ = 0, resting_ = 0; // windows until the next cut
-	double rate_ = 0;                  // in the last window
 	bool empties_ = false;
-	double refilled_ = 0;           // the rate before it was emptied, until what that has done is seen; 0: it was not
-	uint32_t calms_ = 0, calm_ = 0; // windows until it is emptied again
+	// Until it is seen what running empty has done: the size before, or what it is filled with where that is more; and the
+	// rate.
+	uint32_t from_ = 0; // 0: that has been seen
+	double before_ = 0;
+	double rate_ = 0;               // in the last window
+	uint32_t calms_ = 0, calm_ = 0; // windows until it is run empty again
 };
 
 } // namespace pt2p::tune

@@ -46,8 +46,8 @@ unsigned depth(Job &job)
 
 TEST_CASE("a period that grows by every observation reaches the depth, and is halved by none")
 {
-	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
-	Job job(transport, 2, with(tune, grow));
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, with("tied", grow));
 	job.warm_up();
 	send_many(job, 30'000, 8);
 	INFO(description(job));
@@ -55,6 +55,18 @@ TEST_CASE("a period that grows by every observation reaches the depth, and is ha
 	CHECK(description(job).find(" 0 cuts") != std::string::npos);
 	// One in 85 at least, and now and then one on an idle channel.
 	CHECK(completions_of_sends(job, 12'800, 8) <= 100 + 12'800 / 64);
+}
+
+TEST_CASE("free: the period is a tenth of what the queue has room for, whatever L is")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const auto band = GENERATE(values({grow, stay}));
+	Job job(transport, 2, with("free", band));
+	job.warm_up();
+	send_many(job, 2000, 8);
+	INFO(description(job));
+	const unsigned period = depth(job) / 10;
+	CHECK(description(job).find(pt2p::format("inline: signal period %u, N ", period)) != std::string::npos);
 }
 
 TEST_CASE("a period that never grows is one, also for other payloads")
@@ -73,7 +85,7 @@ TEST_CASE("a period that never grows is one, also for other payloads")
 
 TEST_CASE("each kind of payload has a period of its own")
 {
-	Job job("rc", 2, with("free", grow));
+	Job job("rc", 2, with("tied", grow));
 	job.warm_up();
 	send_many(job, 30'000, 8);
 	send_many(job, 2000, 4000);

@@ -201,7 +201,7 @@ TEST_CASE("all of it in lines")
 
 TEST_CASE("a channel remembers the last changes of each period")
 {
-	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1});
+	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1}, 1000);
 	tuner.see_normal(SizeClass::buffer, 100);
 	int64_t now = 0;
 	while (tuner.period(SizeClass::buffer).raises() < 20)

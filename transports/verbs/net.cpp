@@ -208,20 +208,21 @@ void Net::set_peer(Peer &peer, uint32_t depth)
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
-		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth));
+		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth), depth);
 }
 
 tune::PeriodLaw Net::law(uint32_t depth) const
 {
 	const bool tied = tuning_ == tune::Mode::tied; // the paper's: each period is judged by itself
+	const uint32_t share = tune::period_of(depth, false);
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
-	        .most = depth,
+	        .least = tied ? 1 : share,
+	        .most = tied ? depth : share,
 	        .window = tied ? 1 : tune::PeriodLaw{}.window,
 	        .few = tied ? 1 : tune::PeriodLaw{}.few,
-	        .remembers = !tied,
-	        .untied = !tied};
+	        .remembers = !tied};
 }
 
 void Net::open_trace()

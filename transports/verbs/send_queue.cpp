@@ -551,8 +551,7 @@ void SendQueue::tune(uint32_t upto)
 	period_ = tuner.period(latest.size_class()).period();
 	if (!tied_) {
 		window_ = tuner.completed(latest.size_class(), upto - completed_, upto == posted_);
-		if (window_ < depth_)
-			period_ = std::min(period_, tune::most_period(window_, net_.shares_doorbells()));
+		period_ = tune::period_of(window_, net_.shares_doorbells());
 	}
 	net_.completed(upto - completed_);
 }
