@@ -8,10 +8,6 @@
 //   L > 2.5 N       work is piling up: it is cut in half
 //   in between      it stays
 //
-// Beyond the paper (PeriodLaw::remembers): on a channel so steep that one step leads from below the band to above it, the law
-// goes to and fro for ever. A period that was cut as soon as it was reached is therefore remembered, and the next raise goes
-// half the way to it; where there is no room left in between, it is tried again after 2, 4, ... `most_rests` windows only.
-//
 // Where what is under way does not wait for a period to end (PT2P_TUNE=free), L says little of the period, as it is that of all
 // that is under way, and of all the others that the device works for. There the bounds are the same, least = most, the share of
 // the queue that window.hpp names, and what is left here is N and L/N.
@@ -19,8 +15,8 @@
 // How soon, after the window under way: while L/N stays below the band at every period, the longest period is reached within
 // ceil((most - least) / step) * (window + 1) observations, in less than half of that when L/N stays below three quarters of the
 // band; above the band at every period, the shortest within ceil(log2(most / least)) * (window + 1), and within 2 for each
-// halving when L is more than twice above it. Where the band lies in between, it is entered within the sum of both, or
-// closed in on by the rule above.
+// halving when L is more than twice above it. Where the band lies in between, it is entered within the sum of both; on a channel
+// so steep that one step leads from below the band to above it, the law goes to and fro for ever.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +34,6 @@ struct PeriodLaw {
 	// would be followed; of a few, when it is far outside of the band; and one alone that is twice above it: the payload has
 	// jumped.
 	uint32_t window = 8, few = 3;
-	bool remembers = true;
-	uint32_t most_rests = 16;
 };
 
 class PeriodTuner {
@@ -75,8 +69,8 @@ public:
 		sum_ = 0;
 		count_ = 0;
 		if (mean > law_.cut_above)
-			return become(cut());
-		return become(mean < law_.raise_below ? raised() : hold());
+			return become(std::max(period_ / 2, law_.least));
+		return become(mean < law_.raise_below ? std::min(period_ + law_.step, law_.most) : period_);
 	}
 
 	uint32_t period() const { return period_; }
@@ -94,46 +88,9 @@ private:
 		if (next == period_)
 			return period_;
 		(next > period_ ? raises_ : cuts_)++;
-		just_raised_ = next > period_;
 		stale_ = true;
 		return period_ = next;
 	}
-	uint32_t cut()
-	{
-		if (law_.remembers && just_raised_) {
-			// Another time, that is no news.
-			rests_ = std::min(period_ == refused_ ? std::max(2 * rests_, 2u) : 0, law_.most_rests);
-			resting_ = rests_;
-			refused_ = period_;
-		}
-		return std::max(period_ / 2, law_.least);
-	}
-	uint32_t raised()
-	{
-		uint32_t next = std::min(period_ + law_.step, law_.most);
-		if (!refused_ || next < refused_)
-			return next;
-		next = period_ + (refused_ - period_) / 2;
-		if (period_ < refused_ && next > period_)
-			return next;
-		// Nothing in between.
-		if (period_ >= refused_) {
-			refused_ = 0;
-			return std::min(period_ + law_.step, law_.most);
-		}
-		if (resting_) {
-			--resting_;
-			return period_;
-		}
-		return refused_;
-	}
-	// It has come to rest where it is.
-	uint32_t hold()
-	{
-		just_raised_ = false;
-		return period_;
-	}
-
 	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for it: they are those
 	// of a period of one.
 	uint32_t guess_normal(int64_t latency)
@@ -154,9 +111,6 @@ private:
 	double sum_ = 0, ratio_ = 0; // of L/N since the last decision; its mean
 	uint32_t count_ = 0;
 	bool stale_ = false;
-	bool just_raised_ = false;
-	uint32_t refused_ = 0;             // a period that was cut as soon as it was reached; 0: none
-	uint32_t rests_ = 0, resting_ = 0; // windows until it is tried again
 	uint64_t raises_ = 0, cuts_ = 0;
 };
 

@@ -194,33 +194,17 @@ TEST_CASE("a latency that creeps up is followed down, and back")
 	CHECK(tuner.period() == 64);
 }
 
-TEST_CASE("no period suits a channel that is too steep: the law of the paper goes to and fro, ours comes to rest")
+TEST_CASE("no period suits a channel that is too steep: the law goes to and fro, and finds the way up when that is over")
 {
-	uint64_t changes[2];
-	for (const bool remembers : {false, true}) {
-		Channel channel{1000, 3000}; // two work requests: L is 4 N
-		PeriodLaw law;
-		law.remembers = remembers;
-		PeriodTuner tuner(law);
-		tuner.see_normal(1000);
-		for (int i = 0; i < 3000; ++i)
-			tuner.see_last(channel.latency(tuner.period()));
-		changes[remembers] = tuner.raises() + tuner.cuts();
-		// When it is no longer steep the way up is found all the same.
-		channel.each = 10;
-		for (int i = 0; i < 400; ++i)
-			tuner.see_last(channel.latency(tuner.period()));
-		CHECK(tuner.period() == 64);
-	}
-	CHECK(changes[0] > 600);
-	CHECK(changes[1] < changes[0] / 4);
-
-	// Between two steps of the law lies one that suits.
-	Channel channel{1000, 500}; // a period of 3 has an L of 2 N, one of 5 has 3
+	Channel channel{1000, 3000}; // two work requests: L is 4 N
 	PeriodTuner tuner(PeriodLaw{});
 	tuner.see_normal(1000);
+	for (int i = 0; i < 3000; ++i)
+		REQUIRE(tuner.see_last(channel.latency(tuner.period())) <= 5);
+	CHECK(tuner.cuts() > 300);
+	channel.each = 10;
 	settle(tuner, channel);
-	CHECK(tuner.period() == 3);
+	CHECK(tuner.period() == 64);
 }
 
 // Whatever it has seen, an idle channel leads it to its longest period.

@@ -221,8 +221,7 @@ tune::PeriodLaw Net::law(uint32_t depth) const
 	        .least = tied ? 1 : share,
 	        .most = tied ? depth : share,
 	        .window = tied ? 1 : tune::PeriodLaw{}.window,
-	        .few = tied ? 1 : tune::PeriodLaw{}.few,
-	        .remembers = !tied};
+	        .few = tied ? 1 : tune::PeriodLaw{}.few};
 }
 
 void Net::open_trace()
