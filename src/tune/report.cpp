@@ -11,6 +11,7 @@ namespace {
 // The band of L/N that the law goes by is the paper's, 1.8 and 2.5 (section 4.1). The paper gives no figures for the following;
 // these are ours.
 constexpr double few_for_a_target = 4;  // work requests between two changes of target, section 4.2: such changes cost parallelism
+constexpr double few_of_depth = 0.75;   // work requests in flight, for the depth to limit them
 constexpr double many_refused = 0.1;    // of the messages that device memory is for
 constexpr double mostly = 0.5;          // of the messages
 constexpr uint64_t long_payload = 4096; // bytes on average: to move them takes longer than all else
@@ -137,6 +138,10 @@ std::string what_limits(const ChannelFacts &f)
 		              f.fixed_period);
 	if (!seen)
 		return "not known yet: too few messages for the tuner.";
+	if (k.ratio < f.law.raise_below && f.mode == Mode::free && f.most_in_flight < few_of_depth * f.depth)
+		return format("the program: the device has time left, L/N of %s payload is %.2f, below %g, and never more than %u of %u "
+		              "work requests were in flight. More sends that are started before one is waited for would.", name, k.ratio,
+		              f.law.raise_below, f.most_in_flight, f.depth);
 	if (k.ratio < f.law.raise_below && k.period >= f.law.most)
 		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and no more than the depth "
 		              "of %u can be under way: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);

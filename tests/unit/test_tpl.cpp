@@ -97,6 +97,10 @@ TEST_CASE("parallelism")
 	f.kind(SizeClass::inlined).ratio = 1.2;
 	f.kind(SizeClass::inlined).period = 128;
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left") && Contains("PT2P_NET_SEND_DEPTH"));
+	f.most_in_flight = 50; // with room for more
+	CHECK_THAT(what_limits(f), StartsWith("the program: the device has time left") && Contains("more than 50 of 128"));
+	f.mode = Mode::tied; // the period is all that can be
+	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left"));
 
 	f = balanced();
 	f.doorbells = f.work_requests;
