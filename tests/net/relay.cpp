@@ -356,7 +356,7 @@ TEST_CASE("all ranks hold a trial of the ways together, and nothing is lost or o
 	};
 	const auto nothing = [] {};
 	unsigned count = 0, over = 0;
-	for (; over < 8 && count < 10'000;) {
+	for (; over < 8 && count < 40'000;) {
 		// Two messages in a row for a target at most: it changes often.
 		run(job, streams, count += 100, {0, 1, 2, 3, 4, 5, 6, 7}, nothing, 2);
 		over = 0;
