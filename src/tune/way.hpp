@@ -37,9 +37,10 @@
 //
 // The other way is chosen when it has won `wins` comparisons in a row, each over twice as many messages as the one before; the
 // first that it does not win ends the trial. A job begins directly, because neighbours gain little where they do and may cost
-// half of the pace where they do not. They win by `margin` or not at all. Steps are long: a way that holds messages up at one
-// rank does well until all that others may have under way waits there, and in the model, with 64 ranks and a hot key, 256
-// messages found the way by neighbours quicker by a seventh, 1024 slower by a third, which it is.
+// half of the pace where they do not. They win the last by `margin` or not at all; where queues are slow to follow, 128 ranks
+// in the model, a seventh of the pace shows as a fiftieth in the first. Steps are long: a way that holds messages up at one
+// rank does well until all that others may have under way waits there. In the model, with 64 ranks and a hot key, steps of 256
+// messages found the way by neighbours quicker by a seventh, those of 1024 slower, which it is.
 //
 // What it costs: no trial begins before a job's rank has sent `first` messages. The first comparison sends a sixth of them the
 // other way; more, but never most of them, where a rank has so many peers that its messages are long in settling. The
@@ -215,7 +216,10 @@ private:
 			return at(trial(), over, chosen());
 		return comparison() >= law_.wins ? at(trial(), over, other(chosen())) : moment_ + 2;
 	}
-	bool won() const { return opinions_ && ratio() > (chosen() == Way::direct ? 1 + law_.margin : 1); }
+	bool won() const
+	{
+		return opinions_ && ratio() > (chosen() == Way::direct && comparison() >= law_.wins ? 1 + law_.margin : 1);
+	}
 	// Of the pace the other way to that the chosen one.
 	double ratio() const { return (1 + mean()) / (1 - mean()); }
 	double mean() const { return static_cast<double>(sum_) / opinions_ / INT16_MAX; }
@@ -267,7 +271,7 @@ private:
 		const bool changed = chosen() != before.chosen();
 		rests_ = changed || trial() == 1 ? 1 : std::min(2 * rests_, law_.most_rests);
 		const uint32_t tried = (1u << (before.in_trial() ? before.comparisons() : 1)) - 1;
-		rest_ = law_.rest * std::max<uint64_t>(tried * (law_.settling + law_.timed), std::exchange(tried_, 0));
+		rest_ = law_.rest * std::max<uint64_t>(tried * (law_.settling + law_.lead + law_.timed), std::exchange(tried_, 0));
 		rest_since_ = sent_;
 		return changed;
 	}
