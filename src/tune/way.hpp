@@ -246,11 +246,14 @@ private:
 		if (trial() != before.trial())
 			chosen_pace_ = other_pace_ = unknown;
 		else if (before.in_trial() && before.timed()) // who leaps over a step knows nothing of its time
-			see(before.part(), moment == before.next() && now > before.since_ &&
-			                           before.in_step_ >= law_.busy * (law_.lead + before.doubled(law_.timed))
-			                       ? (before.in_step_ - law_.lead) / static_cast<double>(now - before.since_)
-			                       : unknown);
+			see(before.part(), moment == before.next() ? before.pace(now) : unknown);
 		return !in_trial() && end(before);
+	}
+	// Of the timed step that ends now; unknown where this rank has no opinion.
+	double pace(int64_t now) const
+	{
+		const bool busy = in_step_ >= law_.busy * (law_.lead + doubled(law_.timed));
+		return busy && now > since_ ? (in_step_ - law_.lead) / static_cast<double>(now - since_) : unknown;
 	}
 	void see(uint32_t part, double pace)
 	{
