@@ -106,9 +106,10 @@ TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages s
 		streams.emplace_back(job, to);
 	}
 	auto faults = std::make_unique<Faults>(rules);
+	const auto seen = [&] { return job.counter(0, "dct_waits") > 0 && (*rules != 'b' || job.counter(0, "reconnects") > 0); };
 	std::mt19937 random(1);
-	constexpr unsigned turns = 2000, pause = 500;
-	for (unsigned turn = 0; turn < turns; ++turn) {
+	constexpr unsigned turns = 2000, most = 100 * turns, pause = 500;
+	for (unsigned turn = 0; turn < turns || (!seen() && turn < most); ++turn) { // a busy machine's devices do less in a turn
 		job.progress();
 		for (size_t i = 0; i < streams.size(); ++i) {
 			streams[i].take();
@@ -116,9 +117,7 @@ TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages s
 				streams[i].send(random() % 6, 8 + random() % 57);
 		}
 	}
-	CHECK(job.counter(0, "dct_waits") > 0);
-	if (*rules == 'b')
-		CHECK(job.counter(0, "reconnects") > 0);
+	CHECK(seen());
 	faults.reset();
 	for (Stream &s : streams)
 		s.end();
