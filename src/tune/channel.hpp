@@ -25,9 +25,9 @@ enum class Mode : uint8_t {
 
 class ChannelTuner {
 public:
-	// `depth`: what the queue has room for.
-	ChannelTuner(const PeriodLaw &law, uint32_t depth)
-	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(depth),
+	// `depth`: what the queue has room for; `tied`: Mode::tied.
+	ChannelTuner(const PeriodLaw &law, uint32_t depth, bool tied)
+	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(depth), tied_(tied),
 	      window_(window(law, depth))
 	{
 	}
@@ -43,17 +43,18 @@ public:
 	static constexpr size_t kept = 8; // changes of each class
 
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
-	// So many have been completed, the latest of this class. How many may be under way, where that is not the period: where all
-	// are inside of their entries, as many as is tuned; what the device has to fetch beside an entry takes it longer than to
-	// read the entry once more, and makes those behind it late. `empty`: nothing is under way.
+	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is tuned; what
+	// the device has to fetch beside an entry takes it longer than to read the entry once more, and makes those behind it late.
+	uint32_t room(SizeClass c) const { return c == SizeClass::inlined && only_inlined() ? window_.size() : depth_; }
+	// `shared`: work requests share doorbells.
+	uint32_t signal_period(SizeClass c, bool shared) const { return tied_ ? period(c).period() : period_of(room(c), shared); }
+	// So many have been completed, the latest of this class; `empty`: nothing is under way. How many may be from now on.
 	uint32_t completed(SizeClass latest, uint32_t count, bool empty)
 	{
 		inlined_ = latest == SizeClass::inlined ? std::min(inlined_ + count, unmixed()) : 0;
-		if (inlined_ != unmixed())
-			return depth_;
-		if (empty)
+		if (only_inlined() && empty)
 			window_.emptied();
-		return window_.empties() ? 1 : window_.size();
+		return only_inlined() && window_.empties() ? 1 : room(latest);
 	}
 	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
 	void see_last(SizeClass c, int64_t latency, int64_t now)
@@ -63,7 +64,7 @@ public:
 		const uint32_t before = p.period();
 		if (const uint32_t after = p.see_last(latency); after != before)
 			h.changes[h.count++ % kept] = {now, after, static_cast<float>(p.ratio())};
-		if (c == SizeClass::inlined && inlined_ == unmixed() && p.normal())
+		if (c == SizeClass::inlined && only_inlined() && p.normal())
 			window_.see(static_cast<double>(latency) / static_cast<double>(p.normal()));
 	}
 	// The latest changes, the oldest first.
@@ -75,16 +76,17 @@ public:
 			f(h.changes[n % kept]);
 	}
 	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
-	std::string describe(double ticks_in_a_ns) const
+	std::string describe(double ticks_in_a_ns, bool shared) const
 	{
 		std::string text;
 		for (size_t i = 0; i < size_classes; ++i) {
 			const PeriodTuner &p = periods_[i];
 			const double ns = static_cast<double>(p.normal()) / ticks_in_a_ns;
 			if (p.normal())
-				text += format("%s%s: signal period %u, N %lld ns, L/N %.1f, %llu raises, %llu cuts", text.empty() ? "" : "; ",
-				               size_class_names[i], p.period(), static_cast<long long>(ns), p.ratio(),
-				               static_cast<unsigned long long>(p.raises()), static_cast<unsigned long long>(p.cuts()));
+				text +=
+				    format("%s%s: signal period %u, N %lld ns, L/N %.1f, %llu raises, %llu cuts", text.empty() ? "" : "; ",
+				           size_class_names[i], signal_period(static_cast<SizeClass>(i), shared), static_cast<long long>(ns),
+				           p.ratio(), static_cast<unsigned long long>(p.raises()), static_cast<unsigned long long>(p.cuts()));
 		}
 		return text;
 	}
@@ -95,6 +97,7 @@ private:
 		std::array<Change, kept> changes;
 	};
 	uint32_t unmixed() const { return 4 * depth_; }
+	bool only_inlined() const { return inlined_ == unmixed(); }
 	static WindowTuner window(const PeriodLaw &law, uint32_t depth)
 	{
 		return WindowTuner({.raise_below = law.raise_below,
@@ -106,6 +109,7 @@ private:
 
 	std::array<PeriodTuner, size_classes> periods_;
 	const uint32_t depth_;
+	const bool tied_;
 	WindowTuner window_;
 	uint32_t inlined_ = unmixed(); // lately, one after the other
 	std::array<History, size_classes> histories_{};

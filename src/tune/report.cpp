@@ -31,7 +31,9 @@ std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, c
 {
 	std::string text = format("load balance: the device falls behind, L/N of %s payload is %.2f, above %g. ", name, k.ratio,
 	                          f.law.cut_above);
-	if (k.period > f.law.least)
+	if (f.mode == Mode::free)
+		text += "Less is let under way; ";
+	else if (k.period > f.law.least)
 		text += "The signal period is being cut; ";
 	else
 		text += "The signal period cannot be shorter; ";
@@ -146,9 +148,9 @@ std::string what_limits(const ChannelFacts &f)
 		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and no more than the depth "
 		              "of %u can be under way: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);
 	if (k.ratio < f.law.raise_below)
-		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. The signal period of %u "
-		              "grows while that lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,
-		              k.period);
+		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. %s grows while that "
+		              "lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,
+		              f.mode == Mode::free ? "What may be under way" : format("The signal period of %u", k.period).c_str());
 	if (!f.batch_tuned && quotient(f.work_requests, f.doorbells) < hardly_batched)
 		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f; but each work request "
 		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves some, and lets messages wait.", name, k.ratio);

@@ -42,6 +42,14 @@ unsigned depth(Job &job)
 	return facts.depth;
 }
 
+// As it is told; 0: none is known.
+unsigned period(Job &job, const std::string &kind)
+{
+	const std::string text = description(job), before = kind + ": signal period ";
+	const size_t at = text.find(before);
+	return at == text.npos ? 0 : static_cast<unsigned>(std::stoul(text.substr(at + before.size())));
+}
+
 } // namespace
 
 TEST_CASE("a period that grows by every observation reaches the depth, and is halved by none")
@@ -57,16 +65,26 @@ TEST_CASE("a period that grows by every observation reaches the depth, and is ha
 	CHECK(completions_of_sends(job, 12'800, 8) <= 100 + 12'800 / 64);
 }
 
-TEST_CASE("free: the period is a tenth of what the queue has room for, whatever L is")
+TEST_CASE("free: the period is a tenth of what may be under way, a quarter where doorbells are shared, whatever L is")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const auto band = GENERATE(values({grow, stay}));
-	Job job(transport, 2, with("free", band));
+	const bool shared = GENERATE(false, true);
+	auto settings = with("free", band);
+	settings.push_back(shared ? "PT2P_NET_DOORBELL_BATCH=4" : "PT2P_NET_DOORBELL_BATCH=1");
+	Job job(transport, 2, settings);
 	job.warm_up();
+	const unsigned part = shared ? 4 : 10, most = depth(job) / part;
 	send_many(job, 2000, 8);
 	INFO(description(job));
-	const unsigned period = depth(job) / 10;
-	CHECK(description(job).find(pt2p::format("inline: signal period %u, N ", period)) != std::string::npos);
+	const unsigned inlined = period(job, "inline");
+	CHECK(inlined >= 16 / part); // 16: the least of window.hpp
+	CHECK(inlined <= most);
+	if (band == grow)
+		CHECK(inlined >= most * 3 / 4);
+	send_many(job, 2000, 512);
+	INFO(description(job));
+	CHECK(period(job, "inline") == most); // all of the queue is for both
 }
 
 TEST_CASE("a period that never grows is one, also for other payloads")
@@ -92,9 +110,8 @@ TEST_CASE("each kind of payload has a period of its own")
 	const std::string text = description(job);
 	INFO(text);
 	CHECK(text.find(pt2p::format("inline: signal period %u, ", depth(job))) != std::string::npos);
-	const size_t at = text.find("buffer: signal period ");
-	REQUIRE(at != std::string::npos);
-	CHECK(std::stoi(text.substr(at + std::strlen("buffer: signal period "))) < 100);
+	CHECK(period(job, "buffer") > 0);
+	CHECK(period(job, "buffer") < 100);
 }
 
 TEST_CASE("tied: no more than one period is under way", "[.exact]")

@@ -57,15 +57,19 @@ TEST_CASE("load balance: outside of the band, whatever else there is")
 	f.waiting = 5;
 	f.in_flight = f.depth;
 	CHECK_THAT(what_limits(f), StartsWith("load balance: the device falls behind") && Contains("3.20, above 2.5") &&
-	                               Contains("is being cut") && Contains("PT2P_TUNE=tied"));
+	                               Contains("Less is let under way") && Contains("PT2P_TUNE=tied"));
 	f.mode = Mode::tied;
+	CHECK_THAT(what_limits(f), Contains("is being cut"));
 	f.kind(SizeClass::inlined).period = 1;
 	CHECK_THAT(what_limits(f), Contains("cannot be shorter") && Contains("PT2P_NET_SEND_DEPTH") && !Contains("PT2P_TUNE="));
 
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 1.2;
 	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("1.20, below 1.8") &&
-	                               Contains("PT2P_TUNE_STEP"));
+	                               Contains("What may be under way grows") && Contains("PT2P_TUNE_STEP"));
+	f.mode = Mode::tied;
+	CHECK_THAT(what_limits(f), Contains("The signal period of 33 grows"));
+	f.mode = Mode::free;
 	// The borders belong to the band.
 	for (const double ratio : {1.8, 2.5}) {
 		f.kind(SizeClass::inlined).ratio = ratio;
@@ -205,7 +209,7 @@ TEST_CASE("all of it in lines")
 
 TEST_CASE("a channel remembers the last changes of each period")
 {
-	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1}, 1000);
+	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1}, 1000, true);
 	tuner.see_normal(SizeClass::buffer, 100);
 	int64_t now = 0;
 	while (tuner.period(SizeClass::buffer).raises() < 20)

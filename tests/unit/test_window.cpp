@@ -185,7 +185,7 @@ TEST_CASE("window: whatever is observed, it stays within its bounds, and peace o
 TEST_CASE("window: a channel has one for inlined messages, while it sends nothing else", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false);
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
 	CHECK(tuner.completed(SizeClass::buffer, 10, false) == depth);
 	// What is seen meanwhile does not count.
@@ -202,7 +202,7 @@ TEST_CASE("window: a channel has one for inlined messages, while it sends nothin
 TEST_CASE("window: a channel that is run empty has one under way until it is", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false);
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (uint32_t i = 0; i < WindowLaw{}.few; ++i)
 		tuner.see_last(SizeClass::inlined, 2000, i);

@@ -208,13 +208,13 @@ void Net::set_peer(Peer &peer, uint32_t depth)
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
-		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth), depth);
+		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth), depth, tuning_ == tune::Mode::tied);
 }
 
 tune::PeriodLaw Net::law(uint32_t depth) const
 {
 	const bool tied = tuning_ == tune::Mode::tied; // the paper's: each period is judged by itself
-	const uint32_t share = tune::period_of(depth, false);
+	const uint32_t share = tune::period_of(depth, shares_doorbells());
 	return {.raise_below = static_cast<double>(config().tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config().tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config().tune_step),
@@ -241,7 +241,7 @@ void Net::trace(const Peer &peer, tune::SizeClass kind, int64_t latency, bool no
 	const tune::PeriodTuner &tuner = peer.tuner->period(kind);
 	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency), known = static_cast<double>(tuner.normal());
 	fprintf(trace_.get(), "%lld,%d,%s,%u,", static_cast<long long>(now_ns() - ns_at_start_), peer.peer,
-	        tune::size_class_names[static_cast<size_t>(kind)], tuner.period());
+	        tune::size_class_names[static_cast<size_t>(kind)], peer.tuner->signal_period(kind, shares_doorbells()));
 	if (normal)
 		fprintf(trace_.get(), "%.0f,,\n", last / ticks);
 	else if (tuner.normal())

@@ -59,7 +59,7 @@ void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 std::string NetTransport::describe(int rank)
 {
 	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
-	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->ticks_in_a_ns()) : "";
+	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->ticks_in_a_ns(), net_->shares_doorbells()) : "";
 	return "zero-copy, " + net_->device().name + (tuned.empty() ? "" : ", " + tuned);
 }
 
@@ -137,7 +137,7 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 		tune::KindFacts &k = f.kinds[i];
 		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
 		k.ratio = tuner.ratio();
-		k.period = tuner.period();
+		k.period = peer->tuner->signal_period(c, net_->shares_doorbells());
 		k.raises = tuner.raises();
 		k.cuts = tuner.cuts();
 		peer->tuner->for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
