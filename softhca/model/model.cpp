@@ -252,8 +252,8 @@ size_t Model::serving_unit_of(Qp &qp, uint32_t requester)
 	Device &device = device_of(qp);
 	size_t i;
 	if (qp.kind == QpKind::dct) {
-		const auto [place, made] = device.connections.try_emplace(requester, device.next_unit);
-		device.next_unit += made;
+		const auto [place, made] = device.connections.try_emplace(requester, device.next_connection);
+		device.next_connection += made;
 		i = place->second;
 	} else {
 		i = unit_of(device, qp.number);

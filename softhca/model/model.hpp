@@ -89,7 +89,7 @@ private:
 		std::vector<Unit> units;
 		Link inward, outward; // PCIe: what the program stores and what comes of reads; what the device writes and asks for
 		Link out, in;
-		unsigned next_unit = 0;                             // of queue pairs
+		unsigned next_unit = 0, next_connection = 0;        // of queue pairs; of connections to DC targets, which come and go
 		size_t programs = 0;                                // that have it open: ranks of one node
 		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
 		Fifo entries;
