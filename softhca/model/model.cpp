@@ -44,8 +44,8 @@ uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} <<
 } // namespace
 
 Model::Device::Device(const Profile &p, unsigned number)
-    : units(static_cast<size_t>(p.units + p.serve_units)), inward(p.pcie_lane * p.pcie_lanes),
-      outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
+    : units(static_cast<size_t>(p.units + p.serve_units)), bound(static_cast<size_t>(std::max(p.units, p.serve_units))),
+      inward(p.pcie_lane * p.pcie_lanes), outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
       entries(static_cast<size_t>(p.entry_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
       responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
 {
@@ -237,12 +237,24 @@ void Model::done(const Qp &qp, const Wqe &entry) { device_of(qp).entries.forget(
 
 // ---- units ------------------------------------------------------------------------------------------------------------
 
-// In the order in which queue pairs of a device are first used, so that no unit has more of them than others.
+// No unit has more than others: it is one of those that have the fewest, in turn.
+unsigned Model::bind(Device &device)
+{
+	const auto units = static_cast<unsigned>(device.bound.size());
+	unsigned best = ++device.last_bound % units;
+	for (unsigned n = 1; n < units; ++n)
+		if (const unsigned other = (device.last_bound + n) % units; device.bound[other] < device.bound[best])
+			best = other;
+	++device.bound[best];
+	return device.last_bound = best;
+}
+
+// When a queue pair is first used.
 size_t Model::unit_of(Device &device, uint32_t queue_pair)
 {
 	State &s = states_[queue_pair % states_.size()];
 	if (s.unit < 0)
-		s.unit = static_cast<int>(device.next_unit++);
+		s.unit = static_cast<int>(bind(device));
 	return static_cast<size_t>(s.unit) % static_cast<size_t>(p_.units);
 }
 
@@ -252,8 +264,9 @@ size_t Model::serving_unit_of(Qp &qp, uint32_t requester)
 	Device &device = device_of(qp);
 	size_t i;
 	if (qp.kind == QpKind::dct) {
-		const auto [place, made] = device.connections.try_emplace(requester, device.next_connection);
-		device.next_connection += made;
+		const auto [place, made] = device.connections.try_emplace(requester);
+		if (made)
+			place->second = bind(device);
 		i = place->second;
 	} else {
 		i = unit_of(device, qp.number);
@@ -494,7 +507,10 @@ void Model::serve(uint32_t number)
 	} else if (leaving) {
 		busy_ += from_ns(p_.unit_serve + p_.unit_respond);
 		device.responders.forget(packet.source);
-		device.connections.erase(packet.source);
+		if (const auto place = device.connections.find(packet.source); place != device.connections.end()) {
+			--device.bound[place->second];
+			device.connections.erase(place);
+		}
 	} else {
 		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
 		use_requester(device, *qp);

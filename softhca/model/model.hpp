@@ -6,12 +6,14 @@
 //   store to a doorbell --> [fetch of entries] --> unit sends: contexts, payload --> wire --> unit serves --> memory, CQE
 //                              PCIe read                       PCIe read                                    PCIe write
 //
-// A processing unit does one thing after the other; queue pairs are bound to units, in the order in which they are first used.
-// A miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. An entry is in
-// the cache from when it has been fetched until it is complete, or thrown out. What a packet does to memory happens in one
-// step, when it can be seen there; answers leave earlier than that, so that they get that much shorter a way.
+// A processing unit does one thing after the other. A queue pair is bound to a unit when it is first used, a connection of a DC
+// target while it lasts; no unit has more of them than others. A miss in a cache costs a PCIe read; a unit can have several of
+// them under way, and waits the less for each. An entry is in the cache from when it has been fetched until it is complete, or
+// thrown out. What a packet does to memory happens in one step, when it can be seen there; answers leave earlier than that, so
+// that they get that much shorter a way.
 #pragma once
 
+#include <climits>
 #include <deque>
 #include <map>
 #include <memory>
@@ -87,9 +89,10 @@ private:
 	struct Device {
 		Device(const Profile &p, unsigned number);
 		std::vector<Unit> units;
+		std::vector<unsigned> bound; // queue pairs, and connections to DC targets: how many each unit has
+		unsigned last_bound = UINT_MAX;
 		Link inward, outward; // PCIe: what the program stores and what comes of reads; what the device writes and asks for
 		Link out, in;
-		unsigned next_unit = 0, next_connection = 0;        // of queue pairs; of connections to DC targets, which come and go
 		size_t programs = 0;                                // that have it open: ranks of one node
 		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
 		Fifo entries;
@@ -147,6 +150,7 @@ private:
 	Start begin_request(Qp &qp, State &state, const Packet &packet, bool idle);
 	Picoseconds waited_for_memory(Qp &qp, Picoseconds arrived);
 	State &requester_of(const Packet &packet, bool request);
+	unsigned bind(Device &device);
 	size_t unit_of(Device &device, uint32_t queue_pair);
 	size_t serving_unit_of(Qp &qp, uint32_t requester);
 	void submit(Device &device, size_t unit, Work work);
