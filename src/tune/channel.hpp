@@ -6,6 +6,7 @@
 #include <string>
 
 #include "report/report.hpp"
+#include "tune/crowd.hpp"
 #include "tune/period.hpp"
 #include "tune/staging.hpp"
 #include "tune/window.hpp"
@@ -25,10 +26,10 @@ enum class Mode : uint8_t {
 
 class ChannelTuner {
 public:
-	// `depth`: what the queue has room for; `tied`: Mode::tied.
-	ChannelTuner(const PeriodLaw &law, uint32_t depth, bool tied)
-	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, depth_(depth), tied_(tied),
-	      window_(window(law, depth))
+	// `depth`: what the queue has room for; `tied`: Mode::tied; `share`: share_of_device(), no more than the depth.
+	ChannelTuner(const PeriodLaw &law, uint32_t depth, bool tied, uint32_t share)
+	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, raise_below_(law.raise_below),
+	      depth_(depth), tied_(tied), share_(share), window_(window(law, depth, share_))
 	{
 	}
 
@@ -45,7 +46,12 @@ public:
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
 	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is tuned; what
 	// the device has to fetch beside an entry takes it longer than to read the entry once more, and makes those behind it late.
-	uint32_t room(SizeClass c) const { return c == SizeClass::inlined && only_inlined() ? window_.size() : depth_; }
+	uint32_t room(SizeClass c) const
+	{
+		return c == SizeClass::inlined && only_inlined() ? window_.size() : crowd_.crowded() ? share_ : depth_;
+	}
+	// In times N: where L is below, more is let under way.
+	double raise_below() const { return raise_below_ * (!tied_ && share_ < depth_ ? WindowLaw{}.alone : 1); }
 	// `shared`: work requests share doorbells.
 	uint32_t signal_period(SizeClass c, bool shared) const { return tied_ ? period(c).period() : period_of(room(c), shared); }
 	// So many have been completed, the latest of this class; `empty`: nothing is under way. How many may be from now on.
@@ -57,15 +63,21 @@ public:
 		return only_inlined() && window_.empties() ? 1 : room(latest);
 	}
 	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
-	void see_last(SizeClass c, int64_t latency, int64_t now)
+	// `least_normal`: the shortest N that any channel of the device has seen, 0: none has.
+	void see_last(SizeClass c, int64_t latency, int64_t now, int64_t least_normal)
 	{
 		PeriodTuner &p = periods_[static_cast<size_t>(c)];
+		const auto times = [&](int64_t normal) { return static_cast<double>(latency) / static_cast<double>(normal); };
+		if (!tied_ && c == SizeClass::inlined)
+			p.see_least_normal(least_normal);
+		else if (!tied_ && least_normal)
+			crowd_.see(times(least_normal));
 		History &h = histories_[static_cast<size_t>(c)];
 		const uint32_t before = p.period();
 		if (const uint32_t after = p.see_last(latency); after != before)
 			h.changes[h.count++ % kept] = {now, after, static_cast<float>(p.ratio())};
 		if (c == SizeClass::inlined && only_inlined() && p.normal())
-			window_.see(static_cast<double>(latency) / static_cast<double>(p.normal()));
+			window_.see(times(p.normal()));
 	}
 	// The latest changes, the oldest first.
 	template <class F>
@@ -98,18 +110,22 @@ private:
 	};
 	uint32_t unmixed() const { return 4 * depth_; }
 	bool only_inlined() const { return inlined_ == unmixed(); }
-	static WindowTuner window(const PeriodLaw &law, uint32_t depth)
+	static WindowTuner window(const PeriodLaw &law, uint32_t depth, uint32_t share)
 	{
 		return WindowTuner({.raise_below = law.raise_below,
 		                    .cut_above = law.cut_above,
 		                    .least = std::min(WindowLaw{}.least, depth),
 		                    .most = depth,
-		                    .step = law.step});
+		                    .step = law.step,
+		                    .share = share});
 	}
 
 	std::array<PeriodTuner, size_classes> periods_;
+	const double raise_below_;
 	const uint32_t depth_;
 	const bool tied_;
+	const uint32_t share_;
+	Crowd crowd_;
 	WindowTuner window_;
 	uint32_t inlined_ = unmixed(); // lately, one after the other
 	std::array<History, size_classes> histories_{};

@@ -51,6 +51,9 @@ public:
 		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
 		normal_ = sorted[n / 2];
 	}
+	// The shortest N of any channel of the device. One that is half as much again was seen while the device worked for others:
+	// the first messages of all ranks come at once.
+	void see_least_normal(int64_t latency) { least_normal_ = latency; }
 	// L was seen. The period from now on.
 	uint32_t see_last(int64_t latency)
 	{
@@ -59,7 +62,7 @@ public:
 		// It ended a period that began before the last change.
 		if (std::exchange(stale_, false))
 			return period_;
-		const double ratio = static_cast<double>(latency) / static_cast<double>(normal_);
+		const double ratio = static_cast<double>(latency) / static_cast<double>(normal());
 		sum_ += ratio;
 		const double mean = ratio_ = sum_ / ++count_;
 		const bool jumped = ratio > 2 * law_.cut_above;
@@ -76,7 +79,7 @@ public:
 	uint32_t period() const { return period_; }
 	bool normal_is_measured() const { return seen_ != 0; }
 	// 0: not known yet
-	int64_t normal() const { return normal_; }
+	int64_t normal() const { return least_normal_ && normal_ > least_normal_ + least_normal_ / 2 ? least_normal_ : normal_; }
 	// L/N lately; 0: not seen yet.
 	double ratio() const { return ratio_; }
 	uint64_t raises() const { return raises_; }
@@ -107,7 +110,7 @@ private:
 	uint32_t period_;
 	std::array<int64_t, 5> normals_{};
 	size_t seen_ = 0;
-	int64_t normal_ = 0, guess_ = 0;
+	int64_t normal_ = 0, least_normal_ = 0, guess_ = 0;
 	double sum_ = 0, ratio_ = 0; // of L/N since the last decision; its mean
 	uint32_t count_ = 0;
 	bool stale_ = false;

@@ -25,6 +25,11 @@
 // cut waits for the time when the queue would be run empty anyway, unless the last one was kept and L is still above the band.
 // Running empty costs about N.
 //
+// A cut costs the one that cuts alone: the device works for the others instead. So where ranks of a node have more under way
+// together than their device keeps, the one that takes its cut back has the advantage, and all are slow. Hence `share`: of more
+// than that, half is given up for good when L is `crowded` times above the band; and more than that is only added while L is
+// `alone` times below it, as it is when few of the ranks send.
+//
 // It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the band
 // without having enough to do. How soon, after the window under way: while L is in proportion to what is under way, the band is
 // entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above, when L has first been seen or the rate is
@@ -42,11 +47,20 @@ namespace pt2p::tune {
 struct WindowLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
 	uint32_t least = 16, most = 64, step = 4;  // work requests
+	uint32_t share = UINT32_MAX;               // work requests: share_of_device()
+	double crowded = 1.5, alone = 2.0 / 3;     // times a bound of the band
 	double kept = 0.95;                        // of the rate, after a cut
 	uint32_t window = 8, few = 3;              // observations
 	double changed = 1.2;                      // so many times lower: another state of the device, or another load
 	uint32_t most_calm = 64;                   // windows
 };
+
+// What each of `ranks` that share a device may have under way whatever the others do, work requests: all of its depth, if the
+// device has room for that of all; ConnectX-6 for 1440 (SMART), which is the most that is known of any.
+constexpr uint32_t share_of_device(uint64_t ranks, uint32_t depth)
+{
+	return ranks * depth <= 1440 ? depth : std::min(depth, WindowLaw{}.least);
+}
 
 // The signal period while `window` may be under way: a tenth. What is done, but not told yet, keeps others out, and those that
 // are told of together are posted together: the longer the period, the more of the window is idle, and the less evenly the
@@ -87,6 +101,8 @@ private:
 	{
 		const double rate = size_ / ratio, last = std::exchange(rate_, rate);
 		const bool above = ratio > law_.cut_above && size_ > law_.least;
+		if (above && size_ > law_.share && ratio > law_.crowded * law_.cut_above)
+			return yield();
 		if (const uint32_t from = std::exchange(from_, 0)) {
 			const bool cut = from != size_, lost = rate < law_.kept * before_;
 			calm_ = calms_ = std::clamp(4 * calms_, 4u, law_.most_calm);
@@ -99,19 +115,27 @@ private:
 		} else if (law_.changed * rate < last) {
 			watch_closely();
 		}
-		if (ratio < law_.raise_below)
+		if (ratio < law_.raise_below * (size_ < law_.share ? 1 : law_.alone))
 			return std::min(size_ + std::max(size_ / 2, law_.step), law_.most);
 		if (calm_) {
 			--calm_;
 			return size_;
 		}
-		const double share = above ? std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5) : 1;
-		return run_empty(std::max(static_cast<uint32_t>(size_ * share), law_.least), rate);
+		const double part = above ? std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5) : 1;
+		return run_empty(std::max(static_cast<uint32_t>(size_ * part), law_.least), rate);
 	}
 	void watch_closely()
 	{
 		calm_ = 0;
 		calms_ = 1;
+	}
+	// Whatever it costs.
+	uint32_t yield()
+	{
+		watch_closely();
+		empties_ = true;
+		from_ = 0;
+		return std::max({size_ / 2, law_.share, law_.least});
 	}
 	// It is filled again in one go, with `next`, which has to do as well as `rate`.
 	uint32_t run_empty(uint32_t next, double rate)

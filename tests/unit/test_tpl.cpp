@@ -209,11 +209,11 @@ TEST_CASE("all of it in lines")
 
 TEST_CASE("a channel remembers the last changes of each period")
 {
-	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1}, 1000, true);
+	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1}, 1000, true, 1000);
 	tuner.see_normal(SizeClass::buffer, 100);
 	int64_t now = 0;
 	while (tuner.period(SizeClass::buffer).raises() < 20)
-		tuner.see_last(SizeClass::buffer, 150, ++now);
+		tuner.see_last(SizeClass::buffer, 150, ++now, 0);
 	std::vector<uint32_t> periods;
 	int64_t before = 0;
 	tuner.for_each_change(SizeClass::buffer, [&](const ChannelTuner::Change &change) {

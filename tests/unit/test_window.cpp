@@ -2,7 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <numeric>
 #include <random>
+#include <vector>
 
 #include "tune/channel.hpp"
 
@@ -171,6 +173,7 @@ TEST_CASE("window: whatever is observed, it stays within its bounds, and peace o
 	for (int round = 0; round < 200; ++round) {
 		WindowLaw any{.most = 1 + static_cast<uint32_t>(random() % 200)};
 		any.least = std::min(any.least, any.most);
+		any.share = 1 + static_cast<uint32_t>(random() % 200);
 		WindowTuner tuner(any);
 		for (int i = 0; i < 2000; ++i) {
 			tuner.see(std::ldexp(1.0, static_cast<int>(random() % 40) - 10));
@@ -182,30 +185,131 @@ TEST_CASE("window: whatever is observed, it stays within its bounds, and peace o
 	}
 }
 
+TEST_CASE("window: ranks that share a device do not have more under way than it keeps for long", "[window]")
+{
+	// 480 in N while all entries are kept, 300 when some are read again.
+	constexpr size_t ranks = 64;
+	constexpr uint32_t keeps = 1024;
+	const auto crowded = [](uint32_t share, unsigned seed) {
+		std::mt19937 random(seed);
+		std::vector<WindowTuner> tuners(ranks, WindowTuner({.share = share}));
+		const auto all = [&] {
+			return std::accumulate(tuners.begin(), tuners.end(), 0u,
+			                       [](uint32_t sum, const WindowTuner &t) { return sum + t.size(); });
+		};
+		size_t over = 0;
+		constexpr size_t unsettled = 40, observations = 400; // of each
+		for (size_t i = 0; i < ranks * observations; ++i) {
+			const uint32_t under_way = all();
+			WindowTuner &tuner = tuners[random() % ranks];
+			tuner.see(std::max(1.0, under_way / (under_way > keeps ? 300.0 : 480.0)));
+			tuner.emptied();
+			over += i >= ranks * unsettled && under_way > keeps + keeps / 8;
+		}
+		return static_cast<double>(over) / static_cast<double>(ranks * (observations - unsettled));
+	};
+	for (unsigned seed = 0; seed < 10; ++seed) {
+		CAPTURE(seed);
+		CHECK(crowded(pt2p::tune::share_of_device(ranks, WindowLaw{}.most), seed) < 0.03);
+		CHECK(crowded(WindowLaw{}.most, seed) > 0.9); // as each cut is taken back
+	}
+}
+
+TEST_CASE("window: a share is all, while a device has room for all", "[window]")
+{
+	using pt2p::tune::share_of_device;
+	CHECK(share_of_device(1, 85) == 85);
+	CHECK(share_of_device(16, 85) == 85);
+	CHECK(share_of_device(17, 85) == WindowLaw{}.least);
+	CHECK(share_of_device(1 << 20, 1 << 14) == WindowLaw{}.least);
+	CHECK(share_of_device(1000, 4) == 4);
+	const auto raise_below = [](bool tied, uint32_t share) {
+		return ChannelTuner(pt2p::tune::PeriodLaw{}, 85, tied, share).raise_below();
+	};
+	CHECK(raise_below(false, 85) == Approx(1.8));
+	CHECK(raise_below(false, 16) == Approx(1.2));
+	CHECK(raise_below(true, 16) == Approx(1.8));
+}
+
+TEST_CASE("window: a rank that is alone with a device has more than its share", "[window]")
+{
+	WindowLaw shared = law;
+	shared.share = 16;
+	Device device{24, 20};
+	WindowTuner tuner(shared);
+	settle(tuner, device);
+	for (int i = 0; i < 100; ++i)
+		tuner.see(device.ratio(tuner.size()));
+	CHECK(tuner.size() == shared.share);
+	device.others = 0;
+	for (int i = 0; i < 100; ++i)
+		tuner.see(device.ratio(tuner.size()));
+	CHECK(tuner.size() >= device.holds);
+	CHECK(tuner.size() <= device.holds * law.cut_above);
+}
+
+TEST_CASE("window: what has no window of its own goes by the share in a crowd", "[window]")
+{
+	constexpr uint32_t depth = 100, share = 20;
+	for (const bool tied : {false, true}) {
+		CAPTURE(tied);
+		ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, tied, share);
+		int64_t now = 0;
+		const auto see = [&](int64_t latency, int64_t least_normal) {
+			tuner.see_last(SizeClass::buffer, latency, ++now, least_normal);
+			return tuner.completed(SizeClass::buffer, 1, false);
+		};
+		CHECK(see(90'000, 0) == depth);
+		CHECK(see(90'000, 0) == depth); // to be compared with nothing
+		CHECK(see(17'000, 1000) == depth);
+		CHECK(see(17'000, 1000) == (tied ? depth : share));
+		for (int i = 0; i < 10; ++i)
+			CHECK(see(4100, 1000) == (tied ? depth : share));
+		see(3900, 1000);
+		CHECK(see(3900, 1000) == depth);
+	}
+}
+
+TEST_CASE("window: an N that was seen in a crowd does not count", "[window]")
+{
+	constexpr uint32_t depth = 100;
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
+	const auto normal = [&](SizeClass c) { return tuner.period(c).normal(); };
+	tuner.see_normal(SizeClass::inlined, 1500);
+	tuner.see_normal(SizeClass::bulk, 9000);
+	tuner.see_last(SizeClass::inlined, 2000, 1, 1000);
+	CHECK(normal(SizeClass::inlined) == 1500); // another one is nearer
+	tuner.see_last(SizeClass::inlined, 2000, 2, 900);
+	CHECK(normal(SizeClass::inlined) == 900);
+	CHECK(tuner.period(SizeClass::inlined).ratio() > 1.3);
+	tuner.see_last(SizeClass::bulk, 20'000, 3, 900);
+	CHECK(normal(SizeClass::bulk) == 9000); // is longer
+}
+
 TEST_CASE("window: a channel has one for inlined messages, while it sends nothing else", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
 	CHECK(tuner.completed(SizeClass::buffer, 10, false) == depth);
 	// What is seen meanwhile does not count.
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (int i = 0; i < 100; ++i)
-		tuner.see_last(SizeClass::inlined, 9000, i);
+		tuner.see_last(SizeClass::inlined, 9000, i, 0);
 	CHECK(tuner.completed(SizeClass::inlined, 4 * depth - 1, false) == depth);
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
 	for (int i = 0; i < 100; ++i)
-		tuner.see_last(SizeClass::inlined, 1000, i);
+		tuner.see_last(SizeClass::inlined, 1000, i, 0);
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth);
 }
 
 TEST_CASE("window: a channel that is run empty has one under way until it is", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (uint32_t i = 0; i < WindowLaw{}.few; ++i)
-		tuner.see_last(SizeClass::inlined, 2000, i);
+		tuner.see_last(SizeClass::inlined, 2000, i, 0);
 	CHECK(tuner.completed(SizeClass::inlined, 10, false) == 1);
 	CHECK(tuner.completed(SizeClass::inlined, 10, false) == 1);
 	CHECK(tuner.completed(SizeClass::inlined, 10, true) == depth * 3 / 4);

@@ -208,7 +208,9 @@ void Net::set_peer(Peer &peer, uint32_t depth)
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
-		peer.tuner = std::make_unique<tune::ChannelTuner>(law(depth), depth, tuning_ == tune::Mode::tied);
+		peer.tuner = std::make_unique<tune::ChannelTuner>(
+		    law(depth), depth, tuning_ == tune::Mode::tied,
+		    tune::share_of_device(static_cast<uint64_t>(environment_.job.local_size()), depth));
 }
 
 tune::PeriodLaw Net::law(uint32_t depth) const

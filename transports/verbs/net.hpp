@@ -157,6 +157,14 @@ public:
 		if ((interval_.work += work_requests) >= tune::BatchLaw::interval)
 			tune_batch();
 	}
+	// N, of any channel.
+	int64_t saw_normal(int64_t latency)
+	{
+		least_normal_ = least_normal_ ? std::min(least_normal_, latency) : latency;
+		return latency;
+	}
+	int64_t least_normal() const { return least_normal_; } // 0: not seen yet
+	// L/N
 	void saw(double ratio)
 	{
 		interval_.ratios += ratio;
@@ -266,6 +274,7 @@ private:
 	const tune::Mode tuning_;
 	const bool tunes_staging_;
 	uint32_t usual_batch_;
+	int64_t least_normal_ = 0;   // ticks
 	uint32_t batch_ = 1;         // work requests for one ring at present
 	bool corked_ = false;
 	std::optional<tune::BatchTuner> batch_tuner_;

@@ -122,6 +122,7 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 	f.fixed_period = std::min(net_->period(), f.depth);
 	if (!peer->tuner)
 		return true;
+	f.law.raise_below = peer->tuner->raise_below();
 	const double ticks = net_->ticks_in_a_ns();
 	for (size_t i = 0; i < tune::Stagings::classes; ++i) {
 		using tune::Staging;

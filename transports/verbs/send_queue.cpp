@@ -532,9 +532,9 @@ void SendQueue::tune(uint32_t upto)
 		// request never meets anything else.
 		const bool last = !normal && (!watched_.alone || tied_);
 		if (normal)
-			tuner.see_normal(kind, latency);
+			tuner.see_normal(kind, net_.saw_normal(latency));
 		else if (last)
-			tuner.see_last(kind, latency, watched_.since + latency);
+			tuner.see_last(kind, latency, watched_.since + latency, net_.least_normal());
 		if (const int64_t known = tuner.period(kind).normal(); last && known)
 			net_.saw(static_cast<double>(latency) / static_cast<double>(known));
 		if (net_.traces() && (normal || last))
