@@ -45,7 +45,8 @@ public:
 
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
 	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is tuned; what
-	// the device has to fetch beside an entry takes it longer than to read the entry once more, and makes those behind it late.
+	// the device has to fetch beside an entry takes it longer than to read the entry once more, and makes those behind it late. In
+	// a crowd the share is enough.
 	uint32_t room(SizeClass c) const
 	{
 		return c == SizeClass::inlined && only_inlined() ? window_.size() : crowd_.crowded() ? share_ : depth_;
