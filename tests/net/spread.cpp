@@ -1,46 +1,17 @@
 // Large data over several queue pairs: how it is spread, and that nothing but the time it takes depends on it.
-#include "tests/net/job.hpp"
+#include "tests/net/window.hpp"
 
 #include <algorithm>
 #include <optional>
-#include <random>
 
 #include "route/route.hpp"
 #include "transports/dct/dct.hpp"
 #include "transports/rc/rc.hpp"
 
 using namespace net;
-using Bytes = std::vector<unsigned char>;
 using Catch::Matchers::Contains;
 
 namespace {
-
-// Memory of a rank that rank 0 reaches.
-struct Window {
-	Window(Job &j, int rank, size_t length) : job(j), owner(rank), bytes(length)
-	{
-		REQUIRE(pt2p_memory_register(job.ctx[Job::index(rank)], bytes.data(), length, &memory) == PT2P_OK);
-		char blob[PT2P_EXPORT_MAX];
-		size_t needed = 0;
-		REQUIRE(pt2p_memory_export(job.ctx[Job::index(rank)], memory, blob, sizeof blob, &needed) == PT2P_OK);
-		REQUIRE(pt2p_memory_import(job.ctx[0], rank, blob, needed, &remote) == PT2P_OK);
-	}
-
-	Job &job;
-	const int owner;
-	Bytes bytes;
-	pt2p_memory_t *memory = nullptr;
-	pt2p_remote_t *remote = nullptr;
-};
-
-Bytes random_bytes(size_t length, unsigned seed)
-{
-	Bytes bytes(length);
-	std::mt19937 random(seed);
-	for (auto &b : bytes)
-		b = static_cast<unsigned char>(random());
-	return bytes;
-}
 
 pt2p::verbs::Peer &peer_of(Job &job, int rank = 1)
 {
@@ -76,13 +47,6 @@ void connect_all(Window &w, uint32_t n)
 	for (int i = 0; i < 10'000 && peer_of(w.job, w.owner).spread->in_use() < n; ++i)
 		put(w, out, 4);
 	REQUIRE(peer_of(w.job, w.owner).spread->in_use() == n);
-}
-
-// On nodes of their own, or a put would be a memcpy.
-std::vector<std::string> apart(std::vector<std::string> more = {})
-{
-	more.push_back("PT2P_RANKS_PER_NODE=1");
-	return more;
 }
 
 std::vector<std::string> pinned(unsigned n, std::vector<std::string> more = {})

@@ -19,6 +19,7 @@ namespace pt2p::verbs {
 namespace {
 
 constexpr size_t most_measured = 4096;    // payload, bytes, that is tried in device memory at start
+constexpr size_t most_copied = 8192;      // bytes of a one-sided operation: the copy takes less than a microsecond
 constexpr uint32_t results = 1024;
 constexpr uint32_t rings_out = 512;       // to peers, at most
 constexpr uint32_t corked_batch = 16;     // work requests, then the device may as well begin
@@ -93,7 +94,8 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                     cell_for(environment.config.net_device_memory_max ? environment.config.net_device_memory_max : most_measured),
                     device_memory_reason_),
       job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
-      depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
+      most_in_entry_(std::min(static_cast<size_t>(environment.config.net_inline), SendQueue::most_inline)),
+      most_copied_(std::min(message_bytes_, most_copied)), depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
       period_(first_period(environment.config)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
@@ -106,7 +108,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       // One more than there are receives: mlx5::ReceiveRing.
       receives_(*device_, static_cast<size_t>(environment.config.net_receives + 1) * message_bytes_, IBV_ACCESS_LOCAL_WRITE,
                 environment.topology.numa_node),
-      sends_(*device_, buffer_count_ * message_bytes_, 0, environment.topology.numa_node),
+      sends_(*device_, buffer_count_ * message_bytes_, IBV_ACCESS_LOCAL_WRITE, environment.topology.numa_node),
       results_(*device_, results * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, environment.topology.numa_node),
       registrations_(*device_, environment.reporter,
                      environment.config.registration_cache ? environment.config.registration_cache_bytes : 0),
@@ -398,14 +400,26 @@ void Net::leave(const void *caller)
 	if (std::exchange(left_, true))
 		return;
 	driver_ = caller;
-	constexpr int64_t longest = 2'000'000'000;
+	constexpr int64_t longest = 2'000'000'000, best_effort = 20'000'000; // ns
 	const int64_t end = now_ns() + longest;
 	cork(false);
 	// Who has said goodbye need not be told, and could not answer any more.
 	while (progress() && now_ns() < end)
 		;
+	say_goodbye(false, end);
+	// Who owns memory that this rank has read and written through DC, and no more, does not know of it, and may have left without
+	// a word. Yet it may itself do the same here.
+	say_goodbye(true, std::min(end, now_ns() + best_effort));
+}
+
+// To all, or to those that know of this rank; waits until they have it.
+void Net::say_goodbye(bool all, int64_t end)
+{
+	const auto knows_us = [this](const Peer &p) {
+		return !p.dct || p.next_sequence || expected_[static_cast<size_t>(p.peer)].sequence;
+	};
 	for (Peer *p : peers_)
-		while (p && p->ready && now_ns() < end) {
+		while (p && p->ready && (all || knows_us(*p)) && now_ns() < end) {
 			SendQueue *queue = p->acquire();
 			if (queue && queue->send(*p, id_bye, 0, nullptr, 0)) {
 				not_ready(*p);
@@ -414,7 +428,7 @@ void Net::leave(const void *caller)
 			progress();
 		}
 	ring_all();
-	// What has been handed to the device has to arrive: its queue pairs end with this call.
+	// What has been handed to the device has to arrive: its queue pairs end with the call of leave().
 	const auto busy = [](const SendQueue *queue) { return queue && !queue->idle() && !queue->broken() && !queue->owner.left(); };
 	for (SendQueue *queue : queues_)
 		if (busy(queue) && queue->room())

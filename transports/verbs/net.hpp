@@ -254,6 +254,7 @@ private:
 	unsigned read_ring(Peer &peer, unsigned most);
 	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
+	void say_goodbye(bool all, int64_t end);
 	// take_down() of a rank that need not have an endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
@@ -269,6 +270,9 @@ private:
 
 	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
+	// Of one-sided operations, bytes: what is written from within the work request; and what goes by way of a buffer unless its
+	// memory is registered, as that costs more than a copy.
+	const size_t most_in_entry_, most_copied_;
 	const uint32_t depth_, period_, buffer_count_;
 	const bool direct_;
 	const tune::Mode tuning_;

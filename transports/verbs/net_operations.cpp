@@ -23,18 +23,26 @@ Outcome Net::start(const Operation &wanted)
 {
 	if (wanted.peer->down)
 		return Outcome::no_resource;
+	const bool write = wanted.kind == Kind::write;
+	Operation::Place place = Operation::Place::memory;
 	Registration *registration = nullptr;
-	if (wanted.kind == Kind::read || wanted.kind == Kind::write) {
+	if (write && wanted.length <= most_in_entry_) {
+		place = Operation::Place::entry;
+	} else if (write || wanted.kind == Kind::read) {
 		std::string why_not;
-		registration = registrations_.acquire(wanted.local, wanted.length, why_not);
-		if (!registration) {
+		registration = registrations_.find(wanted.local, wanted.length);
+		if (!registration && wanted.length <= most_copied_) {
+			place = Operation::Place::buffer;
+		} else if (!registration && !(registration = registrations_.acquire(wanted.local, wanted.length, why_not))) {
 			reporter().log(LogLevel::debug, "%zu bytes: %s", wanted.length, why_not.c_str());
 			return Outcome::no_resource;
 		}
-		reporter().add(wanted.kind == Kind::read ? Counter::net_read_bytes : Counter::net_written_bytes, wanted.length);
 	}
+	if (write || wanted.kind == Kind::read)
+		reporter().add(write ? Counter::net_written_bytes : Counter::net_read_bytes, wanted.length);
 	Operation *operation = operations_.take();
 	*operation = wanted;
+	operation->place = place;
 	operation->registration = registration;
 	operation->spreads = registration && spreads(*wanted.peer, wanted.length);
 	if (operation->spreads)
@@ -50,10 +58,11 @@ Outcome Net::start(const Operation &wanted)
 // has its own.
 bool Net::post_parts(Operation &operation)
 {
-	const bool atomic = !operation.registration;
+	const bool atomic = operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap;
+	const bool in_buffer = operation.place == Operation::Place::buffer;
 	while (operation.posted < operation.length) {
 		SendQueue *queue = operation.spreads ? operation.peer->acquire_for_part() : operation.peer->acquire();
-		if (!queue || (atomic && !free_results_.count()))
+		if (!queue || (atomic && !free_results_.count()) || (in_buffer && !free_buffers_.count()))
 			return false;
 		const size_t part = operation.spreads ? operation.peer->spread->part_of(operation.length) : tune::Spread::most_part;
 		const size_t bytes = std::min(operation.length - operation.posted, part);

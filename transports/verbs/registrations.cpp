@@ -20,9 +20,9 @@ Registrations::Registrations(const Device &device, Reporter &reporter, uint64_t 
 {
 }
 
-Registration *Registrations::acquire(const void *memory, size_t length, std::string &why_not)
+Registration *Registrations::find(const void *memory, size_t length)
 {
-	uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
+	const uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
 	// None that begins further back than the longest is long can cover it.
 	for (auto i = all_.lower_bound(begin > longest_ ? begin - longest_ : 0); i != all_.end() && i->first <= begin; ++i) {
 		Registration &r = i->second;
@@ -35,6 +35,14 @@ Registration *Registrations::acquire(const void *memory, size_t length, std::str
 		reporter_.add(Counter::registrations_reused);
 		return &r;
 	}
+	return nullptr;
+}
+
+Registration *Registrations::acquire(const void *memory, size_t length, std::string &why_not)
+{
+	if (Registration *found = find(memory, length))
+		return found;
+	uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
 	// What is kept is kept in whole pages: neighbours are likely to be next.
 	if (kept_) {
 		const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));

@@ -46,8 +46,10 @@ public:
 	// `kept` bytes may stay registered while nobody uses them.
 	Registrations(const Device &device, Reporter &reporter, uint64_t kept);
 
-	// A registration that covers the range, an old one if there is one. To be released. Null, with the reason, when the
-	// device refuses. Memory that may only be read is registered for reading.
+	// A registration that covers the range, if there is one. To be released.
+	Registration *find(const void *memory, size_t length);
+	// The same, or a new one. Null, with the reason, when the device refuses. Memory that may only be read is registered for
+	// reading.
 	Registration *acquire(const void *memory, size_t length, std::string &why_not);
 	void release(Registration *registration);
 	// The range is going to be unmapped, or has been.

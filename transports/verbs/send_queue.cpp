@@ -146,10 +146,19 @@ void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t len
 	request.offset = offset;
 	++peer.bulk.messages;
 	peer.bulk.bytes += request.wire_length();
-	if (operation.kind == Kind::write)
+	if (operation.place == Operation::Place::entry)
+		std::memcpy(request.bytes, operation.local, length);
+	else if (operation.kind == Kind::write)
 		peer.bulk_written += length;
-	if (operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap)
-		request.placed = true, request.place = net_.take_result();
+	if (request.is_atomic()) {
+		request.placed = true;
+		request.place = net_.take_result();
+	} else if (operation.place == Operation::Place::buffer) {
+		request.placed = true;
+		request.place = net_.take_buffer();
+		if (operation.kind == Kind::write)
+			std::memcpy(net_.buffer(request.place), operation.local, length);
+	}
 	submit(request, signal);
 	net_.posted(*this, unrung_);
 }
@@ -196,7 +205,7 @@ inline SendQueue::Where SendQueue::where_is(const WorkRequest &request) const
 {
 	if (!request.placed)
 		return {reinterpret_cast<uintptr_t>(request.operation->local + request.offset), request.operation->registration->local_key()};
-	if (request.kind >= Kind::read)
+	if (request.is_atomic())
 		return {reinterpret_cast<uintptr_t>(net_.result(request.place)), net_.result_key()};
 	if (request.on_device)
 		return {net_.device_memory.address(request.place), net_.device_memory.key()};
@@ -291,7 +300,7 @@ unsigned char *SendQueue::lay_down_remote(const WorkRequest &request, unsigned c
 	store(to, htobe64(there.address));
 	store(to + 8, uint64_t{htobe32(static_cast<uint32_t>(there.key))});
 	to += sizeof(mlx5_wqe_raddr_seg);
-	if (request.kind == Kind::fetch_add || request.kind == Kind::compare_swap) {
+	if (request.is_atomic()) {
 		store(to, htobe64(request.operation->operand));
 		store(to + 8, request.kind == Kind::compare_swap ? htobe64(request.operation->compare) : 0);
 		to += sizeof(mlx5_wqe_atomic_seg);
@@ -397,7 +406,7 @@ void SendQueue::post_again()
 	for (uint32_t n = first; n != end; ++n) {
 		WorkRequest request;
 		std::memcpy(static_cast<void *>(&request), &at(n), sizeof request);
-		const bool in_doubt = request.kind == Kind::fetch_add || request.kind == Kind::compare_swap;
+		const bool in_doubt = request.is_atomic();
 		// A deposit that has been read: its slot may hold a later one.
 		const bool stale = request.kind == Kind::deposit && net_.has_been_read(*request.peer, request.number);
 		if (request.abandoned || request.peer->down || in_doubt || stale) {
@@ -419,7 +428,7 @@ void SendQueue::release(WorkRequest &request)
 		request.peer->inline_bytes += request.length;
 	if (!request.placed)
 		return;
-	if (request.kind >= Kind::read)
+	if (request.is_atomic())
 		net_.give_result(request.place);
 	else if (request.on_device)
 		net_.device_memory.give(request.place);
@@ -476,8 +485,10 @@ void SendQueue::complete_other(WorkRequest &request)
 	Operation *operation = nullptr;
 	if (request.is_operation()) {
 		operation = request.operation;
-		if (request.placed)
+		if (request.is_atomic())
 			*operation->result = *net_.result(request.place);
+		else if (request.placed && request.kind == Kind::read)
+			std::memcpy(operation->local, net_.buffer(request.place), request.length);
 	}
 	release(request);
 	if (operation)

@@ -98,7 +98,9 @@ struct Operation {
 	uint64_t operand = 0, compare = 0;
 	Peer *peer = nullptr;
 	// For Net only.
-	Registration *registration = nullptr; // of `local`
+	// Where the device finds the bytes, or puts them: in the program's memory, in a buffer, or, of a write, in the work request.
+	enum class Place : uint8_t { memory, buffer, entry } place = Place::memory;
+	Registration *registration = nullptr; // of `local`, where that is the place
 	bool spreads = false;                 // its parts may go by several queue pairs
 	size_t posted = 0, done = 0;          // bytes
 	pt2p_status_t status = PT2P_OK;       // of what has failed so far
@@ -109,7 +111,7 @@ struct Operation {
 struct alignas(64) WorkRequest {
 	Kind kind = Kind::message;
 	bool abandoned = false;      // nobody waits for it
-	bool placed = false;         // the message is at `place`, else here; or the device writes an atomic's result there
+	bool placed = false;         // the message is at `place`, else here; or an operation's bytes, or result, are there
 	bool on_device = false;      // that is a cell of device memory, else a buffer
 	Peer *peer = nullptr;
 	uint32_t length = 0;         // bytes of the message with its header, or of this part of an operation
@@ -117,7 +119,8 @@ struct alignas(64) WorkRequest {
 	uint32_t number = 0;         // deposit: in the ring
 	Operation *operation = nullptr;
 	size_t offset = 0;           // in the operation
-	// The message, when it is that short; but while it is in an entry that was written directly, it is there.
+	// The message, when it is that short, or what is to be written; but while a message is in an entry that was written directly,
+	// it is there.
 	unsigned char bytes[64];
 
 	// What most are: a message by SEND, inline, that is waited for. One comparison.
@@ -128,7 +131,11 @@ struct alignas(64) WorkRequest {
 		return front == 0;
 	}
 	bool is_operation() const { return kind >= Kind::read && !abandoned; }
-	bool is_inline() const { return kind <= Kind::told && !placed; }
+	bool is_atomic() const { return kind >= Kind::fetch_add; }
+	bool is_inline() const
+	{
+		return kind <= Kind::told ? !placed : kind == Kind::write && operation->place == Operation::Place::entry;
+	}
 	bool is_inline_message() const { return kind <= Kind::deposit && !placed; }
 	tune::SizeClass size_class() const
 	{
@@ -137,7 +144,7 @@ struct alignas(64) WorkRequest {
 		return !placed ? tune::SizeClass::inlined : on_device ? tune::SizeClass::device_memory : tune::SizeClass::buffer;
 	}
 	// Of what the device moves.
-	uint32_t wire_length() const { return kind >= Kind::fetch_add ? sizeof(uint64_t) : length; }
+	uint32_t wire_length() const { return is_atomic() ? sizeof(uint64_t) : length; }
 };
 
 static_assert(offsetof(WorkRequest, on_device) == 3 && static_cast<int>(Kind::message) == 0); // for is_plain()
