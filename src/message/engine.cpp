@@ -152,7 +152,7 @@ Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, 
 	return r;
 }
 
-bool Engine::find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result) const
+bool Engine::find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result)
 {
 	const UnexpectedMessage *m = matcher_.find(source, tag, mask);
 	if (m)

@@ -100,7 +100,7 @@ public:
 		count_eager(length);
 		return true;
 	}
-	bool find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result) const;
+	bool find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result);
 	// A probe that waits for a rank that cannot send any more fails with this status.
 	pt2p_status_t source_status(int source);
 	void cancel(Request &request);

@@ -2,22 +2,29 @@
 //
 //   posted receives                               unexpected messages
 //
-//   exact: hash of (source, tag) -> FIFO          hash of (source, tag) -> FIFO   found by exact receives
-//   wild:  one list in posting order              one list in arrival order       walked by wild receives and probes
+//   exact: hash of (source, tag) -> FIFO          hash of (source, tag) -> FIFO       found by exact receives
+//   wild:  for each pattern a hash of             one list in arrival order; while    found by wild receives and
+//          (source or any, tag & mask) -> FIFO    many wait, also an index for each   probes
+//                                                 pattern that is asked for
 //
-// A receive that is posted alone, as in a blocking exchange, is in neither: it is compared directly, and filed when a second
-// one comes.
+// The pattern of a wild receive is its mask and whether it names a source. Programs use few: each has a table of its own, so
+// the cost of a message does not grow with the number of receives, exact or wild, nor the cost of a receive with the number of
+// messages. Patterns beyond a small number share a list, which is walked.
 //
-// An arrival takes the older of the first exact and the first fitting wild receive; a receive takes the oldest fitting
-// message. With that, messages of one source and tag are received in the order in which they were sent. Cost for exact
-// receives does not grow with their number.
+// A receive that is posted alone, as in a blocking exchange, is in no table: it is compared directly, and filed when a
+// second one comes.
+//
+// An arrival takes the oldest of the receives that each table offers; a receive takes the oldest fitting message. With that,
+// messages of one source and tag are received in the order in which they were sent.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
+#include <vector>
 
+#include "memory/pool.hpp"
+#include "message/bucket_table.hpp"
 #include "pt2p.h"
 #include "transports/transport.hpp"
 
@@ -29,6 +36,7 @@ struct PostedReceive {
 	uint64_t tag = 0, mask = 0;
 	uint64_t order = 0; // position in posting order
 	int source = 0;
+	uint8_t table = 0;  // wild, while filed: in which
 
 	bool exact() const { return source != PT2P_ANY_SOURCE && mask == PT2P_TAG_EXACT; }
 	bool takes(int from, uint64_t message_tag) const
@@ -37,10 +45,23 @@ struct PostedReceive {
 	}
 };
 
+struct UnexpectedMessage;
+
+// A message in the index of a pattern, under what the pattern looks at.
+struct IndexEntry {
+	IndexEntry *previous = nullptr, *next = nullptr; // bucket
+	uint64_t tag = 0;
+	int source = 0;
+	uint8_t index = 0;                // of the pattern
+	IndexEntry *sibling = nullptr;    // of the same message, for another pattern
+	UnexpectedMessage *message = nullptr;
+};
+
 // A message that arrived before its receive; linked into its bucket and into the arrival list.
 struct UnexpectedMessage {
 	UnexpectedMessage *previous = nullptr, *next = nullptr;             // bucket
 	UnexpectedMessage *previous_arrival = nullptr, *next_arrival = nullptr;
+	IndexEntry *entries = nullptr; // in the indexes
 	uint64_t tag = 0;
 	size_t length = 0;        // bytes of the message
 	void *payload = nullptr;  // eager: a copy, owned by the engine; null for an announced or an empty message
@@ -51,96 +72,13 @@ struct UnexpectedMessage {
 	bool announced = false;
 };
 
-// A hash table of FIFO lists with (source, tag) keys; doubles when it holds more nodes than buckets.
-template <class Node>
-class BucketTable {
-public:
-	BucketTable() { allocate(64); }
+// What a wild receive or probe leaves open.
+struct Pattern {
+	uint64_t mask = 0;
+	bool any_source = false;
 
-	void push(Node &node)
-	{
-		if (__builtin_expect(full(), 0))
-			grow();
-		append(bucket(node.source, node.tag), node);
-		++count_;
-	}
-	Node *find(int source, uint64_t tag) const
-	{
-		for (Node *n = bucket(source, tag).head; n; n = n->next)
-			if (n->tag == tag && n->source == source)
-				return n;
-		return nullptr;
-	}
-	// The first with that key, removed; null: none.
-	Node *take(int source, uint64_t tag)
-	{
-		Bucket &b = bucket(source, tag);
-		for (Node *n = b.head; n; n = n->next)
-			if (n->tag == tag && n->source == source) {
-				unlink(b, *n);
-				return n;
-			}
-		return nullptr;
-	}
-	void remove(Node &node) { unlink(bucket(node.source, node.tag), node); }
-	size_t count() const { return count_; }
-	bool full() const { return count_ >= size_; } // the next push allocates
-	template <class F>
-	void for_each(F &&function) const // the callback may remove the node it gets
-	{
-		for (size_t i = 0; i < size_; ++i)
-			for (Node *n = buckets_[i].head, *after; n; n = after) {
-				after = n->next;
-				function(*n);
-			}
-	}
-
-private:
-	struct Bucket {
-		Node *head = nullptr, *tail = nullptr;
-	};
-
-	Bucket &bucket(int source, uint64_t tag) const
-	{
-		// Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4); the top bits are the well-mixed ones.
-		const uint64_t key = (tag ^ static_cast<uint64_t>(source) * UINT64_C(0xc2b2ae3d27d4eb4f)) *
-		                     UINT64_C(0x9e3779b97f4a7c15);
-		return buckets_[key >> shift_];
-	}
-	static void append(Bucket &b, Node &node)
-	{
-		node.previous = b.tail;
-		node.next = nullptr;
-		(b.tail ? b.tail->next : b.head) = &node;
-		b.tail = &node;
-	}
-	void unlink(Bucket &b, Node &node)
-	{
-		(node.previous ? node.previous->next : b.head) = node.next;
-		(node.next ? node.next->previous : b.tail) = node.previous;
-		--count_;
-	}
-	void allocate(size_t size)
-	{
-		buckets_ = std::make_unique<Bucket[]>(size);
-		size_ = size;
-		shift_ = 64 - static_cast<unsigned>(__builtin_ctzll(size));
-	}
-	[[gnu::noinline]] void grow()
-	{
-		const auto old = std::move(buckets_);
-		const size_t old_size = size_;
-		allocate(2 * old_size);
-		for (size_t i = 0; i < old_size; ++i)
-			for (Node *n = old[i].head, *after; n; n = after) {
-				after = n->next;
-				append(bucket(n->source, n->tag), *n);
-			}
-	}
-
-	std::unique_ptr<Bucket[]> buckets_;
-	size_t size_ = 0, count_ = 0;
-	unsigned shift_ = 0;
+	int source(int s) const { return any_source ? PT2P_ANY_SOURCE : s; }
+	bool operator==(const Pattern &) const = default;
 };
 
 class Matcher {
@@ -171,10 +109,10 @@ public:
 	// The receive that a message from `source` with `tag` belongs to, unposted; null: the message is unexpected.
 	PostedReceive *match(int source, uint64_t tag)
 	{
-		return wild_head_ ? match_oldest(source, tag) : match_exact(source, tag);
+		return any_wild() ? match_oldest(source, tag) : match_exact(source, tag);
 	}
 	// As match, while no wild receive is posted beside others.
-	bool any_wild() const { return wild_head_ != nullptr; }
+	bool any_wild() const { return wild_count_ != 0; }
 	PostedReceive *match_exact(int source, uint64_t tag)
 	{
 		if (lone_)
@@ -185,7 +123,7 @@ public:
 
 	void add(UnexpectedMessage &message);
 	// The oldest unexpected message that such a receive takes; it stays. Null: none.
-	UnexpectedMessage *find(int source, uint64_t tag, uint64_t mask) const
+	UnexpectedMessage *find(int source, uint64_t tag, uint64_t mask)
 	{
 		if (!unexpected_.count())
 			return nullptr;
@@ -197,20 +135,13 @@ public:
 
 	size_t posted_exact() const { return exact_.count() + (lone_ && lone_->exact()); }
 	size_t unexpected() const { return unexpected_.count(); }
-	bool any_posted() const { return lone_ || exact_.count() || wild_head_; }
+	bool any_posted() const { return lone_ || exact_.count() || wild_count_; }
 
-	// In no particular order; the callback may withdraw or remove what it gets.
-	template <class F>
-	void for_each_posted(F &&function) const
-	{
-		if (lone_)
-			function(*lone_);
-		exact_.for_each(function);
-		for (PostedReceive *r = wild_head_, *after; r; r = after) {
-			after = r->next;
-			function(*r);
-		}
-	}
+	// How many receives and messages have been looked at on behalf of wild receives and probes, and of arrivals while such
+	// are posted.
+	uint64_t compared() const { return compared_; }
+
+	// The callback may remove what it gets.
 	template <class F>
 	void for_each_unexpected(F &&function) const // in order of arrival
 	{
@@ -221,8 +152,24 @@ public:
 	}
 
 private:
-	UnexpectedMessage *find_wild(int source, uint64_t tag, uint64_t mask) const;
+	template <class Node>
+	struct PatternTable : BucketTable<Node> {
+		Pattern pattern;
+	};
+	using Index = PatternTable<IndexEntry>;
+	static constexpr size_t max_patterns = 8;            // of posted receives that have a table
+	static constexpr uint8_t in_list = max_patterns;     // PostedReceive::table
+	static constexpr size_t max_indexes = 4;             // of unexpected messages
+	static constexpr size_t long_walk = 32, short_walk = 8; // messages: an index pays above, and no longer below
+
 	PostedReceive *match_oldest(int source, uint64_t tag);
+	size_t table_for(const Pattern &pattern);
+	UnexpectedMessage *find_wild(int source, uint64_t tag, uint64_t mask);
+	Index *index_for(const Pattern &pattern);
+	Index *make_index(const Pattern &pattern);
+	void drop_indexes();
+	bool enter(UnexpectedMessage &message, size_t index);
+	void leave_indexes(UnexpectedMessage &message);
 	void file(PostedReceive &receive)
 	{
 		receive.order = next_order_++;
@@ -235,10 +182,16 @@ private:
 
 	PostedReceive *lone_ = nullptr; // the only posted receive, in no table
 	BucketTable<PostedReceive> exact_;
-	PostedReceive *wild_head_ = nullptr, *wild_tail_ = nullptr;
+	size_t wild_count_ = 0;                              // filed, in tables and in the list
+	std::vector<PatternTable<PostedReceive>> wild_;
+	PostedReceive *wild_head_ = nullptr, *wild_tail_ = nullptr; // further patterns, in posting order
 	uint64_t next_order_ = 0;
 	BucketTable<UnexpectedMessage> unexpected_;
 	UnexpectedMessage *arrival_head_ = nullptr, *arrival_tail_ = nullptr;
+	std::vector<Index> indexes_; // the first `indexes_used_` hold every unexpected message
+	size_t indexes_used_ = 0;
+	Pool<IndexEntry> entries_;
+	uint64_t compared_ = 0;
 };
 
 } // namespace pt2p
