@@ -244,6 +244,49 @@ pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t
 pt2p_status_t pt2p_iprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, int *found,
                           pt2p_result_t *result);
 
+/**
+ * As pt2p_send, but returns only when the receiver has started the receive that matches the message (a synchronous send).
+ * A message of any length, 0 included, waits for that; the message may have been cut.
+ *
+ * A blocking synchronous send to this rank itself needs the receive to be posted before.
+ *
+ * Errors: as pt2p_send; PT2P_ERR_PEER_LOST and PT2P_ERR_PEER_FINALIZED also when dest goes before it has received.
+ */
+pt2p_status_t pt2p_ssend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag);
+
+/** Starts a synchronous send; arguments as pt2p_ssend. Its request completes when the matching receive has been started. *req
+ *  receives the request, NULL after a failure. */
+pt2p_status_t pt2p_issend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                          pt2p_request_t **req);
+
+/** A message that a matched probe has found. Opaque. Received once, by pt2p_mrecv or pt2p_imrecv; its handle is then dead, and
+ *  using it gives PT2P_ERR_REQUEST, never a crash. */
+typedef struct pt2p_message pt2p_message_t;
+
+/**
+ * As pt2p_probe, and takes the message: no other receive or probe gets it any more, of whatever thread. *message receives the
+ * handle to receive it with, NULL after a failure. The library keeps the message until then; pt2p_finalize reports those that
+ * nobody has received. Errors: as pt2p_recv; PT2P_ERR_ARGUMENT when message is NULL.
+ */
+pt2p_status_t pt2p_mprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_message_t **message,
+                          pt2p_result_t *result);
+
+/** As pt2p_mprobe, without waiting: *message is NULL when there is no such message, and *result is then unchanged. */
+pt2p_status_t pt2p_improbe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_message_t **message,
+                           pt2p_result_t *result);
+
+/** Receives a message that pt2p_mprobe or pt2p_improbe has taken, and returns when it is in the buffer. buffer, capacity and
+ *  result: as pt2p_recv. A failure other than PT2P_ERR_REQUEST, PT2P_ERR_ARGUMENT and PT2P_ERR_LENGTH consumes the message.
+ *  Errors: PT2P_ERR_REQUEST for NULL, a received or a foreign message; PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH;
+ *  PT2P_ERR_TRUNCATED; PT2P_ERR_PEER_LOST or PT2P_ERR_PEER_FINALIZED when the sender has gone with the payload. */
+pt2p_status_t pt2p_mrecv(pt2p_context_t *ctx, void *buffer, size_t capacity, pt2p_message_t *message,
+                         pt2p_result_t *result);
+
+/** Starts the receive of such a message; arguments as pt2p_mrecv. The handle of the message is dead when this returns PT2P_OK.
+ *  *req receives the request, NULL after a failure. */
+pt2p_status_t pt2p_imrecv(pt2p_context_t *ctx, void *buffer, size_t capacity, pt2p_message_t *message,
+                          pt2p_request_t **req);
+
 /** Waits until the request has completed; frees it. Returns result->status. result may be NULL.
  *  Errors: PT2P_ERR_REQUEST for NULL, a finished or a foreign handle; else the status of the operation. */
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result);

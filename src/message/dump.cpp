@@ -33,6 +33,12 @@ std::string request_text(const Request &r)
 	                         : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
 }
 
+std::string taken_text(const UnexpectedMessage &m)
+{
+	return format("message of %zu bytes from rank %d, tag %#llx, taken by pt2p_mprobe and not received", m.length, m.source,
+	              static_cast<unsigned long long>(m.tag));
+}
+
 } // namespace
 
 void Engine::explain(const Request &r)
@@ -89,14 +95,20 @@ std::string Engine::unfinished() const
 		if (first.empty())
 			first = request_text(r);
 	});
+	size_t probed = 0;
+	messages_.for_each([&](const UnexpectedMessage &m) {
+		if (m.taken && probed++ == 0 && first.empty())
+			first = taken_text(m);
+	});
 	// Operations without a request show up there only.
 	if (first.empty() && extension_ && extension_->pending())
 		first = extension_->pending_text();
 	if (first.empty())
 		return {};
-	return format("%zu sends and %zu receives have not completed, %zu completed requests were not waited for%s; first: %s",
+	return format("%zu sends and %zu receives have not completed, %zu completed requests were not waited for%s%s; first: %s",
 	              sends, receives, collected,
-	              one_sided ? format(", %zu one-sided operations have not completed", one_sided).c_str() : "", first.c_str());
+	              one_sided ? format(", %zu one-sided operations have not completed", one_sided).c_str() : "",
+	              probed ? format(", %zu messages of pt2p_mprobe were not received", probed).c_str() : "", first.c_str());
 }
 
 pt2p_peer_state_t Engine::peer_state(int rank) const
@@ -128,6 +140,10 @@ void Engine::dump(const char *reason)
 	matcher_.for_each_unexpected([&](const UnexpectedMessage &m) {
 		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
 		           static_cast<unsigned long long>(m.tag)));
+	});
+	messages_.for_each([&](const UnexpectedMessage &m) {
+		if (m.taken)
+			add(taken_text(m));
 	});
 	for (int rank = 0; rank < size_; ++rank)
 		if (const Channel *c = router_->find(rank); c && c->waiting())

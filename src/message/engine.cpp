@@ -11,13 +11,18 @@ namespace pt2p {
 
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
     : TransportEvents(*static_cast<SendPacing *>(this)), config_(config), reporter_(reporter), job_(job),
-      rank_(job.rank()), size_(job.size()), requests_(std::random_device{}())
+      rank_(job.rank()), size_(job.size()), requests_(std::random_device{}()),
+      messages_(std::random_device{}())
 {
 }
 
 Engine::~Engine()
 {
 	matcher_.for_each_unexpected([this](UnexpectedMessage &m) { drop_unexpected(m); });
+	messages_.for_each([this](UnexpectedMessage &m) {
+		if (m.taken && m.payload)
+			buffers_.give(m.payload, m.length);
+	});
 }
 
 namespace {
@@ -272,8 +277,31 @@ void Engine::on_eager(int peer, uint64_t tag, const void *data, size_t length)
 		keep_eager(peer, tag, data, length);
 }
 
+// The sender's token stands before the payload.
+void Engine::on_synchronous(int peer, uint64_t tag, const void *data, size_t length)
+{
+	uint64_t token;
+	if (length < sizeof token)
+		return malformed(peer, "a synchronous message without a token");
+	std::memcpy(&token, data, sizeof token);
+	const void *payload = static_cast<const unsigned char *>(data) + sizeof token;
+	length -= sizeof token;
+	if (PostedReceive *posted = matcher_.match(peer, tag)) {
+		deliver(static_cast<Request &>(*posted), peer, tag, payload, length);
+		acknowledge(peer, token);
+		return;
+	}
+	UnexpectedMessage &m = make_unexpected(peer, tag, length);
+	m.synchronous = true;
+	m.token = token;
+	keep(m, payload);
+}
+
 void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
+	// Whole when it is here, as an eager one: also from a rank that is gone.
+	if (id == id_synchronous)
+		return on_synchronous(peer, header, data, length);
 	if (is_down(peer))
 		return;
 	// Copied: the payload may be unaligned, and a peer may go on writing to it.
@@ -331,28 +359,45 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 	malformed(peer, "a control message that does not exist or has the wrong length");
 }
 
+UnexpectedMessage &Engine::make_unexpected(int peer, uint64_t tag, size_t length)
+{
+	UnexpectedMessage &m = *messages_.take();
+	m.source = peer;
+	m.tag = tag;
+	m.length = length;
+	m.payload = nullptr;
+	m.announced = m.synchronous = m.taken = false;
+	return m;
+}
+
 void Engine::keep_eager(int peer, uint64_t tag, const void *data, size_t length)
 {
-	UnexpectedMessage *m = messages_.take();
-	*m = {};
-	m->source = peer;
-	m->tag = tag;
-	m->length = length;
-	if (length) {
-		m->payload = buffers_.take(length);
-		std::memcpy(m->payload, data, length);
+	keep(make_unexpected(peer, tag, length), data);
+}
+
+void Engine::keep(UnexpectedMessage &m, const void *data)
+{
+	if (m.length) {
+		m.payload = buffers_.take(m.length);
+		std::memcpy(m.payload, data, m.length);
 	}
-	matcher_.add(*m);
+	matcher_.add(m);
 	reporter_.add(Counter::unexpected);
-	unexpected_bytes_ += length;
+	unexpected_bytes_ += m.length;
 	reporter_.peak(Counter::unexpected_bytes_peak, unexpected_bytes_);
 	if (__builtin_expect(unexpected_bytes_ > config_.unexpected_max, 0))
-		stop_eager(peer);
+		stop_eager(m.source);
 }
 
 void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 {
 	matcher_.remove(m);
+	hand_over(r, m);
+}
+
+// Gives a receive its message, which is out of matching, and frees the message.
+void Engine::hand_over(Request &r, UnexpectedMessage &m)
+{
 	if (m.announced) {
 		const Announcement a{m.length, m.token, m.memory, m.exposed};
 		const int source = m.source;
@@ -365,6 +410,8 @@ void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 	if (m.payload)
 		buffers_.give(m.payload, m.length);
 	unexpected_bytes_ -= m.length;
+	if (__builtin_expect(m.synchronous, 0))
+		acknowledge(m.source, m.token);
 	messages_.give(&m);
 	if (__builtin_expect(!eager_refused_.empty(), 0) && unexpected_bytes_ <= config_.unexpected_max / 2)
 		resume_eager();

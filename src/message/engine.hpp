@@ -2,6 +2,8 @@
 // knows nothing of how a transport moves bytes.
 //
 //   eager        EAGER(tag, payload)                                 the payload is copied when sent
+//   synchronous  SYNCHRONOUS(tag, token, payload) -->                the same, and the sender is told of the match;
+//                                  <-- FINISHED                      long ones, and those without room, are announced
 //   rendezvous   ANNOUNCE(tag, length, memory) -->                   the receiver reads the sender's memory:
 //                                  <-- FINISHED                      get by the transport, no copy in between
 //                or                <-- ACCEPT(length, memory)         the sender writes the receiver's memory:
@@ -59,6 +61,8 @@ public:
 	// explanation has been recorded.
 	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
 	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status);
+	// As isend; done when a receive has matched the message.
+	Request *issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
 
 	// The same where nothing is out of the ordinary: no memory to get, no message waiting, no rank lost. False: nothing has
 	// happened, and it takes the other way.
@@ -101,6 +105,14 @@ public:
 		return true;
 	}
 	bool find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result);
+	// Takes the oldest such message out of matching: only irecv_taken can receive it. Null: there is none.
+	UnexpectedMessage *take(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result);
+	UnexpectedMessage *find_taken(uint64_t handle) const
+	{
+		UnexpectedMessage *m = messages_.find(handle);
+		return m && m->taken ? m : nullptr;
+	}
+	Request *irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &message);
 	// A probe that waits for a rank that cannot send any more fails with this status.
 	pt2p_status_t source_status(int source);
 	void cancel(Request &request);
@@ -160,6 +172,7 @@ public:
 		id_stop_eager,
 		id_resume_eager,
 		id_barrier,
+		id_synchronous,
 	};
 	struct Announcement {
 		uint64_t length, token;
@@ -210,6 +223,7 @@ private:
 		r.capacity = capacity;
 	}
 	[[gnu::noinline]] void on_eager(int peer, uint64_t tag, const void *data, size_t length);
+	void on_synchronous(int peer, uint64_t tag, const void *data, size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void list(Channel &channel);
 	[[gnu::noinline, gnu::cold]] void queue_eager(Request &request);
@@ -231,8 +245,11 @@ private:
 	[[gnu::noinline, gnu::cold]] void truncate(Request &request, const void *data);
 
 	// Unexpected messages.
+	UnexpectedMessage &make_unexpected(int peer, uint64_t tag, size_t length);
 	[[gnu::noinline]] void keep_eager(int peer, uint64_t tag, const void *data, size_t length);
+	void keep(UnexpectedMessage &message, const void *data);
 	[[gnu::noinline]] void take_unexpected(Request &request, UnexpectedMessage &message);
+	void hand_over(Request &request, UnexpectedMessage &message);
 	void drop_unexpected(UnexpectedMessage &message);
 	void stop_eager(int peer);
 	void resume_eager();
@@ -240,6 +257,7 @@ private:
 	// rendezvous.cpp
 	[[gnu::noinline]] void announce(Request &request, Channel &channel);
 	void announce_queued(Channel &channel);
+	void acknowledge(int peer, uint64_t token);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
 	void fetch(Request &request, int peer, uint64_t tag, const Announcement &announcement);
 	void finish_fetch(Request &request, pt2p_status_t status);
@@ -275,9 +293,10 @@ private:
 
 	HandlePool<Request> requests_;
 	Matcher matcher_;
-	Pool<UnexpectedMessage> messages_;
+	HandlePool<UnexpectedMessage> messages_;
 	BufferPool buffers_;
 	size_t unexpected_bytes_ = 0;
+	std::vector<unsigned char> staged_; // token and payload of a synchronous message while it is sent
 	std::vector<int> eager_refused_; // peers that were told to announce only
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized

@@ -67,9 +67,13 @@ struct UnexpectedMessage {
 	void *payload = nullptr;  // eager: a copy, owned by the engine; null for an announced or an empty message
 	RemoteMemory memory{};    // announced: where the payload is at the sender
 	bool exposed = false;     // announced: whether it may be read there
-	uint64_t token = 0;       // announced: the sender's request
+	uint64_t token = 0;       // announced or synchronous: the sender's request
 	int source = 0;
 	bool announced = false;
+	bool synchronous = false; // the sender is told when a receive gets it
+	bool taken = false;       // out of matching: found by its handle only
+	uint64_t handle = 0;      // see HandlePool
+	UnexpectedMessage *next_free = nullptr;
 };
 
 // What a wild receive or probe leaves open.

@@ -30,7 +30,7 @@ Engine::Announcement Engine::announcement(Request &r, Channel &c, const void *da
 {
 	r.awaits_answer = true;
 	Announcement a{length, r.handle, {}, false};
-	if (config_.rendezvous == by_read || config_.rendezvous == automatic)
+	if (length && (config_.rendezvous == by_read || config_.rendezvous == automatic))
 		a.exposed = expose(r, c, const_cast<void *>(data), length, a.memory);
 	return a;
 }
@@ -76,16 +76,12 @@ void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 		fetch(static_cast<Request &>(*posted), peer, tag, a);
 		return;
 	}
-	UnexpectedMessage *m = messages_.take();
-	*m = {};
-	m->source = peer;
-	m->tag = tag;
-	m->length = a.length;
-	m->memory = a.memory;
-	m->exposed = a.exposed != 0;
-	m->token = a.token;
-	m->announced = true;
-	matcher_.add(*m);
+	UnexpectedMessage &m = make_unexpected(peer, tag, a.length);
+	m.memory = a.memory;
+	m.exposed = a.exposed != 0;
+	m.token = a.token;
+	m.announced = true;
+	matcher_.add(m);
 	reporter_.add(Counter::unexpected);
 }
 

@@ -1,0 +1,27 @@
+// Messages that a matched probe has taken out of matching: they wait for the one receive that names them.
+#include "message/engine.hpp"
+
+namespace pt2p {
+
+UnexpectedMessage *Engine::take(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result)
+{
+	UnexpectedMessage *m = matcher_.find(source, tag, mask);
+	if (!m)
+		return nullptr;
+	matcher_.remove(*m);
+	m->taken = true;
+	result = {PT2P_OK, m->source, m->tag, m->length};
+	return m;
+}
+
+// When the sender of an announced message is gone the receive says so; an eager message is whole.
+Request *Engine::irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &m)
+{
+	Request *r = requests_.take();
+	start_receive(*r, buffer, capacity, m.source, m.tag, PT2P_TAG_EXACT);
+	m.taken = false;
+	hand_over(*r, m);
+	return r;
+}
+
+} // namespace pt2p
