@@ -66,6 +66,7 @@ std::vector<Case> choose_cases(const std::vector<std::string> &names);
 void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
+void add_matched_cases(std::vector<Case> &cases);
 void add_traffic_cases(std::vector<Case> &cases);
 void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);
