@@ -113,6 +113,69 @@ private:
 	pt2p_request_t *handle_ = nullptr;
 };
 
+/** A message that a matched probe has taken: nobody else receives it. Moves only; recv() or irecv() ends it. One that is
+ *  destroyed before is received into nothing. The context must outlive it. */
+class message {
+public:
+	message() = default;
+	message(pt2p_context_t *ctx, pt2p_message_t *handle, const pt2p_result_t &result) noexcept
+	    : ctx_(ctx), handle_(handle), result_(result)
+	{
+	}
+	message(message &&other) noexcept
+	    : ctx_(other.ctx_), handle_(std::exchange(other.handle_, nullptr)), result_(other.result_)
+	{
+	}
+	message &operator=(message &&other) noexcept
+	{
+		if (this != &other) {
+			drop();
+			ctx_ = other.ctx_;
+			handle_ = std::exchange(other.handle_, nullptr);
+			result_ = other.result_;
+		}
+		return *this;
+	}
+	~message() { drop(); }
+
+	/** Whether there is a message to receive. */
+	explicit operator bool() const noexcept { return handle_ != nullptr; }
+	int source() const noexcept { return result_.source; }
+	uint64_t tag() const noexcept { return result_.tag; }
+	/** Bytes. */
+	std::size_t length() const noexcept { return result_.length; }
+
+	/** Receives it into the span; see pt2p_mrecv. */
+	template <sendable T, std::size_t N>
+		requires(!std::is_const_v<T>)
+	pt2p_result_t recv(std::span<T, N> data)
+	{
+		pt2p_result_t result{};
+		check(pt2p_mrecv(ctx_, data.data(), data.size_bytes(), std::exchange(handle_, nullptr), &result), ctx_);
+		return result;
+	}
+	/** Starts to; the span stays valid and untouched until the request has finished. */
+	template <sendable T, std::size_t N>
+		requires(!std::is_const_v<T>)
+	[[nodiscard]] request irecv(std::span<T, N> data)
+	{
+		pt2p_request_t *handle = nullptr;
+		check(pt2p_imrecv(ctx_, data.data(), data.size_bytes(), std::exchange(handle_, nullptr), &handle), ctx_);
+		return {ctx_, handle};
+	}
+
+private:
+	void drop() noexcept
+	{
+		if (handle_)
+			pt2p_mrecv(ctx_, nullptr, 0, std::exchange(handle_, nullptr), nullptr);
+	}
+
+	pt2p_context_t *ctx_ = nullptr;
+	pt2p_message_t *handle_ = nullptr;
+	pt2p_result_t result_{};
+};
+
 /** One participant of a job; leaves it when destroyed. */
 class context {
 public:
@@ -206,6 +269,36 @@ public:
 		pt2p_result_t result{};
 		check(pt2p_probe(ctx_, source, tag, mask, &result), ctx_);
 		return result;
+	}
+	/** Sends the span's elements, and returns when a receive has matched them; see pt2p_ssend. */
+	template <sendable T, std::size_t N>
+	void ssend(std::span<T, N> data, int dest, uint64_t tag)
+	{
+		check(pt2p_ssend(ctx_, data.data(), data.size_bytes(), dest, tag), ctx_);
+	}
+	/** Starts such a send; the span stays valid until the request has finished. */
+	template <sendable T, std::size_t N>
+	[[nodiscard]] request issend(std::span<T, N> data, int dest, uint64_t tag)
+	{
+		pt2p_request_t *handle = nullptr;
+		check(pt2p_issend(ctx_, data.data(), data.size_bytes(), dest, tag, &handle), ctx_);
+		return {ctx_, handle};
+	}
+	/** Waits for a message and takes it, so that nobody else receives it; see pt2p_mprobe. */
+	[[nodiscard]] message mprobe(int source = PT2P_ANY_SOURCE, uint64_t tag = 0, uint64_t mask = PT2P_TAG_EXACT)
+	{
+		pt2p_message_t *handle = nullptr;
+		pt2p_result_t result{};
+		check(pt2p_mprobe(ctx_, source, tag, mask, &handle, &result), ctx_);
+		return {ctx_, handle, result};
+	}
+	/** The same without waiting: false, as a condition, when there is no such message. */
+	[[nodiscard]] message improbe(int source = PT2P_ANY_SOURCE, uint64_t tag = 0, uint64_t mask = PT2P_TAG_EXACT)
+	{
+		pt2p_message_t *handle = nullptr;
+		pt2p_result_t result{};
+		check(pt2p_improbe(ctx_, source, tag, mask, &handle, &result), ctx_);
+		return {ctx_, handle, result};
 	}
 	/** Waits until all one-sided operations on memory of `rank`, or of all ranks, are done; see pt2p_flush. */
 	void flush(int rank) { check(pt2p_flush(ctx_, rank), ctx_); }

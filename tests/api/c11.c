@@ -24,6 +24,27 @@ static int first_program(void)
 	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
 }
 
+/* A synchronous message to this rank itself, received through its handle. */
+static int matched(void)
+{
+	pt2p_context_t *ctx;
+	pt2p_request_t *send, *receive;
+	pt2p_message_t *message;
+	pt2p_result_t result;
+	char text[16] = "";
+	int done = 1;
+	if (pt2p_init(NULL, &ctx) != PT2P_OK)
+		return 1;
+	int me = pt2p_rank(ctx);
+	if (pt2p_issend(ctx, "matched", 8, me, 3, &send) != PT2P_OK ||
+	    pt2p_improbe(ctx, PT2P_ANY_SOURCE, 3, PT2P_TAG_EXACT, &message, &result) != PT2P_OK || !message ||
+	    result.length != 8 || pt2p_test(ctx, send, &done, NULL) != PT2P_OK || done ||
+	    pt2p_imrecv(ctx, text, sizeof text, message, &receive) != PT2P_OK || pt2p_wait(ctx, send, NULL) != PT2P_OK ||
+	    pt2p_wait(ctx, receive, &result) != PT2P_OK || result.source != me || strcmp(text, "matched") != 0)
+		return 1;
+	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
+}
+
 /* A counter and a message in memory of this rank itself. */
 static int one_sided(void)
 {
@@ -63,6 +84,8 @@ int main(void)
 		(function)pt2p_abort, (function)pt2p_rank, (function)pt2p_size, (function)pt2p_query,
 		(function)pt2p_peer_query, (function)pt2p_set_delivery, (function)pt2p_send, (function)pt2p_recv, (function)pt2p_isend,
 		(function)pt2p_irecv, (function)pt2p_sendrecv, (function)pt2p_probe, (function)pt2p_iprobe,
+		(function)pt2p_ssend, (function)pt2p_issend, (function)pt2p_mprobe, (function)pt2p_improbe,
+		(function)pt2p_mrecv, (function)pt2p_imrecv,
 		(function)pt2p_wait, (function)pt2p_test, (function)pt2p_waitall, (function)pt2p_waitany,
 		(function)pt2p_testany, (function)pt2p_testall, (function)pt2p_cancel, (function)pt2p_barrier,
 		(function)pt2p_progress, (function)pt2p_strerror, (function)pt2p_last_error, (function)pt2p_counter_count,
@@ -85,5 +108,5 @@ int main(void)
 		fprintf(stderr, "version %s\n", pt2p_version());
 		return 1;
 	}
-	return first_program() || one_sided();
+	return first_program() || matched() || one_sided();
 }

@@ -11,6 +11,7 @@
 static_assert(!std::is_copy_constructible_v<pt2p::context> && std::is_move_constructible_v<pt2p::context>);
 static_assert(!std::is_copy_constructible_v<pt2p::request> && std::is_move_constructible_v<pt2p::request>);
 
+static_assert(!std::is_copy_constructible_v<pt2p::message> && std::is_move_constructible_v<pt2p::message>);
 static_assert(!std::is_copy_constructible_v<pt2p::memory> && std::is_move_constructible_v<pt2p::memory>);
 static_assert(!std::is_copy_constructible_v<pt2p::remote> && std::is_move_constructible_v<pt2p::remote>);
 
@@ -68,6 +69,38 @@ TEST_CASE("failures are thrown with status and explanation")
 	CHECK_THROWS_AS(b.recv(one, 0, 9), pt2p::error);
 	const char *bad[] = {"PT2P_EAGER_MAXX=1", nullptr};
 	CHECK_THROWS_AS(pt2p::context(PT2P_THREAD_SINGLE, bad), pt2p::error);
+}
+
+TEST_CASE("synchronous sends are matched, by probes too")
+{
+	auto [a, b] = two();
+	const std::array<int, 3> out{4, 5, 6};
+	std::array<int, 3> in{};
+	pt2p::request send = a.issend(std::span(out), 1, 7);
+	pt2p::message m = b.mprobe(0, 7);
+	CHECK(m);
+	CHECK((m.source() == 0 && m.tag() == 7 && m.length() == sizeof out));
+	CHECK(!b.improbe(0, 7));
+	CHECK(!send.test());
+	pt2p::message moved = std::move(m);
+	CHECK(!m);
+	CHECK(moved.irecv(std::span(in)).wait().length == sizeof in);
+	CHECK(!moved);
+	CHECK(in == out);
+	send.wait();
+	CHECK_THROWS_AS(moved.recv(std::span(in)), pt2p::error);
+
+	// One that is dropped has been received: its sender is done.
+	send = a.issend(std::span(out), 1, 8);
+	{
+		pt2p::message dropped = b.mprobe(PT2P_ANY_SOURCE, 8);
+		dropped = b.improbe(0, 8);
+		CHECK(!dropped);
+	}
+	send.wait();
+	pt2p::request receive = b.irecv(std::span<int>(in), 0, 9);
+	a.ssend(std::span(out), 1, 9);
+	receive.wait();
 }
 
 TEST_CASE("a request that is dropped is withdrawn")
