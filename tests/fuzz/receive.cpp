@@ -261,7 +261,12 @@ private:
 		};
 		const uint8_t how = in.byte();
 		std::memset(payload, how, sizeof payload);
-		switch (how % 9) {
+		switch (how % 10) {
+		case 9: {
+			const uint64_t token = any_number(in);
+			std::memcpy(payload, &token, sizeof token);
+			return tell(Engine::id_synchronous, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
+		}
 		case 0:
 			return tell(Engine::id_eager, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
 		case 1: {
@@ -498,8 +503,18 @@ private:
 		const uint8_t how = in.byte();
 		const size_t capacity = how & 1 ? in.number(2) % (buffer_bytes + 1) : buffer_bytes;
 		auto buffer = fresh(capacity);
-		pt2p_irecv(ctx_[rank], buffer.get(), capacity, how & 2 ? PT2P_ANY_SOURCE : 1 - rank, in.byte() % 4,
-		           how & 4 ? PT2P_TAG_ANY : PT2P_TAG_EXACT, &r);
+		const int source = how & 2 ? PT2P_ANY_SOURCE : 1 - rank;
+		const uint64_t tag = in.byte() % 4, mask = how & 4 ? PT2P_TAG_ANY : PT2P_TAG_EXACT;
+		if (how & 8) { // some of the messages that are taken are left
+			pt2p_message_t *m = nullptr;
+			pt2p_improbe(ctx_[rank], source, tag, mask, &m, nullptr);
+			if (m)
+				tokens_.push_back(reinterpret_cast<uint64_t>(m));
+			if (m && how & 48)
+				pt2p_imrecv(ctx_[rank], buffer.get(), capacity, m, &r);
+		} else {
+			pt2p_irecv(ctx_[rank], buffer.get(), capacity, source, tag, mask, &r);
+		}
 		keep(rank, r, std::move(buffer), false);
 	}
 
@@ -510,7 +525,8 @@ private:
 		pt2p_request_t *r = nullptr;
 		const size_t length = in.number(2) % (buffer_bytes + 1);
 		auto buffer = fresh(length);
-		pt2p_isend(ctx_[from], buffer.get(), length, to, in.byte() % 4, &r);
+		const uint8_t how = in.byte();
+		(how & 64 ? pt2p_issend : pt2p_isend)(ctx_[from], buffer.get(), length, to, how % 4, &r);
 		keep(from, r, std::move(buffer), true);
 	}
 

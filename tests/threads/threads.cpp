@@ -1,4 +1,5 @@
-// Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time.
+// Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time; and
+// several take what one sends by matched probes.
 // In-process, so that ThreadSanitizer sees both sides. Arguments: seconds (default: 4).
 #include <atomic>
 #include <chrono>
@@ -84,6 +85,73 @@ void exchange(pt2p_context_t *ctx, int t)
 	}
 }
 
+constexpr uint64_t tag_shared = 2000;
+constexpr int probers = 2; // of each rank
+std::atomic<uint64_t> shared_sent{0}, shared_sum{0}, taken{0}, taken_sum{0};
+
+// Sends numbered messages that all probers of the other rank compete for; with the last they learn of the end. Every second
+// one is synchronous: it is done only when one of them has got it.
+void feed(pt2p_context_t *ctx)
+{
+	const int other = 1 - pt2p_rank(ctx);
+	const size_t words[] = {2, 100, 13, 3000, 2};
+	std::vector<uint64_t> out(3000);
+	int left = probers;
+	for (uint64_t number = 1; left > 0; ++number) {
+		const bool last = stop.load();
+		const size_t n = words[number % 5];
+		for (size_t i = 0; i < n; ++i)
+			out[i] = word(tag_shared, number, i);
+		out[0] = number;
+		out[1] = last;
+		left -= last;
+		pt2p_request_t *req;
+		if (number % 3 == 0) {
+			OK(pt2p_ssend(ctx, out.data(), n * 8, other, tag_shared));
+		} else {
+			OK((number % 2 ? pt2p_issend : pt2p_isend)(ctx, out.data(), n * 8, other, tag_shared, &req));
+			OK(pt2p_wait(ctx, req, nullptr));
+		}
+		++shared_sent;
+		shared_sum += number;
+	}
+}
+
+// Takes messages that the other probers must not get, too.
+void take(pt2p_context_t *ctx, int which)
+{
+	std::vector<uint64_t> in;
+	for (uint64_t turn = 0;; ++turn) {
+		pt2p_message_t *m = nullptr;
+		pt2p_result_t seen{}, result{};
+		const int source = turn % 2 ? PT2P_ANY_SOURCE : 1 - pt2p_rank(ctx);
+		if (turn % 3 == 0 && which)
+			OK(pt2p_mprobe(ctx, source, tag_shared, PT2P_TAG_EXACT, &m, &seen));
+		else
+			OK(pt2p_improbe(ctx, source, tag_shared, PT2P_TAG_EXACT, &m, &seen));
+		if (!m) {
+			std::this_thread::sleep_for(std::chrono::microseconds(100));
+			continue;
+		}
+		in.assign(seen.length / 8, 0);
+		if (turn % 5 < 2) {
+			OK(pt2p_mrecv(ctx, in.data(), seen.length, m, &result));
+		} else {
+			pt2p_request_t *req = nullptr;
+			OK(pt2p_imrecv(ctx, in.data(), seen.length, m, &req));
+			OK(pt2p_wait(ctx, req, &result));
+		}
+		TRUE(result.length == seen.length);
+		TRUE(pt2p_mrecv(ctx, in.data(), seen.length, m, nullptr) == PT2P_ERR_REQUEST);
+		for (size_t i = 2; i < in.size(); ++i)
+			TRUE(in[i] == word(tag_shared, in[0], i));
+		++taken;
+		taken_sum += in[0];
+		if (in[1])
+			return;
+	}
+}
+
 // Queries, cancels and messages to itself, until told to stop.
 void disturb(pt2p_context_t *ctx)
 {
@@ -121,7 +189,7 @@ void run(const std::vector<const char *> &tunables, double seconds)
 	printf("%s\n", tunables[0] ? tunables[0] : "defaults");
 	fflush(stdout);
 	stop = false;
-	messages = 0;
+	messages = shared_sent = shared_sum = taken = taken_sum = 0;
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
 	options.thread_level = PT2P_THREAD_MULTIPLE;
 	options.tunables = tunables.data();
@@ -132,6 +200,9 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		for (int t = 0; t < threads_each; ++t)
 			threads.emplace_back(exchange, c, t);
 		threads.emplace_back(disturb, c);
+		threads.emplace_back(feed, c);
+		for (int t = 0; t < probers; ++t)
+			threads.emplace_back(take, c, t);
 	}
 	std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 	stop = true;
@@ -139,8 +210,12 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		t.join();
 	for (pt2p_context_t *c : contexts)
 		OK(pt2p_finalize(c));
-	printf("%llu messages\n", static_cast<unsigned long long>(messages.load()));
+	printf("%llu messages, %llu taken by probes\n", static_cast<unsigned long long>(messages.load()),
+	       static_cast<unsigned long long>(taken.load()));
 	TRUE(messages > 20);
+	TRUE(taken > 2 * probers);
+	TRUE(taken == shared_sent); // each once, and none twice
+	TRUE(taken_sum == shared_sum);
 }
 
 } // namespace
