@@ -241,16 +241,63 @@ int announced()
 	return 1;
 }
 
-// The victim never receives what was announced to it.
-int ignored()
+// The victim never receives what was announced to it, or sent synchronously.
+int ignored(bool synchronous)
 {
 	join();
-	std::vector<unsigned char> data(4u << 20);
+	std::vector<unsigned char> data(synchronous ? 8 : 4u << 20);
 	if (is_victim())
 		progress_until_death(500);
 	const double start = now();
-	const pt2p_status_t status = pt2p_send(ctx, data.data(), data.size(), victim, tag_large);
+	const pt2p_status_t status = (synchronous ? pt2p_ssend : pt2p_send)(ctx, data.data(), data.size(), victim, tag_large);
 	survived(status, now() - start - 0.5);
+	return 1;
+}
+
+// The victim's messages have been taken out of matching when it dies: the short one is whole, although nobody can be told of
+// its receive any more, and the announced one fails.
+int taken()
+{
+	join();
+	std::vector<unsigned char> data(4u << 20), brief(100);
+	// While two ranks are not connected there is no room, and short synchronous messages are announced, too.
+	for (int peer = 0; peer < ranks; ++peer)
+		if (is_victim() ? peer != me : peer == victim)
+			must(pt2p_sendrecv(ctx, nullptr, 0, peer, tag_after, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr),
+			     "pt2p_sendrecv:");
+	if (is_victim()) {
+		fill(brief, 7);
+		for (int peer = 0; peer < ranks; ++peer) {
+			pt2p_request_t *r;
+			if (peer == me)
+				continue;
+			must(pt2p_issend(ctx, brief.data(), brief.size(), peer, tag_eager, &r), "pt2p_issend:");
+			must(pt2p_isend(ctx, data.data(), data.size(), peer, tag_large, &r), "pt2p_isend:");
+		}
+		for (int peer = 0; peer < ranks; ++peer)
+			if (peer != me)
+				must(pt2p_recv(ctx, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+		die();
+	}
+	pt2p_message_t *first, *second;
+	must(pt2p_mprobe(ctx, victim, tag_eager, PT2P_TAG_EXACT, &first, nullptr), "pt2p_mprobe:");
+	must(pt2p_mprobe(ctx, victim, tag_large, PT2P_TAG_EXACT, &second, nullptr), "pt2p_mprobe:");
+	must(pt2p_send(ctx, nullptr, 0, victim, tag_after), "pt2p_send:");
+	char byte;
+	const double start = now();
+	if (pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
+		fail("a receive from the victim ends otherwise:", pt2p_last_error(ctx));
+	must(pt2p_mrecv(ctx, brief.data(), brief.size(), first, nullptr), "pt2p_mrecv of the short message:");
+	verify(brief, 7);
+	pt2p_request_t *r;
+	must(pt2p_imrecv(ctx, data.data(), data.size(), second, &r), "pt2p_imrecv:");
+	const pt2p_status_t status = pt2p_wait(ctx, r, nullptr);
+	const double waited = now() - start;
+	if (pt2p_mrecv(ctx, data.data(), data.size(), second, nullptr) != PT2P_ERR_REQUEST)
+		fail("a message can be received twice");
+	if (status != PT2P_ERR_PEER_LOST)
+		fail("the receive of the announced message ends otherwise:", pt2p_strerror(status));
+	survived(pt2p_ssend(ctx, brief.data(), brief.size(), victim, tag_eager), waited);
 	return 1;
 }
 
@@ -315,15 +362,15 @@ int any_source()
 	return 1;
 }
 
-// Finalize with a large message on its way to the dead.
-int finalize_dead()
+// Finalize with a message on its way to the dead: a large one, or one that no receive has matched.
+int finalize_dead(bool synchronous)
 {
 	join();
-	std::vector<unsigned char> data(4u << 20);
+	std::vector<unsigned char> data(synchronous ? 8 : 4u << 20);
 	if (is_victim())
 		progress_until_death(300);
 	pt2p_request_t *r;
-	must(pt2p_isend(ctx, data.data(), data.size(), victim, tag_large, &r), "pt2p_isend:");
+	must((synchronous ? pt2p_issend : pt2p_isend)(ctx, data.data(), data.size(), victim, tag_large, &r), "pt2p_isend:");
 	const double start = now();
 	const pt2p_status_t status = pt2p_finalize(ctx);
 	const double waited = now() - start;
@@ -549,16 +596,18 @@ int main(int argc, char **argv)
 		return large(false);
 	if (mode == "announced")
 		return announced();
-	if (mode == "ignored")
-		return ignored();
+	if (mode == "ignored" || mode == "ignored_synchronous")
+		return ignored(mode == "ignored_synchronous");
+	if (mode == "taken")
+		return taken();
 	if (mode == "barrier")
 		return barrier(false);
 	if (mode == "barrier_before")
 		return barrier(true);
 	if (mode == "any_source")
 		return any_source();
-	if (mode == "finalize_dead")
-		return finalize_dead();
+	if (mode == "finalize_dead" || mode == "finalize_dead_synchronous")
+		return finalize_dead(mode == "finalize_dead_synchronous");
 	if (mode == "finalized")
 		return finalized();
 	if (mode == "one_sided" || mode == "one_sided_stopped")

@@ -109,10 +109,14 @@ if [ $openmpi = yes ]; then
 	killed large_receiver 3 PT2P_SHM_SINGLE_COPY=0 PT2P_SHM_BACKING=devshm
 	killed announced 3
 	killed ignored 3
+	killed ignored_synchronous 3
+	killed taken 3
+	killed taken 3 PT2P_SHM_SINGLE_COPY=0
 	killed barrier 4
 	killed barrier_before 4
 	killed any_source 3
 	killed finalize_dead 3
+	killed finalize_dead_synchronous 3
 	killed finalized 4
 	for way in auto transport owner; do
 		killed one_sided 3 PT2P_ONE_SIDED=$way
@@ -123,13 +127,14 @@ if [ $openmpi = yes ]; then
 	if [ -x softhca/softhca ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
 		for transport in rc dct; do
-			for case in eager large_sender large_receiver ignored barrier any_source finalize_dead one_sided; do
+			for case in eager large_sender large_receiver ignored ignored_synchronous taken barrier any_source finalize_dead \
+				one_sided; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport
 		done
 		# The victim passes on what ranks 0 and 3, and their likes, have for each other.
-		for case in eager large_sender barrier any_source finalize_dead finalized; do
+		for case in eager large_sender ignored_synchronous taken barrier any_source finalize_dead finalized; do
 			killed $case 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 'PT2P_GROUPS=0,2;1,3' PT2P_ROUTE=forward \
 				PT2P_NET_RECONNECT_TIME=500ms
 		done
