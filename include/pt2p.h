@@ -153,8 +153,9 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
  * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT).
  *
  * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME. Receives that were
- * never matched, and requests that nobody waited for, are reported: the status is PT2P_ERR_UNFINISHED and
- * pt2p_last_error(NULL) counts them and names the first. The call is local: it waits for no other rank beyond those.
+ * never matched, requests that nobody waited for, and messages of pt2p_mprobe that nobody received, are reported: the
+ * status is PT2P_ERR_UNFINISHED and pt2p_last_error(NULL) counts them and names the first. The call is local: it waits for
+ * no other rank beyond those.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED.
  */
