@@ -49,6 +49,8 @@ public:
 	void before_poll(Context &context);
 	void after_empty_poll(Context &context);
 
+	// The device does something: takes note of the time.
+	void turn();
 	// In place of what Nic does in live mode.
 	void ready(Qp &qp);
 	void owes(Responder &responder);
@@ -142,7 +144,6 @@ private:
 		turn();
 		(this->*function)(argument);
 	}
-	void turn();
 	Program &program(const Context &context);
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
