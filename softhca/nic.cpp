@@ -111,6 +111,16 @@ void Nic::remove(Qp &qp)
 	accounts_.remove(index_of(qp.number));
 }
 
+void Nic::settle(Qp &qp)
+{
+	if (model_)
+		model_->turn();
+	qp.responder.settle(*this);
+	for (const auto &[address, responder] : qp.initiators)
+		responder->settle(*this);
+	qp.requester.leave(*this);
+}
+
 Qp *Nic::find(uint32_t number) const { return wire_ && slot_of(number) == wire_->slot() ? table_[index_of(number)] : nullptr; }
 
 void Nic::watch(Qp &qp)

@@ -42,6 +42,9 @@ public:
 	// the cause in errno.
 	void add(Qp &qp);
 	void remove(Qp &qp);
+	// It is about to end, or to begin anew: what it owes for requests that it has carried out leaves the device first, as does
+	// word to the target that it is connected to.
+	void settle(Qp &qp);
 	// Null when there is none of that number in this process.
 	Qp *find(uint32_t number) const;
 	unsigned index_of(uint32_t number) const { return number & ((1u << index_bits_) - 1); }

@@ -307,7 +307,7 @@ void Context::remove_qp(Qp &qp)
 {
 	Nic &nic = Nic::get();
 	if (nic.find(qp.number) == &qp) // not the parent's, from before fork()
-		qp.requester.leave(nic);
+		nic.settle(qp);
 	nic.remove(qp);
 	--qp.pd->users;
 	--qp.send_cq->users;

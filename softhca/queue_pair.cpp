@@ -101,8 +101,8 @@ void Qp::report(Event event) { async_events += context.report(event, user_handle
 void Qp::reset(Nic &nic)
 {
 	state = QpState::reset;
+	nic.settle(*this);
 	nic.forget(*this);
-	requester.leave(nic);
 	requester.reset();
 	responder.begin(0, 0, 0);
 	initiators.clear();

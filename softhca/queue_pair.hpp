@@ -139,6 +139,8 @@ public:
 	void handle(Nic &nic, const Packet &packet, const uint8_t *payload);
 	// Sends what is owed to it, at most `burst` packets. True when something is left.
 	bool respond(Nic &nic, unsigned burst);
+	// Sends what it can at once of that: READs would take their time.
+	void settle(Nic &nic);
 	// Forgets everything; a receive of a message that is not complete ends as flushed.
 	void flush();
 

@@ -361,6 +361,12 @@ bool Responder::respond(Nic &nic, unsigned burst)
 	return !owed_.empty();
 }
 
+void Responder::settle(Nic &nic)
+{
+	while (!owed_.empty() && owed_.front().kind != PacketKind::read_response && pay(nic, owed_.front()))
+		owed_.pop_front();
+}
+
 // Sends the next packet of what is owed. False when there is no room for it now.
 bool Responder::pay(Nic &nic, Owed &owed)
 {

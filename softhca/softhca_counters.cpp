@@ -175,12 +175,42 @@ void print_json(const std::vector<const Account *> &accounts)
 	std::printf("\n]}\n");
 }
 
-constexpr char usage[] = "usage: softhca_counters [--json | --queue-pairs] [DIRECTORY]\n"
+// What cannot be where nothing is lost and nobody makes a mistake. For want of a receive, a request is refused, what follows it dropped,
+// and both are sent again: that is as it should be.
+int tell_losses(const std::vector<const Account *> &accounts)
+{
+	std::string text;
+	for (const Account *a : accounts)
+		for (unsigned device = 0; device < std::min(a->devices, most_devices); ++device) {
+			const Counters &c = a->device[device];
+			const auto tell = [&](Counter counter) {
+				if (c.get(counter))
+					text += "  " + device_name(a->host, device) + ": " + descriptions[static_cast<size_t>(counter)].name + " " +
+					        std::to_string(c.get(counter)) + "\n";
+			};
+			tell(Counter::timeouts);
+			tell(Counter::naks_sent);
+			const bool refused = std::any_of(accounts.begin(), accounts.end(), [](const Account *any) {
+				return std::any_of(any->device, any->device + std::min(any->devices, most_devices),
+				                   [](const Counters &of) { return of.get(Counter::rnr_naks_sent) != 0; });
+			});
+			if (refused)
+				continue;
+			tell(Counter::packets_dropped);
+			tell(Counter::retransmissions);
+		}
+	if (!text.empty())
+		std::fprintf(stderr, "softhca: packets were lost, or came too late, though no fault was asked for:\n%s", text.c_str());
+	return text.empty() ? 0 : 1;
+}
+
+constexpr char usage[] = "usage: softhca_counters [--json | --queue-pairs | --lossless] [DIRECTORY]\n"
                          "       softhca_counters --list | --check-faults RULES | --help\n"
                          "Prints what the processes of a softhca fabric have counted; DIRECTORY is the fabric's (default:\n"
                          "SOFTHCA_FABRIC, which is set below softhca).\n"
                          "  --json         all there is, as JSON\n"
                          "  --queue-pairs  each queue pair as well\n"
+                         "  --lossless     say what was lost; nothing, and 0 is returned, when nothing was\n"
                          "  --list         the counters and what they mean\n"
                          "  --check-faults RULES  whether fault rules can be understood\n"
                          "  --help         this text\n";
@@ -189,7 +219,7 @@ constexpr char usage[] = "usage: softhca_counters [--json | --queue-pairs] [DIRE
 
 int main(int argc, char **argv)
 {
-	bool json = false, details = false;
+	bool json = false, details = false, losses = false;
 	const char *directory = std::getenv("SOFTHCA_FABRIC");
 	for (int i = 1; i < argc; ++i) {
 		const std::string_view argument = argv[i];
@@ -210,6 +240,8 @@ int main(int argc, char **argv)
 		}
 		if (argument == "--json") {
 			json = true;
+		} else if (argument == "--lossless") {
+			losses = true;
 		} else if (argument == "--queue-pairs") {
 			details = true;
 		} else if (argument.starts_with("-")) {
@@ -224,6 +256,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	const auto accounts = read_accounts(directory);
+	if (losses)
+		return tell_losses(accounts);
 	if (json)
 		print_json(accounts);
 	else

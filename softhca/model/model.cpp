@@ -40,6 +40,8 @@ double extended_headers(const Packet &packet)
 }
 
 uint64_t entry_key(const Qp &qp, uint16_t index) { return uint64_t{qp.number} << 16 | index; }
+// Of the context of one that is sent to; a DC target has one for each initiator.
+uint64_t responder_key(const Packet &packet) { return uint64_t{packet.destination} << 32 | packet.source; }
 
 } // namespace
 
@@ -259,18 +261,26 @@ size_t Model::unit_of(Device &device, uint32_t queue_pair)
 }
 
 // A target of DC initiators has a context for each of them, which are served side by side.
+Model::Connection &Model::connection_of(Qp &target, uint32_t initiator)
+{
+	auto &connections = state(target).connections;
+	const auto found = connections.find(initiator);
+	return found != connections.end() ? found->second : connections.emplace(initiator, Connection{bind(device_of(target))}).first->second;
+}
+
+// The initiator has left. What it has sent since then, on a new connection, is before the same unit.
+void Model::leave(Qp &target, uint32_t initiator)
+{
+	const auto found = state(target).connections.find(initiator);
+	if (found == state(target).connections.end() || found->second.waiting)
+		return;
+	--device_of(target).bound[found->second.unit];
+	state(target).connections.erase(found);
+}
+
 size_t Model::serving_unit_of(Qp &qp, uint32_t requester)
 {
-	Device &device = device_of(qp);
-	size_t i;
-	if (qp.kind == QpKind::dct) {
-		const auto [place, made] = device.connections.try_emplace(requester);
-		if (made)
-			place->second = bind(device);
-		i = place->second;
-	} else {
-		i = unit_of(device, qp.number);
-	}
+	const size_t i = qp.kind == QpKind::dct ? connection_of(qp, requester).unit : unit_of(device_of(qp), qp.number);
 	const auto units = static_cast<size_t>(p_.units), servers = static_cast<size_t>(p_.serve_units);
 	return servers ? units + i % servers : i % units;
 }
@@ -329,7 +339,16 @@ void Model::owes(Responder &responder)
 	       {Work::Kind::respond, 0, &responder});
 }
 
-void Model::forget(Qp &qp) { state(qp) = {}; }
+void Model::forget(Qp &qp)
+{
+	State &s = state(qp);
+	std::vector<unsigned> &bound = device_of(qp).bound;
+	if (s.unit >= 0)
+		--bound[static_cast<size_t>(s.unit)];
+	for (const auto &[initiator, connection] : s.connections)
+		--bound[connection.unit];
+	s = {};
+}
 
 // ---- packets ----------------------------------------------------------------------------------------------------------
 
@@ -470,6 +489,8 @@ void Model::arrive(uint64_t number)
 	Device &device = device_of(*qp);
 	frame.there = device.in.arrive(now_, frame.bytes);
 	const bool serves = is_request(frame.packet.kind) || frame.packet.kind == PacketKind::disconnect;
+	if (serves && qp->kind == QpKind::dct)
+		++connection_of(*qp, frame.packet.source).waiting;
 	submit(device, serves ? serving_unit_of(*qp, frame.packet.source) : unit_of(device, qp->number),
 	       {Work::Kind::serve, static_cast<uint32_t>(number), nullptr});
 }
@@ -487,12 +508,14 @@ void Model::serve(uint32_t number)
 	Device &device = device_of(*qp);
 	Picoseconds not_before = frame.there;
 	const bool request = is_request(packet.kind), leaving = packet.kind == PacketKind::disconnect;
+	if ((request || leaving) && qp->kind == QpKind::dct)
+		--connection_of(*qp, packet.source).waiting;
 	if (packet.payload)
 		busy_ += from_ns(p_.unit_piece * (std::ceil(packet.payload / p_.pcie_write_piece) - 1));
 	if (request) {
 		busy_ += from_ns(p_.unit_serve);
 		// The context of a connection that begins is made here, not read.
-		if (!device.responders.use(packet.source) && !(packet.flags & packet_connect)) {
+		if (!device.responders.use(responder_key(packet)) && !(packet.flags & packet_connect)) {
 			qp->count(Counter::responder_misses, 1);
 			miss(device, p_.context_bytes, 1); // requests are taken in order
 			busy_ += from_ns(p_.responder_miss);
@@ -506,11 +529,8 @@ void Model::serve(uint32_t number)
 		}
 	} else if (leaving) {
 		busy_ += from_ns(p_.unit_serve + p_.unit_respond);
-		device.responders.forget(packet.source);
-		if (const auto place = device.connections.find(packet.source); place != device.connections.end()) {
-			--device.bound[place->second];
-			device.connections.erase(place);
-		}
+		device.responders.forget(responder_key(packet));
+		leave(*qp, packet.source);
 	} else {
 		busy_ += from_ns(is_response(packet.kind) ? p_.unit_response : p_.unit_acknowledged);
 		use_requester(device, *qp);

@@ -49,6 +49,8 @@ public:
 	void before_poll(Context &context);
 	void after_empty_poll(Context &context);
 
+	// The device does something: takes note of the time.
+	void turn();
 	// In place of what Nic does in live mode.
 	void ready(Qp &qp);
 	void owes(Responder &responder);
@@ -94,7 +96,6 @@ private:
 		Link inward, outward; // PCIe: what the program stores and what comes of reads; what the device writes and asks for
 		Link out, in;
 		size_t programs = 0;                                // that have it open: ranks of one node
-		std::unordered_map<uint32_t, unsigned> connections; // to DC targets: the initiator, and its unit
 		Fifo entries;
 		Cache requesters, responders;
 		std::map<uint64_t, Picoseconds> locks; // of atomic operations, by the low bits of addresses
@@ -107,6 +108,12 @@ private:
 		uint16_t producer;
 		bool along;
 	};
+	// An initiator's with a DC target. Its packets are taken in order, also when it leaves and connects again meanwhile: the unit is
+	// the same while any waits there.
+	struct Connection {
+		unsigned unit;
+		size_t waiting = 0; // packets before the unit
+	};
 	// Beside a Qp.
 	struct State {
 		std::vector<Bell> bells;                                // on their way to the device; few
@@ -118,6 +125,7 @@ private:
 		bool due = false, left = false;
 		Picoseconds last = 0; // DC: when the last packet for the target that it has left departed
 		int unit = -1;
+		std::unordered_map<uint32_t, Connection> connections; // of a DC target, by initiator
 	};
 	struct Program {
 		uint64_t writes = 0, seen = 0;
@@ -136,7 +144,6 @@ private:
 		turn();
 		(this->*function)(argument);
 	}
-	void turn();
 	Program &program(const Context &context);
 	State &state(const Qp &qp);
 	Device &device_of(const Qp &qp);
@@ -152,6 +159,8 @@ private:
 	State &requester_of(const Packet &packet, bool request);
 	unsigned bind(Device &device);
 	size_t unit_of(Device &device, uint32_t queue_pair);
+	Connection &connection_of(Qp &target, uint32_t initiator);
+	void leave(Qp &target, uint32_t initiator);
 	size_t serving_unit_of(Qp &qp, uint32_t requester);
 	void submit(Device &device, size_t unit, Work work);
 	template <class Function>

@@ -1,6 +1,7 @@
 // An in-process job of libpt2p in virtual time.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <thread>
@@ -39,9 +40,26 @@ public:
 	}
 	InprocessJob(const InprocessJob &) = delete;
 	InprocessJob &operator=(const InprocessJob &) = delete;
-	// All at the same time: one waits until the others have confirmed what they have passed on, which they do when they are
-	// called.
-	~InprocessJob() { run(pt2p_finalize); }
+	~InprocessJob()
+	{
+		if (!contexts_.empty())
+			leave();
+	}
+	// All finalize at the same time: one waits until the others have confirmed what they have passed on, which they do when they
+	// are called. `before` is what each rank does first. Returns the longest that one took, virtual ns.
+	double leave(const std::function<void(pt2p_context_t *)> &before = [](pt2p_context_t *) {})
+	{
+		double longest = 0;
+		run([&](pt2p_context_t *ctx) {
+			before(ctx);
+			const double start = now();
+			if (pt2p_finalize(ctx) != PT2P_OK)
+				give_up("pt2p_finalize: %s", pt2p_last_error(nullptr));
+			longest = std::max(longest, now() - start);
+		});
+		contexts_.clear();
+		return longest;
+	}
 	// Each rank in a thread of its own, until all have returned.
 	void run(const std::function<void(pt2p_context_t *)> &rank) const
 	{

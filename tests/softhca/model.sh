@@ -44,6 +44,35 @@ kill $busy
 cmp "$work/counted.1" "$work/counted.2" || fail "two runs differ"
 grep -q '"wqes": [1-9]' "$work/counted.1" || fail "nothing was counted: $(cat "$work/counted.1")"
 
+# Many ranks share a device, their initiators change targets all the time, and all leave at once or one after the other: nothing is
+# lost, which softhca says by itself, and nobody waits in pt2p_finalize for a target that is gone.
+leave()
+{
+	by=$1 count=$2 each=$3 gap=$4
+	timeout -k 5 100 $softhca --model connectx5 --devices "$count" tests/softhca/leaving nodes="$count" ranks="$each" apart="$gap" \
+		PT2P_TRANSPORTS="$by" >"$work/out" 2>&1 || fail "leaving by $*: $(cat "$work/out")"
+	awk '{exit !($1 < 1000)}' "$work/out" || fail "pt2p_finalize by $* takes $(cat "$work/out") us"
+	echo "ok: pt2p_finalize by $*: $(cat "$work/out") us"
+}
+for transports in self,shm,rc self,shm,dct self,rc,dct; do
+	for apart in 0 1000 100000; do
+		leave $transports 4 4 $apart
+		leave $transports 2 8 $apart
+	done
+done
+
+# Something is lost: it is seen, and said where nobody asked for it.
+lossy="$work/lossy"
+timeout 100 $softhca --fabric "$lossy" --model connectx5 --devices 2 --fault 'drop count=10 rate=0.02 seed=3' $cases threads 2 \
+	PT2P_TRANSPORTS=self,rc $nodes random_exact >"$work/out" 2>&1 || fail "a lossy wire: $(cat "$work/out")"
+./softhca/softhca_counters --lossless "$lossy" 2>"$work/out" && fail "losses are not seen"
+grep -q 'mlx5_[01]: retransmissions [1-9]' "$work/out" || fail "losses: $(cat "$work/out")"
+code=0
+timeout 20 $softhca --fabric "$lossy" --model connectx5 true 2>"$work/out" || code=$?
+[ $code = 3 ] || fail "a run with losses ends with $code"
+grep -q 'no fault was asked for' "$work/out" || fail "losses: $(cat "$work/out")"
+echo "ok: losses are seen"
+
 # Ranks of one node: a rank sees what its neighbour has stored as soon as the profile says (cpu_share) and it looks (cpu_poll, 10 ns),
 # also while it waits for its device, and while the neighbour computes. Without a device it is a yield (220 ns) until it looks; so it
 # is, twice, where ranks share processors.

@@ -34,6 +34,8 @@ uint64_t random_key()
 SendQueue *Peer::acquire() { return ready ? transport->choose(*this) : nullptr; }
 SendQueue *Peer::acquire_for_part() { return ready ? transport->choose_for_part(*this) : nullptr; }
 
+SendQueue *Peer::acquire_alone() { return ready ? transport->choose_idle(*this) : nullptr; }
+
 // What is under way for it stops with its initiators; what these have for others is posted again when they have been restarted.
 void Peer::cut()
 {
@@ -191,6 +193,16 @@ SendQueue *DctTransport::choose_for_part(Peer &peer)
 	return queue;
 }
 
+SendQueue *DctTransport::choose_idle(Peer &peer)
+{
+	look_at_initiators(peer);
+	const size_t chosen = choose_initiator(states_, &peer);
+	if (peer.in_flight || chosen == no_initiator || states_[chosen].outstanding)
+		return nullptr;
+	peer.queue = initiators_[chosen].get();
+	return take(chosen, peer);
+}
+
 // Brings what is known of them up to date; the one that the peer's messages went through last.
 size_t DctTransport::look_at_initiators(const Peer &peer)
 {
@@ -286,6 +298,33 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 bool DctTransport::left() const
 {
 	return std::none_of(peers_.begin(), peers_.end(), [](const auto &p) { return p && !p->down && p->in_flight; });
+}
+
+// This rank itself.
+verbs::Peer *DctTransport::substitute()
+{
+	try {
+		return static_cast<Peer *>(loopback());
+	} catch (const Error &) {
+		return nullptr;
+	}
+}
+
+// One that has left in order has read all that it wants. What did not get there in time, as word of what has been read, would be tried
+// again for long, and what the initiator has for others would wait for that.
+void DctTransport::look_after(SendQueue &queue)
+{
+	constexpr int64_t patience = 5'000'000; // its device may answer yet
+	const WorkRequest *front = queue.front();
+	if (!front || !front->peer->down)
+		return;
+	Peer &peer = static_cast<Peer &>(*front->peer);
+	if (!peer.left_since) {
+		peer.left_since = now_ns();
+		queue.flush(); // or it could be complete without our knowing
+	} else if (now_ns() - peer.left_since >= patience) {
+		peer.cut();
+	}
 }
 
 // A target does not answer: it is tried again, and given up in the end. Work for other targets goes on in between.

@@ -29,11 +29,13 @@ struct Peer final : verbs::Peer, Waiting {
 	uint32_t upto = 0;                 // the number of the last there, once another's work is behind it
 	bool open = false;                 // no other's work is behind it, and nobody waits
 	int64_t failing_since = 0;         // 0: it has not failed yet
+	int64_t left_since = 0;            // that it was seen to have left with work under way; 0: it was not
 	static constexpr bool dc = true;
 	// The queue that its messages go through, unless one has to be chosen; null: it has.
 	verbs::SendQueue *usual() const { return ready && open ? queue : nullptr; }
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
+	verbs::SendQueue *acquire_alone() override;
 	void cut() override;
 };
 
@@ -49,9 +51,12 @@ public:
 
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 	bool left() const override;
+	verbs::Peer *substitute() override;
+	void look_after(verbs::SendQueue &queue) override;
 
 	verbs::SendQueue *choose(Peer &peer);
 	verbs::SendQueue *choose_for_part(Peer &peer);
+	verbs::SendQueue *choose_idle(Peer &peer);
 	// It is lost.
 	void leave_line(Peer &peer) { line_.leave(peer); }
 	// All: they serve all peers in turn.

@@ -382,8 +382,18 @@ void Net::read_events()
 
 void Net::check(const void *caller)
 {
-	if (driver_ == caller)
-		read_events();
+	if (driver_ != caller)
+		return;
+	read_events();
+	look_after_queues();
+}
+
+void Net::look_after_queues()
+{
+	for (SendQueue *queue : queues_)
+		if (queue && !queue->broken())
+			queue->owner.look_after(*queue);
+	handle_broken();
 }
 
 void Net::strangers(const void *caller, std::vector<int> &ranks) const
@@ -406,35 +416,52 @@ void Net::leave(const void *caller)
 	// Who has said goodbye need not be told, and could not answer any more.
 	while (progress() && now_ns() < end)
 		;
+	flush_all();
 	say_goodbye(false, end);
 	// Who owns memory that this rank has read and written through DC, and no more, does not know of it, and may have left without
 	// a word. Yet it may itself do the same here.
 	say_goodbye(true, std::min(end, now_ns() + best_effort));
 }
 
-// To all, or to those that know of this rank; waits until they have it.
+// Whether it has work for somebody who is there to take it.
+bool Net::busy(const SendQueue *queue) { return queue && !queue->idle() && !queue->broken() && !queue->owner.left(); }
+
+void Net::flush_all()
+{
+	ring_all();
+	for (SendQueue *queue : queues_)
+		if (queue && !queue->broken())
+			queue->flush();
+}
+
+// To all, or to those that know of this rank; waits until they have it. The goodbye is the last that they get: who has read it may
+// leave at once, and nobody answers any more. So it is what is signalled; and a DC initiator, which works for its targets in turn, has
+// one at a time, or it would wait behind one for a target that is gone.
 void Net::say_goodbye(bool all, int64_t end)
 {
 	const auto knows_us = [this](const Peer &p) {
 		return !p.dct || p.next_sequence || expected_[static_cast<size_t>(p.peer)].sequence;
 	};
-	for (Peer *p : peers_)
-		while (p && p->ready && (all || knows_us(*p)) && now_ns() < end) {
-			SendQueue *queue = p->acquire();
-			if (queue && queue->send(*p, id_bye, 0, nullptr, 0)) {
-				not_ready(*p);
-				break;
-			}
-			progress();
-		}
-	ring_all();
-	// What has been handed to the device has to arrive: its queue pairs end with the call of leave().
-	const auto busy = [](const SendQueue *queue) { return queue && !queue->idle() && !queue->broken() && !queue->owner.left(); };
-	for (SendQueue *queue : queues_)
-		if (busy(queue) && queue->room())
-			queue->flush();
-	while (std::any_of(queues_.begin(), queues_.end(), busy) && now_ns() < end)
+	std::vector<Peer *> peers;
+	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers), [&](const Peer *p) { return p && (all || knows_us(*p)); });
+	const auto told = [this](Peer *p) {
+		SendQueue *queue = p->ready ? p->acquire_alone() : nullptr;
+		if (queue)
+			queue->signal_each(1);
+		if (queue && queue->send(*p, id_bye, 0, nullptr, 0))
+			not_ready(*p);
+		return !p->ready;
+	};
+	while (std::erase_if(peers, told), !peers.empty() && now_ns() < end) {
 		progress();
+		look_after_queues();
+	}
+	// What has been handed to the device has to arrive: its queue pairs end with the call of leave().
+	flush_all();
+	while (std::any_of(queues_.begin(), queues_.end(), busy) && now_ns() < end) {
+		progress();
+		look_after_queues();
+	}
 }
 
 // ---- sleeping ---------------------------------------------------------------------------------------------------------

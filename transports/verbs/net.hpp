@@ -254,6 +254,9 @@ private:
 	unsigned read_ring(Peer &peer, unsigned most);
 	bool tell_read(Peer &peer, uint64_t flags = 0);
 	void handle_broken();
+	void look_after_queues();
+	static bool busy(const SendQueue *queue);
+	void flush_all();
 	void say_goodbye(bool all, int64_t end);
 	// take_down() of a rank that need not have an endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);

@@ -171,8 +171,13 @@ void SendQueue::probe(Peer &peer)
 
 void SendQueue::flush()
 {
-	if (posted_ != signalled_ && room())
-		probe(*at(posted_ - 1).peer);
+	if (posted_ == signalled_ || !room())
+		return;
+	Peer *last = at(posted_ - 1).peer;
+	if (__builtin_expect(last->down, 0))
+		last = owner.substitute();
+	if (last)
+		probe(*last);
 }
 
 void SendQueue::signal_each(uint32_t work_requests)

@@ -27,6 +27,7 @@ namespace pt2p::verbs {
 
 class Net;
 class SendQueue;
+struct Peer;
 
 // Who looks after a queue pair.
 class QueueOwner {
@@ -36,6 +37,10 @@ public:
 	virtual void on_broken(SendQueue &queue, ibv_wc_status status) = 0;
 	// Whether all that it could still deliver is for somebody who has left: nothing need be waited for.
 	virtual bool left() const { return false; }
+	// Who answers when everything before is complete, when the last peer of a queue is down; null: nobody.
+	virtual Peer *substitute() { return nullptr; }
+	// Every few milliseconds: whether what is first in it keeps others waiting for ever.
+	virtual void look_after(SendQueue &queue) { (void)queue; }
 
 protected:
 	~QueueOwner() = default;
@@ -75,6 +80,8 @@ struct Peer : Endpoint {
 	virtual SendQueue *acquire() = 0;
 	// The same for a part that may be spread: it needs no order.
 	virtual SendQueue *acquire_for_part() = 0;
+	// The same for a message that nothing may be in front of, if others could be kept waiting by what it is for.
+	virtual SendQueue *acquire_alone() { return acquire(); }
 	// It is down: the device is to stop working on what is for it, and its operations fail.
 	virtual void cut() = 0;
 };
