@@ -229,8 +229,8 @@ void print_help(const TunableInfo &t)
 	print_text(t.help);
 	std::string unit = unit_text(t);
 	std::string from = t.origin == Origin::built_in ? "" : " (from " + origin_text(t) + ")";
-	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), from.c_str(),
-	       t.standard.c_str(), t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
+	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s%s%s\n", t.value.c_str(), from.c_str(), t.standard.c_str(),
+	       t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str(), *t.rule ? ", " : "", t.rule);
 }
 
 void print_transports(const std::vector<TransportFact> &transports)
