@@ -181,7 +181,9 @@ std::string origin_text(const TunableInfo &tunable)
 // The unit column: for choices the words already stand in the range.
 std::string unit_text(const TunableInfo &tunable)
 {
-	return strcmp(tunable.kind, "choice") == 0 ? "" : tunable.unit;
+	if (strcmp(tunable.kind, "choice") == 0)
+		return "";
+	return std::string(tunable.unit) + (*tunable.rule ? ", " : "") + tunable.rule;
 }
 
 void print_table(const std::vector<std::vector<std::string>> &rows, const char *margin)
@@ -229,8 +231,8 @@ void print_help(const TunableInfo &t)
 	print_text(t.help);
 	std::string unit = unit_text(t);
 	std::string from = t.origin == Origin::built_in ? "" : " (from " + origin_text(t) + ")";
-	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s%s%s\n", t.value.c_str(), from.c_str(), t.standard.c_str(),
-	       t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str(), *t.rule ? ", " : "", t.rule);
+	printf("    value    %s%s\n    default  %s\n    allowed  %s%s%s\n", t.value.c_str(), from.c_str(),
+	       t.standard.c_str(), t.range.c_str(), unit.empty() ? "" : ", ", unit.c_str());
 }
 
 void print_transports(const std::vector<TransportFact> &transports)

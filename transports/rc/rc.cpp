@@ -76,7 +76,7 @@ RcTransport::~RcTransport() { net_->connector = nullptr; }
 
 static_assert(offsetof(verbs::WireupAddress, port) == 0);
 
-std::string RcTransport::address()
+std::string RcTransport::queue_address()
 {
 	const verbs::WireupAddress address{net_->device().address, net_->wireup().number()};
 	return {reinterpret_cast<const char *>(&address), sizeof address};
@@ -122,7 +122,8 @@ void RcTransport::make_queue_pair(Connection &connection)
 	init.srq = net_->srq();
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
-		verbs::fail("ibv_create_qp_ex (RC)", errno);
+		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->depth(),
+		                  net_->device().limits.max_qp_wr);
 	connection.queue = std::make_unique<SendQueue>(*net_, connection, std::move(qp), init.cap.max_inline_data, false);
 }
 

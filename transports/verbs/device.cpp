@@ -293,6 +293,17 @@ void fail(const char *call, int error)
 	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, failure(call, error));
 }
 
+void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value, int limit)
+{
+	// What else can be wrong with it is no matter of its length.
+	if (error != EINVAL && (error != ENOMEM || value <= limit))
+		fail(call, error);
+	throw Error(PT2P_ERR_TUNABLE,
+	            format("%s=%lld: %s refuses a queue of that length: %s. Its limit is %d, and less where work requests are wide; %s=%lld "
+	                   "is more likely to do", tunable, static_cast<long long>(value), device.name.c_str(), failure(call, error).c_str(),
+	                   limit, tunable, static_cast<long long>(std::min<int64_t>(value, limit) / 2)));
+}
+
 void check_lock_limit(const Device &device, uint64_t bytes)
 {
 	const LockLimit before = lock_limit();
