@@ -73,9 +73,10 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	const uint64_t messages[] = {s.by_device, s.from_host};
 	const auto chosen = static_cast<size_t>(s.chosen), other = 1 - chosen;
 	const auto time = [&](size_t i) { return ns[i] > 0 ? format("%.0f ns", ns[i]) : std::string("not seen yet"); };
-	return format("     up to %zu bytes %s: %s, %s %s; so went %.1f %% of %llu; chosen anew %llu times\n", s.most, names[chosen],
+	return format("     up to %zu bytes %s: %s, %s %s; so went %.1f %% of %llu; chosen anew %s\n", s.most, names[chosen],
 	              time(chosen).c_str(), names[other], time(other).c_str(),
-	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host), number(s.changes));
+	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host),
+	              counted(s.changes, "time").c_str());
 }
 
 // Over how many queue pairs large data goes, and why.

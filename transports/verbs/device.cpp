@@ -135,7 +135,7 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	if (!list || count == 0) {
 		why_not = "no RDMA device; softhca(1) shows one in software";
 		if (!wanted.device.empty())
-			throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_DEVICE is %s, but there is no RDMA device", text.c_str()));
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_DEVICE is %s, but there is no RDMA device; softhca(1) shows one in software", text.c_str()));
 		return nullptr;
 	}
 	std::vector<ibv_device *> candidates(list.get(), list.get() + count);
@@ -162,7 +162,7 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	}
 	if (!wanted.device.empty())
 		throw Error(PT2P_ERR_TUNABLE,
-		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device" : why_not.c_str()));
+		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device; pt2p_info --devices lists those that there are" : why_not.c_str()));
 	return nullptr;
 }
 
