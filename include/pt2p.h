@@ -6,7 +6,8 @@
  * Conventions that hold for every function here:
  *
  *   - A function that can fail returns a pt2p_status_t. PT2P_OK is zero. After a failure
- *     pt2p_last_error(ctx) explains it: the peer, the operation, the bytes, the likely causes, the remedy.
+ *     pt2p_last_error(ctx) explains it: the peer, the operation, the bytes, the likely causes, the remedy. That
+ *     text begins with the one of pt2p_strerror, so a program prints it alone.
  *   - Lengths are bytes and may exceed 4 GiB; a value above PTRDIFF_MAX (a negative number that was
  *     converted) is refused with PT2P_ERR_LENGTH.
  *   - Buffers stay the caller's. A buffer given to isend or irecv must stay valid and, for irecv, untouched
@@ -26,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <pt2p_status.h>
+#include <pt2p_status.h> /* pt2p_status_t: made by the build from src/report/status.def, installed beside this file */
 
 #ifdef __cplusplus
 extern "C" {
@@ -107,8 +108,9 @@ typedef struct pt2p_peer_info {
 	int rank;                 /**< the peer */
 	int same_node;            /**< 1 when it shares this rank's node */
 	pt2p_peer_state_t state;  /**< as far as this rank knows */
-	char transport[16];       /**< "self", "shm", or "" while not connected */
-	char large[16];           /**< how large messages move: "single-copy", "pipelined", or "" while unknown */
+	char transport[16];       /**< "self", "shm", "rc", "dct", "relay" (other ranks may forward), or "" while not connected */
+	char large[16];           /**< how large messages move: "single-copy" (self, shm), "pipelined" (shm), "zero-copy" (rc, dct),
+	                               or "" while unknown; with "relay" how short ones do: "directly", or "by way of rank N", cut */
 } pt2p_peer_info_t;
 
 /** Version of the library, as "major.minor.patch". Static text. */
@@ -152,10 +154,10 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 /**
  * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT).
  *
- * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME. Receives that were
- * never matched, requests that nobody waited for, and messages of pt2p_mprobe that nobody received, are reported: the
- * status is PT2P_ERR_UNFINISHED and pt2p_last_error(NULL) counts them and names the first. The call is local: it waits for
- * no other rank beyond those.
+ * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME.
+ * Receives that were never matched, sends that could not be delivered, requests that nobody waited for, and messages of
+ * pt2p_mprobe that nobody received are reported: the status is PT2P_ERR_UNFINISHED, and pt2p_last_error(NULL) counts them
+ * and names the first. The call is local: it waits for no other rank beyond those.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED.
  */
@@ -183,7 +185,7 @@ typedef enum pt2p_delivery {
 	PT2P_DELIVERY_AUTO = 0,  /**< sent, and written once there are many */
 	PT2P_DELIVERY_SEND = 1,  /**< into receives that it has posted (SEND) */
 	PT2P_DELIVERY_WRITE = 2, /**< short ones into a ring in its memory, which it looks at (WRITE) */
-	PT2P_DELIVERY_READ = 3   /**< announced: the receiver fetches them (READ) */
+	PT2P_DELIVERY_READ = 3   /**< announced: the receiver fetches them (READ); a blocking send waits for its receive */
 } pt2p_delivery_t;
 
 /** Chooses how messages from this rank get to `rank` from now on, in place of the tunable PT2P_NET_DELIVERY. Each end of a
@@ -197,7 +199,8 @@ pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *i
 
 /**
  * Sends `length` bytes and returns when the buffer may be reused. A short message is copied and may be delivered
- * later; one above the eager limit (PT2P_EAGER_MAX) waits for the receiver.
+ * later; the send of one above the eager limit (PT2P_EAGER_MAX) returns when a receive has matched it and has the bytes. Two
+ * ranks that both send such a message before they receive wait for ever: use pt2p_sendrecv, or pt2p_isend.
  *
  * buffer: may be NULL when length is 0. dest: 0 ... size-1, this rank included. tag: any 64-bit value.
  * Messages from one rank to another are matched in the order in which they were sent.
@@ -529,11 +532,12 @@ pt2p_status_t pt2p_fence(pt2p_context_t *ctx, int rank);
 /** Moves communication forward without waiting for anything. Errors: PT2P_ERR_CONTEXT. */
 pt2p_status_t pt2p_progress(pt2p_context_t *ctx);
 
-/** Short text of a status. Static; never NULL. */
+/** Short text of a status, such as "rank out of range". Static; never NULL. */
 const char *pt2p_strerror(pt2p_status_t status);
 
 /** Explanation of the calling thread's latest failure on ctx, or, with NULL, of its latest failure without a context
- *  (pt2p_init, pt2p_finalize). Valid until that thread's next failure; "" when there was none. */
+ *  (pt2p_init, pt2p_finalize), as "text of pt2p_strerror: what happened. Remedy: what helps". Valid until that thread's next
+ *  failure; "" when there was none. */
 const char *pt2p_last_error(const pt2p_context_t *ctx);
 
 /** Number of counters; they are numbered 0 ... count-1. */

@@ -39,7 +39,7 @@ pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept
 	} catch (const Error &e) {
 		return reporter.fail(e.status(), "%s: %s", function, e.what());
 	} catch (const std::bad_alloc &) {
-		return reporter.fail(PT2P_ERR_NO_MEMORY, "%s", function);
+		return reporter.fail(PT2P_ERR_NO_MEMORY, "%s: the process gets no more memory", function);
 	} catch (...) {
 		return reporter.fail(PT2P_ERR_INTERNAL, "%s: an exception that libpt2p does not know", function);
 	}

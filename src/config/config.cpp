@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
@@ -23,7 +24,7 @@ namespace pt2p {
 
 namespace {
 
-enum class Kind { boolean, integer, bytes, duration, choice, text };
+enum class Kind { boolean, integer, power, bytes, bytes64, duration, choice, text };
 
 using Member =
 	std::variant<bool Config::*, int64_t Config::*, uint64_t Config::*, int Config::*, std::string Config::*>;
@@ -112,7 +113,8 @@ template <size_t n> std::string scaled(int64_t value, const Scale (&scales)[n])
 std::string written(const Tunable &tunable, int64_t value)
 {
 	switch (tunable.kind) {
-	case Kind::bytes: return scaled(value, byte_scales);
+	case Kind::bytes:
+	case Kind::bytes64: return scaled(value, byte_scales);
 	case Kind::duration: return scaled(value, time_scales);
 	default: return std::to_string(value);
 	}
@@ -123,8 +125,10 @@ std::string written(const Tunable &tunable, const Config &config)
 	switch (tunable.kind) {
 	case Kind::boolean: return config.*std::get<bool Config::*>(tunable.member) ? "yes" : "no";
 	case Kind::integer:
+	case Kind::power:
 	case Kind::duration: return written(tunable, config.*std::get<int64_t Config::*>(tunable.member));
 	case Kind::bytes:
+	case Kind::bytes64:
 		return written(tunable, static_cast<int64_t>(config.*std::get<uint64_t Config::*>(tunable.member)));
 	case Kind::choice: {
 		auto list = words(tunable.unit);
@@ -151,13 +155,31 @@ std::string range_of(const Tunable &tunable)
 	}
 }
 
+// What a number in the range has to be besides; empty: nothing.
+const char *rule_of(const Tunable &tunable)
+{
+	return tunable.kind == Kind::power ? "a power of two" : tunable.kind == Kind::bytes64 ? "a multiple of 64" : "";
+}
+
+// The largest number up to this one that keeps to the rule; `value` is at least the minimum.
+int64_t ruled(const Tunable &tunable, int64_t value)
+{
+	switch (tunable.kind) {
+	case Kind::power: return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
+	case Kind::bytes64: return value / 64 * 64;
+	default: return value;
+	}
+}
+
 // How a value is written, for explanations of bad ones.
 std::string expected(const Tunable &tunable)
 {
 	switch (tunable.kind) {
 	case Kind::boolean: return "allowed: 0, 1, no, yes, off, on, false, true";
 	case Kind::integer: return "allowed: " + range_of(tunable) + " " + tunable.unit + ", decimal";
+	case Kind::power: return "allowed: " + range_of(tunable) + " " + tunable.unit + ", " + rule_of(tunable);
 	case Kind::bytes: return "allowed: " + range_of(tunable) + " bytes, decimal with k, m or g";
+	case Kind::bytes64: return "allowed: " + range_of(tunable) + " bytes, decimal with k, m or g, " + rule_of(tunable);
 	case Kind::duration: return "allowed: " + range_of(tunable) + ", a time in ns, us, ms or s (plain: s)";
 	case Kind::choice: return "allowed: " + range_of(tunable);
 	case Kind::text: break;
@@ -253,6 +275,7 @@ int64_t number(const Tunable &tunable, std::string_view value, const Source &sou
 	const char *what = "not a whole number";
 	switch (tunable.kind) {
 	case Kind::bytes:
+	case Kind::bytes64:
 		outcome = parse_number(value, byte_scales, false, result);
 		what = "not a number of bytes";
 		break;
@@ -271,6 +294,9 @@ int64_t number(const Tunable &tunable, std::string_view value, const Source &sou
 		refuse(tunable, value, source, "too small");
 	if (result > tunable.maximum)
 		refuse(tunable, value, source, "too large");
+	// The limits keep to the rule, so what is next to a number in between does, too.
+	if (const int64_t below = ruled(tunable, result); below != result)
+		refuse(tunable, value, source, format("not %s, as for instance %s is", rule_of(tunable), written(tunable, below).c_str()));
 	return result;
 }
 
@@ -311,6 +337,7 @@ void assign(Config &config, const Tunable &tunable, std::string_view raw, const 
 		return;
 	}
 	case Kind::bytes:
+	case Kind::bytes64:
 		config.*std::get<uint64_t Config::*>(tunable.member) = static_cast<uint64_t>(number(tunable, value, source));
 		return;
 	default: config.*std::get<int64_t Config::*>(tunable.member) = number(tunable, value, source); return;
@@ -489,10 +516,11 @@ public:
 	void check() const
 	{
 		if (config_.tune && config_.tune_cut_above < config_.tune_raise_below)
-			throw Error(PT2P_ERR_TUNABLE, format("PT2P_TUNE_CUT_ABOVE (%lld %%) is below PT2P_TUNE_RAISE_BELOW (%lld %%): "
-			                                     "one latency would let the signal period grow and halve it",
-			                                     static_cast<long long>(config_.tune_cut_above),
-			                                     static_cast<long long>(config_.tune_raise_below)));
+			contradiction("PT2P_TUNE_CUT_ABOVE", "PT2P_TUNE_RAISE_BELOW", config_.tune_raise_below,
+			              "the first may not be below the second, or one latency would let the signal period grow and halve it");
+		if (config_.net_ring_slot_bytes > config_.net_message_bytes)
+			contradiction("PT2P_NET_RING_SLOT_BYTES", "PT2P_NET_MESSAGE_BYTES", static_cast<int64_t>(config_.net_message_bytes),
+			              "the first may not be above the second, as what a slot holds comes from a network buffer");
 	}
 
 	ParsedConfig result() const
@@ -503,13 +531,24 @@ public:
 			const Tunable &t = table[i];
 			const Source &source = sources_[i];
 			parsed.tunables.push_back({t.name, t.kind_name, t.unit, written(t, config_), written(t, standard),
-			                           range_of(t), source.origin, source.place, t.line, t.help});
+			                           range_of(t), rule_of(t), source.origin, source.place, t.line, t.help});
 		}
 		return parsed;
 	}
 
 private:
 	static size_t position(const Tunable *tunable) { return static_cast<size_t>(tunable - table); }
+
+	// `bound`: what the first may be at most, or at least.
+	[[noreturn]] void contradiction(const char *first, const char *second, int64_t bound, const char *why) const
+	{
+		const auto text = [this](const Tunable *t) {
+			return format("%s = %s in %s", t->name, written(*t, config_).c_str(), sources_[position(t)].text().c_str());
+		};
+		const Tunable *a = find(first), *b = find(second);
+		throw Error(PT2P_ERR_TUNABLE, format("%s and %s: %s; %s=%s would do", text(a).c_str(), text(b).c_str(), why, a->name,
+		                                     written(*a, ruled(*a, bound)).c_str()));
+	}
 
 	void take(const Tunable &tunable, std::string_view value, const Source &source)
 	{

@@ -11,7 +11,9 @@ namespace pt2p {
 namespace tunable_type {
 using boolean = bool;
 using integer = int64_t;
+using power = int64_t;
 using bytes = uint64_t;
+using bytes64 = uint64_t;
 using duration = int64_t; // nanoseconds
 using choice = int;
 using text = std::string;
@@ -34,6 +36,7 @@ struct TunableInfo {
 	std::string value;    // in force
 	std::string standard; // built-in default, written as a user would write it
 	std::string range;    // "8 to 4096", "memfd, devshm", ...
+	const char *rule;     // "a power of two", ... or empty
 	Origin origin;
 	std::string place;    // file and line for Origin::file
 	const char *line;

@@ -172,7 +172,7 @@ std::vector<std::unique_ptr<Job>> make_inprocess_jobs(int size, const Config &co
                                                       std::function<void(int rank)> step)
 {
 	if (size < 1)
-		throw Error(PT2P_ERR_ARGUMENT, format("an in-process job of %d ranks", size));
+		throw Error(PT2P_ERR_ARGUMENT, format("an in-process job of %d ranks: it has one at least", size));
 	auto board = std::make_shared<Board>();
 	const auto n = static_cast<size_t>(size);
 	board->blobs.resize(n);

@@ -1,7 +1,9 @@
 // What the engine tells people: why a request failed, what is being waited for, and the summary.
 #include <algorithm>
+#include <initializer_list>
 #include <span>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "job/job.hpp"
@@ -16,19 +18,34 @@ constexpr size_t most_lines = 16; // of a dump, for each kind of thing
 
 std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any source" : format("rank %d", source); }
 
-std::string request_text(const Request &r)
+// How a request stands that is done, or empty.
+std::string end_text(const Request &r, const std::string &loss)
 {
+	if (!r.done())
+		return "";
+	if (r.status == PT2P_OK)
+		return ", done but not waited for";
+	return format(", failed (%s%s%s) and not waited for", pt2p_strerror(r.status), loss.empty() ? "" : ": ", loss.c_str());
+}
+
+// `loss`: why its peer is gone; empty: it is not.
+std::string request_text(const Request &r, const std::string &loss)
+{
+	const std::string end = end_text(r, loss);
 	if (r.is_one_sided())
 		return format("%s of %zu bytes at offset %llu of memory of rank %d%s", r.operation, r.length,
-		              static_cast<unsigned long long>(r.tag), r.peer, r.done() ? ", done but not waited for" : "");
+		              static_cast<unsigned long long>(r.tag), r.peer, end.c_str());
 	const bool posted = r.state == Request::State::posted;
 	if (r.is_send)
 		return format("send of %zu bytes to rank %d, tag %#llx%s", r.length, r.peer,
-		              static_cast<unsigned long long>(r.message_tag), r.done() ? ", done but not waited for" : "");
+		              static_cast<unsigned long long>(r.message_tag),
+		              r.done()          ? end.c_str()
+		              : r.awaits_answer ? ", announced, and no receive there has matched it"
+		                                : "");
 	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s", r.capacity,
 	              source_text(posted ? r.source : r.peer).c_str(), static_cast<unsigned long long>(r.tag),
 	              static_cast<unsigned long long>(r.mask),
-	              r.done()   ? ", done but not waited for"
+	              r.done()   ? end.c_str()
 	              : posted   ? ", no message has matched it"
 	                         : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
 }
@@ -38,6 +55,25 @@ std::string taken_text(const UnexpectedMessage &m)
 	return format("message of %zu bytes from rank %d, tag %#llx, taken by pt2p_mprobe and not received", m.length, m.source,
 	              static_cast<unsigned long long>(m.tag));
 }
+
+// "2 sends and 1 receive", without those that are not there.
+std::string list_text(std::initializer_list<std::pair<size_t, const char *>> counts)
+{
+	std::vector<std::string> parts;
+	for (const auto &[n, noun] : counts)
+		if (n)
+			parts.push_back(counted(n, noun));
+	std::string text;
+	for (size_t i = 0; i < parts.size(); ++i)
+		text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+	return text;
+}
+
+// Shown when this rank sends, posts no receive, and messages for it wait.
+constexpr const char *advice_on_sends =
+    "  advice: this rank waits in a send for a receive elsewhere, while messages for it wait for a receive here. When ranks send to\n"
+    "  each other first and receive afterwards, none goes on, as a send above PT2P_EAGER_MAX ends when its receive has matched it.\n"
+    "  Exchange with pt2p_sendrecv, or post pt2p_irecv first, or start the send with pt2p_isend and wait for it after the receive\n";
 
 } // namespace
 
@@ -86,14 +122,19 @@ bool Engine::sends_pending() const
 
 std::string Engine::unfinished() const
 {
-	size_t sends = 0, receives = 0, one_sided = 0, collected = 0;
+	size_t sends = 0, receives = 0, one_sided = 0, collected = 0, failed = 0;
 	std::string first;
+	bool first_is_done = false;
 	requests_.for_each([&](const Request &r) {
 		if (!r.active())
 			return;
-		++(r.done() ? collected : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
-		if (first.empty())
-			first = request_text(r);
+		const bool well = r.done() && r.status == PT2P_OK;
+		++(well ? collected : r.done() ? failed : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
+		// What is amiss comes before what has only not been waited for.
+		if (first.empty() || (first_is_done && !well)) {
+			first = request_text(r, loss_of(r));
+			first_is_done = well;
+		}
 	});
 	size_t probed = 0;
 	messages_.for_each([&](const UnexpectedMessage &m) {
@@ -105,10 +146,23 @@ std::string Engine::unfinished() const
 		first = extension_->pending_text();
 	if (first.empty())
 		return {};
-	return format("%zu sends and %zu receives have not completed, %zu completed requests were not waited for%s%s; first: %s",
-	              sends, receives, collected,
-	              one_sided ? format(", %zu one-sided operations have not completed", one_sided).c_str() : "",
-	              probed ? format(", %zu messages of pt2p_mprobe were not received", probed).c_str() : "", first.c_str());
+	const size_t open = sends + receives + one_sided;
+	std::string text;
+	if (open)
+		text = list_text({{sends, "send"}, {receives, "receive"}, {one_sided, "one-sided operation"}}) +
+		       (open == 1 ? " has" : " have") + " not completed; ";
+	if (failed + collected)
+		text += list_text({{failed, "failed request"}, {collected, "completed request"}}) +
+		        (failed + collected == 1 ? " was" : " were") + " not waited for; ";
+	if (probed)
+		text += counted(probed, "message") + " of pt2p_mprobe" + (probed == 1 ? " was" : " were") + " not received; ";
+	return text + "first: " + first;
+}
+
+std::string Engine::loss_of(const Request &r) const
+{
+	const auto loss = losses_.find(r.peer);
+	return r.done() && loss != losses_.end() ? loss->second.reason : "";
 }
 
 pt2p_peer_state_t Engine::peer_state(int rank) const
@@ -129,15 +183,20 @@ void Engine::dump(const char *reason)
 		else
 			++more;
 	};
+	bool waits_in_send = false, receives = false, unreceived = false;
 	requests_.for_each([&](const Request &r) {
-		if (r.active() && !r.done())
-			add(request_text(r));
+		if (!r.active() || r.done())
+			return;
+		add(request_text(r, {}));
+		waits_in_send |= r.is_send && r.awaits_answer;
+		receives |= r.state == Request::State::posted;
 	});
 	const size_t requests = lines;
 	if (extension_)
 		text += extension_->pending_text();
 	lines = 0;
 	matcher_.for_each_unexpected([&](const UnexpectedMessage &m) {
+		unreceived |= m.announced;
 		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
 		           static_cast<unsigned long long>(m.tag)));
 	});
@@ -147,7 +206,8 @@ void Engine::dump(const char *reason)
 	});
 	for (int rank = 0; rank < size_; ++rank)
 		if (const Channel *c = router_->find(rank); c && c->waiting())
-			add(format("%zu messages to rank %d wait for room in %s", c->waiting(), rank, c->endpoint.table->name));
+			add(format("%s to rank %d, waiting for room in %s", counted(c->waiting(), "message").c_str(), rank,
+			           c->endpoint.table->name));
 	for (const auto &t : router_->transports())
 		for (int rank = 0; rank < size_; ++rank)
 			if (const std::string trouble = t->trouble(rank); !trouble.empty())
@@ -156,6 +216,8 @@ void Engine::dump(const char *reason)
 		add(format("rank %d is gone: %s", rank, loss.reason.c_str()));
 	if (more)
 		text += format("  ... and %zu more\n", more);
+	if (waits_in_send && !receives && unreceived)
+		text += advice_on_sends;
 	if (!requests)
 		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(barrier_epoch_));
 	text += channels_through_devices();
@@ -166,8 +228,9 @@ void Engine::dump(const char *reason)
 
 std::string Engine::summary() const
 {
-	std::string text = format("libpt2p %s: rank %d of %d on %s, %d ranks on this node, job %s\n", pt2p_version(), rank_,
-	                          size_, reporter_.host().c_str(), job_.local_size(), job_.kind());
+	std::string text = format("libpt2p %s: rank %d of %d on %s, %s on this node, job %s\n", pt2p_version(), rank_, size_,
+	                          reporter_.host().c_str(), counted(static_cast<uint64_t>(job_.local_size()), "rank").c_str(),
+	                          job_.kind());
 	for (const auto &t : router_->transports()) {
 		std::string peers, why;
 		size_t count = 0;
@@ -182,7 +245,7 @@ std::string Engine::summary() const
 		}
 		if (count > most_lines)
 			peers += format(" and %zu more", count - most_lines);
-		text += format("  %s: %s\n", t->table().name, count ? ("ranks " + peers).c_str() : "usable, not used");
+		text += format("  %s: %s\n", t->table().name, count ? ((count == 1 ? "rank " : "ranks ") + peers).c_str() : "usable, not used");
 		if (!why.empty())
 			text += format("    because: %s\n", why.c_str());
 	}
@@ -227,7 +290,7 @@ std::string Engine::channels_through_devices() const
 	for (const Busy &b : std::span(all).first(std::min(all.size(), most_lines)))
 		text += format("rank %d to %d by %s\n", rank_, b.rank, b.transport) + tune::describe(b.facts);
 	if (all.size() > most_lines)
-		text += format("... and %zu channels with less\n", all.size() - most_lines);
+		text += format("... and %s with less\n", counted(all.size() - most_lines, "channel").c_str());
 	return text;
 }
 
@@ -248,7 +311,7 @@ std::string Engine::report() const
 		if (++count <= most_lines)
 			others += format("%s%d (%s, %s%s)", others.empty() ? "" : ", ", rank, c->endpoint.table->name,
 			                 t ? t->describe(rank).c_str() : "",
-			                 c->waiting() ? format(", %zu messages wait for room", c->waiting()).c_str() : "");
+			                 c->waiting() ? format(", %s waiting for room", counted(c->waiting(), "message").c_str()).c_str() : "");
 	}
 	if (count > most_lines)
 		others += format(" and %zu more", count - most_lines);

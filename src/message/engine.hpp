@@ -241,6 +241,8 @@ private:
 		request.status = status;
 	}
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
+	// Why the peer of a request that is done is gone; empty: it is not.
+	std::string loss_of(const Request &request) const;
 	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
 	[[gnu::noinline, gnu::cold]] void truncate(Request &request, const void *data);
 

@@ -435,10 +435,10 @@ std::string OneSided::pending_text() const
 	size_t lines = 0;
 	for (const auto &[rank, t] : targets_) {
 		if (t.pending && ++lines <= most_lines)
-			text += format("  %zu one-sided operations on memory of rank %d are not done: %zu under way, %u of them not answered "
-			               "by that rank\n", t.pending, rank, t.started, t.asked);
+			text += format("  %s on memory of rank %d not done: %zu in flight, %u of them not answered by that rank\n",
+			               counted(t.pending, "one-sided operation").c_str(), rank, t.started, t.asked);
 		if (t.owed && ++lines <= most_lines)
-			text += format("  %u one-sided operations of rank %d are not answered\n", t.owed, rank);
+			text += format("  %s of rank %d not answered\n", counted(t.owed, "one-sided operation").c_str(), rank);
 	}
 	return text;
 }

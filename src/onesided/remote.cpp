@@ -33,7 +33,7 @@ Mapping map_file(const MemoryBlob &b)
 	// The descriptor may stand for another file by now.
 	if (fstat(file.get(), &about) != 0 || about.st_dev != b.device || about.st_ino != b.inode ||
 	    static_cast<uint64_t>(about.st_size) < b.length)
-		throw Error(PT2P_ERR_MEMORY, "its owner has released it");
+		throw Error(PT2P_ERR_MEMORY, format("rank %d, the owner, has released the memory", b.rank));
 	return Mapping(file.get(), 0, static_cast<size_t>(about.st_size));
 }
 
@@ -54,12 +54,12 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 		throw Error(PT2P_ERR_ARGUMENT, format("these %zu bytes are not what pt2p_memory_export of this version gives",
 		                                      bytes.size()));
 	if (b.job != std::hash<std::string>()(job_.id()))
-		throw Error(PT2P_ERR_ARGUMENT, "the memory is one of another job");
+		throw Error(PT2P_ERR_ARGUMENT, format("rank %d exported the memory in another job", b.rank));
 	if (b.rank != rank)
-		throw Error(PT2P_ERR_ARGUMENT, format("the memory is one of rank %d, not of rank %d", b.rank, rank));
+		throw Error(PT2P_ERR_ARGUMENT, format("the memory belongs to rank %d, not to rank %d", b.rank, rank));
 	const bool own = rank == job_.rank();
 	if (own && !memories_.find(b.handle))
-		throw Error(PT2P_ERR_MEMORY, "this rank has released it");
+		throw Error(PT2P_ERR_MEMORY, "this rank, the owner, has released the memory");
 	unsigned char *base = nullptr;
 	Mapping mapping;
 	if (config_.one_sided == automatic && job_.local_index(rank) >= 0 && !b.node_id.empty() &&

@@ -39,8 +39,9 @@ Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressC
 		action.sa_handler = request_dump;
 		action.sa_flags = SA_RESTART;
 		if (sigaction(static_cast<int>(config.dump_signal), &action, nullptr) != 0)
-			throw Error(PT2P_ERR_TUNABLE, format("PT2P_DUMP_SIGNAL: signal %d cannot be caught: %s",
-			                                     static_cast<int>(config.dump_signal), errno_text(errno).c_str()));
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_DUMP_SIGNAL=%d: that signal cannot be caught: %s; PT2P_DUMP_SIGNAL=10 "
+			                                     "(SIGUSR1) would do", static_cast<int>(config.dump_signal),
+			                                     errno_text(errno).c_str()));
 	}
 }
 

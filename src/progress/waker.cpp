@@ -22,7 +22,7 @@ void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, 
 Waker::Waker(int fd, uint32_t *word) : fd_(fd), word_(word), stop_fd_(eventfd(0, EFD_CLOEXEC))
 {
 	if (stop_fd_ < 0)
-		throw Error(PT2P_ERR_SYSTEM, format("eventfd: %s", errno_text(errno).c_str()));
+		throw Error(PT2P_ERR_SYSTEM, format("eventfd, which wakes calls that sleep, failed: %s; PT2P_SLEEP=no does without", errno_text(errno).c_str()));
 	// Signals are for the program's threads.
 	sigset_t all, old;
 	sigfillset(&all);

@@ -97,6 +97,11 @@ std::string format(const char *pattern, ...)
 	return large;
 }
 
+std::string counted(uint64_t n, const char *noun)
+{
+	return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
+}
+
 std::string errno_text(int error)
 {
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 32)

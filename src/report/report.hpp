@@ -25,6 +25,9 @@ private:
 // printf into a std::string, for explanations.
 std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 
+// "1 message", "2 messages".
+std::string counted(uint64_t n, const char *noun);
+
 // What an errno means, as "text (NAME)".
 std::string errno_text(int error);
 

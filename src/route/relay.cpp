@@ -529,13 +529,12 @@ std::string Relay::reason_for_way() const
 	    format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
 	if (!tuner_.trials())
 		return text + "and no trial was held";
-	text += format("and in %u trials, the last of which found the way by others %.2f times as quick, the choice changed "
-	               "%llu times",
-	               tuner_.trials(), tuner_.gain(),
-	               static_cast<unsigned long long>(environment_.reporter.read(Counter::forward_changes)));
+	text += format("and in %s, the last of which found the way by others %.2f times as quick, the choice changed %s",
+	               counted(tuner_.trials(), "trial").c_str(), tuner_.gain(),
+	               counted(environment_.reporter.read(Counter::forward_changes), "time").c_str());
 	return text + (tuner_.in_trial()
 	                   ? "; one is being held"
-	                   : format("; the next after %llu messages", static_cast<unsigned long long>(tuner_.rest())));
+	                   : "; the next after " + counted(tuner_.rest(), "message"));
 }
 
 std::string Relay::describe(int rank)
@@ -560,7 +559,8 @@ std::string Relay::trouble(int rank)
 	const RelayPeer *p = peers_[static_cast<size_t>(rank)].get();
 	if (!p || p->down || (p->outbox.empty() && !p->listed))
 		return {};
-	return format("%u messages are not confirmed, by way of rank %d%s%s%s", p->outbox.next() - p->outbox.first(), p->next,
+	return format("%s not confirmed, by way of rank %d%s%s%s",
+	              counted(p->outbox.next() - p->outbox.first(), "message").c_str(), p->next,
 	              p->avoided ? ", which is avoided" : "", p->listed ? "; there is no room for a message to it" : "",
 	              p->told_bye ? "; it has been told that this rank leaves" : "");
 }

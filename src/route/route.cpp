@@ -49,6 +49,12 @@ int most_on_a_node(const std::vector<int> &node_of)
 // The part of a rank's blob that holds its rule().
 constexpr const char *rule_part = "rule";
 
+// Whether ranks must have the same rule for every transport: ranks of one node, or group, have to agree that they are.
+bool decides_all(const std::string &rule)
+{
+	return rule.find("PT2P_GROUPS") != rule.npos || rule.find("PT2P_RANKS_PER_NODE") != rule.npos;
+}
+
 // Another one, in all likelihood, when any rank has another place.
 uint32_t checksum(const Groups &groups, int ranks)
 {
@@ -166,15 +172,16 @@ Transport *Router::choose(int rank, const std::string &blob, std::string &reason
 	                                  [](const auto &t) { return !std::strcmp(t->table().name, "dct"); });
 	const bool both_have_dct = have_dct && !address_part(blob, "dct").empty();
 	const std::string mine = rule(), theirs = address_part(blob, rule_part);
-	const bool groups = groups_ || theirs.find("PT2P_GROUPS") != theirs.npos;
+	// The choice between rc and dct depends on the rule; with groups the ways of all messages do, and with pretended nodes which
+	// ranks share memory.
+	const bool always = decides_all(mine) || decides_all(theirs);
 	for (auto &transport : transports_) {
 		if (transport.get() == relay_)
 			continue;
 		const char *name = transport->table().name;
 		const std::string address = address_part(blob, name);
 		const bool either = both_have_dct && !std::strcmp(name, "rc");
-		// The choice between rc and dct depends on the rule, and with groups the ways of all messages do.
-		if ((either || groups) && mine != theirs) {
+		if ((either || always) && mine != theirs) {
 			reasons = format("rank %d has %s and this rank, %d, has %s: all ranks must have the same", rank,
 			                 theirs.c_str(), environment_.job.rank(), mine.c_str());
 			return nullptr;
@@ -195,13 +202,16 @@ Transport *Router::choose(int rank, const std::string &blob, std::string &reason
 std::string Router::rule() const
 {
 	const Config &config = environment_.config;
-	if (!groups_)
-		return format("PT2P_RC_PEERS=%lld", static_cast<long long>(config.rc_peers));
-	std::string text = format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)", route_policy_names[config.route],
-	                          groups_->count(), groups_sum_);
+	const auto number = [](auto value) { return static_cast<long long>(value); };
+	std::string text = groups_ ? format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)",
+	                                    route_policy_names[config.route], groups_->count(), groups_sum_)
+	                           : format("PT2P_RC_PEERS=%lld", number(config.rc_peers));
+	// Whoever passes a message on has to be able to send it in one piece.
 	if (relay_)
-		text += format(", PT2P_FORWARD_WINDOW=%lld and PT2P_FORWARD_CREDITS=%lld", static_cast<long long>(config.forward_window),
-		               static_cast<long long>(config.forward_credits));
+		text += format(", PT2P_FORWARD_WINDOW=%lld, PT2P_FORWARD_CREDITS=%lld and PT2P_SHM_RING_BYTES=%lld",
+		               number(config.forward_window), number(config.forward_credits), number(config.shm_ring_bytes));
+	if (config.ranks_per_node)
+		text += format(", PT2P_RANKS_PER_NODE=%lld", number(config.ranks_per_node));
 	return text;
 }
 

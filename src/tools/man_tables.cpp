@@ -70,18 +70,24 @@ std::string sentence(std::string_view text)
 
 std::string how_written(const pt2p::TunableInfo &tunable)
 {
-	std::string_view kind = tunable.kind;
+	std::string_view kind = tunable.kind, unit = tunable.unit;
+	const std::string rule = std::string(*tunable.rule ? ", " : "") + tunable.rule;
 	if (kind == "boolean")
 		return "1, yes, on, true, or 0, no, off, false";
-	if (kind == "bytes")
-		return tunable.range + ", bytes";
+	if (kind.starts_with("bytes"))
+		return tunable.range + ", bytes" + rule;
 	if (kind == "duration")
 		return tunable.range + ", a time";
-	if (kind == "integer")
-		return tunable.range + ", " + tunable.unit;
-	if (kind == "text")
-		return "a list, split by commas";
-	return tunable.range;
+	if (kind == "integer" || kind == "power")
+		return tunable.range + ", " + tunable.unit + rule;
+	if (kind != "text")
+		return tunable.range;
+	if (unit == "list")
+		return "names, split by commas";
+	std::string out;
+	for (char c : unit)
+		out += c == '|' ? std::string(", ") : std::string(1, c);
+	return out;
 }
 
 void print_tunables()

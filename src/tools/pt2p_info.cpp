@@ -181,7 +181,9 @@ std::string origin_text(const TunableInfo &tunable)
 // The unit column: for choices the words already stand in the range.
 std::string unit_text(const TunableInfo &tunable)
 {
-	return strcmp(tunable.kind, "choice") == 0 ? "" : tunable.unit;
+	if (strcmp(tunable.kind, "choice") == 0)
+		return "";
+	return std::string(tunable.unit) + (*tunable.rule ? ", " : "") + tunable.rule;
 }
 
 void print_table(const std::vector<std::vector<std::string>> &rows, const char *margin)

@@ -97,9 +97,9 @@ public:
 			const double ns = static_cast<double>(p.normal()) / ticks_in_a_ns;
 			if (p.normal())
 				text +=
-				    format("%s%s: signal period %u, N %lld ns, L/N %.1f, %llu raises, %llu cuts", text.empty() ? "" : "; ",
+				    format("%s%s: signal period %u, N %lld ns, L/N %.1f, %s, %s", text.empty() ? "" : "; ",
 				           size_class_names[i], signal_period(static_cast<SizeClass>(i), shared), static_cast<long long>(ns),
-				           p.ratio(), static_cast<unsigned long long>(p.raises()), static_cast<unsigned long long>(p.cuts()));
+				           p.ratio(), counted(p.raises(), "raise").c_str(), counted(p.cuts(), "cut").c_str());
 		}
 		return text;
 	}

@@ -43,9 +43,8 @@ std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, c
 
 std::string limited_by_device_memory(const ChannelFacts &f)
 {
-	return format("transmission efficiency: %llu messages found device memory full, and the device reads them from host "
-	              "memory. A larger PT2P_NET_DEVICE_MEMORY has room for more.",
-	              number(f.device_memory_full));
+	return format("transmission efficiency: %s found device memory full, and the device reads such from host memory. A larger "
+	              "PT2P_NET_DEVICE_MEMORY has room for more.", counted(f.device_memory_full, "message").c_str());
 }
 
 std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t bytes)
@@ -74,9 +73,10 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	const uint64_t messages[] = {s.by_device, s.from_host};
 	const auto chosen = static_cast<size_t>(s.chosen), other = 1 - chosen;
 	const auto time = [&](size_t i) { return ns[i] > 0 ? format("%.0f ns", ns[i]) : std::string("not seen yet"); };
-	return format("     up to %zu bytes %s: %s, %s %s; so went %.1f %% of %llu; chosen anew %llu times\n", s.most, names[chosen],
+	return format("     up to %zu bytes %s: %s, %s %s; so went %.1f %% of %llu; chosen anew %s\n", s.most, names[chosen],
 	              time(chosen).c_str(), names[other], time(other).c_str(),
-	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host), number(s.changes));
+	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host),
+	              counted(s.changes, "time").c_str());
 }
 
 // Over how many queue pairs large data goes, and why.
@@ -88,8 +88,8 @@ std::string describe(const Spread &s, double rate)
 	const Climber &c = s.climber();
 	if (!c.trials())
 		return text + ": too little of it under way at a time to try others";
-	return text + format("%s; %llu trials of other numbers, of which %llu were better; %.2f GB/s", c.trying() ? ", on trial" : "",
-	                     number(c.trials()), number(c.changes()), rate * 1e-9);
+	return text + format("%s; %s of other numbers, of which %llu better; %.2f GB/s", c.trying() ? ", on trial" : "",
+	                     counted(c.trials(), "trial").c_str(), number(c.changes()), rate * 1e-9);
 }
 
 } // namespace
@@ -112,8 +112,8 @@ std::string what_limits(const ChannelFacts &f)
 	if (seen && k.ratio > f.law.cut_above)
 		return limited_by_load_balance(f, k, name);
 	if (f.waiting && f.in_flight >= f.depth)
-		return format("parallelism: %zu messages wait for room, %u of %u work requests are in flight. A larger "
-		              "PT2P_NET_SEND_DEPTH lets more.", f.waiting, f.in_flight, f.depth);
+		return format("parallelism: %s waiting for room, %u of %u work requests in flight. A larger PT2P_NET_SEND_DEPTH lets more.",
+		              counted(f.waiting, "message").c_str(), f.in_flight, f.depth);
 	if (f.shared && f.switches && quotient(f.work_requests, f.switches) < few_for_a_target)
 		return format("parallelism: queue pairs change to another rank after %.1f work requests on average, and wait each "
 		              "time. More PT2P_DCT_INITIATORS, or PT2P_ROUTE=forward.", quotient(f.work_requests, f.switches));
@@ -163,10 +163,10 @@ std::string describe(const ChannelFacts &f)
 	                &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
 	const uint64_t messages = f.messages();
 	const auto percent = [&](const KindFacts &k) { return 100 * quotient(k.messages, messages); };
-	std::string text = format("  T  %llu messages: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
-	                          number(messages), percent(f.kind(SizeClass::inlined)), percent(device), percent(host));
+	std::string text = format("  T  %s: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
+	                          counted(messages, "message").c_str(), percent(f.kind(SizeClass::inlined)), percent(device), percent(host));
 	if (bulk.messages)
-		text += format("; %llu parts of large transfers, %llu bytes", number(bulk.messages), number(bulk.bytes));
+		text += format("; %s of large transfers, %llu bytes", counted(bulk.messages, "part").c_str(), number(bulk.bytes));
 	text += f.entry_bytes > 0 ? format("\n     a work request is an entry of %.1f bytes; of it the device reads %.1f",
 	                                   f.entry_bytes, f.entry_bytes * f.fetched)
 	                          : "\n     how long entries are is not known";
@@ -176,7 +176,8 @@ std::string describe(const ChannelFacts &f)
 	for (const ChannelFacts::StagingFacts &s : f.stagings)
 		text += describe(s);
 
-	text += format("  P  %u work requests in flight, at most %u of %u in %s; %.1f for a doorbell", f.in_flight, f.most_in_flight,
+	text += format("  P  %s in flight, at most %u of %u in %s; %.1f for a doorbell",
+	               counted(f.in_flight, "work request").c_str(), f.most_in_flight,
 	               f.depth,
 	               f.shared            ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str()
 	               : f.queue_pairs > 1 ? format("each of %u queue pairs", f.queue_pairs).c_str()
@@ -187,8 +188,8 @@ std::string describe(const ChannelFacts &f)
 		               f.batch_rate > 0 ? format("%.0f a second", f.batch_rate).c_str() : "rate not seen yet",
 		               number(f.batch_trials), number(f.batch_changes));
 	if (f.shared)
-		text += format("; %llu changes of target", number(f.switches));
-	text += f.waiting ? format("; %zu messages wait for room\n", f.waiting) : "\n";
+		text += "; " + counted(f.switches, "change") + " of target";
+	text += f.waiting ? "; " + counted(f.waiting, "message") + " waiting for room\n" : "\n";
 	if (f.spread)
 		text += "     " + describe(*f.spread, f.spread_rate) + "\n";
 
@@ -197,10 +198,10 @@ std::string describe(const ChannelFacts &f)
 		const KindFacts &k = f.kinds[i];
 		if (!k.normal_ns)
 			continue;
-		tuned += format("  %s  %s: N %.0f ns, %s; signal period %u, %llu raises, %llu cuts", tuned.empty() ? "L" : " ",
+		tuned += format("  %s  %s: N %.0f ns, %s; signal period %u, %s, %s", tuned.empty() ? "L" : " ",
 		                size_class_names[i], k.normal_ns,
 		                k.ratio > 0 ? format("L %.0f ns, L/N %.2f", k.ratio * k.normal_ns, k.ratio).c_str() : "L not seen yet",
-		                k.period, number(k.raises), number(k.cuts));
+		                k.period, counted(k.raises, "raise").c_str(), counted(k.cuts, "cut").c_str());
 		for (const KindFacts::Change &c : k.changes)
 			tuned += format("%s %u (%.1f ms, L/N %.2f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms, c.ratio);
 		tuned += "\n";

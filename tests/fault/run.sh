@@ -176,7 +176,7 @@ else
 		sh -c 'ulimit -v 1000000 && exec "$@"' sh env PT2P_SHM_RING_BYTES=16m $fault inprocess 16
 fi
 
-expect unfinished "finalize with unfinished requests" '^unfinished: .*2 receives have not completed, 1 completed' \
+expect unfinished "finalize with unfinished requests" '^unfinished: .*: 2 receives have not completed; 1 completed request was not waited for; first: receive of up' \
 	$fault unfinished
 expect tunable "misspelt tunable" '^pt2p_init: 11 .*PT2P_EAGER_MX.*PT2P_EAGER_MAX' env PT2P_EAGER_MX=1 $fault init
 expect tunable "tunable out of range" '^pt2p_init: 11 .*PT2P_SHM_RING_SLOTS' env PT2P_SHM_RING_SLOTS=3 $fault init

@@ -92,6 +92,32 @@ for page in $pages; do
 	done
 done
 
+# Figures: where a page or the header tells a default, as "(16 KiB unless it is set", it is that of the tunable named before.
+awk -F', *' '/^PT2P_TUNABLE\((integer|power|bytes|bytes64|duration),/ { gsub(/"/, "", $3); print $3, $4 }' \
+	"$tables/config/tunables.def" >defaults
+[ "$(wc -l <defaults)" -ge 30 ] || fail "too few defaults found in tunables.def"
+for page in $pages; do
+	checks=$((checks + 1))
+	sed 's/^\.[A-Z][a-z] //' "$page" | tr '\n' ' ' | awk '
+		BEGIN {
+			while ((getline line <"defaults") > 0) { split(line, words, " "); standard[words[1]] = words[2] }
+			scale["KiB"] = 1024; scale["MiB"] = 1048576; scale["seconds"] = 1e9; scale["ms"] = 1e6; scale["us"] = 1e3
+		}
+		{
+			while (match($0, /\([0-9]+ ?[A-Za-z]* unless it is set/)) {
+				before = substr($0, 1, RSTART - 1)
+				split(substr($0, RSTART + 1, RLENGTH - 1), told, " ")
+				$0 = substr($0, RSTART + RLENGTH)
+				name = before
+				if (!sub(/.*PT2P_/, "PT2P_", name)) { print "a figure without a tunable: " told[1]; continue }
+				sub(/[^A-Z0-9_].*/, "", name)
+				value = told[1] * (told[2] in scale ? scale[told[2]] : 1)
+				if (value != standard[name]) print name " is not " told[1] " " told[2] " but " standard[name]
+			}
+		}' >wrong
+	[ ! -s wrong ] || fail "$page: $(cat wrong)"
+done
+
 # References among our pages. The generated pages exist in a build tree only.
 for page in $pages; do
 	checks=$((checks + 1))

@@ -438,3 +438,23 @@ TEST_CASE("what the device refuses at the start is done without, or is an error 
 		CHECK(why.find("ENOMEM") != why.npos);
 	}
 }
+
+TEST_CASE("a queue that is too long for the device names the tunable and what would do")
+{
+	pt2p::verbs::Device device;
+	device.name = "mlx5_9:1";
+	const auto said = [&](int error, int64_t value, int limit) -> std::pair<pt2p_status_t, std::string> {
+		try {
+			pt2p::verbs::fail_queue(device, "ibv_create_srq", error, "PT2P_NET_RECEIVES", value, limit);
+		} catch (const pt2p::Error &e) {
+			return {e.status(), e.what()};
+		}
+	};
+	auto [status, text] = said(EINVAL, 32767, 4095);
+	CHECK(status == PT2P_ERR_TUNABLE);
+	CHECK_THAT(text, Catch::Matchers::Contains("PT2P_NET_RECEIVES=32767") && Catch::Matchers::Contains("mlx5_9:1") &&
+	                     Catch::Matchers::Contains("limit is 4095") && Catch::Matchers::Contains("PT2P_NET_RECEIVES=2047"));
+	CHECK(said(ENOMEM, 32767, 4095).first == PT2P_ERR_TUNABLE);
+	CHECK(said(ENOMEM, 512, 4095).first == PT2P_ERR_NO_MEMORY); // not for its length
+	CHECK(said(EPERM, 32767, 4095).first == PT2P_ERR_SYSTEM);
+}

@@ -206,7 +206,7 @@ TEST_CASE("a dump ends with the channels")
 	std::string text(4096, 0);
 	text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fileno(file), text.data(), text.size(), 0), 0)));
 	fclose(file);
-	CHECK_THAT(text, Contains("no request is pending") && Contains("\nrank 0 to 1 by rc\n  T  1 messages"));
+	CHECK_THAT(text, Contains("no request is pending") && Contains("\nrank 0 to 1 by rc\n  T  1 message"));
 }
 
 TEST_CASE("a report that is too long is cut")

@@ -292,10 +292,40 @@ TEST_CASE("values that contradict each other")
 {
 	Sandbox sandbox;
 	CHECK_THAT(refusal({"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=300"}),
-	           Contains("PT2P_TUNE_CUT_ABOVE (250 %)") && Contains("PT2P_TUNE_RAISE_BELOW (300 %)"));
-	CHECK_THAT(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_CUT_ABOVE=179"}), Contains("(179 %)") && Contains("(180 %)"));
+	           Contains("PT2P_TUNE_CUT_ABOVE = 250 in the built-in default") &&
+	               Contains("PT2P_TUNE_RAISE_BELOW = 300 in the options of the call") && Contains("PT2P_TUNE_CUT_ABOVE=300 would do"));
+	CHECK_THAT(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_CUT_ABOVE=179"}), Contains("= 179 in") && Contains("= 180 in"));
 	CHECK(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=300", "PT2P_TUNE_CUT_ABOVE=300"}).empty());
 	CHECK(refusal({"PT2P_TUNE=off", "PT2P_TUNE_RAISE_BELOW=300"}).empty()); // nothing is tuned
+
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=8192", "PT2P_NET_MESSAGE_BYTES=300"}),
+	           Contains("PT2P_NET_RING_SLOT_BYTES = 8k in") && Contains("PT2P_NET_MESSAGE_BYTES = 300 in") &&
+	               Contains("PT2P_NET_RING_SLOT_BYTES=256 would do"));
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=320", "PT2P_NET_MESSAGE_BYTES=319"}), Contains("=256 would do"));
+	CHECK(refusal({"PT2P_NET_RING_SLOT_BYTES=320", "PT2P_NET_MESSAGE_BYTES=320"}).empty());
+	CHECK(refusal({"PT2P_NET_MESSAGE_BYTES=256"}).empty()); // the least, with the default slot
+}
+
+TEST_CASE("what a number has to be besides lying in its range")
+{
+	Sandbox sandbox;
+	for (const TunableInfo &t : standard_tunables()) {
+		const std::string kind = t.kind, name = t.name;
+		CHECK((*t.rule != '\0') == (kind == "power" || kind == "bytes64"));
+	}
+	// The limits keep to the rule; one off on the inner side does not.
+	for (const char *good : {"4", "8", "64", "2048", "4096"})
+		CHECK(refusal({("PT2P_NET_RING_SLOTS=" + std::string(good)).c_str()}).empty());
+	for (const char *bad : {"5", "63", "65", "4095"})
+		CHECK_THAT(refusal({("PT2P_NET_RING_SLOTS=" + std::string(bad)).c_str()}),
+		           Contains("not a power of two") && Contains("4 to 4096 slots, a power of two"));
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOTS=63"}), Contains("PT2P_NET_RING_SLOTS = \"63\"") && Contains("for instance 32 is"));
+	for (const char *good : {"64", "128", "192", "8128", "8k"})
+		CHECK(refusal({("PT2P_NET_RING_SLOT_BYTES=" + std::string(good)).c_str()}).empty());
+	for (const char *bad : {"65", "100", "127", "8191"})
+		CHECK_THAT(refusal({("PT2P_NET_RING_SLOT_BYTES=" + std::string(bad)).c_str()}),
+		           Contains("not a multiple of 64") && Contains("64 to 8k bytes"));
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=100"}), Contains("for instance 64 is"));
 }
 
 TEST_CASE("bad values in the environment")

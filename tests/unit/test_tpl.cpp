@@ -145,7 +145,7 @@ TEST_CASE("what the tuner has chosen is no advice to choose otherwise")
 	CHECK_THAT(what_limits(f), StartsWith("nothing here: messages of 500 bytes take 2000 ns from host memory and 3000 ns by "
 	                                      "device memory.") && Contains("PT2P_NET_STAGING=device"));
 	CHECK_THAT(describe(f), Contains("\n     up to 512 bytes from host memory: 2000 ns, by device memory 3000 ns; so went 99.2 % of "
-	                                 "10000; chosen anew 1 times\n"));
+	                                 "10000; chosen anew 1 time\n"));
 	f.stagings[0].chosen = Staging::device_memory;
 	f.stagings[0].host_ns = 0;
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));

@@ -89,7 +89,8 @@ void DctTransport::make_initiator()
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
 	verbs::QpOwner qp(mlx5dv_create_qp(net_->device().context.get(), &init, &driver));
 	if (!qp)
-		verbs::fail("mlx5dv_create_qp (DC initiator)", errno);
+		verbs::fail_queue(net_->device(), "mlx5dv_create_qp (DC initiator)", errno, "PT2P_NET_SEND_DEPTH", net_->depth(),
+		                  net_->device().limits.max_qp_wr);
 	if (const int error = start_initiator(qp.get()))
 		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto most_inline = static_cast<uint32_t>(environment_.config.net_inline);
@@ -108,7 +109,7 @@ int DctTransport::start_initiator(ibv_qp *qp) const
 
 static_assert(offsetof(Address, port) == 0);
 
-std::string DctTransport::address()
+std::string DctTransport::queue_address()
 {
 	Address address;
 	std::memset(static_cast<void *>(&address), 0, sizeof address);

@@ -44,7 +44,7 @@ public:
 	DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net);
 
 	const TransportTable &table() const override;
-	std::string address() override;
+	std::string queue_address() override;
 	Endpoint &connect(int rank, std::string_view address) override;
 	Endpoint *loopback() override { return &connect(environment_.job.rank(), address()); }
 	Memory memory_per_peer() override;

@@ -76,7 +76,7 @@ RcTransport::~RcTransport() { net_->connector = nullptr; }
 
 static_assert(offsetof(verbs::WireupAddress, port) == 0);
 
-std::string RcTransport::address()
+std::string RcTransport::queue_address()
 {
 	const verbs::WireupAddress address{net_->device().address, net_->wireup().number()};
 	return {reinterpret_cast<const char *>(&address), sizeof address};
@@ -122,7 +122,8 @@ void RcTransport::make_queue_pair(Connection &connection)
 	init.srq = net_->srq();
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
-		verbs::fail("ibv_create_qp_ex (RC)", errno);
+		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->depth(),
+		                  net_->device().limits.max_qp_wr);
 	connection.queue = std::make_unique<SendQueue>(*net_, connection, std::move(qp), init.cap.max_inline_data, false);
 }
 
@@ -410,7 +411,8 @@ void RcTransport::look_after(Connection &c)
 	const int64_t now = now_ns();
 	// Who has never answered may be computing, and answers when it calls in.
 	if (c.attempt > 1 && now - c.since > environment_.config.net_reconnect_time)
-		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, "its connection broke, and it does not answer");
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("its connection broke, and it has not answered for %.1f s "
+		                                                           "(PT2P_NET_RECONNECT_TIME)", static_cast<double>(now - c.since) * 1e-9));
 	else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 }

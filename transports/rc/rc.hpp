@@ -88,7 +88,7 @@ public:
 	~RcTransport() override;
 
 	const TransportTable &table() const override;
-	std::string address() override;
+	std::string queue_address() override;
 	Endpoint &connect(int rank, std::string_view address) override;
 	Endpoint *loopback() override;
 	void check() override;

@@ -115,10 +115,11 @@ Ring PeerSegment::open_ring(uint32_t index)
 {
 	SegmentHeader *h = header_;
 	if (index >= ranks_)
-		throw Error(PT2P_ERR_PROTOCOL, format("the peer's segment has room for %u ranks, this is number %u", ranks_, index));
+		throw Error(PT2P_ERR_PROTOCOL, format("its shared segment has room for %u ranks of its node, and this rank is number %u there: the two "
+		                                      "count the ranks of the node differently", ranks_, index));
 	const uint32_t n = h->rings_taken.fetch_add(1, std::memory_order_relaxed);
 	if (n >= ranks_)
-		throw Error(PT2P_ERR_PROTOCOL, "the peer's segment has no ring left");
+		throw Error(PT2P_ERR_PROTOCOL, format("all %u rings of its shared segment are taken", ranks_));
 	const size_t stride = ring_bytes(slots_, data_bytes_), offset = header_bytes(ranks_) + n * stride;
 	Ring ring;
 	if (same_process_) {

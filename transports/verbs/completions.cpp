@@ -54,9 +54,9 @@ void Completions::make(uint32_t capacity)
 	if (receives_ + uint64_t{depth_} * capacity > most)
 		capacity = most > receives_ ? static_cast<uint32_t>((most - receives_) / depth_) : 0;
 	if (!capacity)
-		throw Error(PT2P_ERR_SYSTEM, format("the device's completion queues have room for %d completions; make "
-		                                    "PT2P_NET_SEND_DEPTH=%u or PT2P_NET_RECEIVES=%u smaller",
-		                                    device_.limits.max_cqe, depth_, receives_));
+		throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_SEND_DEPTH=%u and PT2P_NET_RECEIVES=%u are together more than the %d "
+		                                     "completions that a queue of %s has room for: make one of them smaller", depth_, receives_,
+		                                     device_.limits.max_cqe, device_.name.c_str()));
 	CompletionQueue queue{make_cq(device_, receives_ + depth_ * capacity, channel_.get()), nullptr, capacity, 0};
 	if (direct_)
 		queue.ring = std::make_unique<mlx5::CompletionRing>(queue.cq());

@@ -135,7 +135,7 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	if (!list || count == 0) {
 		why_not = "no RDMA device; softhca(1) shows one in software";
 		if (!wanted.device.empty())
-			throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_DEVICE is %s, but there is no RDMA device", text.c_str()));
+			throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_DEVICE is %s, but there is no RDMA device; softhca(1) shows one in software", text.c_str()));
 		return nullptr;
 	}
 	std::vector<ibv_device *> candidates(list.get(), list.get() + count);
@@ -162,7 +162,7 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	}
 	if (!wanted.device.empty())
 		throw Error(PT2P_ERR_TUNABLE,
-		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device" : why_not.c_str()));
+		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device; pt2p_info --devices lists those that there are" : why_not.c_str()));
 	return nullptr;
 }
 
@@ -291,6 +291,17 @@ std::string failure(const char *call, int error)
 void fail(const char *call, int error)
 {
 	throw Error(error == ENOMEM ? PT2P_ERR_NO_MEMORY : PT2P_ERR_SYSTEM, failure(call, error));
+}
+
+void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value, int limit)
+{
+	// What else can be wrong with it is no matter of its length.
+	if (error != EINVAL && (error != ENOMEM || value <= limit))
+		fail(call, error);
+	throw Error(PT2P_ERR_TUNABLE,
+	            format("%s=%lld: %s refuses a queue of that length: %s. Its limit is %d, and less where work requests are wide; %s=%lld "
+	                   "is more likely to do", tunable, static_cast<long long>(value), device.name.c_str(), failure(call, error).c_str(),
+	                   limit, tunable, static_cast<long long>(std::min<int64_t>(value, limit) / 2)));
 }
 
 void check_lock_limit(const Device &device, uint64_t bytes)

@@ -113,6 +113,9 @@ int set_state(ibv_qp *qp, ibv_qp_state state);
 std::string failure(const char *call, int error);
 // Throws Error with that.
 [[noreturn]] void fail(const char *call, int error);
+// The same of a queue whose length is what a tunable says. `limit`: the device's, in what the tunable counts; queues of wide
+// work requests end earlier.
+[[noreturn]] void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value, int limit);
 // Throws Error when so many bytes, to be registered now, are more than may be locked, and the device needs them locked.
 void check_lock_limit(const Device &device, uint64_t bytes);
 

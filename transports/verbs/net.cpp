@@ -56,7 +56,7 @@ SrqOwner make_srq(const Device &device, const Config &config)
 	init.attr.max_sge = 1;
 	SrqOwner srq(ibv_create_srq(device.pd.get(), &init));
 	if (!srq)
-		fail("ibv_create_srq", errno);
+		fail_queue(device, "ibv_create_srq", errno, "PT2P_NET_RECEIVES", config.net_receives, device.limits.max_srq_wr);
 	return srq;
 }
 

@@ -208,13 +208,14 @@ unsigned Net::progress()
 // A message that has overtaken another, which went by another queue pair, waits for it.
 void Net::hold(const MessageHeader &h, const unsigned char *data, size_t length)
 {
-	constexpr uint32_t longest_queue = 16384; // as deep as PT2P_NET_SEND_DEPTH lets a sender's be
+	constexpr uint32_t longest_queue = 16384; // more than PT2P_NET_SEND_DEPTH lets a sender have in flight
 	Expected &expected = expected_[static_cast<size_t>(h.rank())];
 	expected.unusual = true;
 	if (h.sequence - expected.sequence < longest_queue)
 		held_[{h.rank(), h.sequence}] = {h, std::vector<unsigned char>(data, data + length)};
 	else
-		lose(h.rank(), PT2P_ERR_PROTOCOL, "messages from it are missing");
+		lose(h.rank(), PT2P_ERR_PROTOCOL, 
+		     format("message %u from it has come, and message %u has not", h.sequence, expected.sequence));
 }
 
 void Net::deliver_held(int rank)

@@ -78,7 +78,9 @@ void Net::on_ring_offer(Peer &peer, const RingOffer &offer)
 	if (!offer.slots || peer.ring.slots || peer.ring.told == Places::none)
 		return;
 	if ((offer.slots & (offer.slots - 1)) || offer.slot_bytes <= sizeof(RingTrailer) || offer.slot_bytes > message_bytes_)
-		return take_down(peer, PT2P_ERR_PROTOCOL, "it offered a ring that cannot be");
+		return take_down(peer, PT2P_ERR_PROTOCOL, 
+		                 format("it offered a ring of %u slots of %u bytes; slots are a power of two, and have 25 to %zu bytes here",
+		                        offer.slots, offer.slot_bytes, message_bytes_));
 	peer.ring.address = offer.address;
 	peer.ring.key = offer.key;
 	peer.ring.slots = offer.slots;
@@ -108,7 +110,9 @@ unsigned Net::read_ring(Peer &peer, unsigned most)
 		if (t.header.sequence != expected)
 			break; // one that was sent before has its completion still to be read
 		if (t.length > ring.most() || t.header.rank() != peer.peer) {
-			take_down(peer, PT2P_ERR_PROTOCOL, "a message in its ring is impossible");
+			take_down(peer, PT2P_ERR_PROTOCOL,
+			          format("a message in its ring is from rank %d and has %u bytes, at most %u fit", t.header.rank(), t.length,
+			                 ring.most()));
 			break;
 		}
 		++expected;

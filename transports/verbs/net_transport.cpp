@@ -21,11 +21,26 @@ NetTransport::~NetTransport()
 			net_->drop_peer(peer->peer);
 }
 
+std::string NetTransport::address()
+{
+	const uint64_t bytes = environment_.config.net_message_bytes;
+	return queue_address() + std::string(reinterpret_cast<const char *>(&bytes), sizeof bytes);
+}
+
 bool NetTransport::reaches(int, std::string_view text, std::string &why_not)
 {
 	PortAddress port;
+	uint64_t bytes;
 	if (text.size() != address().size()) {
 		why_not = "its address is of another version of libpt2p";
+		return false;
+	}
+	// A message has to fit into whatever buffer it meets.
+	std::memcpy(&bytes, text.data() + text.size() - sizeof bytes, sizeof bytes);
+	if (bytes != environment_.config.net_message_bytes) {
+		why_not = format("that rank has PT2P_NET_MESSAGE_BYTES=%llu and this one %llu: all ranks must have the same",
+		                 static_cast<unsigned long long>(bytes),
+		                 static_cast<unsigned long long>(environment_.config.net_message_bytes));
 		return false;
 	}
 	std::memcpy(&port, text.data(), sizeof port);

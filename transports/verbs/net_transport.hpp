@@ -14,11 +14,12 @@
 
 namespace pt2p::verbs {
 
-// An address begins with the PortAddress.
+// An address is what a peer connects to, which begins with the PortAddress, and then the size of network buffers.
 class NetTransport : public Transport {
 public:
 	~NetTransport() override;
 
+	std::string address() final;
 	bool reaches(int rank, std::string_view address, std::string &why_not) override;
 	// Reads the device's events, and probes the peers that nothing has been heard of for long.
 	void check() override;
@@ -46,6 +47,8 @@ public:
 protected:
 	NetTransport(const TransportEnvironment &environment, std::shared_ptr<Net> net);
 
+	// What a peer connects to.
+	virtual std::string queue_address() = 0;
 	// The queues that work for it goes through.
 	virtual std::vector<SendQueue *> queues_for(const Peer &peer) const = 0;
 	// What all peers have is filled in; the rest has been.

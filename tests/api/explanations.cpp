@@ -1,0 +1,120 @@
+// What the library tells people: at the end of a context, on a dump, and of a failure.
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <pt2p.h>
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+constexpr size_t large = 1 << 20;
+
+struct Pair {
+	Pair() { REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx) == PT2P_OK); }
+	~Pair()
+	{
+		for (pt2p_context_t *c : ctx)
+			if (c)
+				pt2p_finalize(c);
+	}
+	void progress() const
+	{
+		for (int i = 0; i < 100; ++i)
+			for (pt2p_context_t *c : ctx)
+				if (c)
+					pt2p_progress(c);
+	}
+	// What pt2p_finalize says is left; empty: nothing.
+	std::string finalize(int rank)
+	{
+		pt2p_context_t *c = ctx[rank];
+		ctx[rank] = nullptr;
+		return pt2p_finalize(c) == PT2P_OK ? "" : pt2p_last_error(nullptr);
+	}
+	pt2p_context_t *ctx[2] = {};
+};
+
+std::string dump(pt2p_context_t *ctx)
+{
+	FILE *file = tmpfile();
+	REQUIRE(file);
+	const int before = dup(STDERR_FILENO);
+	dup2(fileno(file), STDERR_FILENO);
+	const pt2p_status_t status = pt2p_dump(ctx);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	CHECK(status == PT2P_OK);
+	std::string text(8192, 0);
+	const ssize_t n = pread(fileno(file), text.data(), text.size(), 0);
+	text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+	fclose(file);
+	return text;
+}
+
+} // namespace
+
+TEST_CASE("a send that could not be delivered is told as failed, with the reason")
+{
+	Pair pair;
+	std::vector<char> out(large);
+	pt2p_request_t *request;
+	REQUIRE(pt2p_isend(pair.ctx[0], out.data(), large, 1, 3, &request) == PT2P_OK);
+	pair.progress();
+	pair.finalize(1); // without a receive
+	const std::string text = pair.finalize(0);
+	CHECK_THAT(text, Contains("1 failed request was not waited for") &&
+	                     Contains("first: send of 1048576 bytes to rank 1, tag 0x3, failed (peer has finalized: ") &&
+	                     !Contains("done but not waited for"));
+}
+
+TEST_CASE("what is left at the end is counted in singular and plural, and what is amiss comes first")
+{
+	Pair pair;
+	char in[2], out = 1;
+	pt2p_request_t *request;
+	REQUIRE(pt2p_isend(pair.ctx[0], &out, 1, 1, 1, &request) == PT2P_OK);
+	REQUIRE(pt2p_isend(pair.ctx[0], &out, 1, 1, 1, &request) == PT2P_OK);
+	REQUIRE(pt2p_irecv(pair.ctx[0], in, 1, 1, 9, PT2P_TAG_EXACT, &request) == PT2P_OK);
+	pair.progress();
+	CHECK_THAT(pair.finalize(0), Contains("1 receive has not completed; 2 completed requests were not waited for; first: receive "));
+	REQUIRE(pt2p_irecv(pair.ctx[1], in, 1, 0, 1, PT2P_TAG_EXACT, &request) == PT2P_OK);
+	CHECK_THAT(pair.finalize(1), Contains("unfinished: 1 completed request was not waited for; first: receive "));
+}
+
+TEST_CASE("two ranks that send to each other first are told what to do instead")
+{
+	Pair pair;
+	std::vector<char> out(large), in(large);
+	pt2p_request_t *sends[2], *receives[2];
+	for (int i = 0; i < 2; ++i)
+		REQUIRE(pt2p_isend(pair.ctx[i], out.data(), large, 1 - i, 5, &sends[i]) == PT2P_OK);
+	pair.progress();
+	for (pt2p_context_t *c : pair.ctx)
+		CHECK_THAT(dump(c), Contains("no receive there has matched it") && Contains("advice: ") && Contains("pt2p_sendrecv") &&
+		                        Contains("pt2p_isend"));
+	// Who has posted a receive for something else, or has nothing to receive, does otherwise.
+	REQUIRE(pt2p_irecv(pair.ctx[0], in.data(), large, 1, 6, PT2P_TAG_EXACT, &receives[0]) == PT2P_OK);
+	CHECK_THAT(dump(pair.ctx[0]), !Contains("advice: "));
+	REQUIRE(pt2p_cancel(pair.ctx[0], receives[0]) == PT2P_OK);
+	pt2p_wait(pair.ctx[0], receives[0], nullptr);
+	REQUIRE(pt2p_recv(pair.ctx[1], in.data(), large, 0, 5, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK_THAT(dump(pair.ctx[1]), !Contains("advice: "));
+	REQUIRE(pt2p_recv(pair.ctx[0], in.data(), large, 1, 5, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	for (int i = 0; i < 2; ++i)
+		REQUIRE(pt2p_wait(pair.ctx[i], sends[i], nullptr) == PT2P_OK);
+}
+
+TEST_CASE("an explanation begins with the text of the status and ends with the remedy")
+{
+	Pair pair;
+	const pt2p_status_t status = pt2p_send(pair.ctx[0], nullptr, 0, 7, 0);
+	REQUIRE(status == PT2P_ERR_RANK);
+	CHECK_THAT(pt2p_last_error(pair.ctx[0]), StartsWith(std::string(pt2p_strerror(status)) + ": ") && Contains(". Remedy: "));
+}
