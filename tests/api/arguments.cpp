@@ -313,7 +313,7 @@ TEST_CASE("a message that was taken and never received is reported by pt2p_final
 		pt2p_request_t *send = nullptr;
 		REQUIRE(pt2p_issend(ctx[0], "abc", 3, 1, 0x77, &send) == PT2P_OK);
 		REQUIRE(pt2p_mprobe(ctx[1], 0, 0x77, PT2P_TAG_EXACT, &message, nullptr) == PT2P_OK);
-		refused(nullptr, pt2p_finalize(ctx[1]), PT2P_ERR_UNFINISHED, "1 messages of pt2p_mprobe were not received");
+		refused(nullptr, pt2p_finalize(ctx[1]), PT2P_ERR_UNFINISHED, "1 message of pt2p_mprobe was not received");
 		CHECK(std::string(pt2p_last_error(nullptr)).find("message of 3 bytes from rank 0, tag 0x77") != std::string::npos);
 		// Nobody will ever receive it.
 		refused(ctx[0], pt2p_wait(ctx[0], send, nullptr), PT2P_ERR_PEER_FINALIZED, "rank 1");
