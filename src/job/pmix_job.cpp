@@ -31,6 +31,7 @@ constexpr std::chrono::milliseconds peek_first{40}, peek_again{1000}, last_peek{
 constexpr unsigned abort_limit = 10; // seconds
 // Whoever waits this long asks the launcher which ranks are alive at all, and again ever more rarely.
 constexpr std::chrono::seconds first_census{1}, last_census{8};
+constexpr std::chrono::seconds census_limit{2}; // longest that a rank that leaves waits for the answer
 
 class PmixJob final : public Job {
 public:
@@ -175,9 +176,8 @@ public:
 		if (!std::exchange(joined_, false))
 			return;
 		watched().remove(token_);
-		const pmix_status_t status = PMIx_Finalize(nullptr, 0);
-		if (status != PMIX_SUCCESS)
-			reporter_.log(LogLevel::info, "PMIx_Finalize: %s", status_text(status).c_str());
+		end_census();
+		end_pmix(reporter_);
 		kept_.clear();
 	}
 
@@ -345,6 +345,20 @@ private:
 			(void)holder.release(); // on_census's now
 		else
 			census_ = nullptr;
+	}
+
+	// PMIx's thread takes PMIx's lock for a query that has just begun, and PMIx_Finalize waits for that thread with the lock
+	// held. What is asked for by PMIx_Get_nb takes no lock, and may never be answered: PMIx drops it.
+	void end_census()
+	{
+		std::unique_lock lock(mutex_);
+		const auto census = std::exchange(census_, nullptr);
+		const bool answers = !server_lost_; // PMIx forgets queries when the connection breaks
+		lock.unlock();
+		if (!census || !answers)
+			return;
+		std::unique_lock waiting(census->mutex);
+		census->changed.wait_for(waiting, census_limit, [&] { return census->done; });
 	}
 
 	bool is_peer(const pmix_proc_t &proc) const

@@ -274,6 +274,17 @@ int barrier(bool before)
 	}
 }
 
+// The victim dies before anybody has met it; what the others call first differs.
+int starting()
+{
+	join();
+	if (is_victim())
+		die();
+	const double start = now();
+	survived(pt2p_barrier(ctx), now() - start);
+	return 1;
+}
+
 // Rank 0 waits for whomever; the loss ends one wait, and the next one gets what the others send.
 int any_source()
 {
@@ -555,6 +566,8 @@ int main(int argc, char **argv)
 		return barrier(false);
 	if (mode == "barrier_before")
 		return barrier(true);
+	if (mode == "starting")
+		return starting();
 	if (mode == "any_source")
 		return any_source();
 	if (mode == "finalize_dead")

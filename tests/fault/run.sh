@@ -111,6 +111,7 @@ if [ $openmpi = yes ]; then
 	killed ignored 3
 	killed barrier 4
 	killed barrier_before 4
+	killed starting 4
 	killed any_source 3
 	killed finalize_dead 3
 	killed finalized 4
