@@ -24,7 +24,7 @@ namespace pt2p {
 // A server that accepts a connection and never answers, or an address that swallows packets, must not hang the program.
 constexpr std::chrono::seconds start_limit{30};
 // PMIx_Finalize itself waits for the server for 2 s at most.
-constexpr std::chrono::seconds end_limit{10};
+constexpr std::chrono::seconds end_limit{5};
 
 inline std::string status_text(pmix_status_t status)
 {

@@ -116,6 +116,12 @@ const StatusInfo &status_info(pt2p_status_t status)
 	return unknown_status;
 }
 
+bool is_status(uint64_t number)
+{
+	return std::any_of(std::begin(statuses), std::end(statuses),
+	                   [=](const StatusInfo &info) { return static_cast<uint64_t>(info.code) == number; });
+}
+
 const CounterInfo &counter_info(Counter counter)
 {
 	return counters[static_cast<size_t>(counter)];

@@ -34,6 +34,7 @@ struct StatusInfo {
 	const char *text, *cause, *remedy;
 };
 const StatusInfo &status_info(pt2p_status_t status);
+bool is_status(uint64_t number); // whether it is one of them
 
 enum class LogLevel { error, warning, info, debug };
 

@@ -274,14 +274,43 @@ int barrier(bool before)
 	}
 }
 
-// The victim dies before anybody has met it; what the others call first differs.
-int starting()
+// The victim dies before anybody has met it, with or without an address; what a survivor calls first is up to it.
+int starting(std::string call)
 {
+	const bool unpublished = call.ends_with("_early");
+	call = call.substr(0, call.find('_'));
+	if (unpublished && atoi(getenv("PMIX_RANK")) == victim) {
+		printf("pid %ld\n", static_cast<long>(getpid()));
+		fflush(stdout);
+		die();
+	}
 	join();
 	if (is_victim())
 		die();
 	const double start = now();
-	survived(pt2p_barrier(ctx), now() - start);
+	char byte = 0;
+	pt2p_request_t *r = nullptr;
+	pt2p_status_t status;
+	if (call == "barrier") {
+		status = pt2p_barrier(ctx);
+	} else if (call == "recv") {
+		status = pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr);
+	} else if (call == "delivery") {
+		// It may still have been there, and where it could not be known of: then the message fails.
+		status = pt2p_set_delivery(ctx, victim, PT2P_DELIVERY_SEND);
+	} else if (call == "flush") {
+		status = pt2p_flush(ctx, victim);
+	} else {
+		status = pt2p_isend(ctx, &byte, 1, victim, tag_eager, &r);
+		if (status == PT2P_OK)
+			status = pt2p_wait(ctx, r, nullptr);
+	}
+	// A short message has been sent when it is on its way.
+	while (status == PT2P_OK && now() - start < soon) {
+		pt2p_progress(ctx);
+		status = pt2p_send(ctx, &byte, 1, victim, tag_eager);
+	}
+	survived(status, now() - start);
 	return 1;
 }
 
@@ -566,8 +595,8 @@ int main(int argc, char **argv)
 		return barrier(false);
 	if (mode == "barrier_before")
 		return barrier(true);
-	if (mode == "starting")
-		return starting();
+	if (mode.starts_with("starting_"))
+		return starting(mode.substr(strlen("starting_")));
 	if (mode == "any_source")
 		return any_source();
 	if (mode == "finalize_dead")

@@ -111,7 +111,11 @@ if [ $openmpi = yes ]; then
 	killed ignored 3
 	killed barrier 4
 	killed barrier_before 4
-	killed starting 4
+	for call in barrier send recv delivery flush; do
+		killed starting_$call 4
+	done
+	killed starting_barrier_early 4
+	killed starting_send_early 4
 	killed any_source 3
 	killed finalize_dead 3
 	killed finalized 4
@@ -128,6 +132,9 @@ if [ $openmpi = yes ]; then
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport
+			for case in barrier barrier_early send recv; do
+				killed starting_$case 4 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
+			done
 		done
 		# The victim passes on what ranks 0 and 3, and their likes, have for each other.
 		for case in eager large_sender barrier any_source finalize_dead finalized; do

@@ -186,7 +186,7 @@ void news(const Config &config, const Topology &topology, Reporter &reporter)
 	try {
 		job->lookup(other);
 	} catch (const Error &error) {
-		refused = error.status() == PT2P_ERR_EXCHANGE && std::strstr(error.what(), "killed by a signal");
+		refused = error.status() == PT2P_ERR_PEER_LOST && std::strstr(error.what(), "killed by a signal");
 	}
 	CHECK(refused);
 }
