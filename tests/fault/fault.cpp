@@ -517,6 +517,33 @@ int first_send()
 	return 0;
 }
 
+// Not every rank has room for the rings that a barrier takes. All learn of that in the same barrier; when `ballast` is given
+// and gone, barriers work again. They meet by files before they finalize: who is late would miss those that are gone.
+int barrier_lacks(const char *ballast)
+{
+	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
+		fail("pt2p_init:", pt2p_last_error(nullptr));
+	me = pt2p_rank(ctx);
+	const double start = now();
+	const pt2p_status_t status = pt2p_barrier(ctx);
+	printf("barrier of %d: %d %s\n", me, static_cast<int>(status), status == PT2P_OK ? "" : pt2p_last_error(ctx));
+	if (me == 0 && ballast)
+		unlink(ballast);
+	// As each time all of them fail or none does, they stay together.
+	int more = 0;
+	while (pt2p_barrier(ctx) != PT2P_OK && ballast && now() - start < soon)
+		++more;
+	fclose(fopen(("/dev/shm/here." + std::to_string(me)).c_str(), "w"));
+	for (int r = 0; r < pt2p_size(ctx) && now() - start < soon; r += !access(("/dev/shm/here." + std::to_string(r)).c_str(), F_OK))
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	if (now() - start > soon)
+		fail("it took too long");
+	if (pt2p_finalize(ctx) != PT2P_OK)
+		fail("pt2p_finalize:", pt2p_last_error(nullptr));
+	printf("end of %d: %d\n", me, more);
+	return 0;
+}
+
 // ---- alone ------------------------------------------------------------------------------------------------------------
 
 int init()
@@ -609,6 +636,8 @@ int main(int argc, char **argv)
 		return exchange();
 	if (mode == "first_send")
 		return first_send();
+	if (mode == "barrier_lacks")
+		return barrier_lacks(argc > 2 ? argv[2] : nullptr);
 	if (mode == "init")
 		return init();
 	if (mode == "inprocess")

@@ -92,6 +92,18 @@ expect()
 	fi
 }
 
+# All four ranks had the same answer, which names one that said of itself what it lacks.
+all_lack()
+{
+	is_wanted small_file_system || return 0
+	[ "$(grep -c '^end of ' "$work/out")" -eq 4 ] || complain "not all ranks came to their end"
+	[ "$(grep -c '^barrier of .: 15 ' "$work/out")" -eq 4 ] || complain "not all ranks were told"
+	for rank in $(sed -n 's/^barrier of .*: rank \(.\) cannot arrive.*/\1/p' "$work/out" | sort -u); do
+		grep -Eq "^barrier of $rank: .*rank $rank cannot arrive: it cannot send to rank .: .*[0-9]+ bytes needed" "$work/out" ||
+			complain "rank $rank is blamed and does not say what it lacks"
+	done
+}
+
 openmpi=no
 if [ -n "$mpirun" ] && "$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI'; then
 	openmpi=yes
@@ -144,6 +156,7 @@ if [ $openmpi = yes ]; then
 		in_front=
 	fi
 
+	run_four="$mpirun --oversubscribe --bind-to none -n 4"
 	run_two="$mpirun --oversubscribe --bind-to none -n 2"
 	# shellcheck disable=SC2086 # several words
 	expect process_vm "the kernel refuses process_vm_readv" '^rank [01] to [01]: pipelined' $run_two $deny $fault exchange
@@ -165,6 +178,19 @@ if is_wanted small_file_system; then
 			expect small_file_system "no room for a ring, launched" \
 				'^first send: 15 .*ring.*[0-9]+ bytes needed, [0-9]+ bytes available' \
 				unshare -m sh -c "$private" 65536 env $small $run_two $fault first_send
+			# Four ranks need eight rings of some 140 KiB in a barrier.
+			for room in 40k 300k 800k 1000k; do
+				# shellcheck disable=SC2086
+				expect small_file_system "no room for the rings of a barrier in $room" '^end of ' \
+					unshare -m sh -c "$private" $room env $small $run_four $fault barrier_lacks
+				all_lack
+			done
+			# shellcheck disable=SC2016 # expanded by the inner shell
+			ballast='head -c 1100000 /dev/zero >/dev/shm/ballast && exec "$@" /dev/shm/ballast'
+			# shellcheck disable=SC2086
+			expect small_file_system "no room for the rings of a barrier at first" '^end of ' \
+				unshare -m sh -c "$private" 1800k sh -c "$ballast" sh env $small $run_four $fault barrier_lacks
+			all_lack
 		fi
 	else
 		echo "skipped: small /dev/shm: unshare -m is not permitted"
