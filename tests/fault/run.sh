@@ -156,6 +156,36 @@ if [ $openmpi = yes ]; then
 		in_front=
 	fi
 
+	# Children of ranks, and a launcher that fails.
+	run_three="$mpirun --oversubscribe --bind-to none -n 3"
+	# shellcheck disable=SC2086
+	for way in "env PT2P_TRANSPORTS=self,shm" "env PT2P_PROGRESS_THREAD=1" \
+		"env PT2P_TRANSPORTS=self,rc softhca/softhca --fabric $work/fabric" \
+		"env PT2P_TRANSPORTS=self,dct softhca/softhca --fabric $work/fabric"; do
+		case $way in *softhca*) [ -x softhca/softhca ] || continue ;; esac
+		expect forked "children of ranks, $way" '^parent 2 has finalized' $way $run_three $fault forked
+		! is_wanted forked || [ "$(grep -c '^parent' "$work/out")" -eq 3 ] || complain "not all parents came to their end"
+	done
+	# The launcher calls it an improper end. shellcheck disable=SC2016,SC2086 # expanded by the inner shell; several words
+	expect finalize_stuck "PMIx_Finalize does not come back" '^finalize of 2: 0$' \
+		sh -c '"$@"; [ $? -le 1 ]' sh $run_three --enable-recovery $fault finalize_stuck
+	! is_wanted finalize_stuck || says 'PMIx_Finalize has not come back within' || complain "nobody is told of it"
+	if is_wanted orphaned; then
+		name="the launcher is killed"
+		ran=$((ran + 1))
+		timeout -k 5 60 $run_three $fault orphaned "$work/orphan" >"$work/out" 2>"$work/err"
+		tries=0
+		while [ "$(find "$work" -name 'orphan.?' | wc -l)" -lt 3 ] && [ $((tries += 1)) -lt 150 ]; do sleep 0.1; done
+		before=$failed
+		[ $tries -lt 150 ] || complain "not all ranks have finalized"
+		for pid in $(sed -n 's/^pid //p' "$work/out"); do
+			tries=0
+			while kill -0 "$pid" 2>/dev/null && [ $((tries += 1)) -lt 50 ]; do sleep 0.1; done
+			! kill -9 "$pid" 2>/dev/null || complain "process $pid is left"
+		done
+		[ $failed -ne $before ] || echo "ok: $name"
+	fi
+
 	run_four="$mpirun --oversubscribe --bind-to none -n 4"
 	run_two="$mpirun --oversubscribe --bind-to none -n 2"
 	# shellcheck disable=SC2086 # several words
