@@ -19,7 +19,11 @@ struct Siblings;
 }
 
 struct pt2p_context {
-	static constexpr uint64_t alive = UINT64_C(0x7074327063747831); // "pt2pctx1"
+	static constexpr uint64_t alive = UINT64_C(0x7074327063747831);  // "pt2pctx1"
+	static constexpr uint64_t forked = UINT64_C(0x707432706b696431); // "pt2pkid1": in a child of the process that made it
+
+	pt2p_context();
+	~pt2p_context();
 
 	// Order matters: destroyed from the last to the first.
 	uint64_t magic = alive;
@@ -34,7 +38,6 @@ struct pt2p_context {
 	std::unique_ptr<pt2p::onesided::OneSided> onesided;
 	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
 
-	~pt2p_context() { magic = 0; }
 };
 
 namespace pt2p {
@@ -48,8 +51,10 @@ struct Siblings {
 
 inline bool valid(const pt2p_context_t *ctx) { return ctx && ctx->magic == pt2p_context::alive; }
 
-// The status for a pointer that is no context; recorded without one.
-pt2p_status_t not_a_context(const char *function);
+// The status for a pointer that is no context, or that of another process; recorded without one.
+[[gnu::cold]] pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function);
+// Whether a process that this one descends from has joined a launcher's job in this place.
+bool place_is_taken();
 // The status for an argument `name` that must not be NULL; recorded.
 [[gnu::cold]] pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, const char *name);
 inline bool is_rank(const pt2p_context_t *ctx, int rank) { return ctx->engine->is_rank(rank); }
@@ -67,7 +72,7 @@ pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept;
 #define PT2P_CHECK_CONTEXT_IN(ctx, name)          \
 	do {                                          \
 		if (__builtin_expect(!pt2p::valid(ctx), 0)) \
-			return pt2p::not_a_context(name);       \
+			return pt2p::not_a_context(ctx, name);  \
 	} while (0)
 
 // Each ends with this: no exception crosses the C boundary.

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include <unistd.h>
+
 #include "api/context.hpp"
 
 namespace pt2p {
@@ -25,8 +27,14 @@ pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t
 	                                                        function, length, static_cast<ptrdiff_t>(length));
 }
 
-pt2p_status_t not_a_context(const char *function)
+pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function)
 {
+	if (ctx && ctx->magic == pt2p_context::forked) {
+		set_last_error(nullptr, PT2P_ERR_FORKED,
+		               format("%s: the context is that of the process from which this one, %ld, was forked", function,
+		                      static_cast<long>(getpid())));
+		return PT2P_ERR_FORKED;
+	}
 	set_last_error(nullptr, PT2P_ERR_CONTEXT, format("%s: the context is NULL or has been finalized", function));
 	return PT2P_ERR_CONTEXT;
 }
@@ -149,6 +157,9 @@ pt2p_status_t pt2p_init(const pt2p_options_t *options, pt2p_context_t **ctx)
 		auto context = std::make_unique<pt2p_context>();
 		context->config = settings.parsed.config;
 		context->topology = read_topology();
+		if (place_is_taken())
+			throw Error(PT2P_ERR_FORKED, format("process %ld was forked from one that is a rank of a launcher's job, and there is "
+			                                    "no second place for it", static_cast<long>(getpid())));
 		context->job = join_job(context->config, context->topology, context->reporter);
 		build(*context, settings);
 		*ctx = context.release();
@@ -222,9 +233,9 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		for (auto &transport : ctx->router->transports())
 			transport->leave();
 		if (ctx->config.summary)
-			fputs(engine.summary().c_str(), stderr);
+			write_to_stderr(engine.summary());
 		if (ctx->config.report)
-			fputs(engine.report().c_str(), stderr);
+			write_to_stderr(engine.report());
 	});
 	if (ctx->siblings)
 		ctx->siblings->contexts[static_cast<size_t>(ctx->job->rank())] = nullptr;
@@ -244,7 +255,8 @@ void pt2p_abort(pt2p_context_t *ctx, int code, const char *message)
 	if (code < 1 || code > 255)
 		code = 1;
 	if (!valid(ctx)) {
-		not_a_context(__func__);
+		if (not_a_context(ctx, __func__) == PT2P_ERR_FORKED)
+			end_process(code); // what waits in the buffers of stdio is the parent's
 		exit(code);
 	}
 	ctx->job->abort(code, message);

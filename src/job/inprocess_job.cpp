@@ -155,10 +155,10 @@ private:
 			return true;
 		}
 		if (!board_->lost[r].empty())
-			throw Error(PT2P_ERR_EXCHANGE, format("rank %d was lost before it published its address: %s", rank,
-			                                      board_->lost[r].c_str()));
+			throw Error(PT2P_ERR_PEER_LOST, format("rank %d was lost before it published its address: %s", rank,
+			                                       board_->lost[r].c_str()));
 		if (!board_->members[r])
-			throw Error(PT2P_ERR_EXCHANGE, format("rank %d has left without publishing its address", rank));
+			throw Error(PT2P_ERR_PEER_FINALIZED, format("rank %d has left without publishing its address", rank));
 		return false;
 	}
 

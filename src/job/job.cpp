@@ -62,8 +62,7 @@ std::vector<int> Job::nodes(std::vector<std::string> *hosts)
 void announce_abort(int rank, const char *message)
 {
 	if (message && *message) {
-		const std::string line = format("libpt2p: rank %d aborts the job: %s\n", rank, message);
-		(void)!write(STDERR_FILENO, line.data(), line.size());
+		write_to_stderr(format("libpt2p: rank %d aborts the job: %s\n", rank, message));
 	}
 	// The program's output so far helps whoever looks for the reason; a lock that another thread holds must not stop
 	// the end.

@@ -46,8 +46,8 @@ public:
 
 	// Publishes this rank's address blob: once, no fence.
 	virtual void publish(const std::string &blob) = 0;
-	// The blob of another rank; waits until that rank has published. Throws Error(PT2P_ERR_EXCHANGE), also when that
-	// rank is known to be lost or to have left without publishing.
+	// The blob of another rank; waits until that rank has published. Throws Error: PT2P_ERR_PEER_LOST when it is lost,
+	// PT2P_ERR_PEER_FINALIZED when it has left, PT2P_ERR_EXCHANGE when the launcher fails.
 	virtual std::string lookup(int rank) = 0;
 	// As lookup, but returns false at once when the blob is not there yet; the request stays under way, so asking again
 	// costs nothing.
@@ -62,6 +62,11 @@ public:
 
 	// Called in each turn of a waiting loop in place of yielding when the job is driven cooperatively; null otherwise.
 	const std::function<void()> &step() const { return step_; }
+
+	// How a rank ended whose process is known to be gone. `unknown` means that nobody will tell; `asked`, that the launcher has
+	// been asked and the answer is a matter of moments.
+	enum class End { asked, in_order, lost, unknown };
+	virtual End end_of(int rank, std::string &reason) { (void)rank, (void)reason; return End::unknown; }
 
 	// Keeps something alive until the last context of this process has left the job (in-process peers hold pointers
 	// into each other's segments).

@@ -2,6 +2,7 @@
 // and what its codes mean. Included by pmix_job.cpp alone.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -22,6 +23,8 @@ namespace pt2p {
 
 // A server that accepts a connection and never answers, or an address that swallows packets, must not hang the program.
 constexpr std::chrono::seconds start_limit{30};
+// PMIx_Finalize itself waits for the server for 2 s at most.
+constexpr std::chrono::seconds end_limit{5};
 
 inline std::string status_text(pmix_status_t status)
 {
@@ -43,56 +46,98 @@ inline std::string launcher_facts()
 	return facts + "; no PMIX_SERVER_URI variable is set";
 }
 
-// PMIx_Init of a helper thread, so that it can be given up. The thread blocks all signals, and PMIx's own thread
-// inherits that: the program's signals stay with the program's threads.
-struct Start {
-	std::mutex mutex;
-	std::condition_variable changed;
-	bool done = false, abandoned = false;
-	pmix_status_t status = PMIX_ERROR;
-	pmix_proc_t me{};
-};
-
-inline pmix_proc_t start_pmix()
+// Makes a call of PMIx in a helper thread, so that it can be given up: false when it has not come back within `limit`; if it
+// does later, `late` follows. The thread blocks all signals, and PMIx's own thread inherits that: the program's signals stay
+// with the program's threads. Throws std::system_error when there is no thread to be had.
+template <typename Call, typename Late> bool call_within(std::chrono::seconds limit, Call call, Late late)
 {
-	auto start = std::make_shared<Start>();
+	struct State {
+		std::mutex mutex;
+		std::condition_variable changed;
+		bool done = false, abandoned = false;
+	};
+	const auto state = std::make_shared<State>();
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	std::thread thread;
 	try {
-		thread = std::thread([start] {
-			pmix_proc_t me;
-			const pmix_status_t status = PMIx_Init(&me, nullptr, 0);
-			std::lock_guard lock(start->mutex);
-			if (start->abandoned && status == PMIX_SUCCESS)
-				PMIx_Finalize(nullptr, 0);
-			start->status = status;
-			start->me = me;
-			start->done = true;
-			start->changed.notify_all();
+		thread = std::thread([state, call, late] {
+			call();
+			std::lock_guard lock(state->mutex);
+			if (state->abandoned)
+				late();
+			state->done = true;
+			state->changed.notify_all();
 		});
-	} catch (const std::system_error &error) {
+	} catch (...) {
 		pthread_sigmask(SIG_SETMASK, &before, nullptr);
-		throw Error(PT2P_ERR_SYSTEM, format("no thread to start PMIx with: %s", error.what()));
+		throw;
 	}
 	pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
-	std::unique_lock lock(start->mutex);
-	if (!start->changed.wait_for(lock, start_limit, [&] { return start->done; })) {
-		start->abandoned = true;
+	std::unique_lock lock(state->mutex);
+	if (!state->changed.wait_for(lock, limit, [&] { return state->done; })) {
+		state->abandoned = true;
 		thread.detach();
-		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but its server has not answered PMIx_Init within "
-		                                      "%lld s; if the variables are left over from another job, unset them",
-		                                      launcher_facts().c_str(), static_cast<long long>(start_limit.count())));
+		return false;
 	}
 	lock.unlock();
 	thread.join();
+	return true;
+}
+
+// A call of PMIx_Finalize that was given up still holds PMIx's lock: nothing of PMIx can be called any more.
+inline std::atomic<bool> pmix_is_stuck{false};
+
+inline pmix_proc_t start_pmix()
+{
+	struct Start {
+		pmix_status_t status = PMIX_ERROR;
+		pmix_proc_t me{};
+	};
+	if (pmix_is_stuck)
+		throw Error(PT2P_ERR_LAUNCHER, "PMIx_Finalize of an earlier context of this process has not come back, so the launcher "
+		                               "cannot be joined again");
+	const auto start = std::make_shared<Start>();
+	bool answered;
+	try {
+		answered = call_within(start_limit, [start] { start->status = PMIx_Init(&start->me, nullptr, 0); },
+		                       [start] {
+			                       if (start->status == PMIX_SUCCESS)
+				                       PMIx_Finalize(nullptr, 0);
+		                       });
+	} catch (const std::system_error &error) {
+		throw Error(PT2P_ERR_SYSTEM, format("no thread to start PMIx with: %s", error.what()));
+	}
+	if (!answered)
+		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but its server has not answered PMIx_Init within "
+		                                      "%lld s; if the variables are left over from another job, unset them",
+		                                      launcher_facts().c_str(), static_cast<long long>(start_limit.count())));
 	if (start->status != PMIX_SUCCESS)
 		throw Error(PT2P_ERR_LAUNCHER, format("%s: set by a launcher, but PMIx_Init cannot reach its server: %s; if "
 		                                      "the variables are left over from another job, unset them",
 		                                      launcher_facts().c_str(), status_text(start->status).c_str()));
 	return start->me;
+}
+
+// Leaves PMIx, whatever becomes of that: a process must not outlive its job because of it.
+inline void end_pmix(Reporter &reporter)
+{
+	const auto status = std::make_shared<pmix_status_t>(PMIX_ERROR);
+	const auto end = [status] { *status = PMIx_Finalize(nullptr, 0); };
+	try {
+		if (!call_within(end_limit, end, [] {})) {
+			pmix_is_stuck = true;
+			reporter.log(LogLevel::warning, "PMIx_Finalize has not come back within %lld s: this rank leaves without it",
+			             static_cast<long long>(end_limit.count()));
+			return;
+		}
+	} catch (const std::system_error &) {
+		end(); // no thread to be had
+	}
+	if (*status != PMIX_SUCCESS)
+		reporter.log(LogLevel::info, "PMIx_Finalize: %s", status_text(*status).c_str());
 }
 
 // A get under way. Shared with PMIx's thread, which may answer after the job has been left.
@@ -160,6 +205,7 @@ struct Census {
 	}
 
 	std::mutex mutex;
+	std::condition_variable changed;
 	bool done = false;
 	pmix_query_t query;
 	std::vector<std::pair<pmix_proc_t, pmix_proc_state_t>> ends;
@@ -174,6 +220,7 @@ inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, vo
 		for (size_t i = 0; status == PMIX_SUCCESS && i < ninfo; i++)
 			each_process(info[i].value, [&](const pmix_proc_info_t &process) { (*holder)->see(process); });
 		(*holder)->done = true;
+		(*holder)->changed.notify_all();
 	}
 	if (release)
 		release(release_data);

@@ -31,6 +31,9 @@ constexpr std::chrono::milliseconds peek_first{40}, peek_again{1000}, last_peek{
 constexpr unsigned abort_limit = 10; // seconds
 // Whoever waits this long asks the launcher which ranks are alive at all, and again ever more rarely.
 constexpr std::chrono::seconds first_census{1}, last_census{8};
+// A rank that is seen to be gone is asked for in shorter intervals, and the launcher believed to know of no crash after a while.
+constexpr std::chrono::milliseconds hurried_census{200}, end_patience{3000};
+constexpr std::chrono::seconds census_limit{2}; // longest that a rank that leaves waits for the answer
 
 class PmixJob final : public Job {
 public:
@@ -132,8 +135,9 @@ public:
 		else if (now - request.since >= first_census)
 			take_census(now);
 		if (const auto lost = lost_.find(rank); lost != lost_.end())
-			throw Error(PT2P_ERR_EXCHANGE,
-			            format("rank %d was lost before its address arrived: %s", rank, lost->second.c_str()));
+			throw lost->second.in_order
+				? Error(PT2P_ERR_PEER_FINALIZED, format("it ended before its address arrived: %s", lost->second.reason.c_str()))
+				: Error(PT2P_ERR_PEER_LOST, format("it was lost before its address arrived: %s", lost->second.reason.c_str()));
 		if (server_lost_)
 			throw Error(PT2P_ERR_EXCHANGE, format("the launcher is gone; the address of rank %d cannot be had", rank));
 		if (!request.answer && now >= request.not_before)
@@ -168,6 +172,25 @@ public:
 		take_census(now);
 	}
 
+	End end_of(int rank, std::string &reason) override
+	{
+		std::lock_guard lock(mutex_);
+		const auto now = std::chrono::steady_clock::now();
+		const auto asked = ends_asked_.try_emplace(rank, now).first->second;
+		next_census_ = std::min(next_census_, last_census_ + hurried_census);
+		const auto pause = census_pause_; // of those that nobody hurries
+		take_census(now);
+		census_pause_ = pause;
+		if (const auto lost = lost_.find(rank); lost != lost_.end()) {
+			reason = lost->second.reason;
+			return lost->second.in_order ? End::in_order : End::lost;
+		}
+		if (server_lost_)
+			return End::unknown;
+		// A launcher that answers no such question has sent an event of a crash.
+		return now - asked >= end_patience ? End::in_order : End::asked;
+	}
+
 	void keep(std::shared_ptr<void> thing) override { kept_.push_back(std::move(thing)); }
 
 	void leave() override
@@ -175,9 +198,8 @@ public:
 		if (!std::exchange(joined_, false))
 			return;
 		watched().remove(token_);
-		const pmix_status_t status = PMIx_Finalize(nullptr, 0);
-		if (status != PMIX_SUCCESS)
-			reporter_.log(LogLevel::info, "PMIx_Finalize: %s", status_text(status).c_str());
+		end_census();
+		end_pmix(reporter_);
 		kept_.clear();
 	}
 
@@ -334,9 +356,10 @@ private:
 					note_lost(rank, end_reason(state), in_order);
 			}
 		}
-		if (now < next_census_)
+		if (now < next_census_ || server_lost_)
 			return;
 		census_ = std::make_shared<Census>(me_.nspace);
+		last_census_ = now;
 		next_census_ = now + census_pause_;
 		census_pause_ = std::min(census_pause_ * 2, last_census);
 		auto holder = std::make_unique<std::shared_ptr<Census>>(census_);
@@ -345,6 +368,20 @@ private:
 			(void)holder.release(); // on_census's now
 		else
 			census_ = nullptr;
+	}
+
+	// PMIx's thread takes PMIx's lock for a query that has just begun, and PMIx_Finalize waits for that thread with the lock
+	// held. What is asked for by PMIx_Get_nb takes no lock, and may never be answered: PMIx drops it.
+	void end_census()
+	{
+		std::unique_lock lock(mutex_);
+		const auto census = std::exchange(census_, nullptr);
+		const bool answers = !server_lost_; // PMIx forgets queries when the connection breaks
+		lock.unlock();
+		if (!census || !answers)
+			return;
+		std::unique_lock waiting(census->mutex);
+		census->changed.wait_for(waiting, census_limit, [&] { return census->done; });
 	}
 
 	bool is_peer(const pmix_proc_t &proc) const
@@ -356,9 +393,10 @@ private:
 	// With mutex_ held.
 	void note_lost(int rank, const std::string &reason, bool in_order = false)
 	{
-		if (!lost_.emplace(rank, reason).second)
+		const RankEvent event{rank, reason, in_order};
+		if (!lost_.emplace(rank, event).second)
 			return;
-		events_.push_back({rank, reason, in_order});
+		events_.push_back(event);
 		events_pending_.store(true, std::memory_order_relaxed);
 	}
 
@@ -483,10 +521,11 @@ private:
 	std::mutex mutex_; // of what follows
 	std::map<int, std::string> known_;
 	std::map<int, Request> asked_;
-	std::map<int, std::string> lost_;
+	std::map<int, RankEvent> lost_;
+	std::map<int, std::chrono::steady_clock::time_point> ends_asked_; // since when
 	std::set<int> ended_;
 	std::shared_ptr<Census> census_; // under way or not yet read
-	std::chrono::steady_clock::time_point next_census_{};
+	std::chrono::steady_clock::time_point next_census_{}, last_census_{};
 	std::chrono::seconds census_pause_{first_census};
 	std::deque<RankEvent> events_;
 	bool server_lost_ = false, server_lost_news_ = false;

@@ -144,7 +144,8 @@ FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int number)
 	FileDescriptor fd(open(format("/proc/%u/fd/%d", pid, number).c_str(), O_RDWR | O_CLOEXEC));
 	const int error = errno;
 	// After opening: a process that took over the pid in between does not pass for the peer.
-	if (process_start_time(pid) != start_time || (!fd && is_zombie(pid)))
+	// One that is just ending, or has finalized, has closed the file already.
+	if (process_start_time(pid) != start_time || (!fd && (error == ENOENT || is_zombie(pid))))
 		throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", pid));
 	if (!fd)
 		throw Error(PT2P_ERR_SHARED_MEMORY,

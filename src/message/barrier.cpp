@@ -2,7 +2,10 @@
 // International Journal of Parallel Programming 17(1), 1988). In round k a rank tells the rank 2^k after it and waits to
 // be told by the rank 2^k before it.
 //
-// A rank that cannot go on, because somebody it waits for is gone, says so in its remaining tokens: all learn who is missing.
+// A rank that cannot go on, because somebody it waits for is gone, or because it lacks what it takes to reach another, says so
+// in its remaining tokens: all learn who is missing, and why. So that all do, a rank connects to those that it is to tell before
+// it tells the first. Tokens are counted: each barrier sends one in every round, be it that the transport only says that it
+// cannot be sent (Transport::say_mute).
 //
 //   token header:  63        40 39           8 7      0
 //                  [ status   ][ rank + 1     ][ round ]       rank + 1 is 0 in an ordinary token
@@ -19,35 +22,57 @@ uint64_t failure_token(int rank, pt2p_status_t status)
 	return static_cast<uint64_t>(status) << 40 | static_cast<uint64_t>(rank + 1) << 8;
 }
 
+// Whether it is the other rank that cannot be reached, and not this one that lacks something.
+bool is_of_peer(pt2p_status_t status)
+{
+	return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED || status == PT2P_ERR_PROTOCOL ||
+	       status == PT2P_ERR_UNREACHABLE;
+}
+
 } // namespace
 
 pt2p_status_t Engine::barrier()
 {
 	const int n = size_;
 	const uint64_t epoch = ++barrier_epoch_;
-	barrier_failure_ = 0;
+	barrier_failures_.erase(barrier_failures_.begin(), barrier_failures_.lower_bound(epoch));
 	uint64_t failure = 0;
-	unsigned round = 0;
+	std::string lacking; // what this rank cannot do
+	unsigned rounds = 0;
 	struct {
 		Channel *channel;
 		uint64_t place;
 	} told[32] = {};
-	for (int64_t distance = 1; distance < n; distance *= 2, ++round) {
-		const int to = static_cast<int>((rank_ + distance) % n), from = static_cast<int>((rank_ - distance + n) % n);
+	for (int64_t distance = 1; distance < n; distance *= 2, ++rounds) {
+		const int to = static_cast<int>((rank_ + distance) % n);
 		pt2p_status_t status = PT2P_OK;
-		if (Channel *c = channel(to, status)) {
+		if ((told[rounds].channel = channel(to, status)))
+			continue;
+		const bool of_peer = is_of_peer(status);
+		if (!of_peer) {
+			lacking = format("it cannot send to rank %d: %s", to, connect_failure_.c_str());
+			router_->say_mute(to);
+		}
+		if (!failure)
+			failure = failure_token(of_peer ? to : rank_, status);
+	}
+	for (unsigned round = 0; round < rounds; ++round) {
+		const int from = static_cast<int>((rank_ - (int64_t{1} << round) + n) % n);
+		if (Channel *c = told[round].channel; c && !c->down()) {
 			control(*c, id_barrier, failure | round, nullptr, 0);
-			told[round] = {c, c->end_of_queue()};
-		} else if (!failure) {
-			failure = failure_token(to, status);
+			told[round].place = c->end_of_queue();
+		} else if (c && !failure) {
+			failure = failure_token(c->peer, losses_.at(c->peer).status);
 		}
 		if (failure)
 			continue;
 		const auto finished = [&] {
-			if (barrier_tokens_[round] >= epoch) {
-				failure = barrier_failure_;
+			if (const auto failed = barrier_failures_.find(epoch); failed != barrier_failures_.end()) {
+				failure = failed->second;
 				return true;
 			}
+			if (barrier_tokens_[round] >= epoch)
+				return true;
 			// Anybody lost can be the one that all wait for; one that has finalized had entered every barrier but this.
 			for (const auto &[rank, loss] : losses_)
 				if (loss.status != PT2P_ERR_PEER_FINALIZED || rank == from) {
@@ -61,7 +86,7 @@ pt2p_status_t Engine::barrier()
 	}
 	// The program may not call in again for long: what the others wait for has to be on its way.
 	const auto sent = [&] {
-		for (unsigned i = 0; i < round; ++i)
+		for (unsigned i = 0; i < rounds; ++i)
 			if (const Channel *c = told[i].channel; c && !c->down() && !(c->passed(told[i].place) && c->endpoint.settled()))
 				return false;
 		return true;
@@ -73,9 +98,13 @@ pt2p_status_t Engine::barrier()
 	if (!failure)
 		return PT2P_OK;
 	const int missing = static_cast<int>(failure >> 8 & UINT32_MAX) - 1;
+	const auto status = static_cast<pt2p_status_t>(failure >> 40);
 	const auto loss = losses_.find(missing);
-	return reporter_.fail(static_cast<pt2p_status_t>(failure >> 40), "barrier: rank %d cannot arrive: %s", missing,
-	                      loss != losses_.end() ? loss->second.reason.c_str() : "another rank found it gone");
+	return reporter_.fail(status, "barrier: rank %d cannot arrive: %s", missing,
+	                      missing == rank_         ? lacking.c_str()
+	                      : loss != losses_.end()  ? loss->second.reason.c_str()
+	                      : is_of_peer(status)     ? "another rank found it gone"
+	                                               : "it cannot send to all others; its own explanation says what it lacks");
 }
 
 void Engine::on_barrier(int peer, uint64_t header)
@@ -83,17 +112,23 @@ void Engine::on_barrier(int peer, uint64_t header)
 	const unsigned round = header & 0xff;
 	const int64_t distance = int64_t{1} << (round & 31);
 	const int64_t missing = static_cast<int64_t>(header >> 8 & UINT32_MAX) - 1;
-	const auto status = static_cast<pt2p_status_t>(header >> 40);
+	const uint64_t status = header >> 40;
 	const bool failed = missing >= 0;
-	if (round >= 32 || distance >= size_ || (peer + distance) % size_ != rank_ || missing >= size_ ||
-	    (failed && status != PT2P_ERR_PEER_LOST && status != PT2P_ERR_PEER_FINALIZED && status != PT2P_ERR_PROTOCOL &&
-	                status != PT2P_ERR_UNREACHABLE)) {
+	if (round >= 32 || distance >= size_ || (peer + distance) % size_ != rank_ || missing >= size_ || failed != (status != 0) ||
+	    !is_status(status)) {
 		malformed(peer, "a barrier token that nobody can send");
 		return;
 	}
-	++barrier_tokens_[round];
-	if (failed)
-		barrier_failure_ = header & ~UINT64_C(0xff);
+	const uint64_t epoch = ++barrier_tokens_[round];
+	if (failed && epoch >= barrier_epoch_)
+		barrier_failures_.try_emplace(epoch, header & ~UINT64_C(0xff));
+}
+
+void Engine::on_mute(int peer, pt2p_status_t status)
+{
+	for (unsigned round = 0; int64_t{1} << round < size_; ++round)
+		if ((peer + (int64_t{1} << round)) % size_ == rank_)
+			on_barrier(peer, failure_token(peer, status) | round);
 }
 
 } // namespace pt2p

@@ -221,9 +221,7 @@ void Engine::dump(const char *reason)
 	if (!requests)
 		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(barrier_epoch_));
 	text += channels_through_devices();
-	// One write: the lines of different ranks stay apart.
-	const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-	(void)written;
+	write_to_stderr(text);
 }
 
 std::string Engine::summary() const

@@ -49,6 +49,7 @@ Channel *Engine::connect(int rank, pt2p_status_t &status)
 		if (status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED)
 			on_peer_down(rank, status, e.what());
 		reporter_.fail(status, "rank %d: %s", rank, e.what());
+		connect_failure_ = e.what();
 	}
 	return nullptr;
 }
@@ -534,7 +535,7 @@ void Engine::examine_sources()
 			else if (!router_->reachable(r.source, blob, reasons))
 				on_peer_down(r.source, PT2P_ERR_UNREACHABLE, reasons);
 		} catch (const Error &e) {
-			on_peer_down(r.source, PT2P_ERR_PEER_FINALIZED, e.what());
+			on_peer_down(r.source, e.status(), e.what());
 		}
 	});
 }

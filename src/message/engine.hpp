@@ -157,6 +157,7 @@ public:
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_complete(void *operation, pt2p_status_t status) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
+	void on_mute(int peer, pt2p_status_t status) override;
 	// From channels and progress.
 	void on_sent(void *owner) override;
 	unsigned drive() override;
@@ -307,7 +308,8 @@ private:
 
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};
-	uint64_t barrier_failure_ = 0; // header of a token that reported a failure
+	std::map<uint64_t, uint64_t> barrier_failures_; // by barrier: header of a token that reported a failure
+	std::string connect_failure_;                   // why connect() could not reach a rank, latest
 };
 
 } // namespace pt2p

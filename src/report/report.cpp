@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -46,24 +47,6 @@ void write_time(char *text, size_t size)
 	localtime_r(&now.tv_sec, &local);
 	snprintf(text, size, "%02d:%02d:%02d.%03d", local.tm_hour, local.tm_min, local.tm_sec,
 	         static_cast<int>(now.tv_nsec / 1000000));
-}
-
-// One write for the whole text, so that lines of different ranks do not mix; more only when the system takes a part.
-void write_whole(const char *text, size_t size)
-{
-	int patience = 10;
-	while (size > 0) {
-		ssize_t n = write(STDERR_FILENO, text, size);
-		if (n >= 0) {
-			text += n;
-			size -= static_cast<size_t>(n);
-		} else if (errno == EAGAIN && patience-- > 0) {
-			pollfd full{STDERR_FILENO, POLLOUT, 0};
-			poll(&full, 1, 10);
-		} else if (errno != EINTR) {
-			return;
-		}
-	}
 }
 
 class KeepErrno {
@@ -121,6 +104,12 @@ const StatusInfo &status_info(pt2p_status_t status)
 	return unknown_status;
 }
 
+bool is_status(uint64_t number)
+{
+	return std::any_of(std::begin(statuses), std::end(statuses),
+	                   [=](const StatusInfo &info) { return static_cast<uint64_t>(info.code) == number; });
+}
+
 const CounterInfo &counter_info(Counter counter)
 {
 	return counters[static_cast<size_t>(counter)];
@@ -136,6 +125,54 @@ void Reporter::identify(LogLevel level, int rank, std::string host)
 	level_ = level;
 	rank_ = rank;
 	host_ = std::move(host);
+}
+
+namespace {
+
+// A launcher that has died has left a pipe that nobody reads: that is no reason to end as well.
+class WithoutSigpipe {
+public:
+	WithoutSigpipe()
+	{
+		sigemptyset(&pipe_);
+		sigaddset(&pipe_, SIGPIPE);
+		sigset_t pending;
+		sigpending(&pending);
+		was_pending_ = sigismember(&pending, SIGPIPE);
+		pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+	}
+	~WithoutSigpipe()
+	{
+		const timespec none{};
+		if (!was_pending_)
+			sigtimedwait(&pipe_, nullptr, &none);
+		pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+	}
+	WithoutSigpipe(const WithoutSigpipe &) = delete;
+	WithoutSigpipe &operator=(const WithoutSigpipe &) = delete;
+
+private:
+	sigset_t pipe_, before_;
+	bool was_pending_;
+};
+
+} // namespace
+
+void write_to_stderr(std::string_view text)
+{
+	const WithoutSigpipe no_signal;
+	int patience = 10;
+	while (!text.empty()) {
+		const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
+		if (n >= 0) {
+			text.remove_prefix(static_cast<size_t>(n));
+		} else if (errno == EAGAIN && patience-- > 0) {
+			pollfd full{STDERR_FILENO, POLLOUT, 0};
+			poll(&full, 1, 10);
+		} else if (errno != EINTR) {
+			return;
+		}
+	}
 }
 
 void Reporter::log(LogLevel level, const char *pattern, ...)
@@ -184,12 +221,12 @@ void Reporter::log(LogLevel level, const char *pattern, ...)
 				break;
 			rest.remove_prefix(end + 1);
 		}
-		write_whole(out.data(), out.size());
+		write_to_stderr(out);
 	} catch (...) {
 		// Out of memory: the beginning is better than nothing.
 		char line[sizeof head + sizeof small];
 		int length = snprintf(line, sizeof line, "%s%s\n", head, small);
-		write_whole(line, static_cast<size_t>(length));
+		write_to_stderr({line, static_cast<size_t>(length)});
 	}
 }
 

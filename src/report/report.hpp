@@ -37,6 +37,11 @@ struct StatusInfo {
 	const char *text, *cause, *remedy;
 };
 const StatusInfo &status_info(pt2p_status_t status);
+bool is_status(uint64_t number); // whether it is one of them
+
+// In one write, so that lines of different ranks do not mix; more only when the system takes a part. What cannot be written is
+// dropped.
+void write_to_stderr(std::string_view text);
 
 enum class LogLevel { error, warning, info, debug };
 

@@ -137,6 +137,19 @@ Channel &Router::connect(int rank)
 	return *channel;
 }
 
+void Router::say_mute(int rank)
+{
+	try {
+		std::string blob, reasons;
+		if (!environment_.job.try_lookup(rank, blob))
+			return;
+		if (Transport *transport = choose(rank, blob, reasons))
+			transport->say_mute(rank, address_part(blob, transport->table().name));
+	} catch (const Error &e) {
+		environment_.reporter.log(LogLevel::info, "rank %d is not told that nothing can be sent to it: %s", rank, e.what());
+	}
+}
+
 Endpoint *Router::direct_endpoint(int rank)
 {
 	std::string blob, reasons;

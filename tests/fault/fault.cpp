@@ -16,8 +16,26 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <dlfcn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
+
+namespace {
+
+bool pmix_is_stuck = false;
+
+} // namespace
+
+// In front of PMIx's own: in one case it does not come back.
+extern "C" int PMIx_Finalize(const void *info, size_t count);
+extern "C" int PMIx_Finalize(const void *info, size_t count)
+{
+	while (pmix_is_stuck)
+		pause();
+	const auto real = reinterpret_cast<decltype(&PMIx_Finalize)>(dlsym(RTLD_NEXT, "PMIx_Finalize"));
+	return real ? real(info, count) : -1;
+}
 
 namespace {
 
@@ -321,6 +339,46 @@ int barrier(bool before)
 	}
 }
 
+// The victim dies before anybody has met it, with or without an address; what a survivor calls first is up to it.
+int starting(std::string call)
+{
+	const bool unpublished = call.ends_with("_early");
+	call = call.substr(0, call.find('_'));
+	if (unpublished && atoi(getenv("PMIX_RANK")) == victim) {
+		printf("pid %ld\n", static_cast<long>(getpid()));
+		fflush(stdout);
+		die();
+	}
+	join();
+	if (is_victim())
+		die();
+	const double start = now();
+	char byte = 0;
+	pt2p_request_t *r = nullptr;
+	pt2p_status_t status;
+	if (call == "barrier") {
+		status = pt2p_barrier(ctx);
+	} else if (call == "recv") {
+		status = pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr);
+	} else if (call == "delivery") {
+		// It may still have been there, and where it could not be known of: then the message fails.
+		status = pt2p_set_delivery(ctx, victim, PT2P_DELIVERY_SEND);
+	} else if (call == "flush") {
+		status = pt2p_flush(ctx, victim);
+	} else {
+		status = pt2p_isend(ctx, &byte, 1, victim, tag_eager, &r);
+		if (status == PT2P_OK)
+			status = pt2p_wait(ctx, r, nullptr);
+	}
+	// A short message has been sent when it is on its way.
+	while (status == PT2P_OK && now() - start < soon) {
+		pt2p_progress(ctx);
+		status = pt2p_send(ctx, &byte, 1, victim, tag_eager);
+	}
+	survived(status, now() - start);
+	return 1;
+}
+
 // Rank 0 waits for whomever; the loss ends one wait, and the next one gets what the others send.
 int any_source()
 {
@@ -524,6 +582,183 @@ int first_send()
 	return 0;
 }
 
+// Not every rank has room for the rings that a barrier takes. All learn of that in the same barrier; when `ballast` is given
+// and gone, barriers work again. They meet by files before they finalize: who is late would miss those that are gone.
+int barrier_lacks(const char *ballast)
+{
+	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
+		fail("pt2p_init:", pt2p_last_error(nullptr));
+	me = pt2p_rank(ctx);
+	const double start = now();
+	const pt2p_status_t status = pt2p_barrier(ctx);
+	printf("barrier of %d: %d %s\n", me, static_cast<int>(status), status == PT2P_OK ? "" : pt2p_last_error(ctx));
+	if (me == 0 && ballast)
+		unlink(ballast);
+	// As each time all of them fail or none does, they stay together.
+	int more = 0;
+	while (pt2p_barrier(ctx) != PT2P_OK && ballast && now() - start < soon)
+		++more;
+	fclose(fopen(("/dev/shm/here." + std::to_string(me)).c_str(), "w"));
+	for (int r = 0; r < pt2p_size(ctx) && now() - start < soon; r += !access(("/dev/shm/here." + std::to_string(r)).c_str(), F_OK))
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	if (now() - start > soon)
+		fail("it took too long");
+	if (pt2p_finalize(ctx) != PT2P_OK)
+		fail("pt2p_finalize:", pt2p_last_error(nullptr));
+	printf("end of %d: %d\n", me, more);
+	return 0;
+}
+
+// ---- children and launchers -------------------------------------------------------------------------------------------
+
+// What a child of a rank gets from every kind of call; its exit code is the number of the one that is wrong.
+[[noreturn]] void child(pt2p_memory_t *memory, pt2p_remote_t *remote, pt2p_request_t *pending)
+{
+	int calls = 0;
+	const auto refused = [&](pt2p_status_t status) {
+		++calls;
+		if (status != PT2P_ERR_FORKED || !strstr(pt2p_last_error(ctx), "forked"))
+			_exit(calls);
+	};
+	const int peer = (me + 1) % ranks;
+	uint64_t word = 0;
+	size_t needed;
+	int flag;
+	pt2p_request_t *r;
+	pt2p_result_t result;
+	pt2p_info_t info;
+	pt2p_peer_info_t peer_info;
+	refused(pt2p_send(ctx, &word, sizeof word, peer, tag_never));
+	refused(pt2p_isend(ctx, &word, sizeof word, peer, tag_never, &r));
+	refused(pt2p_recv(ctx, &word, sizeof word, peer, tag_never, PT2P_TAG_EXACT, &result));
+	refused(pt2p_irecv(ctx, &word, sizeof word, peer, tag_never, PT2P_TAG_EXACT, &r));
+	refused(pt2p_iprobe(ctx, peer, tag_never, PT2P_TAG_ANY, &flag, &result));
+	refused(pt2p_wait(ctx, pending, &result));
+	refused(pt2p_test(ctx, pending, &flag, &result));
+	refused(pt2p_cancel(ctx, pending));
+	refused(pt2p_barrier(ctx));
+	refused(pt2p_progress(ctx));
+	refused(pt2p_put(ctx, &word, sizeof word, remote, 0, nullptr));
+	refused(pt2p_fetch_add64(ctx, remote, 0, 1, &word, &r));
+	refused(pt2p_flush(ctx, peer));
+	refused(pt2p_memory_register(ctx, &word, sizeof word, &memory));
+	refused(pt2p_memory_release(ctx, memory));
+	refused(pt2p_remote_release(ctx, remote));
+	refused(pt2p_set_delivery(ctx, peer, PT2P_DELIVERY_SEND));
+	refused(pt2p_query(ctx, &info));
+	refused(pt2p_peer_query(ctx, peer, &peer_info));
+	refused(pt2p_summary(ctx, nullptr, 0, &needed));
+	refused(pt2p_finalize(ctx));
+	refused(pt2p_finalize(ctx));
+	pt2p_context_t *other;
+	refused(pt2p_init(nullptr, &other));
+	++calls;
+	if (pt2p_rank(ctx) != -1)
+		_exit(calls);
+	// The others are to wait for the parent, however long the child has been in the barrier.
+	std::this_thread::sleep_for(std::chrono::milliseconds(300));
+	if (me == 0)
+		pt2p_abort(ctx, 99, nullptr); // of this process alone
+	exit(99);
+}
+
+void end_of_child(pid_t pid)
+{
+	int status = 0;
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		fail("no child");
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 99)
+		fail("a child ended otherwise: the call that was wrong is number", std::to_string(WEXITSTATUS(status)).c_str());
+}
+
+int forked()
+{
+	join();
+	pt2p_memory_t *memory;
+	pt2p_remote_t *remote;
+	void *address;
+	must(pt2p_memory_allocate(ctx, 4096, &memory, &address), "pt2p_memory_allocate:");
+	std::vector<unsigned char> blob(PT2P_EXPORT_MAX), theirs(PT2P_EXPORT_MAX);
+	size_t needed;
+	must(pt2p_memory_export(ctx, memory, blob.data(), blob.size(), &needed), "pt2p_memory_export:");
+	const int next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
+	pt2p_result_t result;
+	must(pt2p_sendrecv(ctx, blob.data(), needed, previous, tag_eager, theirs.data(), theirs.size(), next, tag_eager,
+	                   PT2P_TAG_EXACT, &result), "pt2p_sendrecv:");
+	must(pt2p_memory_import(ctx, next, theirs.data(), result.length, &remote), "pt2p_memory_import:");
+	std::vector<unsigned char> large(300000), in(large.size());
+	for (unsigned round = 0; round < 2; ++round) {
+		pt2p_request_t *pending;
+		must(pt2p_irecv(ctx, in.data(), in.size(), previous, tag_large, PT2P_TAG_EXACT, &pending), "pt2p_irecv:");
+		must(pt2p_barrier(ctx), "pt2p_barrier:");
+		const double start = now();
+		// One rank forks in the first round, all do in the second.
+		if (me == 0 || round) {
+			const pid_t pid = fork();
+			if (pid == 0)
+				child(memory, remote, pending);
+			end_of_child(pid);
+		}
+		must(pt2p_barrier(ctx), "pt2p_barrier:");
+		if (now() - start < 0.25)
+			fail("a barrier has not waited for the parent");
+		fill(large, round);
+		must(pt2p_put(ctx, large.data(), 4096, remote, 0, nullptr), "pt2p_put:");
+		must(pt2p_flush(ctx, next), "pt2p_flush:");
+		must(pt2p_send(ctx, large.data(), large.size(), next, tag_large), "pt2p_send:");
+		must(pt2p_wait(ctx, pending, &result), "pt2p_wait:");
+		verify(in, round);
+		must(pt2p_barrier(ctx), "pt2p_barrier:");
+		if (memcmp(address, large.data(), 4096) != 0)
+			fail("what was put is wrong");
+		FILE *pipe = popen("echo hello", "r");
+		char text[16] = "";
+		if (system("true") != 0 || !pipe || !fgets(text, sizeof text, pipe) || pclose(pipe) != 0 || strcmp(text, "hello\n") != 0)
+			fail("system() or popen() fails");
+	}
+	if (pt2p_finalize(ctx) != PT2P_OK)
+		fail("pt2p_finalize:", pt2p_last_error(nullptr));
+	printf("parent %d has finalized\n", me);
+	return 0;
+}
+
+// The launcher is killed: ranks go on with each other and finalize. There is no output any more: each leaves a file.
+int orphaned(const std::string &file)
+{
+	join();
+	must(pt2p_barrier(ctx), "pt2p_barrier:");
+	if (me == 0)
+		kill(getppid(), SIGKILL);
+	// In this wait the launcher is asked for news, and its end is told on standard error.
+	std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	int value = me;
+	if (me == 1)
+		std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+	must(pt2p_sendrecv(ctx, &value, sizeof value, (me + 1) % ranks, tag_eager, &value, sizeof value, (me + ranks - 1) % ranks,
+	                   tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_sendrecv:");
+	must(pt2p_barrier(ctx), "pt2p_barrier:");
+	const double start = now();
+	const pt2p_status_t status = pt2p_finalize(ctx);
+	if (status == PT2P_OK && now() - start < soon)
+		fclose(fopen((file + "." + std::to_string(me)).c_str(), "w"));
+	return 0;
+}
+
+// A barrier, and the end; with a PMIx that does not come back.
+int finalize_stuck()
+{
+	join();
+	pmix_is_stuck = true;
+	must(pt2p_barrier(ctx), "pt2p_barrier:");
+	const double start = now();
+	const pt2p_status_t status = pt2p_finalize(ctx);
+	printf("finalize of %d: %d%s\n", me, static_cast<int>(status), now() - start < soon ? "" : ", late");
+	pt2p_context_t *again;
+	if (pt2p_init(nullptr, &again) != PT2P_ERR_LAUNCHER)
+		fail("pt2p_init after it");
+	return 0;
+}
+
 // ---- alone ------------------------------------------------------------------------------------------------------------
 
 int init()
@@ -604,6 +839,8 @@ int main(int argc, char **argv)
 		return barrier(false);
 	if (mode == "barrier_before")
 		return barrier(true);
+	if (mode.starts_with("starting_"))
+		return starting(mode.substr(strlen("starting_")));
 	if (mode == "any_source")
 		return any_source();
 	if (mode == "finalize_dead" || mode == "finalize_dead_synchronous")
@@ -616,6 +853,14 @@ int main(int argc, char **argv)
 		return exchange();
 	if (mode == "first_send")
 		return first_send();
+	if (mode == "forked")
+		return forked();
+	if (mode == "orphaned")
+		return orphaned(argc > 2 ? argv[2] : "orphan");
+	if (mode == "finalize_stuck")
+		return finalize_stuck();
+	if (mode == "barrier_lacks")
+		return barrier_lacks(argc > 2 ? argv[2] : nullptr);
 	if (mode == "init")
 		return init();
 	if (mode == "inprocess")

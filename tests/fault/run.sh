@@ -92,6 +92,18 @@ expect()
 	fi
 }
 
+# All four ranks had the same answer, which names one that said of itself what it lacks.
+all_lack()
+{
+	is_wanted small_file_system || return 0
+	[ "$(grep -c '^end of ' "$work/out")" -eq 4 ] || complain "not all ranks came to their end"
+	[ "$(grep -c '^barrier of .: 15 ' "$work/out")" -eq 4 ] || complain "not all ranks were told"
+	for rank in $(sed -n 's/^barrier of .*: rank \(.\) cannot arrive.*/\1/p' "$work/out" | sort -u); do
+		grep -Eq "^barrier of $rank: .*rank $rank cannot arrive: it cannot send to rank .: .*[0-9]+ bytes needed" "$work/out" ||
+			complain "rank $rank is blamed and does not say what it lacks"
+	done
+}
+
 openmpi=no
 if [ -n "$mpirun" ] && "$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI'; then
 	openmpi=yes
@@ -114,6 +126,11 @@ if [ $openmpi = yes ]; then
 	killed taken 3 PT2P_SHM_SINGLE_COPY=0
 	killed barrier 4
 	killed barrier_before 4
+	for call in barrier send recv delivery flush; do
+		killed starting_$call 4
+	done
+	killed starting_barrier_early 4
+	killed starting_send_early 4
 	killed any_source 3
 	killed finalize_dead 3
 	killed finalize_dead_synchronous 3
@@ -132,6 +149,9 @@ if [ $openmpi = yes ]; then
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport
+			for case in barrier barrier_early send recv; do
+				killed starting_$case 4 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
+			done
 		done
 		# The victim passes on what ranks 0 and 3, and their likes, have for each other.
 		for case in eager large_sender ignored_synchronous taken barrier any_source finalize_dead finalized; do
@@ -141,6 +161,37 @@ if [ $openmpi = yes ]; then
 		in_front=
 	fi
 
+	# Children of ranks, and a launcher that fails.
+	run_three="$mpirun --oversubscribe --bind-to none -n 3"
+	# shellcheck disable=SC2086
+	for way in "env PT2P_TRANSPORTS=self,shm" "env PT2P_PROGRESS_THREAD=1" \
+		"env PT2P_TRANSPORTS=self,rc softhca/softhca --fabric $work/fabric" \
+		"env PT2P_TRANSPORTS=self,dct softhca/softhca --fabric $work/fabric"; do
+		case $way in *softhca*) [ -x softhca/softhca ] || continue ;; esac
+		expect forked "children of ranks, $way" '^parent 2 has finalized' $way $run_three $fault forked
+		! is_wanted forked || [ "$(grep -c '^parent' "$work/out")" -eq 3 ] || complain "not all parents came to their end"
+	done
+	# The launcher calls it an improper end. shellcheck disable=SC2016,SC2086 # expanded by the inner shell; several words
+	expect finalize_stuck "PMIx_Finalize does not come back" '^finalize of 2: 0$' \
+		sh -c '"$@"; [ $? -le 1 ]' sh $run_three --enable-recovery $fault finalize_stuck
+	! is_wanted finalize_stuck || says 'PMIx_Finalize has not come back within' || complain "nobody is told of it"
+	if is_wanted orphaned; then
+		name="the launcher is killed"
+		ran=$((ran + 1))
+		timeout -k 5 60 $run_three $fault orphaned "$work/orphan" >"$work/out" 2>"$work/err"
+		tries=0
+		while [ "$(find "$work" -name 'orphan.?' | wc -l)" -lt 3 ] && [ $((tries += 1)) -lt 150 ]; do sleep 0.1; done
+		before=$failed
+		[ $tries -lt 150 ] || complain "not all ranks have finalized"
+		for pid in $(sed -n 's/^pid //p' "$work/out"); do
+			tries=0
+			while kill -0 "$pid" 2>/dev/null && [ $((tries += 1)) -lt 50 ]; do sleep 0.1; done
+			! kill -9 "$pid" 2>/dev/null || complain "process $pid is left"
+		done
+		[ $failed -ne $before ] || echo "ok: $name"
+	fi
+
+	run_four="$mpirun --oversubscribe --bind-to none -n 4"
 	run_two="$mpirun --oversubscribe --bind-to none -n 2"
 	# shellcheck disable=SC2086 # several words
 	expect process_vm "the kernel refuses process_vm_readv" '^rank [01] to [01]: pipelined' $run_two $deny $fault exchange
@@ -162,6 +213,19 @@ if is_wanted small_file_system; then
 			expect small_file_system "no room for a ring, launched" \
 				'^first send: 15 .*ring.*[0-9]+ bytes needed, [0-9]+ bytes available' \
 				unshare -m sh -c "$private" 65536 env $small $run_two $fault first_send
+			# Four ranks need eight rings of some 140 KiB in a barrier.
+			for room in 40k 300k 800k 1000k; do
+				# shellcheck disable=SC2086
+				expect small_file_system "no room for the rings of a barrier in $room" '^end of ' \
+					unshare -m sh -c "$private" $room env $small $run_four $fault barrier_lacks
+				all_lack
+			done
+			# shellcheck disable=SC2016 # expanded by the inner shell
+			ballast='head -c 1100000 /dev/zero >/dev/shm/ballast && exec "$@" /dev/shm/ballast'
+			# shellcheck disable=SC2086
+			expect small_file_system "no room for the rings of a barrier at first" '^end of ' \
+				unshare -m sh -c "$private" 1800k sh -c "$ballast" sh env $small $run_four $fault barrier_lacks
+			all_lack
 		fi
 	else
 		echo "skipped: small /dev/shm: unshare -m is not permitted"

@@ -6,6 +6,7 @@
 //   news       a loss that the launcher tells of arrives as an event, once
 //   dead       rank 1 is killed before it publishes (mpirun --enable-recovery): the others learn of it
 //   killed     rank 1 is killed after the exchange (mpirun --enable-recovery): the launcher tells it when asked
+//   leaving    the job is left while the launcher has not yet answered a question of any kind
 //   abort      rank 1 ends the job with code 7
 //   refuse     joining fails with PT2P_ERR_LAUNCHER within 5 seconds; prints the explanation
 //   alone      joining gives a job of one rank
@@ -185,7 +186,7 @@ void news(const Config &config, const Topology &topology, Reporter &reporter)
 	try {
 		job->lookup(other);
 	} catch (const Error &error) {
-		refused = error.status() == PT2P_ERR_EXCHANGE && std::strstr(error.what(), "killed by a signal");
+		refused = error.status() == PT2P_ERR_PEER_LOST && std::strstr(error.what(), "killed by a signal");
 	}
 	CHECK(refused);
 }
@@ -245,6 +246,23 @@ void killed(const Config &config, const Topology &topology, Reporter &reporter)
 	CHECK(job->lookup(1) == "here");
 }
 
+// A census has just been asked for; with `lookups`, so have addresses that nobody publishes.
+void leaving(const Config &config, const Topology &topology, Reporter &reporter, bool lookups)
+{
+	auto job = join_job(config, topology, reporter);
+	std::string blob;
+	for (const double start = seconds(); seconds() - start < 1.05; pause_ms(5)) {
+		for (int r = 0; lookups && r < job->size(); r++)
+			CHECK(r == job->rank() || !job->try_lookup(r, blob));
+		if (seconds() - start < 0.02)
+			job->check(); // the first is asked for a second later
+	}
+	job->check();
+	const double start = seconds();
+	job->leave();
+	CHECK(seconds() - start < 5);
+}
+
 void refuse(const Config &config, const Topology &topology, Reporter &reporter)
 {
 	for (int times = 0; times < 2; times++) {
@@ -283,6 +301,8 @@ int main(int argc, char **argv)
 			dead(config, topology, reporter);
 		} else if (mode == "killed") {
 			killed(config, topology, reporter);
+		} else if (mode == "leaving") {
+			leaving(config, topology, reporter, argc > 2);
 		} else if (mode == "abort") {
 			auto job = join_job(config, topology, reporter);
 			if (job->rank() == 1)

@@ -42,6 +42,10 @@ launched 0 4 nodes 2
 launched 0 3 nodes 1
 launched 0 2 twice
 launched 0 2 news
+for _ in 1 2; do
+	launched 0 4 leaving
+done
+launched 0 3 leaving lookups
 launched 7 2 abort
 launched_surviving 3 dead
 launched_surviving 2 killed

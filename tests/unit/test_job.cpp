@@ -88,12 +88,12 @@ std::string refusal(const std::map<std::string, std::string> &variables)
 	return text;
 }
 
-std::string error_of(Job &job, int rank)
+std::string error_of(Job &job, int rank, pt2p_status_t status = PT2P_ERR_EXCHANGE)
 {
 	try {
 		job.lookup(rank);
 	} catch (const Error &error) {
-		CHECK(error.status() == PT2P_ERR_EXCHANGE);
+		CHECK(error.status() == status);
 		return error.what();
 	}
 	return "";
@@ -250,8 +250,8 @@ TEST_CASE("a lost in-process rank is told to all others, once", "[job]")
 	}
 	CHECK_FALSE(jobs[1]->has_events());
 	CHECK_FALSE(jobs[3]->has_events());
-	CHECK_THAT(error_of(*jobs[0], 1), Contains("killed by the test"));
-	CHECK_THAT(error_of(*jobs[0], 3), Contains("has left"));
+	CHECK_THAT(error_of(*jobs[0], 1, PT2P_ERR_PEER_LOST), Contains("killed by the test"));
+	CHECK_THAT(error_of(*jobs[0], 3, PT2P_ERR_PEER_FINALIZED), Contains("has left"));
 
 	Environment environment({});
 	auto alone = join();
@@ -268,8 +268,8 @@ TEST_CASE("a blocked lookup ends when the rank is lost or leaves", "[job]")
 		std::this_thread::sleep_for(std::chrono::milliseconds(30));
 		jobs[2]->leave();
 	});
-	CHECK_THAT(error_of(*jobs[0], 1), Contains("gone"));
-	CHECK_THAT(error_of(*jobs[0], 2), Contains("has left"));
+	CHECK_THAT(error_of(*jobs[0], 1, PT2P_ERR_PEER_LOST), Contains("gone"));
+	CHECK_THAT(error_of(*jobs[0], 2, PT2P_ERR_PEER_FINALIZED), Contains("has left"));
 	later.join();
 }
 

@@ -2,7 +2,7 @@
 //
 //   +--------------------+  0
 //   | SegmentHeader      |  identity, state, wake word, doorbell summary, ring allocation
-//   | directory          |  uint32_t for each local rank: its ring here, 0 while it has none
+//   | directory          |  uint32_t for each local rank: its ring here, 0 while it has none, and how often there was no room
 //   | doorbells          |  one bit for each local rank
 //   +--------------------+  rings_offset (page aligned)
 //   | ring 0             |  allocated by the first rank that talks to this one
@@ -35,7 +35,7 @@
 namespace pt2p::shm {
 
 constexpr uint64_t segment_magic = UINT64_C(0x70743270'73686d31); // "pt2pshm1"
-constexpr uint32_t layout_version = 1;
+constexpr uint32_t layout_version = 2;
 constexpr size_t line = 128; // two cache lines: see above
 
 enum State : uint32_t { state_alive = 1, state_left = 2 };
@@ -116,6 +116,12 @@ constexpr size_t page = 4096;
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 inline size_t doorbell_words(uint32_t ranks) { return (ranks + 63) / 64; }
+// A directory entry: the ring's number, from 1 on, in the low bits; above them, how often its writer would have sent something
+// and had no room for the ring.
+constexpr uint32_t ring_number_bits = 21, most_local_ranks = 1u << 20;
+constexpr uint32_t ring_number(uint32_t entry) { return entry & ((1u << ring_number_bits) - 1); }
+constexpr uint32_t times_mute(uint32_t entry) { return entry >> ring_number_bits; }
+constexpr uint32_t once_mute = 1u << ring_number_bits, most_times_mute = UINT32_MAX >> ring_number_bits;
 inline std::atomic<uint32_t> *directory(SegmentHeader *h)
 {
 	return reinterpret_cast<std::atomic<uint32_t> *>(h + 1);

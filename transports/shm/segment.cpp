@@ -103,7 +103,7 @@ PeerSegment::PeerSegment(const Address &address)
 	ranks_ = h->ranks;
 	slots_ = h->slots;
 	data_bytes_ = h->data_bytes;
-	if (h->magic != segment_magic || h->version != layout_version || ranks_ > 1u << 20 ||
+	if (h->magic != segment_magic || h->version != layout_version || ranks_ > most_local_ranks ||
 	    h->rings_offset != header_bytes(ranks_) || h->ring_stride != ring_bytes(slots_, data_bytes_) ||
 	    !std::has_single_bit(slots_) || !std::has_single_bit(data_bytes_))
 		throw Error(PT2P_ERR_PROTOCOL, format("the shared segment of process %u is not one of this version", address.pid));
@@ -117,7 +117,9 @@ Ring PeerSegment::open_ring(uint32_t index)
 	if (index >= ranks_)
 		throw Error(PT2P_ERR_PROTOCOL, format("its shared segment has room for %u ranks of its node, and this rank is number %u there: the two "
 		                                      "count the ranks of the node differently", ranks_, index));
-	const uint32_t n = h->rings_taken.fetch_add(1, std::memory_order_relaxed);
+	if (ring_ == no_ring)
+		ring_ = h->rings_taken.fetch_add(1, std::memory_order_relaxed);
+	const uint32_t n = ring_;
 	if (n >= ranks_)
 		throw Error(PT2P_ERR_PROTOCOL, format("all %u rings of its shared segment are taken", ranks_));
 	const size_t stride = ring_bytes(slots_, data_bytes_), offset = header_bytes(ranks_) + n * stride;
@@ -133,7 +135,7 @@ Ring PeerSegment::open_ring(uint32_t index)
 	}
 	// The reader polls it only once it has seen the doorbell.
 	ring.head->attention.store(1, std::memory_order_relaxed);
-	directory(h)[index].store(n + 1, std::memory_order_release);
+	directory(h)[index].fetch_add(n + 1, std::memory_order_release);
 	return ring;
 }
 

@@ -62,9 +62,13 @@ public:
 	uint32_t data_bytes() const { return data_bytes_; }
 	// Allocates and reserves the ring of local rank `index`; throws Error(PT2P_ERR_SHARED_MEMORY).
 	Ring open_ring(uint32_t index);
+	// Leaves word for the owner that local rank `index` would have sent something and has no ring.
+	void leave_word(uint32_t index) { directory(header_)[index].fetch_add(once_mute, std::memory_order_release); }
 
 private:
+	static constexpr uint32_t no_ring = UINT32_MAX;
 	uint32_t ranks_ = 0, slots_ = 0, data_bytes_ = 0;
+	uint32_t ring_ = no_ring; // taken, also when there was no room for it yet
 	FileDescriptor fd_; // closed once the ring is there
 	Mapping header_map_, ring_map_;
 	SegmentHeader *header_ = nullptr;

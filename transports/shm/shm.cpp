@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <random>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 #include "config/config.hpp"
@@ -98,10 +100,12 @@ Peer *ShmTransport::peer_of(int rank) const
 	return index < 0 ? nullptr : peers_[static_cast<size_t>(index)].get();
 }
 
-void ShmTransport::attach(Peer &peer, const Address &address)
+// False: its process is gone, and the launcher has been asked how it ended. With `wait` the answer is waited for. Throws Error,
+// also when it is gone.
+bool ShmTransport::attach(Peer &peer, const Address &address, bool wait)
 {
 	if (peer.attached)
-		return;
+		return true;
 	try {
 		peer.segment = std::make_unique<PeerSegment>(address);
 		peer.pid = static_cast<pid_t>(address.pid);
@@ -110,15 +114,22 @@ void ShmTransport::attach(Peer &peer, const Address &address)
 		peer.attached = true;
 		if (!peer.same_process)
 			watch(peer, address);
+		return true;
 	} catch (const Error &e) {
-		if (e.status() == PT2P_ERR_PEER_LOST)
-			throw how_it_ended(peer, address);
-		throw;
+		if (e.status() != PT2P_ERR_PEER_LOST)
+			throw;
+	}
+	for (;;) {
+		if (const auto end = how_it_ended(peer, address))
+			throw *end;
+		if (!wait)
+			return false;
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
 	}
 }
 
-// For a process that is gone when this rank first looks for it.
-Error ShmTransport::how_it_ended(Peer &peer, const Address &address)
+// For a process that is gone when this rank first looks for it; empty while the launcher has not answered yet.
+std::optional<Error> ShmTransport::how_it_ended(Peer &peer, const Address &address)
 {
 	open_reader(peer);
 	bool left;
@@ -126,8 +137,18 @@ Error ShmTransport::how_it_ended(Peer &peer, const Address &address)
 		left = peer.segment->header()->state.load(std::memory_order_acquire) == state_left;
 	else if (peer.in.is_open())
 		left = peer.in.head().left.load(std::memory_order_acquire) != 0;
-	else // Nothing of it is here to tell; a launcher that sees a crash does.
-		return Error(PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
+	else {
+		// Nothing of it is here to tell.
+		std::string reason;
+		switch (env_.job.end_of(peer.peer, reason)) {
+		case Job::End::asked: return std::nullopt;
+		case Job::End::lost: return Error(PT2P_ERR_PEER_LOST, reason);
+		case Job::End::in_order: return Error(PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
+		case Job::End::unknown: break;
+		}
+		return Error(PT2P_ERR_PEER_LOST, format("its process %u has ended before this rank had met it, and the launcher does not "
+		                                        "tell how", address.pid));
+	}
 	return left ? Error(PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize")
 	            : Error(PT2P_ERR_PEER_LOST, format("its process %u ended without pt2p_finalize", address.pid));
 }
@@ -138,7 +159,7 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 	if (!Address::unpack(blob, address))
 		throw Error(PT2P_ERR_PROTOCOL, format("rank %d published an address that is not one of shm", rank));
 	Peer &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
-	attach(peer, address);
+	attach(peer, address, true);
 	if (!peer.out.is_open()) {
 		peer.out.open(peer.segment->open_ring(static_cast<uint32_t>(env_.job.local_rank())), peer.segment->slots(),
 		              peer.segment->data_bytes());
@@ -148,6 +169,17 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 			peer.capabilities |= cap_get | cap_put;
 	}
 	return peer;
+}
+
+void ShmTransport::say_mute(int rank, std::string_view blob)
+{
+	Address address;
+	if (!Address::unpack(blob, address))
+		return;
+	Peer &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
+	attach(peer, address, true);
+	peer.segment->leave_word(static_cast<uint32_t>(env_.job.local_rank()));
+	ring_doorbell(peer);
 }
 
 bool ShmTransport::probe_single_copy(Peer &peer, const Address &address)
@@ -242,8 +274,9 @@ void ShmTransport::open_reader(Peer &peer)
 {
 	if (peer.in.is_open())
 		return;
-	SegmentHeader *h = header();
-	const uint32_t n = directory(h)[peer.index].load(std::memory_order_acquire);
+	const uint32_t entry = directory(header())[peer.index].load(std::memory_order_acquire), n = ring_number(entry);
+	for (; peer.times_mute != times_mute(entry); peer.times_mute = (peer.times_mute + 1) & most_times_mute)
+		env_.events.on_mute(peer.peer, PT2P_ERR_SHARED_MEMORY);
 	// This rank's own numbers, not what stands in the segment, bound what a peer wrote.
 	if (n == 0 || n > peers_.size())
 		return;
@@ -458,12 +491,10 @@ void ShmTransport::watch_some()
 			blob = address_part(blob, shm_table.name);
 			Address address;
 			if (Address::unpack(blob, address) && address.node_id == env_.topology.node_id)
-				attach(peer_at(index), address);
+				attach(peer_at(index), address, false);
 		} catch (const Error &e) {
-			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED)
+			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED || e.status() == PT2P_ERR_EXCHANGE)
 				take_down(peer_at(index), e.status(), e.what());
-			else if (e.status() == PT2P_ERR_EXCHANGE) // it has ended, and not by a crash: the launcher tells of those
-				take_down(peer_at(index), PT2P_ERR_PEER_FINALIZED, e.what());
 			else
 				env_.reporter.log(LogLevel::info, "rank %d cannot be watched: %s", rank, e.what());
 		}

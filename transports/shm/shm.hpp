@@ -14,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Peer final : Endpoint {
 	bool down = false;     // reported lost or finalized
 	bool attached = false;
 	bool said_bye = false;
+	uint32_t times_mute = 0; // told by the directory
 	uint32_t index = 0;    // local index of the peer
 	pid_t pid = 0;
 	bool same_process = false;
@@ -75,6 +77,7 @@ public:
 	std::string address() override;
 	bool reaches(int peer, std::string_view address, std::string &why_not) override;
 	Endpoint &connect(int peer, std::string_view address) override;
+	void say_mute(int peer, std::string_view address) override;
 	void check() override;
 	bool arm() override;
 	void disarm() override { header()->sleeping.store(0, std::memory_order_relaxed); }
@@ -120,8 +123,8 @@ private:
 	unsigned drain(Peer &peer);
 	bool deliver_control(Peer &peer, const Reader::Message &message);
 	void sweep();
-	void attach(Peer &peer, const Address &address);
-	Error how_it_ended(Peer &peer, const Address &address);
+	bool attach(Peer &peer, const Address &address, bool wait);
+	std::optional<Error> how_it_ended(Peer &peer, const Address &address);
 	bool probe_single_copy(Peer &peer, const Address &address);
 	void watch(Peer &peer, const Address &address);
 	void watch_some();
