@@ -275,6 +275,28 @@ pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
                            pt2p_result_t *results);
 
+/**
+ * Waits until at least one request of the list has completed, and reports all that have: they are freed and their entries
+ * set to NULL. NULL entries are skipped.
+ *
+ * completed: receives how many; 0 when all entries are NULL. indices: array of `count`; the first *completed receive the
+ * positions, ascending. results: NULL or an array of `count`; results[k] is that of the request at indices[k].
+ *
+ * Returns PT2P_OK, or the first status by index that is not; the results tell which. A dead handle in the list is an error
+ * before anything is waited for: nothing has then been reported.
+ */
+pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
+                            pt2p_result_t *results);
+
+/** As pt2p_waitsome without waiting; *completed is 0 when none has completed. */
+pt2p_status_t pt2p_testsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
+                            pt2p_result_t *results);
+
+/** Looks at a request without freeing it: *done is 1 when it has completed, *result is then what pt2p_wait will report, its
+ *  status included; else *done is 0. result may be NULL. Makes progress. Returns PT2P_OK whatever the status of the
+ *  operation. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_REQUEST. */
+pt2p_status_t pt2p_request_query(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result);
+
 /** Withdraws a receive that no message has matched yet: it completes with PT2P_ERR_CANCELLED, and still has to be waited
  *  for. A receive that has been matched completes as if nothing had been asked. Errors: PT2P_ERR_REQUEST for a dead
  *  handle, PT2P_ERR_ARGUMENT for a send or a one-sided operation. */

@@ -113,11 +113,16 @@ public:
 		Request *r = requests_.find(handle);
 		return r && r->active() ? r : nullptr;
 	}
+	// What the program gets to know of a request that has completed.
+	pt2p_result_t result_of(const Request &r) const
+	{
+		return {r.status, r.is_send ? rank_ : r.peer, r.message_tag, r.length};
+	}
 	// Hands the outcome of a request over and frees it; records an explanation when it failed.
 	pt2p_status_t collect(Request *request, pt2p_result_t *result)
 	{
 		if (result)
-			*result = {request->status, request->is_send ? rank_ : request->peer, request->message_tag, request->length};
+			*result = result_of(*request);
 		const pt2p_status_t status = request->status;
 		if (__builtin_expect(status != PT2P_OK, 0))
 			explain(*request);
