@@ -10,6 +10,7 @@ namespace {
 try {
 	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_send");
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_send");
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, "pt2p_send", length, dest, false);
 	if (ctx->engine->send_at_once(buffer, length, dest, tag)) {
@@ -102,11 +103,49 @@ pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int
 	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
 }
 
+pt2p_status_t pt2p_isend_callback(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                                  pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	pt2p_status_t status = check_callback(ctx, __func__, done);
+	if (status != PT2P_OK)
+		return status;
+	if (bad_send(ctx, buffer, length, dest))
+		return bad_transfer(ctx, __func__, length, dest, false);
+	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	if (!r)
+		return status;
+	ctx->engine->detach(*r, done, argument);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                                  pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	pt2p_status_t status = check_callback(ctx, __func__, done);
+	if (status != PT2P_OK)
+		return status;
+	if (bad_recv(ctx, buffer, capacity, source))
+		return bad_transfer(ctx, __func__, capacity, source, true);
+	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
+		return status;
+	ctx->engine->detach(*r, done, argument);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
 pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                         pt2p_result_t *result)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
 		return bad_transfer(ctx, __func__, capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
@@ -129,6 +168,7 @@ pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (bad_send(ctx, send_buffer, send_length, dest))
 		return bad_transfer(ctx, __func__, send_length, dest, false);
 	if (bad_recv(ctx, recv_buffer, recv_capacity, source))
@@ -162,6 +202,7 @@ pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (bad_recv(ctx, nullptr, 0, source))
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t found{};
@@ -207,6 +248,7 @@ pt2p_status_t pt2p_barrier(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return ctx->engine->barrier();
 }
 PT2P_CATCH
@@ -215,6 +257,7 @@ pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	poll(ctx);
 	return PT2P_OK;
 }

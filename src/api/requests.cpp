@@ -43,14 +43,12 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 			if (result)
 				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
 		} else {
-			Request *r = from_handle(ctx, reqs[i]);
-			if (__builtin_expect(!r || !r->done(), 0)) {
+			Request *r = ctx->engine->find_done(reinterpret_cast<uint64_t>(reqs[i]));
+			if (__builtin_expect(!r, 0)) {
 				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
 					return status;
 				checked = true;
-				if (r)
-					wait_for(ctx, r);
-				r = from_handle(ctx, reqs[i]); // another thread may have waited for it, too
+				r = wait_for(ctx, reqs[i]);
 			}
 			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->collect(r, result)
 			                                           : bad_request(ctx, function, reqs[i]); // or twice in the list
@@ -155,11 +153,9 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 try {
 	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
 	Progress::Guard guard(*ctx->progress);
-	Request *r = from_handle(ctx, req);
-	if (!r)
-		return bad_request(ctx, "pt2p_wait", req);
-	wait_for(ctx, r);
-	return ctx->engine->collect(r, result);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
+	Request *r = wait_for(ctx, req);
+	return r ? ctx->engine->collect(r, result) : bad_request(ctx, "pt2p_wait", req);
 }
 PT2P_CATCH_IN("pt2p_wait")
 
@@ -168,8 +164,8 @@ PT2P_CATCH_IN("pt2p_wait")
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 {
 	if (__builtin_expect(ordinary(ctx), 1)) {
-		Request *r = from_handle(ctx, req);
-		if (__builtin_expect(r && r->done() && r->status == PT2P_OK, 1))
+		Request *r = ctx->engine->find_done(reinterpret_cast<uint64_t>(req));
+		if (__builtin_expect(r && r->status == PT2P_OK, 1))
 			return ctx->engine->collect(r, result);
 	}
 	return wait_fully(ctx, req, result);
@@ -200,6 +196,7 @@ pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return collect_all(ctx, __func__, count, reqs, results);
 }
 PT2P_CATCH
@@ -209,6 +206,7 @@ pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return take_any(ctx, __func__, count, reqs, index, result, true);
 }
 PT2P_CATCH
@@ -227,6 +225,7 @@ pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return take_some(ctx, __func__, count, reqs, completed, indices, results, true);
 }
 PT2P_CATCH
@@ -280,6 +279,36 @@ try {
 	*done = r->done();
 	if (r->done() && result)
 		*result = ctx->engine->result_of(*r);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_request_free(pt2p_context_t *ctx, pt2p_request_t *req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	if (r->done())
+		ctx->engine->release(r);
+	else
+		ctx->engine->detach(*r);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_request_callback(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	const pt2p_status_t status = check_callback(ctx, __func__, done);
+	if (status != PT2P_OK)
+		return status;
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	ctx->engine->detach(*r, done, argument);
 	return PT2P_OK;
 }
 PT2P_CATCH
