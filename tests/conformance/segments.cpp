@@ -178,8 +178,16 @@ Finish segments_blocking(Rank &r)
 	uint32_t a = 1, b[2] = {2, 3}, in[3] = {};
 	const pt2p_iovec_t out[] = {{&a, 4}, {nullptr, 0}, {b, 8}}, to[] = {{&in[2], 4}, {&in[0], 8}};
 	pt2p_result_t result{};
+	pt2p_request_t *req = nullptr;
+	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8500, PT2P_TAG_EXACT, &req)); // without eager messages a send waits for it
 	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, out, 3, r.me, 8500));
+	EXPECT_OK(r.ctx, pt2p_wait(r.ctx, req, &result));
+	EXPECT_EQ(result.length, size_t{12});
+	EXPECT(in[2] == 1 && in[0] == 2 && in[1] == 3);
+	in[0] = in[1] = in[2] = 0;
+	EXPECT_OK(r.ctx, pt2p_isendv(r.ctx, out, 3, r.me, 8500, &req));
 	EXPECT_OK(r.ctx, pt2p_recvv(r.ctx, to, 2, r.me, 8500, PT2P_TAG_EXACT, &result));
+	EXPECT_OK(r.ctx, pt2p_wait(r.ctx, req, nullptr));
 	EXPECT_EQ(result.length, size_t{12});
 	EXPECT(in[2] == 1 && in[0] == 2 && in[1] == 3);
 	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, nullptr, 0, r.me, 8501));
@@ -187,7 +195,6 @@ Finish segments_blocking(Rank &r)
 	EXPECT_EQ(result.length, size_t{0});
 
 	// Cancelled, and with a callback: the lists go with the requests.
-	pt2p_request_t *req = nullptr;
 	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8502, PT2P_TAG_EXACT, &req));
 	EXPECT_OK(r.ctx, pt2p_cancel(r.ctx, req));
 	EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, req, nullptr), PT2P_ERR_CANCELLED);
