@@ -81,6 +81,19 @@ typedef struct pt2p_result {
 	size_t length;        /**< bytes of the message or operation; when truncated, the bytes that would have been needed */
 } pt2p_result_t;
 
+/** One of several places that a message comes from or goes to; see pt2p_isendv. Laid out as POSIX's struct iovec. */
+typedef struct pt2p_iovec {
+	void *base;    /**< may be NULL when length is 0 */
+	size_t length; /**< bytes */
+} pt2p_iovec_t;
+
+/**
+ * Called once when an operation has completed, in place of a request; see pt2p_request_callback.
+ *
+ * result: what pt2p_wait would report; valid during the call. argument: the program's.
+ */
+typedef void (*pt2p_callback_t)(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument);
+
 /** Where this rank runs and among whom; filled by pt2p_query. */
 typedef struct pt2p_info {
 	int rank;                         /**< 0 ... size-1 */
@@ -154,12 +167,13 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 /**
  * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT).
  *
- * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME.
- * Receives that were never matched, sends that could not be delivered, requests that nobody waited for, and messages of
- * pt2p_mprobe that nobody received are reported: the status is PT2P_ERR_UNFINISHED, and pt2p_last_error(NULL) counts them
- * and names the first. The call is local: it waits for no other rank beyond those.
+ * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME, those
+ * that were given up or have a callback as well, and receives of that kind that have been matched. Receives that were never
+ * matched, sends that could not be delivered, requests that nobody waited for, and messages of pt2p_mprobe that nobody
+ * received are reported: the status is PT2P_ERR_UNFINISHED, and pt2p_last_error(NULL) counts them and names the first.
+ * Callbacks that are left are called with that status. The call is local: it waits for no other rank beyond those.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback: nothing has then been done.
  */
 pt2p_status_t pt2p_finalize(pt2p_context_t *ctx);
 
@@ -233,6 +247,30 @@ pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length,
 /** Starts a receive; arguments as pt2p_recv. *req receives the request, NULL after a failure. */
 pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                          pt2p_request_t **req);
+
+/**
+ * Starts a send of data in several places: one message, as if they were one behind the other. The receiver need not know.
+ *
+ * list, count: the segments, in order; list may be NULL when count is 0. At most 2^24. The list is copied, the data is not: it
+ * stays valid as the buffer of pt2p_isend does. Segments of a send may overlap.
+ *
+ * Everything else as pt2p_isend. Errors: also PT2P_ERR_ARGUMENT for a base that is NULL or too many segments, and
+ * PT2P_ERR_LENGTH for a sum above PTRDIFF_MAX.
+ */
+pt2p_status_t pt2p_isendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
+                          pt2p_request_t **req);
+
+/** Starts a receive into several places, which are filled in order and must not overlap. A message that is longer than all of
+ *  them is cut as one that is longer than a buffer. list and count as pt2p_isendv, everything else as pt2p_irecv. */
+pt2p_status_t pt2p_irecvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
+                          pt2p_request_t **req);
+
+/** As pt2p_send with data in several places; see pt2p_isendv. */
+pt2p_status_t pt2p_sendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag);
+
+/** As pt2p_recv into several places; see pt2p_irecvv. */
+pt2p_status_t pt2p_recvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
+                         pt2p_result_t *result);
 
 /** A send and a receive at the same time, without deadlock whatever the order of the peers. Arguments as pt2p_send and
  *  pt2p_recv. The buffers must not overlap. Returns the first failure of the two. */
@@ -321,6 +359,63 @@ pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
  *  freed. Returns as pt2p_waitall when done. */
 pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
                            pt2p_result_t *results);
+
+/**
+ * Waits until at least one request of the list has completed, and reports all that have: they are freed and their entries
+ * set to NULL. NULL entries are skipped.
+ *
+ * completed: receives how many; 0 when all entries are NULL. indices: array of `count`; the first *completed receive the
+ * positions, ascending. results: NULL or an array of `count`; results[k] is that of the request at indices[k].
+ *
+ * Returns PT2P_OK, or the first status by index that is not; the results tell which. A dead handle in the list is an error
+ * before anything is waited for: nothing has then been reported.
+ */
+pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
+                            pt2p_result_t *results);
+
+/** As pt2p_waitsome without waiting; *completed is 0 when none has completed. */
+pt2p_status_t pt2p_testsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
+                            pt2p_result_t *results);
+
+/** Looks at a request without freeing it: *done is 1 when it has completed, *result is then what pt2p_wait will report, its
+ *  status included; else *done is 0. result may be NULL. Makes progress. Returns PT2P_OK whatever the status of the
+ *  operation. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_REQUEST. */
+pt2p_status_t pt2p_request_query(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result);
+
+/**
+ * Gives a request up: the operation goes on and its request is freed when it has completed. The handle is dead at once, and
+ * the buffer stays the library's until then, which shows by other means, such as an answer. Whether the operation fails is
+ * told to nobody. A receive that is given up and never matched counts as unfinished in pt2p_finalize.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_REQUEST.
+ */
+pt2p_status_t pt2p_request_free(pt2p_context_t *ctx, pt2p_request_t *req);
+
+/**
+ * Gives a request up and has `done` called when it has completed; the handle is dead at once. For requests of every kind.
+ *
+ * The callback is called exactly once, from within a call that waits or tests, from pt2p_progress, pt2p_finalize or the
+ * progress thread; never from within the call that starts the operation or another operation, also when it has completed
+ * already, and never from within another callback. The callbacks of a context are called one at a time, in the order of
+ * completion, with no lock of the library held.
+ *
+ * A callback may start operations, with and without callbacks, give requests up, test and query. What waits, pt2p_progress and
+ * pt2p_finalize return PT2P_ERR_IN_HANDLER at once. An exception that leaves it ends the program.
+ *
+ * done: not NULL. argument: passed on.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_REQUEST; PT2P_ERR_UNFINISHED in a callback that pt2p_finalize calls after
+ * it has given up waiting. After an error the callback is not called and the request is as it was.
+ */
+pt2p_status_t pt2p_request_callback(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_callback_t done, void *argument);
+
+/** As pt2p_isend with a callback in place of the request. When the start fails, the callback is not called. */
+pt2p_status_t pt2p_isend_callback(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                                  pt2p_callback_t done, void *argument);
+
+/** As pt2p_irecv with a callback in place of the request. When the start fails, the callback is not called. */
+pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                                  pt2p_callback_t done, void *argument);
 
 /** Withdraws a receive that no message has matched yet: it completes with PT2P_ERR_CANCELLED, and still has to be waited
  *  for. A receive that has been matched completes as if nothing had been asked. Errors: PT2P_ERR_REQUEST for a dead
@@ -428,6 +523,19 @@ pt2p_status_t pt2p_remote_release(pt2p_context_t *ctx, pt2p_remote_t *remote);
  *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_MEMORY, and those of a first send to that rank. */
 pt2p_status_t pt2p_remote_query(pt2p_context_t *ctx, pt2p_remote_t *remote, pt2p_remote_info_t *info);
 
+/**
+ * Stores where remote memory lies in this process: *address is its first byte, or NULL where it is not mapped. It is in this
+ * rank's own memory, and in memory that a rank of this node has allocated, unless PT2P_ONE_SIDED says otherwise.
+ *
+ * The address is valid until pt2p_remote_release, and must not be used once the owner has released the memory. Loads and stores
+ * there are those of a processor on shared memory, and ordered as such: with acquire and release order between ranks.
+ * One-sided operations of this rank are done when its flush has returned, those of others when their signal is seen. Atomic
+ * instructions are atomic with the library's atomic operations when pt2p_remote_query tells that atomics_by_nic is 0.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_MEMORY.
+ */
+pt2p_status_t pt2p_remote_address(pt2p_context_t *ctx, pt2p_remote_t *remote, void **address);
+
 /** Tells the library that `length` bytes at `address`, such as message buffers, are about to be unmapped or have been:
  *  what it remembers of them, registrations with a network device above all, is dropped. Needed only where the program
  *  unmaps memory itself (munmap, shmdt); no operation may use the bytes.
@@ -456,6 +564,14 @@ pt2p_status_t pt2p_put(pt2p_context_t *ctx, const void *buffer, size_t length, p
  *  done. Everything else as pt2p_put. */
 pt2p_status_t pt2p_get(pt2p_context_t *ctx, void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
                        pt2p_request_t **req);
+
+/** As pt2p_put with a callback in place of the request. When the start fails, the callback is not called. */
+pt2p_status_t pt2p_put_callback(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
+                                pt2p_callback_t done, void *argument);
+
+/** As pt2p_get with a callback in place of the request. When the start fails, the callback is not called. */
+pt2p_status_t pt2p_get_callback(pt2p_context_t *ctx, void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
+                                pt2p_callback_t done, void *argument);
 
 /**
  * Starts a write, and after it an atomic change of a 64-bit word in memory of the same rank: whoever reads the new value of

@@ -51,6 +51,13 @@ struct RemoteMemory {
 	uint64_t key;
 };
 
+// Contiguous bytes to read: from there, to here.
+struct Run {
+	void *local;
+	RemoteMemory from;
+	size_t length;
+};
+
 struct Endpoint;
 
 // How soon a program that only sends lets news in.
@@ -121,6 +128,10 @@ struct TransportTable {
 	                  uint64_t *result, void *operation);
 	// Delivers what has arrived and moves what is in progress; returns how many events it handled. May be null.
 	unsigned (*progress)(Transport &transport);
+	// Reads up to max_runs short runs within the call, for less than a get of each would cost; what it answers is as for get.
+	// Null where that is not so.
+	Outcome (*get_runs)(Endpoint &endpoint, const Run *runs, size_t count, void *operation) = nullptr;
+	static constexpr size_t max_runs = 128;
 };
 
 // A way to one peer. Transports derive from it; the layers above read only these fields.

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "api/context.hpp"
+#include "api/calls.hpp"
 
 namespace pt2p {
 
@@ -108,7 +108,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
 	for (auto &transport : ctx.router->transports())
 		ctx.progress->add(*transport);
-	ctx.engine->use(*ctx.router, *ctx.progress);
+	ctx.engine->use(*ctx.router, *ctx.progress, &ctx);
 	ctx.onesided = std::make_unique<onesided::OneSided>(environment, *ctx.engine, *ctx.router, *ctx.progress);
 	ctx.progress->start_thread();
 }
@@ -215,6 +215,10 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 {
 	PT2P_CHECK_CONTEXT(ctx);
+	{
+		Progress::Guard guard(*ctx->progress);
+		PT2P_NOT_IN_HANDLER(ctx);
+	}
 	std::unique_ptr<pt2p_context> context(ctx);
 	std::string unfinished;
 	pt2p_status_t status = guarded(__func__, [&] {
@@ -222,14 +226,15 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		Progress::Guard guard(*ctx->progress);
 		Engine &engine = *ctx->engine;
 		ctx->progress->poll(); // who has said goodbye need not be told
-		if (engine.sends_pending())
-			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.sends_pending(); });
+		if (engine.pending())
+			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.pending(); });
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
 		}
 		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_strangers(); });
 		unfinished = engine.unfinished();
+		engine.end_detached();
 		for (auto &transport : ctx->router->transports())
 			transport->leave();
 		if (ctx->config.summary)

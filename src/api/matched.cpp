@@ -1,5 +1,5 @@
 // At the C boundary: sends that are done when a receive has matched them, and probes whose message nobody else receives.
-#include "api/messaging.hpp"
+#include "api/calls.hpp"
 
 using namespace pt2p;
 
@@ -25,6 +25,7 @@ pt2p_status_t pt2p_ssend(pt2p_context_t *ctx, const void *buffer, size_t length,
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, __func__, length, dest, false);
 	pt2p_status_t status = PT2P_OK;
@@ -61,6 +62,7 @@ pt2p_status_t pt2p_mprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (!message)
 		return null_argument(ctx, __func__, "message");
 	*message = nullptr;
@@ -115,6 +117,7 @@ pt2p_status_t pt2p_mrecv(pt2p_context_t *ctx, void *buffer, size_t capacity, pt2
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	UnexpectedMessage *m = from_handle(ctx, message);
 	if (!m)
 		return bad_message(ctx, __func__, message);

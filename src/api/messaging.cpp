@@ -1,120 +1,16 @@
 // Two-sided messages at the C boundary: arguments are checked, the lock is taken, the engine does the rest.
-#include <utility>
-
-#include "api/messaging.hpp"
+#include "api/calls.hpp"
 
 using namespace pt2p;
 
 namespace {
-
-// Null requests of a list are skipped; a dead one is an error before anything is waited for. `pending` is set when one
-// has not completed. Looks at those from `first` on.
-pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t first, size_t count, pt2p_request_t **reqs,
-                         bool &pending)
-{
-	if (count && !reqs)
-		return null_argument(ctx, function, "reqs");
-	pending = false;
-	for (size_t i = first; i < count; ++i) {
-		if (!reqs[i])
-			continue;
-		const Request *r = from_handle(ctx, reqs[i]);
-		if (__builtin_expect(!r, 0))
-			return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: request %zu of the list has finished already or is not one of "
-			                          "this context's", function, i);
-		pending |= !r->done();
-	}
-	return PT2P_OK;
-}
-
-// Frees all requests of a list, waiting for those that have not completed; the first status that is not OK. The list is
-// checked from the first request on that would be waited for: a list of completed requests is walked once.
-pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
-                          pt2p_result_t *results)
-{
-	if (count && !reqs)
-		return null_argument(ctx, function, "reqs");
-	pt2p_status_t first = PT2P_OK;
-	bool checked = false, pending;
-	for (size_t i = 0; i < count; ++i) {
-		pt2p_result_t *result = results ? &results[i] : nullptr;
-		pt2p_status_t status = PT2P_OK;
-		if (__builtin_expect(!reqs[i], 0)) {
-			if (result)
-				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
-		} else {
-			Request *r = from_handle(ctx, reqs[i]);
-			if (__builtin_expect(!r || !r->done(), 0)) {
-				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
-					return status;
-				checked = true;
-				if (r)
-					wait_for(ctx, r);
-				r = from_handle(ctx, reqs[i]); // another thread may have waited for it, too
-			}
-			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->collect(r, result)
-			                                           : bad_request(ctx, function, reqs[i]); // or twice in the list
-		}
-		reqs[i] = nullptr;
-		if (__builtin_expect(first == PT2P_OK, 1))
-			first = status;
-	}
-	return first;
-}
-
-// The first request of a list that has completed; count when there is none, PT2P_NO_INDEX when all are NULL.
-size_t find_done(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs)
-{
-	bool any = false;
-	for (size_t i = 0; i < count; ++i) {
-		if (!reqs[i])
-			continue;
-		any = true;
-		const Request *r = from_handle(ctx, reqs[i]);
-		if (!r || r->done())
-			return i;
-	}
-	return any ? count : PT2P_NO_INDEX;
-}
-
-// The first request of a list that completes, collected; without `wait`, one that has completed by now.
-pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *index,
-                       pt2p_result_t *result, bool wait)
-{
-	if (!index)
-		return null_argument(ctx, function, "index");
-	*index = PT2P_NO_INDEX;
-	bool pending;
-	const pt2p_status_t status = check_list(ctx, function, 0, count, reqs, pending);
-	if (status != PT2P_OK)
-		return status;
-	size_t i = find_done(ctx, count, reqs);
-	if (i == count && wait) {
-		wait_until(ctx, [&] { return (i = find_done(ctx, count, reqs)) != count; });
-	} else if (i == count) {
-		poll(ctx);
-		i = find_done(ctx, count, reqs);
-	}
-	if (i == PT2P_NO_INDEX && wait && result)
-		*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
-	if (i == count || i == PT2P_NO_INDEX)
-		return PT2P_OK;
-	*index = i;
-	pt2p_request_t *handle = std::exchange(reqs[i], nullptr);
-	Request *r = from_handle(ctx, handle);
-	return r ? ctx->engine->collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
-}
-
-// Each of the calls that programs make for every short message has two ways. The short one is taken when nothing is out of
-// the ordinary; it takes no lock and gets no memory. The other one does everything.
-
-bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->progress->locks(); }
 
 [[gnu::noinline]] pt2p_status_t send_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
                                            uint64_t tag)
 try {
 	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_send");
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_send");
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, "pt2p_send", length, dest, false);
 	if (ctx->engine->send_at_once(buffer, length, dest, tag)) {
@@ -169,18 +65,6 @@ try {
 }
 PT2P_CATCH_IN("pt2p_irecv")
 
-[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-try {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
-	Progress::Guard guard(*ctx->progress);
-	Request *r = from_handle(ctx, req);
-	if (!r)
-		return bad_request(ctx, "pt2p_wait", req);
-	wait_for(ctx, r);
-	return ctx->engine->collect(r, result);
-}
-PT2P_CATCH_IN("pt2p_wait")
-
 } // namespace
 
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
@@ -219,21 +103,49 @@ pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int
 	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
 }
 
-pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-{
-	if (__builtin_expect(ordinary(ctx), 1)) {
-		Request *r = from_handle(ctx, req);
-		if (__builtin_expect(r && r->done() && r->status == PT2P_OK, 1))
-			return ctx->engine->collect(r, result);
-	}
-	return wait_fully(ctx, req, result);
+pt2p_status_t pt2p_isend_callback(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                                  pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	pt2p_status_t status = check_callback(ctx, __func__, done);
+	if (status != PT2P_OK)
+		return status;
+	if (bad_send(ctx, buffer, length, dest))
+		return bad_transfer(ctx, __func__, length, dest, false);
+	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	if (!r)
+		return status;
+	ctx->engine->detach(*r, done, argument);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
 }
+PT2P_CATCH
+
+pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                                  pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	pt2p_status_t status = check_callback(ctx, __func__, done);
+	if (status != PT2P_OK)
+		return status;
+	if (bad_recv(ctx, buffer, capacity, source))
+		return bad_transfer(ctx, __func__, capacity, source, true);
+	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
+		return status;
+	ctx->engine->detach(*r, done, argument);
+	return PT2P_OK;
+}
+PT2P_CATCH
 
 pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                         pt2p_result_t *result)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
 		return bad_transfer(ctx, __func__, capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
@@ -256,6 +168,7 @@ pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (bad_send(ctx, send_buffer, send_length, dest))
 		return bad_transfer(ctx, __func__, send_length, dest, false);
 	if (bad_recv(ctx, recv_buffer, recv_capacity, source))
@@ -289,6 +202,7 @@ pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (bad_recv(ctx, nullptr, 0, source))
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t found{};
@@ -330,93 +244,11 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	if (!done)
-		return null_argument(ctx, __func__, "done");
-	*done = 0;
-	Request *r = from_handle(ctx, req);
-	if (!r)
-		return bad_request(ctx, __func__, req);
-	if (!r->done())
-		poll(ctx);
-	if (!r->done())
-		return PT2P_OK;
-	*done = 1;
-	return ctx->engine->collect(r, result);
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	return collect_all(ctx, __func__, count, reqs, results);
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
-                           pt2p_result_t *result)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	return take_any(ctx, __func__, count, reqs, index, result, true);
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
-                           pt2p_result_t *result)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	return take_any(ctx, __func__, count, reqs, index, result, false);
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
-                           pt2p_result_t *results)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	if (!done)
-		return null_argument(ctx, __func__, "done");
-	*done = 0;
-	bool pending;
-	pt2p_status_t status = check_list(ctx, __func__, 0, count, reqs, pending);
-	if (status != PT2P_OK)
-		return status;
-	if (pending) {
-		poll(ctx);
-		status = check_list(ctx, __func__, 0, count, reqs, pending);
-		if (status != PT2P_OK || pending)
-			return status;
-	}
-	*done = 1;
-	return collect_all(ctx, __func__, count, reqs, results);
-}
-PT2P_CATCH
-
-pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req)
-try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	Request *r = from_handle(ctx, req);
-	if (!r)
-		return bad_request(ctx, __func__, req);
-	if (r->is_send || r->is_one_sided())
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled", __func__,
-		                          r->is_send ? "send" : r->operation);
-	ctx->engine->cancel(*r);
-	return PT2P_OK;
-}
-PT2P_CATCH
-
 pt2p_status_t pt2p_barrier(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return ctx->engine->barrier();
 }
 PT2P_CATCH
@@ -425,6 +257,7 @@ pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	poll(ctx);
 	return PT2P_OK;
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "api/context.hpp"
+#include "api/calls.hpp"
 
 using namespace pt2p;
 using onesided::AtomicKind;
@@ -53,7 +53,6 @@ pt2p_status_t check_word(pt2p_context_t *ctx, const char *function, const Remote
 pt2p_status_t transfer(pt2p_context_t *ctx, const char *function, Operation::Kind kind, void *buffer, size_t length,
                        pt2p_remote_t *remote, size_t offset, pt2p_request_t **req)
 {
-	Progress::Guard guard(*ctx->progress);
 	if (req)
 		*req = nullptr;
 	Remote *r = remote_of(ctx, remote);
@@ -67,6 +66,21 @@ pt2p_status_t transfer(pt2p_context_t *ctx, const char *function, Operation::Kin
 	if (status != PT2P_OK)
 		return status;
 	return ctx->onesided->submit({function + sizeof "pt2p_" - 1, kind, r, offset, length, buffer}, req);
+}
+
+pt2p_status_t transfer_with_callback(pt2p_context_t *ctx, const char *function, Operation::Kind kind, void *buffer,
+                                     size_t length, pt2p_remote_t *remote, size_t offset, pt2p_callback_t done,
+                                     void *argument)
+{
+	Progress::Guard guard(*ctx->progress);
+	pt2p_status_t status = check_callback(ctx, function, done);
+	if (status != PT2P_OK)
+		return status;
+	pt2p_request_t *req = nullptr;
+	status = transfer(ctx, function, kind, buffer, length, remote, offset, &req);
+	if (status == PT2P_OK)
+		ctx->engine->detach(*from_handle(ctx, req), done, argument);
+	return status;
 }
 
 pt2p_status_t atomic(pt2p_context_t *ctx, const char *function, pt2p_remote_t *remote, size_t offset,
@@ -203,6 +217,7 @@ pt2p_status_t pt2p_remote_release(pt2p_context_t *ctx, pt2p_remote_t *remote)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	Remote *r = remote_of(ctx, remote);
 	if (!r)
 		return dead_handle(ctx, __func__, "the remote memory", remote);
@@ -235,13 +250,37 @@ try {
 }
 PT2P_CATCH
 
+pt2p_status_t pt2p_remote_address(pt2p_context_t *ctx, pt2p_remote_t *remote, void **address)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!address)
+		return null_argument(ctx, __func__, "address");
+	*address = nullptr;
+	const Remote *r = remote_of(ctx, remote);
+	if (!r)
+		return dead_handle(ctx, __func__, "the remote memory", remote);
+	*address = r->rank == ctx->job->rank() ? reinterpret_cast<void *>(r->address) : r->base;
+	return PT2P_OK;
+}
+PT2P_CATCH
+
 // ---- operations -------------------------------------------------------------------------------------------------------
 
 pt2p_status_t pt2p_put(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
                        pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
 	return transfer(ctx, __func__, Operation::Kind::put, const_cast<void *>(buffer), length, remote, offset, req);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_put_callback(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
+                                pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	return transfer_with_callback(ctx, __func__, Operation::Kind::put, const_cast<void *>(buffer), length, remote, offset, done, argument);
 }
 PT2P_CATCH
 
@@ -249,7 +288,16 @@ pt2p_status_t pt2p_get(pt2p_context_t *ctx, void *buffer, size_t length, pt2p_re
                        pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
 	return transfer(ctx, __func__, Operation::Kind::get, buffer, length, remote, offset, req);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_get_callback(pt2p_context_t *ctx, void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
+                                pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	return transfer_with_callback(ctx, __func__, Operation::Kind::get, buffer, length, remote, offset, done, argument);
 }
 PT2P_CATCH
 
@@ -346,6 +394,7 @@ pt2p_status_t pt2p_flush(pt2p_context_t *ctx, int rank)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return is_rank(ctx, rank) ? ctx->onesided->flush(rank) : bad_rank(ctx, __func__, "the rank", rank);
 }
 PT2P_CATCH
@@ -354,6 +403,7 @@ pt2p_status_t pt2p_flush_all(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	return ctx->onesided->flush_all();
 }
 PT2P_CATCH
@@ -373,6 +423,7 @@ pt2p_status_t pt2p_signal_wait(pt2p_context_t *ctx, const uint64_t *word, uint64
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
 	if (!word)
 		return null_argument(ctx, __func__, "word");
 	if (reinterpret_cast<uintptr_t>(word) % 8)

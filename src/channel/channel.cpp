@@ -12,6 +12,7 @@ PendingSend *Channel::make(uint8_t id, uint64_t header, const void *data, size_t
 	item->header = header;
 	item->data = static_cast<const unsigned char *>(data);
 	item->length = length;
+	item->gather = nullptr;
 	item->urgent = false;
 	item->owner = owner;
 	++waiting_;
@@ -71,6 +72,13 @@ void Channel::stream(uint8_t id, uint64_t header, const void *data, size_t lengt
 	append(first_stream_, last_stream_, make(id, header, data, length, owner));
 }
 
+void Channel::stream(uint8_t id, uint64_t header, Gather &gather, size_t length, void *owner)
+{
+	PendingSend *item = make(id, header, nullptr, length, owner);
+	item->gather = &gather;
+	append(first_stream_, last_stream_, item);
+}
+
 unsigned Channel::drive()
 {
 	unsigned sent = 0;
@@ -95,11 +103,15 @@ unsigned Channel::drive_streams()
 {
 	unsigned sent = 0;
 	while (PendingSend *item = first_stream_) {
-		const size_t piece = std::min(item->length, endpoint.max_send);
-		if (send(item->id, item->header, item->data, piece) != Outcome::done)
+		size_t piece = std::min(item->length, endpoint.max_send);
+		const unsigned char *data = item->gather ? item->gather->next(piece, piece) : item->data;
+		if (send(item->id, item->header, data, piece) != Outcome::done)
 			break;
 		++sent;
-		item->data += piece;
+		if (item->gather)
+			item->gather->taken(piece);
+		else
+			item->data += piece;
 		item->length -= piece;
 		if (item->length)
 			continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory/pool.hpp"
+#include "memory/segments.hpp"
 #include "transports/transport.hpp"
 
 namespace pt2p {
@@ -19,6 +20,7 @@ struct PendingSend {
 	uint64_t header;
 	const unsigned char *data; // the caller's, or `copy`
 	size_t length;
+	Gather *gather;            // of a stream whose data is in segments; else null
 	bool urgent;               // overtakes those that are not
 	void *owner;               // told when it has been sent; null: nobody
 	unsigned char copy[48];    // control messages are short and belong to nobody
@@ -93,6 +95,8 @@ public:
 	bool send_urgent(uint8_t id, uint64_t header);
 	// Starts a stream of pieces with this id and header.
 	void stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
+	// The same with `length` bytes of segments.
+	void stream(uint8_t id, uint64_t header, Gather &gather, size_t length, void *owner);
 
 	// The endpoint's limits have changed.
 	void refresh() { at_once_ = down_ || first_ ? -1 : static_cast<int64_t>(eager_limit()); }

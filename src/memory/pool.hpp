@@ -61,6 +61,7 @@ public:
 		free_[c].pop_back();
 		return buffer;
 	}
+	static constexpr size_t largest_kept = size_t{64} << 10;
 	// `bytes` as given to take().
 	void give(void *buffer, size_t bytes)
 	{
@@ -74,6 +75,7 @@ public:
 private:
 	static constexpr unsigned classes = 11;
 	static constexpr size_t smallest = 64;
+	static_assert(smallest << (classes - 1) == largest_kept);
 
 	static unsigned size_class(size_t bytes)
 	{

@@ -22,7 +22,9 @@ std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any so
 std::string end_text(const Request &r, const std::string &loss)
 {
 	if (!r.done())
-		return "";
+		return !r.is_detached()                                           ? ""
+		       : (r.special & Request::with_details) && r.details->callback ? ", with a callback"
+		                                                                    : ", given up";
 	if (r.status == PT2P_OK)
 		return ", done but not waited for";
 	return format(", failed (%s%s%s) and not waited for", pt2p_strerror(r.status), loss.empty() ? "" : ": ", loss.c_str());
@@ -37,15 +39,13 @@ std::string request_text(const Request &r, const std::string &loss)
 		              static_cast<unsigned long long>(r.tag), r.peer, end.c_str());
 	const bool posted = r.state == Request::State::posted;
 	if (r.is_send)
-		return format("send of %zu bytes to rank %d, tag %#llx%s", r.length, r.peer,
-		              static_cast<unsigned long long>(r.message_tag),
-		              r.done()          ? end.c_str()
-		              : r.awaits_answer ? ", announced, and no receive there has matched it"
-		                                : "");
-	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s", r.capacity,
+		return format("send of %zu bytes to rank %d, tag %#llx%s%s", r.length, r.peer,
+		              static_cast<unsigned long long>(r.message_tag), end.c_str(),
+		              !r.done() && r.awaits_answer ? ", announced, and no receive there has matched it" : "");
+	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s%s", r.capacity(),
 	              source_text(posted ? r.source : r.peer).c_str(), static_cast<unsigned long long>(r.tag),
-	              static_cast<unsigned long long>(r.mask),
-	              r.done()   ? end.c_str()
+	              static_cast<unsigned long long>(r.mask), end.c_str(),
+	              r.done()   ? ""
 	              : posted   ? ", no message has matched it"
 	                         : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
 }
@@ -92,7 +92,7 @@ void Engine::explain(const Request &r)
 	switch (r.status) {
 	case PT2P_ERR_TRUNCATED:
 		reporter_.fail(r.status, "the message from rank %d with tag %#llx has %zu bytes, the buffer %zu", r.peer, tag,
-		               r.length, r.capacity);
+		               r.length, r.capacity());
 		break;
 	case PT2P_ERR_CANCELLED:
 		reporter_.fail(r.status, "receive from %s, tag %#llx", source_text(r.source).c_str(), tag);
@@ -105,18 +105,21 @@ void Engine::explain(const Request &r)
 			break;
 		}
 		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
-		               r.is_send ? r.length : r.capacity, r.is_send ? "to" : "from",
+		               r.is_send ? r.length : r.capacity(), r.is_send ? "to" : "from",
 		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer,
 		               loss != losses_.end() ? loss->second.reason.c_str() : "its process ended during the transfer");
 	}
 }
 
-bool Engine::sends_pending() const
+// Sends, and what is detached and under way: receives of those, too, once a message has matched.
+bool Engine::pending() const
 {
-	if (!busy_.empty() || (extension_ && extension_->pending()))
+	if (!busy_.empty() || first_finished_ || (extension_ && extension_->pending()))
 		return true;
 	bool pending = false;
-	requests_.for_each([&](const Request &r) { pending |= r.is_send && r.state == Request::State::moving; });
+	requests_.for_each([&](const Request &r) {
+		pending |= (r.is_send || r.is_detached()) && r.state == Request::State::moving;
+	});
 	return pending;
 }
 
@@ -185,7 +188,7 @@ void Engine::dump(const char *reason)
 	};
 	bool waits_in_send = false, receives = false, unreceived = false;
 	requests_.for_each([&](const Request &r) {
-		if (!r.active() || r.done())
+		if (!r.active() || r.done() || r.state == Request::State::finished)
 			return;
 		add(request_text(r, {}));
 		waits_in_send |= r.is_send && r.awaits_answer;

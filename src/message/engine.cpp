@@ -23,6 +23,10 @@ Engine::~Engine()
 		if (m.taken && m.payload)
 			buffers_.give(m.payload, m.length);
 	});
+	requests_.for_each([this](Request &r) {
+		if (r.special & Request::with_details)
+			give_details(r.details);
+	});
 }
 
 namespace {
@@ -100,9 +104,13 @@ unsigned Engine::drive()
 	}
 	if (extension_ && extension_->has_work())
 		n += extension_->drive();
+	if (!reading_.empty())
+		n += drive_runs();
 	for (auto &t : router_->transports())
 		t->cork(false);
-	has_work = !busy_.empty() || (extension_ && extension_->has_work());
+	if (first_finished_)
+		n += free_finished();
+	has_work = !busy_.empty() || (extension_ && extension_->has_work()) || !reading_.empty() || first_finished_;
 	return n;
 }
 
@@ -141,7 +149,8 @@ void Engine::queue_eager(Request &r)
 	list(c);
 }
 
-Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)
+Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status,
+                       Details *details)
 {
 	UnexpectedMessage *m = matcher_.find(source, tag, mask);
 	if (!m && !losses_.empty()) {
@@ -151,6 +160,10 @@ Request *Engine::irecv(void *buffer, size_t capacity, int source, uint64_t tag, 
 	}
 	Request *r = requests_.take();
 	start_receive(*r, buffer, capacity, source, tag, mask);
+	if (details) {
+		r->make_special(Request::with_details);
+		r->details = details;
+	}
 	if (m)
 		take_unexpected(*r, *m);
 	else
@@ -236,8 +249,8 @@ inline void Engine::deliver(Request &r, int peer, uint64_t tag, const void *data
 	r.message_tag = tag;
 	r.length = length;
 	reporter_.add(Counter::messages_received);
-	if (__builtin_expect(length > r.capacity, 0)) {
-		truncate(r, data);
+	if (__builtin_expect(static_cast<int64_t>(length) > r.room, 0)) {
+		deliver_otherwise(r, data);
 		return;
 	}
 	reporter_.add(Counter::bytes_received, length);
@@ -248,13 +261,17 @@ inline void Engine::deliver(Request &r, int peer, uint64_t tag, const void *data
 		std::memcpy(r.buffer, data, length);
 }
 
-void Engine::truncate(Request &r, const void *data)
+// A message that is too long, comes into segments, or is one that nobody waits for.
+void Engine::deliver_otherwise(Request &r, const void *data)
 {
-	reporter_.add(Counter::truncated);
-	reporter_.add(Counter::bytes_received, r.capacity);
-	complete(r, PT2P_ERR_TRUNCATED);
-	if (r.capacity)
-		std::memcpy(r.buffer, data, r.capacity);
+	const size_t bytes = r.expected();
+	reporter_.add(Counter::truncated, r.length > bytes);
+	reporter_.add(Counter::bytes_received, bytes);
+	if (r.in_segments())
+		SegmentCursor(r.details->segments(), r.details->count).copy_from(data, bytes);
+	else if (bytes)
+		std::memcpy(r.buffer, data, bytes);
+	complete(r, r.length > bytes ? PT2P_ERR_TRUNCATED : PT2P_OK);
 }
 
 // Nothing that it calls comes back: short messages pay for no more than they need.
@@ -515,6 +532,7 @@ void Engine::on_rank_event(const RankEvent &event)
 	// What it has sent was with this rank before it ended, and counts; its goodbye may be at the end of that. It said none
 	// when the two had never met.
 	constexpr int most_rounds = 10'000;
+	const NoCallbacks none(*this);
 	for (int i = 0; i < most_rounds && progress_->step(); ++i)
 		;
 	if (!is_down(event.rank))

@@ -17,11 +17,13 @@
 
 #include <cstdint>
 #include <map>
+#include <pthread.h>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "memory/pool.hpp"
+#include "message/details.hpp"
 #include "message/extension.hpp"
 #include "message/matching.hpp"
 #include "message/request.hpp"
@@ -37,10 +39,11 @@ class Engine final : public SendPacing, public TransportEvents, public ChannelCl
 public:
 	Engine(const Config &config, Reporter &reporter, Job &job);
 	~Engine();
-	void use(Router &router, Progress &progress)
+	void use(Router &router, Progress &progress, pt2p_context_t *context)
 	{
 		router_ = &router;
 		progress_ = &progress;
+		context_ = context;
 	}
 	bool is_rank(int rank) const { return static_cast<unsigned>(rank) < static_cast<unsigned>(size_); }
 
@@ -60,9 +63,16 @@ public:
 	// Start an operation. Arguments have been checked. Null when it could not be started: `status` says why and the
 	// explanation has been recorded.
 	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
-	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status);
 	// As isend; done when a receive has matched the message.
 	Request *issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)
+	{
+		return irecv(buffer, capacity, source, tag, mask, status, nullptr);
+	}
+	// isend and irecv with data in segments, `length` bytes altogether.
+	Request *isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	Request *irecv(const pt2p_iovec_t *segments, size_t count, size_t capacity, int source, uint64_t tag, uint64_t mask,
+	               pt2p_status_t &status);
 
 	// The same where nothing is out of the ordinary: no memory to get, no message waiting, no rank lost. False: nothing has
 	// happened, and it takes the other way.
@@ -120,16 +130,28 @@ public:
 	// How messages to that rank are delivered from now on; connects.
 	pt2p_status_t set_delivery(int rank, pt2p_delivery_t delivery);
 
+	// The request that the program knows by this handle.
 	Request *find(uint64_t handle) const
 	{
 		Request *r = requests_.find(handle);
-		return r && r->active() ? r : nullptr;
+		return r && r->active() && !r->is_detached() ? r : nullptr;
+	}
+	// The same if it has completed.
+	Request *find_done(uint64_t handle) const
+	{
+		Request *r = requests_.find(handle);
+		return r && r->done() ? r : nullptr;
+	}
+	// What the program gets to know of a request that has completed.
+	pt2p_result_t result_of(const Request &r) const
+	{
+		return {r.status, r.is_send ? rank_ : r.peer, r.message_tag, r.length};
 	}
 	// Hands the outcome of a request over and frees it; records an explanation when it failed.
 	pt2p_status_t collect(Request *request, pt2p_result_t *result)
 	{
 		if (result)
-			*result = {request->status, request->is_send ? rank_ : request->peer, request->message_tag, request->length};
+			*result = result_of(*request);
 		const pt2p_status_t status = request->status;
 		if (__builtin_expect(status != PT2P_OK, 0))
 			explain(*request);
@@ -142,8 +164,28 @@ public:
 		requests_.give(request);
 	}
 
+	// Detached requests: nobody waits for them, and the program's handle is dead. With a callback, that is called once, in a
+	// later turn.
+	void detach(Request &request, pt2p_callback_t callback = nullptr, void *argument = nullptr);
+	// Whether this thread is in a callback.
+	bool in_handler() const { return handler_running_ && pthread_equal(handler_, pthread_self()); }
+	// While one exists, no callback is called.
+	class NoCallbacks {
+	public:
+		explicit NoCallbacks(Engine &engine) : engine_(engine) { ++engine_.callbacks_held_; }
+		~NoCallbacks() { --engine_.callbacks_held_; }
+		NoCallbacks(const NoCallbacks &) = delete;
+		NoCallbacks &operator=(const NoCallbacks &) = delete;
+
+	private:
+		Engine &engine_;
+	};
+	// pt2p_finalize has given up waiting: every callback that has not been called is, and none can be asked for any more.
+	void end_detached();
+	bool ending() const { return ending_; }
+
 	// For pt2p_finalize.
-	bool sends_pending() const;
+	bool pending() const;
 	std::string unfinished() const;
 
 	// For queries and reports.
@@ -178,7 +220,7 @@ public:
 	struct Announcement {
 		uint64_t length, token;
 		RemoteMemory memory;
-		uint64_t exposed; // whether `memory` may be read
+		uint64_t exposed; // 0: `memory` may not be read; 1: it may; more: it is a list of so many segments
 	};
 	struct Acceptance {
 		uint64_t token, length;
@@ -221,7 +263,7 @@ private:
 		r.message_tag = tag;
 		r.length = 0;
 		r.buffer = buffer;
-		r.capacity = capacity;
+		r.room = static_cast<int64_t>(capacity);
 	}
 	[[gnu::noinline]] void on_eager(int peer, uint64_t tag, const void *data, size_t length);
 	void on_synchronous(int peer, uint64_t tag, const void *data, size_t length);
@@ -240,12 +282,16 @@ private:
 			withdraw(request);
 		request.state = Request::State::done;
 		request.status = status;
+		if (__builtin_expect(request.special, 0))
+			settle(request);
 	}
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
 	// Why the peer of a request that is done is gone; empty: it is not.
 	std::string loss_of(const Request &request) const;
 	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
-	[[gnu::noinline, gnu::cold]] void truncate(Request &request, const void *data);
+	[[gnu::noinline, gnu::cold]] void deliver_otherwise(Request &request, const void *data);
+	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status,
+	               Details *details);
 
 	// Unexpected messages.
 	UnexpectedMessage &make_unexpected(int peer, uint64_t tag, size_t length);
@@ -273,6 +319,30 @@ private:
 	void withdraw(Request &request);
 	void finish_writing(Request &request, pt2p_status_t status);
 	Announcement announcement(Request &request, Channel &channel, const void *data, size_t length);
+
+	void accept(Request &request, Channel &channel, bool expose_buffer);
+
+	// segments.cpp
+	void copy_list(Details &details, const pt2p_iovec_t *segments, size_t count);
+	uint64_t expose_list(Request &request, Channel &channel, RemoteMemory &memory);
+	bool fetch_runs(Request &request, Channel &channel, const Announcement &announcement);
+	void start_runs(Request &request);
+	bool start_some(Request &request, Endpoint &endpoint, size_t &budget);
+	const char *take_list(Request &request);
+	void on_run(Request &request, pt2p_status_t status);
+	void resume_runs(Request &request);
+	unsigned drive_runs();
+	void stream_segments(Request &request, Channel &channel, uint64_t token, size_t length);
+
+	// detached.cpp
+	Details &details_of(Request &request);
+	Details *take_details();
+	void give_details(Details *details);
+	void take_buffer(Details::Buffer &buffer, size_t bytes);
+	void give_buffer(Details::Buffer &buffer);
+	[[gnu::noinline, gnu::cold]] void settle(Request &request);
+	unsigned free_finished();
+	void call(pt2p_callback_t callback, const pt2p_result_t &result, void *argument) noexcept;
 
 	// barrier.cpp
 	void on_barrier(int peer, uint64_t header);
@@ -305,6 +375,14 @@ private:
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
+
+	pt2p_context_t *context_ = nullptr;
+	Pool<Details> details_;
+	Request *first_finished_ = nullptr, *last_finished_ = nullptr; // by `next`, in order of completion
+	unsigned callbacks_held_ = 0;
+	bool handler_running_ = false, ending_ = false;
+	pthread_t handler_{};
+	std::vector<uint64_t> reading_, reading_now_; // receives that go on with their runs in the next turn
 
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};

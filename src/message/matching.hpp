@@ -66,7 +66,7 @@ struct UnexpectedMessage {
 	size_t length = 0;        // bytes of the message
 	void *payload = nullptr;  // eager: a copy, owned by the engine; null for an announced or an empty message
 	RemoteMemory memory{};    // announced: where the payload is at the sender
-	bool exposed = false;     // announced: whether it may be read there
+	uint64_t exposed = 0;     // announced: whether and how it may be read there, see Announcement
 	uint64_t token = 0;       // announced or synchronous: the sender's request
 	int source = 0;
 	bool announced = false;

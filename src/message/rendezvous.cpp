@@ -31,7 +31,7 @@ Engine::Announcement Engine::announcement(Request &r, Channel &c, const void *da
 	r.awaits_answer = true;
 	Announcement a{length, r.handle, {}, false};
 	if (length && (config_.rendezvous == by_read || config_.rendezvous == automatic))
-		a.exposed = expose(r, c, const_cast<void *>(data), length, a.memory);
+		a.exposed = r.in_segments() ? expose_list(r, c, a.memory) : expose(r, c, const_cast<void *>(data), length, a.memory);
 	return a;
 }
 
@@ -52,7 +52,13 @@ bool Engine::expose(Request &r, Channel &c, void *buffer, size_t length, RemoteM
 void Engine::withdraw(Request &r)
 {
 	r.exposed = false;
-	router_->transport_of(router_->find(r.peer)->endpoint.direct())->withdraw(r.exposure);
+	Transport &t = *router_->transport_of(router_->find(r.peer)->endpoint.direct());
+	if (!r.in_segments())
+		return t.withdraw(r.exposure);
+	auto **exposures = static_cast<void **>(r.details->exposures.memory);
+	for (size_t i = 0; i <= r.details->count; ++i)
+		t.withdraw(exposures[i]);
+	give_buffer(r.details->exposures);
 }
 
 // The peer takes no more eager messages: what still waits here for room is announced instead, in its place in the row.
@@ -78,7 +84,7 @@ void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 	}
 	UnexpectedMessage &m = make_unexpected(peer, tag, a.length);
 	m.memory = a.memory;
-	m.exposed = a.exposed != 0;
+	m.exposed = a.exposed;
 	m.token = a.token;
 	m.announced = true;
 	matcher_.add(m);
@@ -106,19 +112,32 @@ void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 	const int64_t way = config_.rendezvous;
 	Endpoint &endpoint = c->endpoint.direct();
 	if (a.exposed && (endpoint.capabilities & cap_get) && (way == by_read || way == automatic)) {
+		if (a.exposed > 1 || r.in_segments()) {
+			if (fetch_runs(r, *c, a))
+				return;
+			return accept(r, *c, false);
+		}
 		const Outcome outcome = endpoint.table->get(endpoint, r.buffer, a.memory, r.expected(), as_operation(r.handle));
 		if (outcome == Outcome::done)
 			finish_fetch(r, PT2P_OK);
 		if (outcome != Outcome::no_resource)
 			return;
 	}
+	accept(r, *c, (endpoint.capabilities & cap_put) && (way == by_write || way == automatic) && !r.in_segments());
+}
+
+// Asks for the payload: written into the buffer, or in pieces.
+void Engine::accept(Request &r, Channel &c, bool expose_buffer)
+{
 	Acceptance acceptance{r.handle, r.expected(), {}, false};
-	if ((endpoint.capabilities & cap_put) && (way == by_write || way == automatic))
-		acceptance.exposed = expose(r, *c, r.buffer, r.expected(), acceptance.memory);
+	if (expose_buffer)
+		acceptance.exposed = expose(r, c, r.buffer, r.expected(), acceptance.memory);
 	r.in_pieces = !acceptance.exposed;
 	if (r.in_pieces)
 		r.received = 0;
-	control(*c, id_accept, a.token, &acceptance, sizeof acceptance);
+	if (r.in_segments())
+		r.details->to = SegmentCursor(r.details->segments(), r.details->count);
+	control(c, id_accept, r.sender_token, &acceptance, sizeof acceptance);
 }
 
 void Engine::on_complete(void *operation, pt2p_status_t status)
@@ -128,7 +147,9 @@ void Engine::on_complete(void *operation, pt2p_status_t status)
 	Request *r = requests_.find(as_handle(operation));
 	if (!r || r->state != Request::State::moving)
 		return;
-	if (r->is_send)
+	if (r->is_reading_runs())
+		on_run(*r, status);
+	else if (r->is_send)
 		finish_writing(*r, status);
 	else
 		finish_fetch(*r, status);
@@ -164,7 +185,7 @@ void Engine::arrived(Request &r)
 {
 	reporter_.add(Counter::messages_received);
 	reporter_.add(Counter::bytes_received, r.expected());
-	const bool truncated = r.length > r.capacity;
+	const bool truncated = r.length > r.capacity();
 	if (truncated)
 		reporter_.add(Counter::truncated);
 	complete(r, truncated ? PT2P_ERR_TRUNCATED : PT2P_OK);
@@ -180,6 +201,8 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 	}
 	r->awaits_answer = false;
 	Endpoint &endpoint = c->endpoint.direct();
+	if (r->in_segments())
+		return stream_segments(*r, *c, a.token, a.length);
 	if (a.exposed && (endpoint.capabilities & cap_put)) {
 		r->sender_token = a.token;
 		const Outcome outcome = endpoint.table->put(endpoint, r->buffer, a.memory, a.length, as_operation(r->handle));
@@ -204,7 +227,10 @@ void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 		malformed(peer, "a piece of a message that was not accepted");
 		return;
 	}
-	std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
+	if (r->in_segments())
+		r->details->to.copy_from(data, length);
+	else
+		std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
 	r->received += length;
 	reporter_.add(Counter::shm_pipelined_bytes, length);
 	if (r->received == r->expected())

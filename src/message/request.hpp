@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "message/details.hpp"
 #include "message/matching.hpp"
 
 namespace pt2p {
@@ -12,9 +13,10 @@ namespace pt2p {
 //                                                       message comes in
 //   free -------------> moving --> done --> free        send: moving while queued, or until the receiver has the data
 //   free ----------> one_sided --> done --> free        one-sided operation: the one-sided layer sees to it
+// A detached one, which nobody waits for, becomes finished in place of done: the engine frees it in a later turn.
 // Two cache lines: what only a receive needs, and what both need. A send that is done at once touches the second alone.
 struct alignas(64) Request : PostedReceive {
-	enum class State : uint8_t { free, posted, moving, one_sided, done };
+	enum class State : uint8_t { free, posted, moving, one_sided, done, finished };
 	// As source, which sends do not have: costs them nothing.
 	static constexpr int no_source = -2;
 
@@ -32,6 +34,9 @@ struct alignas(64) Request : PostedReceive {
 	bool awaits_answer = false; // send: announced, neither accepted nor finished
 	bool in_pieces = false;     // receive: accepted, comes in pieces
 	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done
+	// What few requests are: looked at when one has completed. 0 while it is free.
+	enum Special : uint8_t { detached = 1, with_details = 2 };
+	uint8_t special = 0;
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0;              // destination, or source once known; for a lost peer, that peer
 	uint64_t message_tag = 0;
@@ -40,14 +45,28 @@ struct alignas(64) Request : PostedReceive {
 		void *buffer = nullptr;
 		const char *operation; // one-sided: its name
 	};
-	size_t capacity = 0;       // receive: bytes of the buffer
-	Request *next_free = nullptr;
+	// Receive: bytes of the buffer. Negative, by its highest bit, when it is special: one comparison tells that a message
+	// takes no more than a copy.
+	int64_t room = 0;
+	union {
+		Request *next_free = nullptr;
+		Details *details; // of with_details
+	};
 
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }
 	bool is_one_sided() const { return !is_send && source == no_source; }
+	bool in_segments() const { return (special & with_details) && details->count; }
+	bool is_reading_runs() const { return (special & with_details) && details->phase != Details::Phase::none; }
+	bool is_detached() const { return special & detached; }
+	size_t capacity() const { return static_cast<size_t>(room & INT64_MAX); }
 	// Receive: bytes that go into the buffer.
-	size_t expected() const { return length < capacity ? length : capacity; }
+	size_t expected() const { return length < capacity() ? length : capacity(); }
+	void make_special(Special what)
+	{
+		special |= what;
+		room |= INT64_MIN;
+	}
 };
 static_assert(sizeof(Request) == 128);
 

@@ -30,7 +30,7 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
     : config_(config), reporter_(reporter), job_(job), client_(client),
-      settings_(settings), spin_(!settings.oversubscribed && !job.step()),
+      settings_(settings), spin_(!settings.oversubscribed && !job.step()), careful_(settings.locking),
       word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);

@@ -62,8 +62,38 @@ public:
 		Progress &progress_;
 	};
 
-	// Whether calls have to hold a Guard.
-	bool locks() const { return settings_.locking; }
+	// While a callback of the program runs: other threads may call, and so may the callback.
+	class Callback {
+	public:
+		explicit Callback(Progress &progress) : progress_(progress)
+		{
+			if (progress_.settings_.locking)
+				progress_.mutex_.unlock();
+			else
+				progress_.careful_ = true;
+		}
+		~Callback()
+		{
+			if (progress_.settings_.locking)
+				progress_.mutex_.lock();
+			else
+				progress_.careful_ = false;
+		}
+		Callback(const Callback &) = delete;
+		Callback &operator=(const Callback &) = delete;
+
+	private:
+		Progress &progress_;
+	};
+
+	// Whether calls have to hold a Guard, or come from a callback.
+	bool careful() const { return careful_; }
+	// Something to do that no transport tells of.
+	void nudge()
+	{
+		if (__builtin_expect(sleepers_ != 0, 0))
+			wake_sleepers();
+	}
 
 	// One turn over everything; returns how many events were handled.
 	unsigned step()
@@ -179,6 +209,7 @@ private:
 	std::vector<Transport *> transports_;
 	const Settings settings_;
 	const bool spin_;
+	bool careful_;
 	std::mutex mutex_;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;

@@ -45,6 +45,9 @@ void refused(const pt2p_context_t *ctx, pt2p_status_t got, pt2p_status_t wanted,
 	CHECK(std::string(pt2p_last_error(ctx)).find(word) != std::string::npos);
 }
 
+// A callback that is not called, as nothing is started with it.
+void never(pt2p_context_t *, const pt2p_result_t *, void *) { FAIL("called"); }
+
 } // namespace
 
 TEST_CASE("a null context is refused by every function")
@@ -110,6 +113,20 @@ TEST_CASE("a null context is refused by every function")
 	    pt2p_flush_all(nullptr),
 	    pt2p_fence(nullptr, 0),
 	    pt2p_signal_wait(nullptr, &value, 0, 0),
+	    pt2p_waitsome(nullptr, 0, nullptr, &index, nullptr, nullptr),
+	    pt2p_testsome(nullptr, 0, nullptr, &index, nullptr, nullptr),
+	    pt2p_request_query(nullptr, nullptr, &flag, nullptr),
+	    pt2p_request_free(nullptr, nullptr),
+	    pt2p_request_callback(nullptr, nullptr, never, nullptr),
+	    pt2p_isend_callback(nullptr, &byte, 1, 0, 0, never, nullptr),
+	    pt2p_irecv_callback(nullptr, &byte, 1, 0, 0, 0, never, nullptr),
+	    pt2p_put_callback(nullptr, &byte, 1, nullptr, 0, never, nullptr),
+	    pt2p_get_callback(nullptr, &byte, 1, nullptr, 0, never, nullptr),
+	    pt2p_isendv(nullptr, nullptr, 0, 0, 0, &req),
+	    pt2p_irecvv(nullptr, nullptr, 0, 0, 0, 0, &req),
+	    pt2p_sendv(nullptr, nullptr, 0, 0, 0),
+	    pt2p_recvv(nullptr, nullptr, 0, 0, 0, 0, nullptr),
+	    pt2p_remote_address(nullptr, nullptr, &address),
 	    pt2p_summary(nullptr, &byte, 1, nullptr),
 	    pt2p_report(nullptr, &byte, 1, nullptr),
 	    pt2p_dump(nullptr),
@@ -722,5 +739,137 @@ TEST_CASE("finalize drives one-sided operations to their end, and tells of those
 			CHECK(strstr(pt2p_last_error(nullptr), "one-sided operations on memory of rank 1") != nullptr);
 		CHECK((memcmp(address, data.data(), length) == 0) == drives);
 		CHECK(pt2p_finalize(ctx[1]) == PT2P_OK);
+	}
+}
+
+TEST_CASE("requests that are listed, looked at or given up: bad arguments")
+{
+	Job job;
+	pt2p_context_t *c = job[0];
+	char byte = 0;
+	int flag = 5;
+	size_t completed = 7, indices[2];
+	pt2p_request_t *req = nullptr, *list[2] = {};
+	refused(c, pt2p_waitsome(c, 1, nullptr, &completed, indices, nullptr), PT2P_ERR_ARGUMENT, "reqs");
+	CHECK(completed == 0);
+	refused(c, pt2p_testsome(c, 1, list, nullptr, indices, nullptr), PT2P_ERR_ARGUMENT, "completed");
+	refused(c, pt2p_testsome(c, 1, list, &completed, nullptr, nullptr), PT2P_ERR_ARGUMENT, "indices");
+	CHECK(pt2p_waitsome(c, 0, nullptr, &completed, nullptr, nullptr) == PT2P_OK);
+	CHECK(pt2p_waitsome(c, 2, list, &completed, indices, nullptr) == PT2P_OK);
+	CHECK(completed == 0);
+
+	REQUIRE(pt2p_irecv(c, &byte, 1, 1, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
+	refused(c, pt2p_request_query(c, req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
+	refused(c, pt2p_request_callback(c, req, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
+	for (pt2p_request_t *bad : garbage) {
+		list[0] = req;
+		list[1] = bad;
+		refused(c, pt2p_waitsome(c, 2, list, &completed, indices, nullptr), PT2P_ERR_REQUEST, "request 1 of the list");
+		refused(c, pt2p_request_query(c, bad, &flag, nullptr), PT2P_ERR_REQUEST);
+		CHECK(flag == 0);
+		refused(c, pt2p_request_free(c, bad), PT2P_ERR_REQUEST);
+		refused(c, pt2p_request_callback(c, bad, never, nullptr), PT2P_ERR_REQUEST);
+	}
+	refused(c, pt2p_request_free(c, nullptr), PT2P_ERR_REQUEST, "NULL");
+	CHECK(pt2p_cancel(c, req) == PT2P_OK);
+	CHECK(pt2p_request_free(c, req) == PT2P_OK); // completed already
+	refused(c, pt2p_wait(c, req, nullptr), PT2P_ERR_REQUEST);
+
+	refused(c, pt2p_isend_callback(c, &byte, 1, 1, 0, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
+	refused(c, pt2p_isend_callback(c, &byte, 1, 2, 0, never, nullptr), PT2P_ERR_RANK, "2");
+	refused(c, pt2p_irecv_callback(c, nullptr, 1, 1, 0, 0, never, nullptr), PT2P_ERR_ARGUMENT, "buffer");
+	refused(c, pt2p_irecv_callback(c, &byte, negative, 1, 0, 0, never, nullptr), PT2P_ERR_LENGTH);
+	refused(c, pt2p_put_callback(c, &byte, 1, nullptr, 0, never, nullptr), PT2P_ERR_MEMORY, "NULL");
+	refused(c, pt2p_get_callback(c, &byte, 1, nullptr, 0, nullptr, nullptr), PT2P_ERR_ARGUMENT, "done");
+}
+
+TEST_CASE("lists of segments: bad arguments")
+{
+	Job job;
+	pt2p_context_t *c = job[0];
+	char byte = 0;
+	pt2p_request_t *req = nullptr;
+	const pt2p_iovec_t good[] = {{&byte, 1}}, no_base[] = {{&byte, 1}, {nullptr, 0}, {nullptr, 3}},
+	                   too_long[] = {{&byte, PTRDIFF_MAX}, {&byte, 1}}, negative_one[] = {{&byte, negative}};
+	refused(c, pt2p_isendv(c, nullptr, 2, 1, 0, &req), PT2P_ERR_ARGUMENT, "list");
+	refused(c, pt2p_irecvv(c, nullptr, 2, 1, 0, 0, &req), PT2P_ERR_ARGUMENT, "list");
+	refused(c, pt2p_isendv(c, good, 1, 1, 0, nullptr), PT2P_ERR_ARGUMENT, "req");
+	refused(c, pt2p_irecvv(c, good, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "req");
+	refused(c, pt2p_sendv(c, no_base, 3, 1, 0), PT2P_ERR_ARGUMENT, "segment 2");
+	refused(c, pt2p_recvv(c, no_base, 3, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "segment 2");
+	refused(c, pt2p_sendv(c, too_long, 2, 1, 0), PT2P_ERR_LENGTH, "segment 1");
+	refused(c, pt2p_recvv(c, negative_one, 1, 1, 0, 0, nullptr), PT2P_ERR_LENGTH, "segment 0");
+	refused(c, pt2p_isendv(c, good, SIZE_MAX, 1, 0, &req), PT2P_ERR_ARGUMENT, "count");
+	refused(c, pt2p_sendv(c, good, 1, 2, 0), PT2P_ERR_RANK, "2");
+	refused(c, pt2p_sendv(c, good, 1, PT2P_ANY_SOURCE, 0), PT2P_ERR_RANK);
+	refused(c, pt2p_recvv(c, good, 1, -2, 0, 0, nullptr), PT2P_ERR_RANK, "-2");
+	CHECK(req == nullptr);
+}
+
+TEST_CASE("the address of remote memory: bad arguments")
+{
+	Job job;
+	void *address = &job;
+	refused(job[0], pt2p_remote_address(job[0], nullptr, &address), PT2P_ERR_MEMORY, "NULL");
+	CHECK(address == nullptr);
+	refused(job[0], pt2p_remote_address(job[0], nullptr, nullptr), PT2P_ERR_ARGUMENT, "address");
+}
+
+namespace {
+
+// What a callback was told.
+struct Told {
+	int calls = 0;
+	pt2p_status_t status = PT2P_OK, again = PT2P_OK;
+	bool explained = false;
+};
+
+void tell(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
+{
+	auto *t = static_cast<Told *>(argument);
+	++t->calls;
+	t->status = result->status;
+	t->explained = result->status == PT2P_OK || *pt2p_last_error(ctx);
+	t->again = pt2p_isend_callback(ctx, nullptr, 0, pt2p_rank(ctx), 9, tell, argument);
+}
+
+} // namespace
+
+TEST_CASE("finalize: what was given up or has a callback")
+{
+	pt2p_context_t *c = nullptr;
+	REQUIRE(pt2p_init_inprocess(1, PT2P_INPROCESS_COOPERATIVE, nullptr, &c) == PT2P_OK);
+	pt2p_request_t *req = nullptr;
+	char byte = 0;
+	Told told;
+	SECTION("a receive with a callback that nothing matches")
+	{
+		REQUIRE(pt2p_irecv_callback(c, &byte, 1, 0, 5, PT2P_TAG_EXACT, tell, &told) == PT2P_OK);
+		CHECK(pt2p_finalize(c) == PT2P_ERR_UNFINISHED);
+		CHECK(std::string(pt2p_last_error(nullptr)).find("with a callback") != std::string::npos);
+		CHECK(told.calls == 1);
+		CHECK(told.status == PT2P_ERR_UNFINISHED);
+		CHECK(told.again == PT2P_ERR_UNFINISHED);
+	}
+	SECTION("a receive that was given up and nothing matches")
+	{
+		REQUIRE(pt2p_irecv(c, &byte, 1, 0, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
+		REQUIRE(pt2p_request_free(c, req) == PT2P_OK);
+		CHECK(pt2p_finalize(c) == PT2P_ERR_UNFINISHED);
+		CHECK(std::string(pt2p_last_error(nullptr)).find("1 receives") != std::string::npos);
+		CHECK(std::string(pt2p_last_error(nullptr)).find("given up") != std::string::npos);
+	}
+	SECTION("completed: nothing is left to tell")
+	{
+		REQUIRE(pt2p_irecv(c, &byte, 1, 0, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
+		REQUIRE(pt2p_request_free(c, req) == PT2P_OK);
+		REQUIRE(pt2p_send(c, "x", 1, 0, 5) == PT2P_OK);
+		Told other;
+		auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) { ++static_cast<Told *>(argument)->calls; };
+		REQUIRE(pt2p_isend_callback(c, "y", 1, 0, 6, count, &other) == PT2P_OK);
+		CHECK(other.calls == 0);
+		CHECK(pt2p_finalize(c) == PT2P_OK);
+		CHECK(other.calls == 1);
+		CHECK(byte == 'x');
 	}
 }

@@ -75,6 +75,33 @@ static int one_sided(void)
 	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
 }
 
+static void count(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
+{
+	*(int *)argument += result->status == PT2P_OK && pt2p_rank(ctx) >= 0;
+}
+
+/* A message from two places into two others, with callbacks. */
+static int segments(void)
+{
+	pt2p_context_t *ctx;
+	char in[6] = "";
+	pt2p_iovec_t out[2] = {{"ab", 2}, {"cde", 3}}, to[2] = {{in + 1, 4}, {in, 1}};
+	pt2p_request_t *req;
+	int calls = 0;
+	if (pt2p_init(NULL, &ctx) != PT2P_OK)
+		return 1;
+	int me = pt2p_rank(ctx);
+	if (pt2p_irecvv(ctx, to, 2, me, 1, PT2P_TAG_EXACT, &req) != PT2P_OK ||
+	    pt2p_request_callback(ctx, req, count, &calls) != PT2P_OK || pt2p_sendv(ctx, out, 2, me, 1) != PT2P_OK)
+		return 1;
+	while (!calls)
+		if (pt2p_progress(ctx) != PT2P_OK)
+			return 1;
+	if (calls != 1 || strcmp(in, "eabcd") != 0)
+		return 1;
+	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
+}
+
 typedef void (*function)(void);
 
 int main(void)
@@ -97,6 +124,10 @@ int main(void)
 		(function)pt2p_put_signal, (function)pt2p_fetch_add32, (function)pt2p_fetch_add64, (function)pt2p_swap32,
 		(function)pt2p_swap64, (function)pt2p_compare_swap32, (function)pt2p_compare_swap64, (function)pt2p_flush,
 		(function)pt2p_flush_all, (function)pt2p_fence, (function)pt2p_signal_wait,
+		(function)pt2p_waitsome, (function)pt2p_testsome, (function)pt2p_request_query, (function)pt2p_request_free,
+		(function)pt2p_request_callback, (function)pt2p_isend_callback, (function)pt2p_irecv_callback,
+		(function)pt2p_put_callback, (function)pt2p_get_callback, (function)pt2p_isendv, (function)pt2p_irecvv,
+		(function)pt2p_sendv, (function)pt2p_recvv, (function)pt2p_remote_address,
 	};
 	for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i)
 		if (!functions[i])
@@ -108,5 +139,5 @@ int main(void)
 		fprintf(stderr, "version %s\n", pt2p_version());
 		return 1;
 	}
-	return first_program() || matched() || one_sided();
+	return first_program() || matched() || one_sided() || segments();
 }

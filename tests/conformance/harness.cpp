@@ -18,6 +18,8 @@ const std::vector<Case> &all_cases()
 		add_order_cases(c);
 		add_request_cases(c);
 		add_matched_cases(c);
+		add_detached_cases(c);
+		add_segment_cases(c);
 		add_traffic_cases(c);
 		add_onesided_cases(c);
 		add_onesided_order_cases(c);

@@ -67,6 +67,8 @@ void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
 void add_request_cases(std::vector<Case> &cases);
 void add_matched_cases(std::vector<Case> &cases);
+void add_detached_cases(std::vector<Case> &cases);
+void add_segment_cases(std::vector<Case> &cases);
 void add_traffic_cases(std::vector<Case> &cases);
 void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);

@@ -52,6 +52,13 @@ Outcome get_self(Endpoint &, void *local, RemoteMemory from, size_t length, void
 	return Outcome::done;
 }
 
+Outcome get_runs_self(Endpoint &, const Run *runs, size_t count, void *)
+{
+	for (size_t i = 0; i < count; ++i)
+		std::memmove(runs[i].local, reinterpret_cast<const void *>(runs[i].from.address), runs[i].length);
+	return Outcome::done;
+}
+
 Outcome put_self(Endpoint &, const void *local, RemoteMemory to, size_t length, void *)
 {
 	std::memmove(reinterpret_cast<void *>(to.address), local, length);
@@ -75,7 +82,7 @@ Outcome atomic_self(Endpoint &, AtomicOperation what, RemoteMemory at, uint64_t 
 
 const TransportTable self_table = {
     "self",   cap_send | cap_get | cap_put | cap_atomic, open_self, send_self, get_self, put_self, atomic_self,
-    nullptr,
+    nullptr, get_runs_self,
 };
 
 } // namespace pt2p

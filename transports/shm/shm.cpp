@@ -595,6 +595,12 @@ Outcome get_shm(Endpoint &e, void *local, RemoteMemory from, size_t length, void
 	return peer.transport->transfer(peer, local, from.address, length, operation, false);
 }
 
+Outcome get_runs_shm(Endpoint &e, const Run *runs, size_t count, void *operation)
+{
+	Peer &peer = peer_of_endpoint(e);
+	return peer.transport->read_runs(peer, runs, count, operation);
+}
+
 Outcome put_shm(Endpoint &e, const void *local, RemoteMemory to, size_t length, void *operation)
 {
 	Peer &peer = peer_of_endpoint(e);
@@ -607,6 +613,7 @@ unsigned progress_shm(Transport &transport) { return static_cast<ShmTransport &>
 
 const TransportTable shm_table = {
     "shm", cap_send | cap_get | cap_put | cap_wake, open_shm, send_shm, get_shm, put_shm, nullptr, progress_shm,
+    get_runs_shm,
 };
 
 } // namespace pt2p::shm

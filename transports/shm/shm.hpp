@@ -102,6 +102,7 @@ public:
 			return notify(peer);
 		return Outcome::done;
 	}
+	Outcome read_runs(Peer &peer, const Run *runs, size_t count, void *operation);
 	Outcome transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write);
 	unsigned progress();
 

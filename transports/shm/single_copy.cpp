@@ -67,6 +67,22 @@ int read_from(pid_t process, void *local, uint64_t remote, size_t bytes)
 	return copy_all(process_vm_readv, process, static_cast<unsigned char *>(local), remote, bytes);
 }
 
+int read_runs(pid_t process, const Run *runs, size_t count)
+{
+	iovec here[TransportTable::max_runs], there[TransportTable::max_runs];
+	size_t bytes = 0;
+	for (size_t i = 0; i < count; ++i) {
+		here[i] = {runs[i].local, runs[i].length};
+		there[i] = {reinterpret_cast<void *>(runs[i].from.address), runs[i].length};
+		bytes += runs[i].length;
+	}
+	ssize_t moved;
+	do {
+		moved = process_vm_readv(process, here, count, there, count, 0);
+	} while (moved < 0 && errno == EINTR);
+	return moved < 0 ? errno : static_cast<size_t>(moved) == bytes ? 0 : EFAULT;
+}
+
 int write_to(pid_t process, uint64_t remote, const void *local, size_t bytes)
 {
 	return copy_all(process_vm_writev, process,

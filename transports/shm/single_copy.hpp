@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include "transports/shm/layout.hpp"
+#include "transports/transport.hpp"
 
 namespace pt2p::shm {
 
@@ -51,6 +52,7 @@ uint32_t take_pieces(Claim &claim, uint32_t generation, uint32_t pieces, uint32_
 
 // Copy all bytes; return 0 or an errno.
 int read_from(pid_t process, void *local, uint64_t remote, size_t bytes);
+int read_runs(pid_t process, const Run *runs, size_t count); // at most TransportTable::max_runs
 int write_to(pid_t process, uint64_t remote, const void *local, size_t bytes);
 
 } // namespace pt2p::shm

@@ -71,6 +71,23 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 	return Outcome::in_progress;
 }
 
+Outcome ShmTransport::read_runs(Peer &peer, const Run *runs, size_t count, void *operation)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < count; ++i) {
+		if (peer.same_process)
+			std::memcpy(runs[i].local, reinterpret_cast<const void *>(runs[i].from.address), runs[i].length);
+		bytes += runs[i].length;
+	}
+	const int error = peer.same_process ? 0 : shm::read_runs(peer.pid, runs, count);
+	if (error) {
+		env_.events.on_complete(operation, copy_status(error));
+		return Outcome::in_progress;
+	}
+	env_.reporter.add(Counter::shm_single_copy_bytes, bytes);
+	return Outcome::done;
+}
+
 int ShmTransport::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
 {
 	const uint64_t at = static_cast<uint64_t>(first) * t.piece;

@@ -1,4 +1,4 @@
-// What the functions for two-sided messages have in common: handles and arguments checked, progress made.
+// What the calls on messages and requests have in common at the C boundary.
 #pragma once
 
 #include "api/context.hpp"
@@ -33,6 +33,23 @@ inline Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the buffer is NULL, the length %zu", function, length);
 }
 
+// The status of a call that waits, made by a callback.
+[[gnu::cold]] inline pt2p_status_t in_handler(pt2p_context_t *ctx, const char *function)
+{
+	return ctx->reporter.fail(PT2P_ERR_IN_HANDLER, "%s waits, and was called by a callback of this context", function);
+}
+
+// PT2P_OK when a callback may be asked for.
+inline pt2p_status_t check_callback(pt2p_context_t *ctx, const char *function, pt2p_callback_t done)
+{
+	if (!done)
+		return null_argument(ctx, function, "done");
+	if (ctx->engine->ending())
+		return ctx->reporter.fail(PT2P_ERR_UNFINISHED, "%s: pt2p_finalize has given up waiting; nothing can be started any more",
+		                          function);
+	return PT2P_OK;
+}
+
 inline bool bad_send(const pt2p_context_t *ctx, const void *buffer, size_t length, int dest)
 {
 	return !ctx->engine->is_rank(dest) || length > PTRDIFF_MAX || (!buffer && length);
@@ -57,14 +74,29 @@ inline void wait_until(pt2p_context_t *ctx, Done &&done)
 	ctx->progress->wait(done);
 }
 
+// For a request that nobody else knows.
 inline void wait_for(pt2p_context_t *ctx, const Request *r)
 {
 	if (!r->done())
 		wait_until(ctx, [r] { return r->done(); });
 }
 
+// The request of a handle, once it has completed; null when the handle is dead, or dies meanwhile by another thread or a
+// callback.
+inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
+{
+	Request *r = from_handle(ctx, req);
+	if (r && !r->done())
+		wait_until(ctx, [&] {
+			r = from_handle(ctx, req);
+			return !r || r->done();
+		});
+	return r;
+}
+
 [[gnu::noinline, gnu::cold]] inline void poll_now(pt2p_context_t *ctx)
 {
+	const Engine::NoCallbacks none(*ctx->engine); // within a call that starts something
 	for (int i = 0; i < polls_at_once && poll(ctx) >= much; ++i)
 		;
 }
@@ -76,4 +108,16 @@ inline void poll_now_and_then(pt2p_context_t *ctx)
 		poll_now(ctx);
 }
 
+// Each of the calls that programs make for every short message has two ways. The short one is taken when nothing is out of
+// the ordinary; it takes no lock and gets no memory. The other one does everything.
+inline bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->progress->careful(); }
+
 } // namespace pt2p
+
+// Calls that wait begin with this, once they hold the guard.
+#define PT2P_NOT_IN_HANDLER(ctx) PT2P_NOT_IN_HANDLER_IN(ctx, __func__)
+#define PT2P_NOT_IN_HANDLER_IN(ctx, name)                 \
+	do {                                                    \
+		if (__builtin_expect((ctx)->engine->in_handler(), 0)) \
+			return pt2p::in_handler(ctx, name);                 \
+	} while (0)

@@ -1,0 +1,329 @@
+// Requests at the C boundary: waiting and testing, one and many; cancelling.
+#include <utility>
+
+#include "api/calls.hpp"
+
+using namespace pt2p;
+
+namespace {
+
+// Null requests of a list are skipped; a dead one is an error before anything is waited for. `pending` is set when one
+// has not completed. Looks at those from `first` on.
+pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t first, size_t count, pt2p_request_t **reqs,
+                         bool &pending)
+{
+	if (count && !reqs)
+		return null_argument(ctx, function, "reqs");
+	pending = false;
+	for (size_t i = first; i < count; ++i) {
+		if (!reqs[i])
+			continue;
+		const Request *r = from_handle(ctx, reqs[i]);
+		if (__builtin_expect(!r, 0))
+			return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: request %zu of the list has finished already or is not one of "
+			                          "this context's", function, i);
+		pending |= !r->done();
+	}
+	return PT2P_OK;
+}
+
+// Frees all requests of a list, waiting for those that have not completed; the first status that is not OK. The list is
+// checked from the first request on that would be waited for: a list of completed requests is walked once.
+pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
+                          pt2p_result_t *results)
+{
+	if (count && !reqs)
+		return null_argument(ctx, function, "reqs");
+	pt2p_status_t first = PT2P_OK;
+	bool checked = false, pending;
+	for (size_t i = 0; i < count; ++i) {
+		pt2p_result_t *result = results ? &results[i] : nullptr;
+		pt2p_status_t status = PT2P_OK;
+		if (__builtin_expect(!reqs[i], 0)) {
+			if (result)
+				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+		} else {
+			Request *r = ctx->engine->find_done(reinterpret_cast<uint64_t>(reqs[i]));
+			if (__builtin_expect(!r, 0)) {
+				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
+					return status;
+				checked = true;
+				r = wait_for(ctx, reqs[i]);
+			}
+			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->collect(r, result)
+			                                           : bad_request(ctx, function, reqs[i]); // or twice in the list
+		}
+		reqs[i] = nullptr;
+		if (__builtin_expect(first == PT2P_OK, 1))
+			first = status;
+	}
+	return first;
+}
+
+// The first request of a list that has completed; count when there is none, PT2P_NO_INDEX when all are NULL.
+size_t find_done(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs)
+{
+	bool any = false;
+	for (size_t i = 0; i < count; ++i) {
+		if (!reqs[i])
+			continue;
+		any = true;
+		const Request *r = from_handle(ctx, reqs[i]);
+		if (!r || r->done())
+			return i;
+	}
+	return any ? count : PT2P_NO_INDEX;
+}
+
+// The first request of a list that completes, collected; without `wait`, one that has completed by now.
+pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *index,
+                       pt2p_result_t *result, bool wait)
+{
+	if (!index)
+		return null_argument(ctx, function, "index");
+	*index = PT2P_NO_INDEX;
+	bool pending;
+	const pt2p_status_t status = check_list(ctx, function, 0, count, reqs, pending);
+	if (status != PT2P_OK)
+		return status;
+	size_t i = find_done(ctx, count, reqs);
+	if (i == count && wait) {
+		wait_until(ctx, [&] { return (i = find_done(ctx, count, reqs)) != count; });
+	} else if (i == count) {
+		poll(ctx);
+		i = find_done(ctx, count, reqs);
+	}
+	if (i == PT2P_NO_INDEX && wait && result)
+		*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+	if (i == count || i == PT2P_NO_INDEX)
+		return PT2P_OK;
+	*index = i;
+	pt2p_request_t *handle = std::exchange(reqs[i], nullptr);
+	Request *r = from_handle(ctx, handle);
+	return r ? ctx->engine->collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
+}
+
+// Collects every request of a list that has completed; those that another thread was faster with, too, as errors. Returns the
+// first status that is not OK.
+pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *completed,
+                           size_t *indices, pt2p_result_t *results)
+{
+	pt2p_status_t first = PT2P_OK;
+	for (size_t i = 0; i < count; ++i) {
+		if (!reqs[i])
+			continue;
+		Request *r = from_handle(ctx, reqs[i]);
+		if (r && !r->done())
+			continue;
+		pt2p_result_t result{PT2P_ERR_REQUEST, PT2P_ANY_SOURCE, 0, 0};
+		const pt2p_status_t status = r ? ctx->engine->collect(r, &result) : bad_request(ctx, function, reqs[i]);
+		reqs[i] = nullptr;
+		if (results)
+			results[*completed] = result;
+		indices[(*completed)++] = i;
+		if (first == PT2P_OK)
+			first = status;
+	}
+	return first;
+}
+
+// All requests of a list that have completed, collected: with `wait` at least one, unless all are NULL.
+pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *completed,
+                        size_t *indices, pt2p_result_t *results, bool wait)
+{
+	if (!completed)
+		return null_argument(ctx, function, "completed");
+	*completed = 0;
+	if (count && !indices)
+		return null_argument(ctx, function, "indices");
+	bool pending;
+	const pt2p_status_t status = check_list(ctx, function, 0, count, reqs, pending);
+	if (status != PT2P_OK)
+		return status;
+	if (find_done(ctx, count, reqs) == count) {
+		if (wait)
+			wait_until(ctx, [&] { return find_done(ctx, count, reqs) != count; });
+		else
+			poll(ctx);
+	}
+	return collect_some(ctx, function, count, reqs, completed, indices, results);
+}
+
+[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
+	Request *r = wait_for(ctx, req);
+	return r ? ctx->engine->collect(r, result) : bad_request(ctx, "pt2p_wait", req);
+}
+PT2P_CATCH_IN("pt2p_wait")
+
+} // namespace
+
+pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+{
+	if (__builtin_expect(ordinary(ctx), 1)) {
+		Request *r = ctx->engine->find_done(reinterpret_cast<uint64_t>(req));
+		if (__builtin_expect(r && r->status == PT2P_OK, 1))
+			return ctx->engine->collect(r, result);
+	}
+	return wait_fully(ctx, req, result);
+}
+
+pt2p_status_t pt2p_test(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!done)
+		return null_argument(ctx, __func__, "done");
+	*done = 0;
+	Request *r = from_handle(ctx, req);
+	if (r && !r->done()) {
+		poll(ctx);
+		r = from_handle(ctx, req); // another thread may have waited for it meanwhile
+	}
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	if (!r->done())
+		return PT2P_OK;
+	*done = 1;
+	return ctx->engine->collect(r, result);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	return collect_all(ctx, __func__, count, reqs, results);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_waitany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
+                           pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	return take_any(ctx, __func__, count, reqs, index, result, true);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_testany(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *index,
+                           pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	return take_any(ctx, __func__, count, reqs, index, result, false);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
+                            pt2p_result_t *results)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	return take_some(ctx, __func__, count, reqs, completed, indices, results, true);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_testsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
+                            pt2p_result_t *results)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	return take_some(ctx, __func__, count, reqs, completed, indices, results, false);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
+                           pt2p_result_t *results)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!done)
+		return null_argument(ctx, __func__, "done");
+	*done = 0;
+	bool pending;
+	pt2p_status_t status = check_list(ctx, __func__, 0, count, reqs, pending);
+	if (status != PT2P_OK)
+		return status;
+	if (pending) {
+		poll(ctx);
+		status = check_list(ctx, __func__, 0, count, reqs, pending);
+		if (status != PT2P_OK || pending)
+			return status;
+	}
+	*done = 1;
+	return collect_all(ctx, __func__, count, reqs, results);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_request_query(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!done)
+		return null_argument(ctx, __func__, "done");
+	*done = 0;
+	const Request *r = from_handle(ctx, req);
+	if (r && !r->done()) {
+		poll(ctx);
+		r = from_handle(ctx, req); // another thread may have waited for it meanwhile
+	}
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	*done = r->done();
+	if (r->done() && result)
+		*result = ctx->engine->result_of(*r);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_request_free(pt2p_context_t *ctx, pt2p_request_t *req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	if (r->done())
+		ctx->engine->release(r);
+	else
+		ctx->engine->detach(*r);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_request_callback(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	const pt2p_status_t status = check_callback(ctx, __func__, done);
+	if (status != PT2P_OK)
+		return status;
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	ctx->engine->detach(*r, done, argument);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Request *r = from_handle(ctx, req);
+	if (!r)
+		return bad_request(ctx, __func__, req);
+	if (r->is_send || r->is_one_sided())
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled", __func__,
+		                          r->is_send ? "send" : r->operation);
+	ctx->engine->cancel(*r);
+	return PT2P_OK;
+}
+PT2P_CATCH

@@ -1,0 +1,119 @@
+// Messages from and to several places, at the C boundary.
+#include "api/calls.hpp"
+
+using namespace pt2p;
+
+namespace {
+
+constexpr size_t max_segments = size_t{1} << 24; // of a list
+
+// PT2P_OK and the sum of the lengths.
+pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, size_t &length)
+{
+	length = 0;
+	if (count && !list)
+		return null_argument(ctx, function, "list");
+	if (count > max_segments)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: count is %zu; there may be %zu segments", function, count,
+		                          max_segments);
+	for (size_t i = 0; i < count; ++i) {
+		if (list[i].length > PTRDIFF_MAX - length)
+			return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: with segment %zu of %zu bytes the sum is above PTRDIFF_MAX", function, i,
+			                          list[i].length);
+		if (list[i].length && !list[i].base)
+			return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the base of segment %zu is NULL, its length %zu", function, i,
+			                          list[i].length);
+		length += list[i].length;
+	}
+	return PT2P_OK;
+}
+
+Request *start_send(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
+                    pt2p_status_t &status)
+{
+	size_t length;
+	status = check_list(ctx, function, list, count, length);
+	if (status == PT2P_OK && !is_rank(ctx, dest))
+		status = bad_rank(ctx, function, "dest", dest);
+	return status == PT2P_OK ? ctx->engine->isend(list, count, length, dest, tag, status) : nullptr;
+}
+
+Request *start_receive(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, int source,
+                       uint64_t tag, uint64_t mask, pt2p_status_t &status)
+{
+	size_t capacity;
+	status = check_list(ctx, function, list, count, capacity);
+	if (status == PT2P_OK && source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
+		status = bad_rank(ctx, function, "source", source);
+	return status == PT2P_OK ? ctx->engine->irecv(list, count, capacity, source, tag, mask, status) : nullptr;
+}
+
+} // namespace
+
+pt2p_status_t pt2p_isendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
+                          pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!req)
+		return null_argument(ctx, __func__, "req");
+	*req = nullptr;
+	pt2p_status_t status;
+	Request *r = start_send(ctx, __func__, list, count, dest, tag, status);
+	if (!r)
+		return status;
+	*req = to_handle(r);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_irecvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
+                          pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!req)
+		return null_argument(ctx, __func__, "req");
+	*req = nullptr;
+	pt2p_status_t status;
+	Request *r = start_receive(ctx, __func__, list, count, source, tag, mask, status);
+	if (!r)
+		return status;
+	*req = to_handle(r);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_sendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	pt2p_status_t status;
+	Request *r = start_send(ctx, __func__, list, count, dest, tag, status);
+	if (!r)
+		return status;
+	poll_now_and_then(ctx);
+	wait_for(ctx, r);
+	return ctx->engine->collect(r, nullptr);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_recvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
+                         pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	pt2p_status_t status;
+	Request *r = start_receive(ctx, __func__, list, count, source, tag, mask, status);
+	if (!r) {
+		if (result)
+			*result = {status, source, tag, 0};
+		return status;
+	}
+	wait_for(ctx, r);
+	return ctx->engine->collect(r, result);
+}
+PT2P_CATCH

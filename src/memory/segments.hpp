@@ -1,0 +1,97 @@
+// Data in several places: lists of segments, and the way along them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace pt2p {
+
+// Contiguous bytes of one rank, and the key by which peers reach them, where the transport has keys. Peers read lists of
+// these as they are: see message/segments.cpp.
+struct Segment {
+	uint64_t address, length, key;
+
+	unsigned char *base() const { return reinterpret_cast<unsigned char *>(address); }
+};
+
+// A place in a list whose segments are not empty.
+class SegmentCursor {
+public:
+	SegmentCursor() = default;
+	SegmentCursor(const Segment *list, size_t count) : at_(list), end_(list + count) {}
+
+	// Bytes from here to the end of the segment; 0 at the end of the list.
+	size_t run() const { return at_ != end_ ? at_->length - offset_ : 0; }
+	uint64_t address() const { return at_->address + offset_; }
+	unsigned char *base() const { return at_->base() + offset_; }
+	uint64_t key() const { return at_->key; }
+	// By at most a run.
+	void advance(size_t bytes)
+	{
+		offset_ += bytes;
+		if (offset_ == at_->length) {
+			++at_;
+			offset_ = 0;
+		}
+	}
+	// Copy up to `bytes` bytes and go past them; return how many there were.
+	size_t copy_to(void *to, size_t bytes)
+	{
+		auto *out = static_cast<unsigned char *>(to);
+		return along(bytes, [out](unsigned char *base, size_t done, size_t n) { std::memcpy(out + done, base, n); });
+	}
+	size_t copy_from(const void *from, size_t bytes)
+	{
+		auto *in = static_cast<const unsigned char *>(from);
+		return along(bytes, [in](unsigned char *base, size_t done, size_t n) { std::memcpy(base, in + done, n); });
+	}
+
+private:
+	template <class F>
+	size_t along(size_t bytes, F &&copy)
+	{
+		size_t done = 0;
+		while (const size_t n = std::min(run(), bytes - done)) {
+			copy(base(), done, n);
+			advance(n);
+			done += n;
+		}
+		return done;
+	}
+
+	const Segment *at_ = nullptr, *end_ = nullptr;
+	size_t offset_ = 0;
+};
+
+// Cuts a list into messages: from where the bytes are, as long as the run is long enough, else through a buffer.
+struct Gather {
+	SegmentCursor at;
+	unsigned char *buffer = nullptr;
+	size_t capacity = 0; // of the buffer
+	size_t ready = 0;    // bytes in the buffer that have not been taken
+
+	// The next message, of at most `limit` bytes; the same one until it is taken.
+	const unsigned char *next(size_t limit, size_t &length)
+	{
+		const size_t most = std::min(limit, capacity);
+		if (!ready && at.run() >= most) {
+			length = std::min(at.run(), limit);
+			return at.base();
+		}
+		if (!ready)
+			ready = at.copy_to(buffer, most);
+		length = ready;
+		return buffer;
+	}
+	void taken(size_t length)
+	{
+		if (ready)
+			ready = 0;
+		else
+			at.advance(length);
+	}
+};
+
+} // namespace pt2p
