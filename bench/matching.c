@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a message costs while other exact receives are posted: 0, 100 and 10,000 of them. Both sides in one thread.
+ * What a message costs while other receives are posted: 0, 100 and 10,000 of them. Both sides in one thread.
  *
  *   others   every message has one tag, the other receives wait for other tags
  *   spread   every message goes to a receive picked at random among all, which is posted again
+ *   wild     as spread, from any source
  *
  * Prints nanoseconds for a message (irecv, isend, both waits) and the ratio to no other receives: medians over rounds
  * that take the cases in turn.
@@ -15,7 +16,7 @@
 
 #include <pt2p.h>
 
-enum { MOST = 10000, MESSAGES = 20000, ROUNDS = 9, CASES = 3, PATTERNS = 2 };
+enum { MOST = 10000, MESSAGES = 20000, ROUNDS = 9, CASES = 3, PATTERNS = 3 };
 
 static const int posted[CASES] = {0, 100, 10000};
 static pt2p_context_t *ctx[2];
@@ -37,25 +38,28 @@ static double nanoseconds(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+static int source;
+
 static void post(int k)
 {
-	check(ctx[1], pt2p_irecv(ctx[1], &buffers[k], sizeof buffers[k], 0, (uint64_t)k, PT2P_TAG_EXACT, &receives[k]));
+	check(ctx[1], pt2p_irecv(ctx[1], &buffers[k], sizeof buffers[k], source, (uint64_t)k, PT2P_TAG_EXACT, &receives[k]));
 }
 
 static double run(int pattern, int others)
 {
 	uint64_t random = 12345;
 	double start = 0;
+	source = pattern == 2 ? PT2P_ANY_SOURCE : 0;
 	for (int k = 0; k < others; ++k) /* the receive of tag `others` is posted for each message */
 		post(k);
-	if (pattern == 1)
+	if (pattern)
 		post(others);
 	for (int i = -MESSAGES / 10; i < MESSAGES; ++i) { /* the first warm up */
 		if (i == 0)
 			start = nanoseconds();
 		int tag = others;
 		random = random * 6364136223846793005u + 1442695040888963407u;
-		if (pattern == 1)
+		if (pattern)
 			tag = (int)((random >> 33) % (uint64_t)(others + 1));
 		else
 			post(tag);
@@ -68,11 +72,11 @@ static double run(int pattern, int others)
 			fprintf(stderr, "a message met the wrong receive\n");
 			exit(1);
 		}
-		if (pattern == 1)
+		if (pattern)
 			post(tag);
 	}
 	const double each = (nanoseconds() - start) / MESSAGES;
-	for (int k = 0; k < others + pattern; ++k) {
+	for (int k = 0; k < others + (pattern != 0); ++k) {
 		check(ctx[1], pt2p_cancel(ctx[1], receives[k]));
 		if (pt2p_wait(ctx[1], receives[k], NULL) != PT2P_ERR_CANCELLED) {
 			fprintf(stderr, "a receive that nothing was sent to was not cancelled\n");
@@ -91,7 +95,7 @@ static int ascending(const void *a, const void *b)
 int main(void)
 {
 	static double values[PATTERNS][CASES][ROUNDS], ratios[PATTERNS][CASES][ROUNDS];
-	static const char *const names[PATTERNS] = {"others", "spread"};
+	static const char *const names[PATTERNS] = {"others", "spread", "wild"};
 	if (pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, NULL, ctx) != PT2P_OK) {
 		fprintf(stderr, "%s\n", pt2p_last_error(NULL));
 		return 1;

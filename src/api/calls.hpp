@@ -24,7 +24,7 @@ inline Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 }
 
 [[gnu::cold]] inline pt2p_status_t bad_transfer(pt2p_context_t *ctx, const char *function, size_t length, int rank,
-                                         bool any)
+                                                bool any)
 {
 	if (!(any && rank == PT2P_ANY_SOURCE) && !is_rank(ctx, rank))
 		return bad_rank(ctx, function, any ? "source" : "dest", rank);
