@@ -248,6 +248,9 @@ expect launcher "launcher variables but no server" '^pt2p_init: 12 ' \
 	env PMIX_NAMESPACE=none PMIX_RANK=0 'PMIX_SERVER_URI41=none.0;tcp4://127.0.0.1:1' $fault init
 expect launcher "mpirun's variables but no PMIx" '^pt2p_init: 12 ' \
 	env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 $fault init
+expect launcher "Slurm without PMIx: both advices are the same" \
+	'^pt2p_init: 12 .*start the program with srun --mpi=pmix.*Remedy: .*srun --mpi=pmix' \
+	env SLURM_PROCID=0 SLURM_NTASKS=2 $fault init
 
 echo "$ran cases, $failed complaints"
 [ $ran -gt 0 ] || exit 77

@@ -250,6 +250,6 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 		tuned.completed(1000, now += 1000 / tuned.queue_pairs());
 	}
 	f.spread_rate = 12.345e9;
-	CHECK_THAT(describe(f), Contains("\n     large data over 4 queue pairs; 2 trials of other numbers, of which 2 were better; "
+	CHECK_THAT(describe(f), Contains("\n     large data over 4 queue pairs; 2 trials of other numbers, of which 2 better; "
 	                                 "12.35 GB/s\n") || Contains("12.34 GB/s\n"));
 }
