@@ -10,8 +10,10 @@
 #ifndef PT2P_HPP
 #define PT2P_HPP
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -92,6 +94,32 @@ public:
 			handle_ = nullptr;
 		check(status, ctx_);
 		return done != 0;
+	}
+	/** True when the operation has finished, which wait() or test() still have to tell; see pt2p_request_query. */
+	bool query(pt2p_result_t *result = nullptr)
+	{
+		int done = 0;
+		check(pt2p_request_query(ctx_, handle_, &done, result), ctx_);
+		return done != 0;
+	}
+	/** Gives the operation up: it goes on, and nobody is told of its end; see pt2p_request_free. */
+	void detach() { check(pt2p_request_free(ctx_, std::exchange(handle_, nullptr)), ctx_); }
+	/** The same, and calls `done` with the result at the end; see pt2p_request_callback for what it may do. The callable is
+	 *  moved to the heap. An exception that leaves it ends the program. */
+	template <std::invocable<const pt2p_result_t &> F>
+	void then(F done)
+	{
+		auto kept = std::make_unique<F>(std::move(done));
+		check(pt2p_request_callback(
+		          ctx_, handle_,
+		          [](pt2p_context_t *, const pt2p_result_t *result, void *argument) noexcept {
+			          const std::unique_ptr<F> callable(static_cast<F *>(argument));
+			          (*callable)(*result);
+		          },
+		          kept.get()),
+		      ctx_);
+		kept.release();
+		handle_ = nullptr;
 	}
 	/** Withdraws a receive that nothing has matched yet; wait() then throws PT2P_ERR_CANCELLED. */
 	void cancel() { check(pt2p_cancel(ctx_, handle_), ctx_); }
@@ -261,6 +289,21 @@ public:
 	{
 		pt2p_request_t *handle = nullptr;
 		check(pt2p_irecv(ctx_, data.data(), data.size_bytes(), source, tag, mask, &handle), ctx_);
+		return {ctx_, handle};
+	}
+	/** Starts a send of data in several places, or a receive into them; the data stays valid until the request has finished, the
+	 *  list is copied; see pt2p_isendv. */
+	[[nodiscard]] request isendv(std::span<const pt2p_iovec_t> segments, int dest, uint64_t tag)
+	{
+		pt2p_request_t *handle = nullptr;
+		check(pt2p_isendv(ctx_, segments.data(), segments.size(), dest, tag, &handle), ctx_);
+		return {ctx_, handle};
+	}
+	[[nodiscard]] request irecvv(std::span<const pt2p_iovec_t> segments, int source = PT2P_ANY_SOURCE, uint64_t tag = 0,
+	                            uint64_t mask = PT2P_TAG_EXACT)
+	{
+		pt2p_request_t *handle = nullptr;
+		check(pt2p_irecvv(ctx_, segments.data(), segments.size(), source, tag, mask, &handle), ctx_);
 		return {ctx_, handle};
 	}
 	/** Waits for a message and describes it without receiving it; see pt2p_probe. */
@@ -477,6 +520,14 @@ public:
 			else
 				return pt2p_compare_swap64(ctx_, handle_, offset, expected, desired, result, r);
 		});
+	}
+	/** Where the memory lies in this process, as elements of a type; null where it is not mapped. See pt2p_remote_address. */
+	template <sendable T>
+	T *address() const
+	{
+		void *there = nullptr;
+		check(pt2p_remote_address(ctx_, handle_, &there), ctx_);
+		return static_cast<T *>(there);
 	}
 	/** The C handle, still owned by this object. */
 	pt2p_remote_t *get() const noexcept { return handle_; }

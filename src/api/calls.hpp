@@ -85,13 +85,13 @@ inline void wait_for(pt2p_context_t *ctx, const Request *r)
 // callback.
 inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
 {
-	Request *r = from_handle(ctx, req);
-	if (r && !r->done())
-		wait_until(ctx, [&] {
-			r = from_handle(ctx, req);
-			return !r || r->done();
-		});
-	return r;
+	Request *const r = from_handle(ctx, req);
+	if (!r)
+		return nullptr;
+	const uint64_t handle = r->handle;
+	if (!r->done())
+		wait_until(ctx, [r, handle] { return r->done() || r->handle != handle; });
+	return r->handle == handle ? r : nullptr;
 }
 
 [[gnu::noinline, gnu::cold]] inline void poll_now(pt2p_context_t *ctx)

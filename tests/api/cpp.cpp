@@ -150,3 +150,35 @@ TEST_CASE("memory of another rank is written, read and counted in")
 	moved = {};
 	a.flush();
 }
+
+TEST_CASE("C++: requests that are looked at, given up or have a callable; segments")
+{
+	pt2p::context c;
+	int value = 7, got = 0, parts[2] = {};
+	auto in = c.irecv(std::span(&got, 1), c.rank(), 50);
+	CHECK_FALSE(in.query());
+	c.isend(std::span(&value, 1), c.rank(), 50).detach();
+	pt2p_result_t result{};
+	while (!in.query(&result))
+		;
+	CHECK(result.length == sizeof got);
+	in.wait();
+	CHECK(got == 7);
+
+	const pt2p_iovec_t from[] = {{&value, 2}, {reinterpret_cast<char *>(&value) + 2, 2}, {&got, 4}},
+	                   to[] = {{&parts[1], 4}, {&parts[0], 4}};
+	size_t length = 0;
+	auto owned = std::make_unique<int>(3);
+	c.irecvv(to, c.rank(), 51).then([&length, owned = std::move(owned)](const pt2p_result_t &r) {
+		length = r.length + static_cast<size_t>(*owned);
+	});
+	c.isendv(from, c.rank(), 51).wait();
+	while (!length)
+		c.progress();
+	CHECK(length == 11);
+	CHECK((parts[0] == 7 && parts[1] == 7));
+
+	pt2p::memory memory(c, 64);
+	pt2p::remote remote(c, c.rank(), memory.exported());
+	CHECK(remote.address<int>() == memory.as<int>().data());
+}

@@ -41,7 +41,7 @@ namespace {
 
 constexpr int victim = 1;
 constexpr double soon = 10; // seconds
-constexpr uint64_t tag_eager = 1, tag_large = 2, tag_after = 3, tag_never = 4;
+constexpr uint64_t tag_eager = 1, tag_large = 2, tag_after = 3, tag_never = 4, tag_given_up = 5;
 
 pt2p_context_t *ctx;
 int me, ranks;
@@ -234,6 +234,78 @@ int large(bool from_victim)
 				reqs.push_back(r);
 		}
 		last = end_round(reqs, status, last);
+	}
+}
+
+struct Outcomes {
+	size_t called = 0, lost = 0, other = 0;
+};
+
+void count_outcome(pt2p_context_t *, const pt2p_result_t *result, void *argument)
+{
+	auto *o = static_cast<Outcomes *>(argument);
+	++o->called;
+	o->lost += result->status == PT2P_ERR_PEER_LOST;
+	o->other += result->status != PT2P_OK && result->status != PT2P_ERR_PEER_LOST;
+}
+
+// Large messages in segments both ways between the victim and every survivor, with callbacks and given up; each callback is
+// called once, whatever becomes of the victim.
+int callbacks()
+{
+	join();
+	constexpr size_t length = 6u << 20, count = 1500, each = length / count;
+	std::vector<unsigned char> out(2 * length), in(2 * length * static_cast<size_t>(ranks));
+	const auto list = [&](unsigned char *data) {
+		std::vector<pt2p_iovec_t> segments;
+		for (size_t i = 0; i < count; ++i)
+			segments.push_back({data + 2 * i * each, each});
+		return segments;
+	};
+	const std::vector<pt2p_iovec_t> from = list(out.data());
+	if (is_victim())
+		die_in(400);
+	unsigned char never = 0;
+	if (!is_victim()) {
+		pt2p_request_t *r;
+		must(pt2p_irecv(ctx, &never, 1, victim, tag_never, PT2P_TAG_EXACT, &r), "pt2p_irecv:");
+		must(pt2p_request_free(ctx, r), "pt2p_request_free:");
+	}
+	double last = now();
+	for (;;) {
+		Outcomes outcomes;
+		size_t started = 0;
+		pt2p_status_t status = PT2P_OK;
+		for (int peer = 0; peer < ranks && status == PT2P_OK; ++peer) {
+			if (is_victim() ? peer == me : peer != victim)
+				continue;
+			const std::vector<pt2p_iovec_t> to = list(in.data() + 2 * length * static_cast<size_t>(peer));
+			pt2p_request_t *r;
+			status = pt2p_irecvv(ctx, to.data(), count, peer, tag_large, PT2P_TAG_EXACT, &r);
+			if (status == PT2P_OK) {
+				must(pt2p_request_callback(ctx, r, count_outcome, &outcomes), "pt2p_request_callback:");
+				++started;
+				status = pt2p_isendv(ctx, from.data(), count, peer, tag_large, &r);
+			}
+			if (status == PT2P_OK) {
+				must(pt2p_request_callback(ctx, r, count_outcome, &outcomes), "pt2p_request_callback:");
+				++started;
+				status = pt2p_isend(ctx, out.data(), 8, peer, tag_given_up, &r);
+			}
+			if (status == PT2P_OK)
+				must(pt2p_request_free(ctx, r), "pt2p_request_free:");
+		}
+		while (outcomes.called < started)
+			pt2p_progress(ctx);
+		for (int i = 0; i < 20; ++i)
+			pt2p_progress(ctx);
+		if (outcomes.called != started || outcomes.other)
+			fail("a callback was called twice, or with another status");
+		if (outcomes.lost)
+			status = PT2P_ERR_PEER_LOST;
+		if (status != PT2P_OK)
+			survived(status, now() - last);
+		last = now();
 	}
 }
 
@@ -829,6 +901,8 @@ int main(int argc, char **argv)
 		return large(true);
 	if (mode == "large_receiver")
 		return large(false);
+	if (mode == "callbacks")
+		return callbacks();
 	if (mode == "announced")
 		return announced();
 	if (mode == "ignored" || mode == "ignored_synchronous")

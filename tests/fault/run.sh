@@ -119,6 +119,8 @@ if [ $openmpi = yes ]; then
 	killed large_sender 3 PT2P_SHM_SINGLE_COPY=0
 	killed large_receiver 3
 	killed large_receiver 3 PT2P_SHM_SINGLE_COPY=0 PT2P_SHM_BACKING=devshm
+	killed callbacks 3
+	killed callbacks 3 PT2P_SHM_SINGLE_COPY=0
 	killed announced 3
 	killed ignored 3
 	killed ignored_synchronous 3
@@ -144,8 +146,8 @@ if [ $openmpi = yes ]; then
 	if [ -x softhca/softhca ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
 		for transport in rc dct; do
-			for case in eager large_sender large_receiver ignored ignored_synchronous taken barrier any_source finalize_dead \
-				one_sided; do
+			for case in eager large_sender large_receiver callbacks ignored ignored_synchronous taken barrier any_source \
+				finalize_dead one_sided; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport

@@ -21,6 +21,9 @@ constexpr size_t buffer_bytes = 4096, receives = 12, most_steps = 400;
 // Forged announcements point here: within one process a get reads the address that it is told without asking the kernel.
 constexpr size_t accessible = 1u << 16;
 unsigned char accessible_memory[accessible];
+// And those of segments here: what the list names is accessible as well, and nobody is told to write to it.
+constexpr size_t listed = 256, listed_bytes = 200; // segments; bytes of each
+Segment accessible_list[listed];
 
 class Pair {
 public:
@@ -359,6 +362,16 @@ private:
 		uint64_t &length = words[id == Engine::id_announce ? 0 : 1];
 		if (length <= PTRDIFF_MAX && length > accessible)
 			length %= accessible + 1;
+		if (id != Engine::id_announce || words[4] < 2)
+			return;
+		for (size_t i = 0; i < listed; ++i)
+			accessible_list[i] = {reinterpret_cast<uint64_t>(accessible_memory + i * listed_bytes), listed_bytes, 0};
+		// A list that fits its message, one that does not, and any other.
+		const uint64_t count = words[4] = words[4] % listed;
+		if (count > 1)
+			words[2] = reinterpret_cast<uint64_t>(accessible_list);
+		if (count > 1 && count % 3)
+			length = count * listed_bytes + (count % 3 == 2);
 	}
 
 	uint64_t any_number(Input &in)

@@ -1,6 +1,6 @@
-// Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time; and
-// several take what one sends by matched probes.
-// In-process, so that ThreadSanitizer sees both sides. Arguments: seconds (default: 4).
+// Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time; several
+// take what one sends by matched probes; callbacks and lists beside them. In-process, so that ThreadSanitizer sees both sides.
+// Arguments: seconds (default: 4).
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -184,6 +184,79 @@ void disturb(pt2p_context_t *ctx)
 	}
 }
 
+// Each callback starts the next operation, on whichever thread finds it, while others wait: messages to this rank itself, of
+// two segments, short and long.
+struct Relay {
+	pt2p_context_t *ctx = nullptr;
+	uint64_t number = 0, calls = 0;
+	std::vector<uint64_t> out = std::vector<uint64_t>(8000), in = std::vector<uint64_t>(8000);
+	std::atomic<bool> over{false}, inside{false};
+
+	void begin(pt2p_context_t *c)
+	{
+		ctx = c;
+		next();
+	}
+	// A callback of the two that both have to be called before the next is started.
+	void next()
+	{
+		++number;
+		const size_t n = number % 8 ? 20 : 8000;
+		out[0] = out[n - 1] = number;
+		const int me = pt2p_rank(ctx);
+		const pt2p_iovec_t from[] = {{out.data(), 80}, {out.data() + 10, (n - 10) * 8}},
+		                   to[] = {{in.data(), 40}, {in.data() + 5, (n - 5) * 8}};
+		pt2p_request_t *req = nullptr;
+		OK(pt2p_irecvv(ctx, to, 2, me, 1005, PT2P_TAG_EXACT, &req));
+		OK(pt2p_request_callback(ctx, req, called, this));
+		OK(pt2p_isendv(ctx, from, 2, me, 1005, &req));
+		OK(pt2p_request_callback(ctx, req, called, this));
+	}
+	static void called(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
+	{
+		auto *self = static_cast<Relay *>(argument);
+		TRUE(!self->inside.exchange(true)); // one at a time
+		TRUE(result->status == PT2P_OK);
+		TRUE(pt2p_progress(ctx) == PT2P_ERR_IN_HANDLER);
+		if (++self->calls == 2 * self->number) {
+			const size_t n = self->number % 8 ? 20 : 8000;
+			TRUE(self->in[0] == self->number && self->in[n - 1] == self->number);
+			if (stop.load())
+				self->over = true;
+			else
+				self->next();
+		}
+		self->inside = false;
+	}
+};
+
+// Threads that take some of a list each.
+void take_some(pt2p_context_t *ctx, int t)
+{
+	const int me = pt2p_rank(ctx);
+	const auto tag = static_cast<uint64_t>(2000 + t);
+	constexpr size_t count = 16;
+	while (!stop.load()) {
+		uint64_t out[count], in[count];
+		pt2p_request_t *requests[count];
+		for (size_t i = 0; i < count; ++i)
+			OK(pt2p_irecv(ctx, &in[i], 8, me, tag, PT2P_TAG_EXACT, &requests[i]));
+		for (size_t i = 0; i < count; ++i) {
+			out[i] = i;
+			pt2p_request_t *req = nullptr;
+			OK(pt2p_isend(ctx, &out[i], 8, me, tag, &req));
+			OK(pt2p_request_free(ctx, req));
+		}
+		for (size_t done = 0, completed = 0, indices[count]; done < count; done += completed) {
+			OK(pt2p_waitsome(ctx, count, requests, &completed, indices, nullptr));
+			TRUE(completed > 0);
+		}
+		for (size_t i = 0; i < count; ++i)
+			TRUE(in[i] == i);
+		std::this_thread::sleep_for(std::chrono::microseconds(300));
+	}
+}
+
 void run(const std::vector<const char *> &tunables, double seconds)
 {
 	printf("%s\n", tunables[0] ? tunables[0] : "defaults");
@@ -196,7 +269,11 @@ void run(const std::vector<const char *> &tunables, double seconds)
 	pt2p_context_t *ctx = nullptr, *contexts[ranks];
 	OK(pt2p_init_inprocess(ranks, PT2P_INPROCESS_THREADS, &options, contexts));
 	std::vector<std::thread> threads;
+	Relay relays[ranks];
+	for (int i = 0; i < ranks; ++i)
+		relays[i].begin(contexts[i]);
 	for (pt2p_context_t *c : contexts) {
+		threads.emplace_back(take_some, c, 0);
 		for (int t = 0; t < threads_each; ++t)
 			threads.emplace_back(exchange, c, t);
 		threads.emplace_back(disturb, c);
@@ -208,6 +285,11 @@ void run(const std::vector<const char *> &tunables, double seconds)
 	stop = true;
 	for (std::thread &t : threads)
 		t.join();
+	for (Relay &r : relays) {
+		while (!r.over.load())
+			OK(pt2p_progress(r.ctx));
+		TRUE(r.number > 10);
+	}
 	for (pt2p_context_t *c : contexts)
 		OK(pt2p_finalize(c));
 	printf("%llu messages, %llu taken by probes\n", static_cast<unsigned long long>(messages.load()),
