@@ -1,7 +1,7 @@
 // The transport contract: what moves bytes between two contexts and knows nothing of tags, ranks or policy.
 //
 // A transport opens for a context, gives an address, connects endpoints lazily from a peer's address, and offers the
-// operations of its table. A data-path operation answers one of three (Outcome); matching, retry, routing and tuning
+// operations of its table. A data-path operation answers one of four (Outcome); matching, retry, routing and tuning
 // live above. What arrives, completes or breaks is told through one callback interface (TransportEvents).
 #pragma once
 
@@ -33,6 +33,7 @@ enum class Outcome : uint8_t {
 	done,        // finished; buffers are the caller's again
 	in_progress, // accepted; on_complete follows
 	no_resource, // nothing happened; try again after progress
+	refused,     // nothing happened, and trying again will not help: Endpoint::refusal() says why
 };
 
 enum Capability : uint32_t {
@@ -49,6 +50,12 @@ enum class AtomicOperation : uint8_t { fetch_add, compare_swap };
 struct RemoteMemory {
 	uint64_t address;
 	uint64_t key;
+};
+
+// Why an operation was refused.
+struct Refusal {
+	pt2p_status_t status = PT2P_ERR_SYSTEM;
+	std::string reason;
 };
 
 struct Endpoint;
@@ -68,7 +75,8 @@ public:
 	// A message from `peer`. `id` and `header` are the sender's, `data` is valid during the call only.
 	virtual void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
 	// A get, put or atomic that answered in_progress has finished with `status`; may come before that answer is returned.
-	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
+	// `reason` says why it failed, where the transport knows.
+	virtual void on_complete(void *operation, pt2p_status_t status, std::string_view reason = {}) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	SendPacing &pacing;
@@ -131,6 +139,8 @@ struct Endpoint {
 	virtual ~Endpoint() = default;
 	// The one that gets, puts and atomics with this peer go through, when messages take another way. Connects on first use.
 	virtual Endpoint &direct() { return *this; }
+	// Why the last get, put or atomic was refused.
+	virtual Refusal refusal() const { return {}; }
 	// Whether what it has accepted arrives also when this rank's program does not call in again.
 	virtual bool settled() const { return true; }
 };

@@ -48,7 +48,7 @@ public:
 	void wake_extension() { has_work = true; }
 	// A request for an operation on memory of `peer`, and its end.
 	Request *start_one_sided(const char *operation, size_t length, int peer, uint64_t offset);
-	void finish_one_sided(Request &request, pt2p_status_t status) { complete(request, status); }
+	void finish_one_sided(Request &request, pt2p_status_t status, std::string_view reason = {}) { complete(request, status, reason); }
 	// The channel to a rank, connected if need be; null when it cannot be reached: `status` says why, and the explanation
 	// has been recorded.
 	Channel *reach(int rank, pt2p_status_t &status) { return channel(rank, status); }
@@ -143,7 +143,7 @@ public:
 
 	// From the transports.
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_complete(void *operation, pt2p_status_t status) override;
+	void on_complete(void *operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
 	// From channels and progress.
 	void on_sent(void *owner) override;
@@ -226,6 +226,13 @@ private:
 		request.state = Request::State::done;
 		request.status = status;
 	}
+	// With a reason, which explain() tells.
+	void complete(Request &request, pt2p_status_t status, std::string_view reason)
+	{
+		if (__builtin_expect(!reason.empty(), 0))
+			reasons_[request.handle] = reason;
+		complete(request, status);
+	}
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
 	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
 	[[gnu::noinline, gnu::cold]] void truncate(Request &request, const void *data);
@@ -242,7 +249,7 @@ private:
 	void announce_queued(Channel &channel);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
 	void fetch(Request &request, int peer, uint64_t tag, const Announcement &announcement);
-	void finish_fetch(Request &request, pt2p_status_t status);
+	void finish_fetch(Request &request, pt2p_status_t status, std::string_view reason = {});
 	void arrived(Request &request);
 	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
 	void on_piece(int peer, uint64_t token, const void *data, size_t length);
@@ -250,7 +257,7 @@ private:
 	void on_written(int peer, uint64_t token, uint32_t status);
 	bool expose(Request &request, Channel &channel, void *buffer, size_t length, RemoteMemory &memory);
 	void withdraw(Request &request);
-	void finish_writing(Request &request, pt2p_status_t status);
+	void finish_writing(Request &request, pt2p_status_t status, std::string_view reason = {});
 	Announcement announcement(Request &request, Channel &channel, const void *data, size_t length);
 
 	// barrier.cpp
@@ -281,6 +288,7 @@ private:
 	std::vector<int> eager_refused_; // peers that were told to announce only
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
+	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
 

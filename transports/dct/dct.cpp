@@ -261,7 +261,7 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 		break;
 	default: // the work request itself is at fault
 		if (front && front->is_operation())
-			queue.abandon(*front, PT2P_ERR_SYSTEM);
+			queue.abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else if (front)
 			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}

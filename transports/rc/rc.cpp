@@ -339,7 +339,7 @@ void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 	default:
 		// The work request itself is at fault.
 		if (front && front->is_operation())
-			c.queue->abandon(*front, PT2P_ERR_SYSTEM);
+			c.queue->abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else
 			return net_->take_down(c.peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}

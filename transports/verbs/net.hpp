@@ -127,6 +127,8 @@ public:
 
 	// A one-sided operation; `wanted` is copied.
 	Outcome start(const Operation &wanted);
+	// Why the last one was refused.
+	const Refusal &refusal() const { return refusal_; }
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not);
 	void withdraw(void *exposure) { registrations_.release(static_cast<Registration *>(exposure)); }
 	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
@@ -188,7 +190,7 @@ public:
 			unlist(queue);
 	}
 	void part_done(Operation &operation, size_t bytes);
-	void part_failed(Operation &operation, size_t bytes, pt2p_status_t status);
+	void part_failed(Operation &operation, size_t bytes, pt2p_status_t status, const char *reason);
 	// Its owner will be told outside of the reading of completions, when everything that is there has been read.
 	void report_broken(SendQueue &queue, ibv_wc_status status);
 
@@ -259,6 +261,8 @@ private:
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
 	void drive_waiting();
+	Outcome refuse(pt2p_status_t status, std::string reason);
+	Registration *register_for(const Operation &wanted);
 	bool spreads(Peer &peer, size_t length) const;
 	bool post_parts(Operation &operation);
 	static void part_is_over(Operation &operation, size_t bytes);
@@ -322,6 +326,7 @@ private:
 	};
 	std::vector<Broken> broken_;
 	Pool<Operation> operations_;
+	Refusal refusal_;
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
 	int watching_ = 0; // queues
