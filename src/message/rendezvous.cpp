@@ -221,7 +221,7 @@ void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 	}
 	std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
 	r->received += length;
-	reporter_.add(Counter::shm_pipelined_bytes, length);
+	reporter_.add(Counter::pipelined_bytes, length);
 	if (r->received == r->expected())
 		arrived(*r);
 }

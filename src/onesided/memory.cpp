@@ -7,6 +7,7 @@
 #include <random>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "config/config.hpp"
@@ -101,6 +102,11 @@ Memory &MemoryTable::add(void *address, size_t length, size_t room)
 Memory &MemoryTable::allocate(size_t length)
 {
 	const Config &config = environment_.config;
+	// Said here, as no limit that could be raised stands in the way.
+	struct sysinfo host;
+	if (const uint64_t most = sysinfo(&host) == 0 ? (host.totalram + host.totalswap) * host.mem_unit : UINT64_MAX; length > most)
+		throw Error(PT2P_ERR_LENGTH, format("pt2p_memory_allocate: %zu bytes, and this host has %llu bytes of memory and swap", length,
+		                                    static_cast<unsigned long long>(most)));
 	const int node = config.numa ? environment_.topology.numa_node : -1;
 	File made;
 	const bool huge = length >= huge_from && config.shm_backing == memfd && make_huge_file(length, node, made);
