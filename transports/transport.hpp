@@ -15,6 +15,8 @@
 
 #include "pt2p.h"
 
+#include "job/secret.hpp"
+
 namespace pt2p {
 
 struct Config;
@@ -217,5 +219,8 @@ void check_table(const TransportTable &table);
 // The blob that a rank publishes holds the address of each of its transports; the empty string stands for none.
 void add_address_part(std::string &blob, const char *name, const std::string &part);
 std::string address_part(std::string_view blob, std::string_view name);
+// One part is the secret of the rank. Throws Error(PT2P_ERR_UNREACHABLE): it is not there.
+void add_secret(std::string &blob, const Secret &secret);
+Secret secret_in(std::string_view blob);
 
 } // namespace pt2p

@@ -87,8 +87,7 @@ Memory &MemoryTable::add(void *address, size_t length, size_t room)
 	m.address = static_cast<unsigned char *>(address);
 	m.length = length;
 	try {
-		expose(m, room);
-		choose_agent(m, room);
+		choose_agent(m, room, expose(m, room));
 	} catch (...) {
 		withdraw(m);
 		table_.give(&m);
@@ -124,8 +123,10 @@ Memory &MemoryTable::allocate(size_t length)
 	return m;
 }
 
-void MemoryTable::expose(Memory &m, size_t room)
+// Why the last transport that refused it did so; empty: none did.
+std::string MemoryTable::expose(Memory &m, size_t room)
 {
+	std::string refusal;
 	for (auto &transport : router_.transports()) {
 		if (!(transport->table().capabilities & (cap_get | cap_put)))
 			continue;
@@ -138,12 +139,14 @@ void MemoryTable::expose(Memory &m, size_t room)
 		environment_.reporter.add(Counter::not_exposed);
 		environment_.reporter.log(LogLevel::info, "%s cannot reach %zu bytes of memory by itself, peers ask for them: %s",
 		                          transport->table().name, m.length, why_not.c_str());
+		refusal = format("%s: %s", transport->table().name, why_not.c_str());
 	}
+	return refusal;
 }
 
 // The device needs a way to this rank itself, for what this rank and those of its node want done. It knows 64-bit words
 // only, so those at the ends must not reach into what belongs to somebody else.
-void MemoryTable::choose_agent(Memory &m, size_t room)
+void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusal)
 {
 	m.agent = Agent::cpu;
 	const int64_t choice = environment_.config.atomics;
@@ -163,7 +166,8 @@ void MemoryTable::choose_agent(Memory &m, size_t room)
 	}
 	if (choice == by_nic)
 		throw Error(PT2P_ERR_UNSUPPORTED,
-		            "PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations");
+		            format("PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations on this "
+		                   "memory%s%s", refusal.empty() ? "" : ": ", refusal.c_str()));
 }
 
 void MemoryTable::withdraw(Memory &m)
@@ -221,7 +225,7 @@ std::string MemoryTable::blob(const Memory &m)
 	}
 	if (environment_.topology.node_id.size() <= longest_node_id)
 		b.node_id = environment_.topology.node_id;
-	return b.pack();
+	return b.pack(environment_.job.secret());
 }
 
 } // namespace pt2p::onesided

@@ -50,7 +50,6 @@ public:
 	const Config &config() const { return environment_.config; }
 	Reporter &reporter() const { return environment_.reporter; }
 	int rank() const { return rank_; }
-	uint64_t job() const { return job_; }
 	const Device &device() const { return *device_; }
 	// For a send queue: to be asked for each, just before it is made. Throws Error: there is no room for another.
 	ibv_cq *cq_with_room() { return completions_.with_room(); }
@@ -272,7 +271,6 @@ private:
 	void tune_batch();
 	void open_trace();
 
-	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
 	// Of one-sided operations, bytes: what is written from within the work request; and what goes by way of a buffer unless its
 	// memory is registered, as that costs more than a copy.
@@ -295,6 +293,7 @@ private:
 	Completions completions_;
 	uint64_t turns_ = 0;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
+	uint64_t strange_ = 0;       // datagrams that have been counted as refused
 	SrqOwner srq_;
 	std::optional<mlx5::ReceiveRing> receive_ring_; // none: by verbs
 	RegisteredMemory receives_, sends_, results_;
