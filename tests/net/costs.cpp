@@ -345,5 +345,7 @@ TEST_CASE("how many work requests may be under way is told where it is less than
 	REQUIRE(pt2p_summary(job.ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
 	const std::string summary = text.data();
 	CAPTURE(summary);
-	CHECK((summary.find("85 of 128 work requests at a time (PT2P_NET_SEND_DEPTH)") != summary.npos) == direct);
+	// Work requests of a DC initiator are longer, and so is its queue.
+	const bool less = direct && !std::strcmp(transport, "rc");
+	CHECK((summary.find("85 of 128 work requests at a time (PT2P_NET_SEND_DEPTH)") != summary.npos) == less);
 }

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <utility>
 
+#include "transports/verbs/net.hpp"
+
 using namespace net;
 
 namespace {
@@ -215,6 +217,26 @@ TEST_CASE("operations on memory that its owner has released say so")
 		why = pt2p_last_error(job.ctx[0]);
 		INFO(why);
 		CHECK(why.find("released") != why.npos);
+	}
+	job.warm_up();
+}
+
+TEST_CASE("atomic operations that an owner's device can no longer do fail, and nobody waits for them")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, apart({"PT2P_ATOMICS=nic", "PT2P_ONE_SIDED=owner"}));
+	job.warm_up();
+	Window w(job, 1, 64);
+	pt2p_request_t *request;
+	uint64_t before = 0;
+	REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, &request) == PT2P_OK);
+	wait(job, request);
+	auto &loopback = static_cast<pt2p::verbs::Peer &>(
+	    *job.ctx[1]->onesided->memories().find(reinterpret_cast<uint64_t>(w.memory))->nic);
+	loopback.net->take_down(loopback, PT2P_ERR_SYSTEM, "by this test");
+	for (int i = 0; i < 3; ++i) {
+		REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, &request) == PT2P_OK);
+		CHECK(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_ERR_SYSTEM);
 	}
 	job.warm_up();
 }
