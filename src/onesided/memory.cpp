@@ -104,7 +104,7 @@ Memory &MemoryTable::allocate(size_t length)
 	// Said here, as no limit that could be raised stands in the way.
 	struct sysinfo host;
 	if (const uint64_t most = sysinfo(&host) == 0 ? (host.totalram + host.totalswap) * host.mem_unit : UINT64_MAX; length > most)
-		throw Error(PT2P_ERR_LENGTH, format("pt2p_memory_allocate: %zu bytes, and this host has %llu bytes of memory and swap", length,
+		throw Error(PT2P_ERR_LENGTH, format("%zu bytes needed, and this host has %llu bytes of memory and swap", length,
 		                                    static_cast<unsigned long long>(most)));
 	const int node = config.numa ? environment_.topology.numa_node : -1;
 	File made;
