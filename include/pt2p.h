@@ -509,8 +509,8 @@ pt2p_status_t pt2p_memory_export(pt2p_context_t *ctx, pt2p_memory_t *mem, void *
  * blob:   what pt2p_memory_export wrote there, `length` bytes; read only during the call, and copied.
  * remote: receives the handle, owned by the caller until pt2p_remote_release. NULL after a failure.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK; PT2P_ERR_ARGUMENT, also for bytes that are no export, or one of another rank or
- * job; PT2P_ERR_MEMORY when it shows that the memory has been released.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK; PT2P_ERR_ARGUMENT, also for bytes that are no export of `rank` in this job, or have
+ * changed since; PT2P_ERR_MEMORY when it shows that the memory has been released; PT2P_ERR_EXCHANGE when `rank` never came.
  */
 pt2p_status_t pt2p_memory_import(pt2p_context_t *ctx, int rank, const void *blob, size_t length,
                                  pt2p_remote_t **remote);

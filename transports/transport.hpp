@@ -1,7 +1,7 @@
 // The transport contract: what moves bytes between two contexts and knows nothing of tags, ranks or policy.
 //
 // A transport opens for a context, gives an address, connects endpoints lazily from a peer's address, and offers the
-// operations of its table. A data-path operation answers one of three (Outcome); matching, retry, routing and tuning
+// operations of its table. A data-path operation answers one of four (Outcome); matching, retry, routing and tuning
 // live above. What arrives, completes or breaks is told through one callback interface (TransportEvents).
 #pragma once
 
@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "pt2p.h"
+
+#include "job/secret.hpp"
 
 namespace pt2p {
 
@@ -33,6 +35,7 @@ enum class Outcome : uint8_t {
 	done,        // finished; buffers are the caller's again
 	in_progress, // accepted; on_complete follows
 	no_resource, // nothing happened; try again after progress
+	refused,     // nothing happened, and trying again will not help: Endpoint::refusal() says why
 };
 
 enum Capability : uint32_t {
@@ -58,6 +61,12 @@ struct Run {
 	size_t length;
 };
 
+// Why an operation was refused.
+struct Refusal {
+	pt2p_status_t status = PT2P_ERR_SYSTEM;
+	std::string reason;
+};
+
 struct Endpoint;
 
 // How soon a program that only sends lets news in.
@@ -75,7 +84,8 @@ public:
 	// A message from `peer`. `id` and `header` are the sender's, `data` is valid during the call only.
 	virtual void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
 	// A get, put or atomic that answered in_progress has finished with `status`; may come before that answer is returned.
-	virtual void on_complete(void *operation, pt2p_status_t status) = 0;
+	// `reason` says why it failed, where the transport knows.
+	virtual void on_complete(void *operation, pt2p_status_t status, std::string_view reason = {}) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// `peer` has called say_mute: it cannot send to this rank for lack of what `status` says.
@@ -144,6 +154,8 @@ struct Endpoint {
 	virtual ~Endpoint() = default;
 	// The one that gets, puts and atomics with this peer go through, when messages take another way. Connects on first use.
 	virtual Endpoint &direct() { return *this; }
+	// Why the last get, put or atomic was refused.
+	virtual Refusal refusal() const { return {}; }
 	// Whether what it has accepted arrives also when this rank's program does not call in again.
 	virtual bool settled() const { return true; }
 };
@@ -223,5 +235,8 @@ void check_table(const TransportTable &table);
 // The blob that a rank publishes holds the address of each of its transports; the empty string stands for none.
 void add_address_part(std::string &blob, const char *name, const std::string &part);
 std::string address_part(std::string_view blob, std::string_view name);
+// One part is the secret of the rank. Throws Error(PT2P_ERR_UNREACHABLE): it is not there.
+void add_secret(std::string &blob, const Secret &secret);
+Secret secret_in(std::string_view blob);
 
 } // namespace pt2p

@@ -67,4 +67,25 @@ std::string address_part(std::string_view blob, std::string_view name)
 	return {};
 }
 
+namespace {
+
+constexpr const char *secret_part = "secret";
+
+} // namespace
+
+void add_secret(std::string &blob, const Secret &secret)
+{
+	add_address_part(blob, secret_part, {reinterpret_cast<const char *>(&secret), sizeof secret});
+}
+
+Secret secret_in(std::string_view blob)
+{
+	const std::string part = address_part(blob, secret_part);
+	Secret secret;
+	if (part.size() != sizeof secret)
+		throw Error(PT2P_ERR_UNREACHABLE, "its address is of another version of libpt2p");
+	std::memcpy(&secret, part.data(), sizeof secret);
+	return secret;
+}
+
 } // namespace pt2p

@@ -50,6 +50,15 @@ pt2p_status_t check_word(pt2p_context_t *ctx, const char *function, const Remote
 	                          static_cast<unsigned long long>(r.address + offset), width);
 }
 
+// The status for a range that goes beyond the end of the address space; PT2P_OK for one that does not.
+pt2p_status_t check_address(pt2p_context_t *ctx, const char *function, const void *address, size_t length)
+{
+	if (__builtin_expect(length <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(address), 1))
+		return PT2P_OK;
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %zu bytes from address %p on reach beyond the end of the address space",
+	                          function, length, address);
+}
+
 pt2p_status_t transfer(pt2p_context_t *ctx, const char *function, Operation::Kind kind, void *buffer, size_t length,
                        pt2p_remote_t *remote, size_t offset, pt2p_request_t **req)
 {
@@ -62,6 +71,8 @@ pt2p_status_t transfer(pt2p_context_t *ctx, const char *function, Operation::Kin
 		return bad_length(ctx, function, length);
 	if (!buffer && length)
 		return null_argument(ctx, function, "buffer");
+	if (const pt2p_status_t wraps = check_address(ctx, function, buffer, length); wraps != PT2P_OK)
+		return wraps;
 	const pt2p_status_t status = check_range(ctx, function, *r, offset, length);
 	if (status != PT2P_OK)
 		return status;
@@ -120,6 +131,8 @@ try {
 		return null_argument(ctx, __func__, "address");
 	if (!length || length > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, length);
+	if (const pt2p_status_t status = check_address(ctx, __func__, address, length); status != PT2P_OK)
+		return status;
 	*mem = reinterpret_cast<pt2p_memory_t *>(ctx->onesided->memories().add(address, length).handle);
 	return PT2P_OK;
 }
@@ -186,6 +199,8 @@ try {
 		return null_argument(ctx, __func__, "address");
 	if (length > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, length);
+	if (const pt2p_status_t status = check_address(ctx, __func__, address, length); status != PT2P_OK)
+		return status;
 	if (const Memory *m = ctx->onesided->memories().overlapping(address, length))
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %zu bytes at %p are registered: release them first", __func__,
 		                          m->length, static_cast<void *>(m->address));

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "job/secret.hpp"
+
 namespace pt2p {
 
 struct Config;
@@ -30,6 +32,7 @@ public:
 	int rank() const { return rank_; }
 	int size() const { return size_; }
 	const std::string &id() const { return id_; } // the same on all ranks, different for jobs that run side by side
+	const Secret &secret() const { return secret_; } // of this rank; goes with its address blob
 
 	// Ranks on this node in ascending order, this one included. With PT2P_RANKS_PER_NODE: on this pretended node.
 	const std::vector<int> &local_ranks() const { return local_ranks_; }
@@ -86,6 +89,7 @@ protected:
 	int rank_ = 0, size_ = 1, local_rank_ = 0, host_size_ = 1;
 	int64_t ranks_per_node_ = 0; // pretended; 0: none are
 	std::string id_;
+	const Secret secret_ = random_secret();
 	std::vector<int> local_ranks_{0}, local_index_{0};
 	std::atomic<bool> events_pending_{false};
 	std::function<void()> step_;

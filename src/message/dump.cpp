@@ -80,13 +80,21 @@ constexpr const char *advice_on_sends =
 void Engine::explain(const Request &r)
 {
 	const auto tag = static_cast<unsigned long long>(r.message_tag);
+	// The request may have failed by itself, before the rank left.
 	const auto loss = losses_.find(r.peer);
+	const bool lost = loss != losses_.end() && (r.status == loss->second.status || r.status == PT2P_ERR_PEER_LOST);
+	std::string reason;
+	if (const auto known = reasons_.find(r.handle); known != reasons_.end()) {
+		reason = std::move(known->second);
+		reasons_.erase(known);
+	} else if (lost) {
+		reason = loss->second.reason;
+	} else if (r.status == PT2P_ERR_PEER_LOST) {
+		reason = "its process ended during the transfer";
+	}
 	if (r.is_one_sided()) {
 		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,
-		               static_cast<unsigned long long>(r.tag), r.peer, loss != losses_.end() ? ": " : "",
-		               loss != losses_.end()             ? loss->second.reason.c_str()
-		               : r.status == PT2P_ERR_PEER_LOST ? ": its process ended during the transfer"
-		                                                 : "");
+		               static_cast<unsigned long long>(r.tag), r.peer, reason.empty() ? "" : ": ", reason.c_str());
 		return;
 	}
 	switch (r.status) {
@@ -98,16 +106,17 @@ void Engine::explain(const Request &r)
 		reporter_.fail(r.status, "receive from %s, tag %#llx", source_text(r.source).c_str(), tag);
 		break;
 	default:
-		if (r.status == PT2P_ERR_SYSTEM && loss == losses_.end()) {
-			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: the kernel, or the network device, refused to copy "
-			               "them (is the whole buffer readable and writable?)", r.is_send ? "sending" : "receiving",
-			               r.length, r.is_send ? "to" : "from", r.peer, tag);
+		if (!lost && r.status != PT2P_ERR_PEER_LOST) {
+			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: %s", r.is_send ? "sending" : "receiving", r.length,
+			               r.is_send ? "to" : "from", r.peer, tag,
+			               reason.empty() ? "the kernel, or the network device, refused to copy them (is the whole buffer "
+			                                "readable, and that of the receiver writable?)"
+			                              : reason.c_str());
 			break;
 		}
 		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
 		               r.is_send ? r.length : r.capacity(), r.is_send ? "to" : "from",
-		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer,
-		               loss != losses_.end() ? loss->second.reason.c_str() : "its process ended during the transfer");
+		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer, reason.c_str());
 	}
 }
 

@@ -53,7 +53,7 @@ public:
 	void wake_extension() { has_work = true; }
 	// A request for an operation on memory of `peer`, and its end.
 	Request *start_one_sided(const char *operation, size_t length, int peer, uint64_t offset);
-	void finish_one_sided(Request &request, pt2p_status_t status) { complete(request, status); }
+	void finish_one_sided(Request &request, pt2p_status_t status, std::string_view reason = {}) { complete(request, status, reason); }
 	// The channel to a rank, connected if need be; null when it cannot be reached: `status` says why, and the explanation
 	// has been recorded.
 	Channel *reach(int rank, pt2p_status_t &status) { return channel(rank, status); }
@@ -197,7 +197,7 @@ public:
 
 	// From the transports.
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_complete(void *operation, pt2p_status_t status) override;
+	void on_complete(void *operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
 	void on_mute(int peer, pt2p_status_t status) override;
 	// From channels and progress.
@@ -285,6 +285,13 @@ private:
 		if (__builtin_expect(request.special, 0))
 			settle(request);
 	}
+	// With a reason, which explain() tells.
+	void complete(Request &request, pt2p_status_t status, std::string_view reason)
+	{
+		if (__builtin_expect(!reason.empty(), 0))
+			reasons_[request.handle] = reason;
+		complete(request, status);
+	}
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
 	// Why the peer of a request that is done is gone; empty: it is not.
 	std::string loss_of(const Request &request) const;
@@ -309,7 +316,7 @@ private:
 	void acknowledge(int peer, uint64_t token);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
 	void fetch(Request &request, int peer, uint64_t tag, const Announcement &announcement);
-	void finish_fetch(Request &request, pt2p_status_t status);
+	void finish_fetch(Request &request, pt2p_status_t status, std::string_view reason = {});
 	void arrived(Request &request);
 	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
 	void on_piece(int peer, uint64_t token, const void *data, size_t length);
@@ -317,7 +324,7 @@ private:
 	void on_written(int peer, uint64_t token, uint32_t status);
 	bool expose(Request &request, Channel &channel, void *buffer, size_t length, RemoteMemory &memory);
 	void withdraw(Request &request);
-	void finish_writing(Request &request, pt2p_status_t status);
+	void finish_writing(Request &request, pt2p_status_t status, std::string_view reason = {});
 	Announcement announcement(Request &request, Channel &channel, const void *data, size_t length);
 
 	void accept(Request &request, Channel &channel, bool expose_buffer);
@@ -373,6 +380,7 @@ private:
 	std::vector<int> eager_refused_; // peers that were told to announce only
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
+	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
 

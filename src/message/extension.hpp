@@ -18,7 +18,7 @@ public:
 
 	// A message of `peer`, which is not known to be lost. Null, or what is wrong with it: the peer is then given up.
 	virtual const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
-	virtual void on_complete(uint64_t operation, pt2p_status_t status) = 0;
+	virtual void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) = 0;
 	// Told once for each peer.
 	virtual void on_peer_down(int peer, pt2p_status_t status) = 0;
 	// Sends what had to wait; called in each turn while has_work().

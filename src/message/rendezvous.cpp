@@ -13,6 +13,9 @@ namespace {
 void *as_operation(uint64_t handle) { return reinterpret_cast<void *>(handle); }
 uint64_t as_handle(void *operation) { return reinterpret_cast<uint64_t>(operation); }
 
+// What the peer hears of an outcome: this rank's buffers are no concern of its.
+uint32_t told(pt2p_status_t status) { return status == PT2P_OK ? PT2P_OK : PT2P_ERR_SYSTEM; }
+
 // Values of PT2P_RENDEZVOUS.
 enum { automatic, by_read, by_write };
 
@@ -120,6 +123,10 @@ void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
 		const Outcome outcome = endpoint.table->get(endpoint, r.buffer, a.memory, r.expected(), as_operation(r.handle));
 		if (outcome == Outcome::done)
 			finish_fetch(r, PT2P_OK);
+		if (outcome == Outcome::refused) {
+			const Refusal refusal = endpoint.refusal();
+			finish_fetch(r, refusal.status, refusal.reason);
+		}
 		if (outcome != Outcome::no_resource)
 			return;
 	}
@@ -140,44 +147,44 @@ void Engine::accept(Request &r, Channel &c, bool expose_buffer)
 	control(c, id_accept, r.sender_token, &acceptance, sizeof acceptance);
 }
 
-void Engine::on_complete(void *operation, pt2p_status_t status)
+void Engine::on_complete(void *operation, pt2p_status_t status, std::string_view reason)
 {
 	if (extension_ && as_handle(operation) & Extension::operation_bit)
-		return extension_->on_complete(as_handle(operation), status);
+		return extension_->on_complete(as_handle(operation), status, reason);
 	Request *r = requests_.find(as_handle(operation));
 	if (!r || r->state != Request::State::moving)
 		return;
 	if (r->is_reading_runs())
 		on_run(*r, status);
 	else if (r->is_send)
-		finish_writing(*r, status);
+		finish_writing(*r, status, reason);
 	else
-		finish_fetch(*r, status);
+		finish_fetch(*r, status, reason);
 }
 
 // The payload is in the receiver's buffer, or will never be.
-void Engine::finish_writing(Request &r, pt2p_status_t status)
+void Engine::finish_writing(Request &r, pt2p_status_t status, std::string_view reason)
 {
 	Channel *c = router_->find(r.peer);
 	if (c && !c->down() && status != PT2P_ERR_PEER_LOST) {
-		const auto word = static_cast<uint32_t>(status);
+		const uint32_t word = told(status);
 		control(*c, id_written, r.sender_token, &word, sizeof word);
 	}
-	complete(r, status);
+	complete(r, status, reason);
 }
 
 // The payload is here, or will never be: the sender may have its buffer back.
-void Engine::finish_fetch(Request &r, pt2p_status_t status)
+void Engine::finish_fetch(Request &r, pt2p_status_t status, std::string_view reason)
 {
 	Channel *c = router_->find(r.peer);
 	if (c && !c->down() && status != PT2P_ERR_PEER_LOST) {
-		const auto word = static_cast<uint32_t>(status);
+		const uint32_t word = told(status);
 		control(*c, id_finished, r.sender_token, &word, sizeof word);
 	}
 	if (status == PT2P_OK)
 		arrived(r);
 	else
-		complete(r, status);
+		complete(r, status, reason);
 }
 
 // All that fits of an announced message is in the buffer.
@@ -208,6 +215,10 @@ void Engine::on_accept(int peer, uint64_t token, const Acceptance &a)
 		const Outcome outcome = endpoint.table->put(endpoint, r->buffer, a.memory, a.length, as_operation(r->handle));
 		if (outcome == Outcome::done)
 			finish_writing(*r, PT2P_OK);
+		if (outcome == Outcome::refused) {
+			const Refusal refusal = endpoint.refusal();
+			finish_writing(*r, refusal.status, refusal.reason);
+		}
 		if (outcome != Outcome::no_resource)
 			return;
 	}
@@ -232,7 +243,7 @@ void Engine::on_piece(int peer, uint64_t token, const void *data, size_t length)
 	else
 		std::memcpy(static_cast<unsigned char *>(r->buffer) + r->received, data, length);
 	r->received += length;
-	reporter_.add(Counter::shm_pipelined_bytes, length);
+	reporter_.add(Counter::pipelined_bytes, length);
 	if (r->received == r->expected())
 		arrived(*r);
 }

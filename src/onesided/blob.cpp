@@ -7,10 +7,10 @@ namespace pt2p::onesided {
 
 namespace {
 
-constexpr uint64_t magic = UINT64_C(0x7074'3270'6d65'6d31); // "pt2pmem1"
-constexpr size_t most_keys = 8, longest_node_id = 512;
+constexpr uint64_t magic = UINT64_C(0x7074'3270'6d65'6d32); // "pt2pmem2"
+constexpr size_t most_keys = 8, longest_node_id = 512, proof_bytes = sizeof(uint64_t);
 
-// Keys and the node's identity follow.
+// Keys, the node's identity and the proof follow.
 struct Packed {
 	uint64_t magic, job, handle, address, length, start_time, device, inode;
 	int32_t rank, file;
@@ -21,14 +21,24 @@ static_assert(sizeof(Packed) == 96);
 
 } // namespace
 
-std::string MemoryBlob::pack() const
+std::string MemoryBlob::pack(const Secret &secret) const
 {
 	Packed p{magic, job, handle, address, length, start_time, device, inode, rank, file, pid, static_cast<uint32_t>(agent),
 	         static_cast<uint32_t>(keys.size()), static_cast<uint32_t>(node_id.size()), {}};
 	std::memcpy(p.nic, nic, sizeof p.nic);
 	std::string bytes(reinterpret_cast<const char *>(&p), sizeof p);
 	bytes.append(reinterpret_cast<const char *>(keys.data()), keys.size() * sizeof(Key));
-	return bytes + node_id;
+	bytes += node_id;
+	const uint64_t proof = proof_of(secret, bytes.data(), bytes.size());
+	return bytes.append(reinterpret_cast<const char *>(&proof), sizeof proof);
+}
+
+bool MemoryBlob::genuine(std::string_view bytes, const Secret &secret)
+{
+	uint64_t proof;
+	const size_t front = bytes.size() - proof_bytes;
+	std::memcpy(&proof, bytes.data() + front, sizeof proof);
+	return proof == proof_of(secret, bytes.data(), front);
 }
 
 bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
@@ -38,7 +48,7 @@ bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
 		return false;
 	std::memcpy(&p, bytes.data(), sizeof p);
 	if (p.magic != magic || p.keys > most_keys || p.node_id > longest_node_id || p.agent > static_cast<uint32_t>(Agent::nic) ||
-	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id || p.length > PTRDIFF_MAX ||
+	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id + proof_bytes || p.length > PTRDIFF_MAX ||
 	    p.address + p.length < p.address || p.nic[sizeof p.nic - 1])
 		return false;
 	b.job = p.job;
@@ -58,7 +68,7 @@ bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
 	for (const Key &key : b.keys)
 		if (key.transport[sizeof key.transport - 1])
 			return false;
-	b.node_id = bytes.substr(sizeof p + p.keys * sizeof(Key));
+	b.node_id = bytes.substr(sizeof p + p.keys * sizeof(Key), p.node_id);
 	return true;
 }
 

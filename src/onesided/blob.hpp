@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "job/secret.hpp"
+
 namespace pt2p::onesided {
 
 // Who executes atomic operations on a memory: one agent for all ranks, or they would not be atomic with each other.
@@ -30,9 +32,13 @@ struct MemoryBlob {
 	std::vector<Key> keys;
 	std::string node_id;
 
-	std::string pack() const;
+	// `secret`: of the owner. What it proves is that the owner, or one of its job, has made the export, and that all of it is as
+	// it was.
+	std::string pack(const Secret &secret) const;
 	// False when the bytes are not such a blob, or of another version.
 	static bool unpack(std::string_view bytes, MemoryBlob &blob);
+	// Whether bytes that can be unpacked are as the owner packed them.
+	static bool genuine(std::string_view bytes, const Secret &secret);
 };
 
 } // namespace pt2p::onesided

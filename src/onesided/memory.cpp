@@ -7,6 +7,7 @@
 #include <random>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "config/config.hpp"
@@ -86,8 +87,7 @@ Memory &MemoryTable::add(void *address, size_t length, size_t room)
 	m.address = static_cast<unsigned char *>(address);
 	m.length = length;
 	try {
-		expose(m, room);
-		choose_agent(m, room);
+		choose_agent(m, room, expose(m, room));
 	} catch (...) {
 		withdraw(m);
 		table_.give(&m);
@@ -101,6 +101,11 @@ Memory &MemoryTable::add(void *address, size_t length, size_t room)
 Memory &MemoryTable::allocate(size_t length)
 {
 	const Config &config = environment_.config;
+	// Said here, as no limit that could be raised stands in the way.
+	struct sysinfo host;
+	if (const uint64_t most = sysinfo(&host) == 0 ? (host.totalram + host.totalswap) * host.mem_unit : UINT64_MAX; length > most)
+		throw Error(PT2P_ERR_LENGTH, format("%zu bytes needed, and this host has %llu bytes of memory and swap", length,
+		                                    static_cast<unsigned long long>(most)));
 	const int node = config.numa ? environment_.topology.numa_node : -1;
 	File made;
 	const bool huge = length >= huge_from && config.shm_backing == memfd && make_huge_file(length, node, made);
@@ -118,8 +123,10 @@ Memory &MemoryTable::allocate(size_t length)
 	return m;
 }
 
-void MemoryTable::expose(Memory &m, size_t room)
+// Why the last transport that refused it did so; empty: none did.
+std::string MemoryTable::expose(Memory &m, size_t room)
 {
+	std::string refusal;
 	for (auto &transport : router_.transports()) {
 		if (!(transport->table().capabilities & (cap_get | cap_put)))
 			continue;
@@ -132,12 +139,14 @@ void MemoryTable::expose(Memory &m, size_t room)
 		environment_.reporter.add(Counter::not_exposed);
 		environment_.reporter.log(LogLevel::info, "%s cannot reach %zu bytes of memory by itself, peers ask for them: %s",
 		                          transport->table().name, m.length, why_not.c_str());
+		refusal = format("%s: %s", transport->table().name, why_not.c_str());
 	}
+	return refusal;
 }
 
 // The device needs a way to this rank itself, for what this rank and those of its node want done. It knows 64-bit words
 // only, so those at the ends must not reach into what belongs to somebody else.
-void MemoryTable::choose_agent(Memory &m, size_t room)
+void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusal)
 {
 	m.agent = Agent::cpu;
 	const int64_t choice = environment_.config.atomics;
@@ -157,7 +166,8 @@ void MemoryTable::choose_agent(Memory &m, size_t room)
 	}
 	if (choice == by_nic)
 		throw Error(PT2P_ERR_UNSUPPORTED,
-		            "PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations");
+		            format("PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations on this "
+		                   "memory%s%s", refusal.empty() ? "" : ": ", refusal.c_str()));
 }
 
 void MemoryTable::withdraw(Memory &m)
@@ -215,7 +225,7 @@ std::string MemoryTable::blob(const Memory &m)
 	}
 	if (environment_.topology.node_id.size() <= longest_node_id)
 		b.node_id = environment_.topology.node_id;
-	return b.pack();
+	return b.pack(environment_.job.secret());
 }
 
 } // namespace pt2p::onesided

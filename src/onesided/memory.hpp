@@ -64,8 +64,8 @@ public:
 private:
 	// `room`: bytes that are there and nobody else's.
 	Memory &add(void *address, size_t length, size_t room);
-	void expose(Memory &memory, size_t room);
-	void choose_agent(Memory &memory, size_t room);
+	std::string expose(Memory &memory, size_t room);
+	void choose_agent(Memory &memory, size_t room, const std::string &refusal);
 	void withdraw(Memory &memory);
 
 	TransportEnvironment environment_;

@@ -148,7 +148,10 @@ void OneSided::on_peer_down(int peer, pt2p_status_t status)
 	Target &t = found->second;
 	t.status = status;
 	t.waiting.clear();
-	t.resumed.clear();
+	// What this rank's own device was to do for others: the device is lost, they are not.
+	while (!t.resumed.empty())
+		if (Operation &op = t.resumed.pop(); op.foreign)
+			finish(op, PT2P_ERR_SYSTEM);
 	t.streaming = nullptr;
 	t.incoming = {};
 	drop_replies(t);
@@ -308,6 +311,11 @@ bool OneSided::issue_by_transport(Operation &op)
 		}
 		if (outcome == Outcome::no_resource)
 			return false;
+		if (outcome == Outcome::refused) {
+			const Refusal refusal = e.refusal();
+			finish(op, refusal.status, refusal.reason);
+			return true;
+		}
 		if (outcome == Outcome::in_progress)
 			return true; // it may be over already
 		if (finish_step(op)) {
@@ -330,7 +338,7 @@ bool OneSided::finish_step(Operation &op)
 	return true;
 }
 
-void OneSided::on_complete(uint64_t operation, pt2p_status_t status)
+void OneSided::on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason)
 {
 	Operation *op = operations_.find(operation & ~operation_bit);
 	if (!op || !op->active || op->way != Way::transport)
@@ -339,15 +347,15 @@ void OneSided::on_complete(uint64_t operation, pt2p_status_t status)
 		op->target->resumed.push(*op);
 		list(*op->target);
 	} else {
-		advance(*op, status);
+		advance(*op, status, reason);
 	}
 }
 
 // The payload of a put is there: the signal follows. All else is over.
-void OneSided::advance(Operation &op, pt2p_status_t status)
+void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view reason)
 {
 	if (status != PT2P_OK || !op.signals) {
-		finish(op, status);
+		finish(op, status, reason);
 		return;
 	}
 	op.signals = false;
@@ -356,7 +364,7 @@ void OneSided::advance(Operation &op, pt2p_status_t status)
 	list(*op.target);
 }
 
-void OneSided::finish(Operation &op, pt2p_status_t status)
+void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
 	if (op.foreign) {
@@ -374,10 +382,11 @@ void OneSided::finish(Operation &op, pt2p_status_t status)
 		if (op.signal_remote)
 			--op.signal_remote->pending;
 		if (op.request) {
-			engine_.finish_one_sided(*op.request, status);
+			engine_.finish_one_sided(*op.request, status, why);
 		} else if (status != PT2P_OK && t.failure == PT2P_OK) {
-			std::string reason;
-			engine_.loss_of(t.rank, reason);
+			std::string reason(why);
+			if (reason.empty())
+				engine_.loss_of(t.rank, reason);
 			if (reason.empty() && status == PT2P_ERR_PEER_LOST)
 				reason = "its process ended during the transfer";
 			t.failure = status;

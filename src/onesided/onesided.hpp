@@ -71,7 +71,7 @@ public:
 
 	// From the engine.
 	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_complete(uint64_t operation, pt2p_status_t status) override;
+	void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status) override;
 	unsigned drive() override;
 	bool has_work() const override { return !busy_.empty(); }
@@ -92,8 +92,8 @@ private:
 	bool issue(Operation &operation);
 	bool issue_by_transport(Operation &operation);
 	bool finish_step(Operation &operation);
-	void advance(Operation &operation, pt2p_status_t status);
-	void finish(Operation &operation, pt2p_status_t status);
+	void advance(Operation &operation, pt2p_status_t status, std::string_view reason = {});
+	void finish(Operation &operation, pt2p_status_t status, std::string_view reason = {});
 	void set_up_atomic(Operation &operation, Remote &remote, uint64_t offset);
 	pt2p_status_t report_failure(Target &target);
 

@@ -58,6 +58,11 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 	if (b.rank != rank)
 		throw Error(PT2P_ERR_ARGUMENT, format("the memory belongs to rank %d, not to rank %d", b.rank, rank));
 	const bool own = rank == job_.rank();
+	if (!MemoryBlob::genuine(bytes, own ? job_.secret() : secret_in(job_.lookup(rank)))) {
+		reporter_.add(Counter::auth_refused);
+		throw Error(PT2P_ERR_ARGUMENT, format("these %zu bytes are not what rank %d exported: they were damaged on the way, or made "
+		                                      "by somebody else", bytes.size(), rank));
+	}
 	if (own && !memories_.find(b.handle))
 		throw Error(PT2P_ERR_MEMORY, "this rank, the owner, has released the memory");
 	unsigned char *base = nullptr;

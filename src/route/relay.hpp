@@ -111,7 +111,10 @@ public:
 
 	// As the layer above the transports.
 	void on_message(int from, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_complete(void *operation, pt2p_status_t status) override { client_.on_complete(operation, status); }
+	void on_complete(void *operation, pt2p_status_t status, std::string_view reason) override
+	{
+		client_.on_complete(operation, status, reason);
+	}
 	void on_peer_down(int rank, pt2p_status_t status, std::string_view reason) override;
 	void on_mute(int rank, pt2p_status_t status) override { client_.on_mute(rank, status); }
 

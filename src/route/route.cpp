@@ -114,6 +114,7 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 	if (relay_)
 		relay_->set_limit(max_send);
 	add_address_part(blob, rule_part, rule());
+	add_secret(blob, environment_.job.secret());
 	environment_.job.publish(blob);
 }
 

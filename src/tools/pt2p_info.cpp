@@ -108,7 +108,7 @@ std::vector<Fact> topology_facts(const Topology &t)
 struct NoEvents : SendPacing, TransportEvents {
 	NoEvents() : TransportEvents(*static_cast<SendPacing *>(this)) {}
 	void on_message(int, uint8_t, uint64_t, const void *, size_t) override {}
-	void on_complete(void *, pt2p_status_t) override {}
+	void on_complete(void *, pt2p_status_t, std::string_view) override {}
 	void on_peer_down(int, pt2p_status_t, std::string_view) override {}
 };
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/sysinfo.h>
+
 #include <pt2p.h>
 
 namespace {
@@ -647,7 +649,12 @@ TEST_CASE("memory: bad arguments")
 	refused(c, pt2p_memory_allocate(c, negative, &mem, &address), PT2P_ERR_LENGTH, "-5");
 	CHECK((mem == nullptr && address == nullptr));
 	// More than there is: reserved when it is made, not found out later.
-	refused(c, pt2p_memory_allocate(c, size_t{1} << 46, &mem, &address), PT2P_ERR_SHARED_MEMORY, "bytes needed");
+	struct sysinfo host;
+	REQUIRE(sysinfo(&host) == 0);
+	refused(c, pt2p_memory_allocate(c, (host.totalram + host.totalswap) * host.mem_unit, &mem, &address), PT2P_ERR_SHARED_MEMORY,
+	        "bytes needed");
+	CHECK((mem == nullptr && address == nullptr));
+	refused(c, pt2p_memory_allocate(c, PTRDIFF_MAX, &mem, &address), PT2P_ERR_LENGTH, "this host has");
 	CHECK((mem == nullptr && address == nullptr));
 	refused(c, pt2p_memory_export(c, nullptr, bytes, 64, &needed), PT2P_ERR_MEMORY, "NULL");
 	CHECK(needed == 0);

@@ -47,6 +47,8 @@ one_sided_cases()
 		run_cases $softhca $cases threads 3 PT2P_TRANSPORTS=self,$1 $setting $one_sided
 	done
 	run_cases $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 $one_sided
+	# Nothing is registered after the start.
+	run_cases $softhca --fault 'refuse mr after=24' $cases threads 3 PT2P_TRANSPORTS=self,$1 PT2P_RANKS_PER_NODE=1 $one_sided
 }
 # A single initiator: what could deadlock. Sanitizers have nothing to say on that: they see the first, in which most breaks.
 few_cases()

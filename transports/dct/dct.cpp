@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <infiniband/mlx5dv.h>
-#include <random>
 #include <utility>
 
 #include "config/config.hpp"
@@ -22,12 +21,6 @@ using verbs::WorkRequest;
 namespace {
 
 constexpr uint32_t most_tuned = 4; // initiators for the bulk data of one peer; one is left to the others in any case
-
-uint64_t random_key()
-{
-	std::random_device random;
-	return uint64_t{random()} << 32 | random();
-}
 
 } // namespace
 
@@ -52,7 +45,7 @@ void Peer::cut()
 }
 
 DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
-    : NetTransport(environment, std::move(net)), key_(random_key())
+    : NetTransport(environment, std::move(net)), key_(random_secret().words[0])
 {
 	make_target();
 	for (int64_t i = 0; i < environment.config.dct_initiators; ++i)
@@ -274,7 +267,7 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 		break;
 	default: // the work request itself is at fault
 		if (front && front->is_operation())
-			queue.abandon(*front, PT2P_ERR_SYSTEM);
+			queue.abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else if (front)
 			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}

@@ -73,7 +73,7 @@ private:
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	void fail_target(Peer &peer, ibv_wc_status status);
 
-	const uint64_t key_; // of the target
+	const uint64_t key_; // of the target: the device refuses who does not know it from the address
 	verbs::QpOwner target_;
 	std::vector<std::unique_ptr<verbs::SendQueue>> initiators_;
 	std::vector<InitiatorState> states_;

@@ -84,11 +84,12 @@ std::string RcTransport::queue_address()
 
 // ---- connections ------------------------------------------------------------------------------------------------------
 
-Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address)
+Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret)
 {
 	auto peer = std::make_unique<Peer>();
 	peer->transport = this;
 	peer->address = address;
+	peer->secret = secret;
 	if (rank != environment_.job.rank())
 		peer->most_queue_pairs = environment_.config.net_queue_pairs ? most_connections : most_tuned;
 	make_queue_pair(peer->first);
@@ -133,7 +134,7 @@ Endpoint &RcTransport::connect(int rank, std::string_view text)
 		return *known; // it was faster
 	verbs::WireupAddress address;
 	std::memcpy(&address, text.data(), sizeof address);
-	Peer &peer = make_peer(rank, address);
+	Peer &peer = make_peer(rank, address, secret_in(environment_.job.lookup(rank))); // known, as the address is
 	tell(peer.first, WireupMessage::Kind::request);
 	return peer;
 }
@@ -145,7 +146,7 @@ Endpoint *RcTransport::loopback()
 	if (Peer *known = find(self))
 		return known->down ? nullptr : known;
 	try {
-		Peer &peer = make_peer(self, {net_->device().address, net_->wireup().number()});
+		Peer &peer = make_peer(self, {net_->device().address, net_->wireup().number()}, environment_.job.secret());
 		if (!connect_queue_pair(peer.first, peer.first.queue->number(), psn_of(peer.first)))
 			return nullptr;
 		connected(peer.first);
@@ -184,7 +185,6 @@ uint32_t RcTransport::psn_of(const Connection &c) const
 void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 {
 	WireupMessage message{};
-	message.job = net_->job();
 	message.from = {net_->device().address, net_->wireup().number()};
 	message.rank = environment_.job.rank();
 	message.qp = c.queue->number();
@@ -193,20 +193,19 @@ void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 	message.kind = kind;
 	message.connection = c.number;
 	c.asked = now_ns();
-	net_->wireup().send(c.peer.address, message);
+	net_->wireup().send(c.peer.address, message, c.peer.secret);
 }
 
 // When that is lost, it will ask again.
-void RcTransport::refuse(const WireupMessage &request, const char *reason)
+void RcTransport::refuse(const WireupMessage &request, const Secret &secret, const char *reason)
 {
 	WireupMessage refusal{};
-	refusal.job = request.job;
 	refusal.rank = environment_.job.rank();
 	refusal.attempt = request.attempt;
 	refusal.kind = WireupMessage::Kind::refuse;
 	refusal.connection = request.connection;
 	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
-	net_->wireup().send(request.from, refusal);
+	net_->wireup().send(request.from, refusal, secret);
 }
 
 // It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a connection.
@@ -244,19 +243,38 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 	if (!next || m.kind != WireupMessage::Kind::request || m.attempt != 1)
 		return nullptr;
 	try {
-		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from).first;
+		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
 		connection.state = Connection::State::accepting;
 		return &connection;
 	} catch (const Error &e) {
-		refuse(m, e.what());
+		refuse(m, peer ? peer->secret : environment_.job.secret(), e.what());
 		return nullptr;
 	}
 }
 
+// Whether it comes from that rank, and for the first time. Who asks knows this rank's secret; who was asked proves it with his
+// own, which this rank knows.
+bool RcTransport::genuine(const WireupMessage &m) const
+{
+	if (m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank())
+		return false;
+	const Peer *peer = find(m.rank);
+	return (m.proof == m.proof_by(environment_.job.secret()) || (peer && m.proof == m.proof_by(peer->secret))) &&
+	       (!peer || m.number > peer->heard);
+}
+
 void RcTransport::on_wireup(const WireupMessage &m)
 {
-	if (m.job != net_->job() || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank() ||
-	    (leaving_ && m.kind != WireupMessage::Kind::part))
+	if (!genuine(m))
+		return environment_.reporter.add(Counter::auth_refused);
+	handle(m);
+	if (Peer *peer = find(m.rank))
+		peer->heard = m.number;
+}
+
+void RcTransport::handle(const WireupMessage &m)
+{
+	if (leaving_ && m.kind != WireupMessage::Kind::part)
 		return;
 	Connection *c = asked_for(m);
 	if (!c)
@@ -340,7 +358,7 @@ void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 	default:
 		// The work request itself is at fault.
 		if (front && front->is_operation())
-			c.queue->abandon(*front, PT2P_ERR_SYSTEM);
+			c.queue->abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else
 			return net_->take_down(c.peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
@@ -389,7 +407,7 @@ void RcTransport::finish_draining(Connection &c)
 		return net_->take_down(c.peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", error));
 	c.queue->was_reset();
 	if (c.request.attempt == c.attempt)
-		on_wireup(c.request);
+		handle(c.request);
 	else
 		tell(c, WireupMessage::Kind::request);
 }

@@ -56,6 +56,8 @@ struct Connection final : verbs::QueueOwner {
 struct Peer final : verbs::Peer {
 	RcTransport *transport = nullptr;
 	verbs::WireupAddress address{};
+	Secret secret{};    // that both know: of the one who was asked first. Datagrams are proven with it
+	uint64_t heard = 0; // number of the last datagram from it
 	Connection first{*this, 0};
 	std::vector<std::unique_ptr<Connection>> others; // by number, from 1 on
 
@@ -109,7 +111,7 @@ public:
 
 private:
 	Peer *find(int rank) const { return static_cast<Peer *>(peers_[static_cast<size_t>(rank)].get()); }
-	Peer &make_peer(int rank, const verbs::WireupAddress &address);
+	Peer &make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret);
 	Connection &make_another(Peer &peer);
 	void make_queue_pair(Connection &connection);
 	bool connect_queue_pair(Connection &connection, uint32_t number, uint32_t psn);
@@ -119,7 +121,9 @@ private:
 	void finish_draining(Connection &connection);
 	void look_after(Connection &connection);
 	void tell(Connection &connection, verbs::WireupMessage::Kind kind);
-	void refuse(const verbs::WireupMessage &request, const char *reason);
+	bool genuine(const verbs::WireupMessage &message) const;
+	void handle(const verbs::WireupMessage &message);
+	void refuse(const verbs::WireupMessage &request, const Secret &secret, const char *reason);
 	void parted(Connection &first, const verbs::WireupMessage &message);
 	Connection *asked_for(const verbs::WireupMessage &message);
 	uint32_t psn_of(const Connection &connection) const;

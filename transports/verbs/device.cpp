@@ -279,6 +279,17 @@ int set_state(ibv_qp *qp, ibv_qp_state state)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
+const char *cause_of(ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_LOC_PROT_ERR:
+		return "this rank's device may not access the local buffer: the whole of it has to be mapped, and writable for a get";
+	case IBV_WC_REM_ACCESS_ERR:
+		return "the device of the memory's owner refuses access: the owner has released the memory, or it may only be read";
+	default: return ibv_wc_status_str(status);
+	}
+}
+
 std::string failure(const char *call, int error)
 {
 	std::string text = format("%s failed: %s", call, errno_text(error).c_str());

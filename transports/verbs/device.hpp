@@ -109,6 +109,9 @@ int bring_up(const Device &device, ibv_qp *qp, const BringUp &how);
 // To RESET or ERR. Returns an errno, 0: done.
 int set_state(ibv_qp *qp, ibv_qp_state state);
 
+// Why a one-sided operation whose work request completes with this status has failed.
+const char *cause_of(ibv_wc_status status);
+
 // "ibv_create_qp failed: Cannot allocate memory (ENOMEM)", with what usually helps.
 std::string failure(const char *call, int error);
 // Throws Error with that.

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <functional>
 #include <utility>
 
 #include "config/config.hpp"
@@ -93,7 +92,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       device_memory(*device_, bytes_of_device_memory(environment.config),
                     cell_for(environment.config.net_device_memory_max ? environment.config.net_device_memory_max : most_measured),
                     device_memory_reason_),
-      job_(std::hash<std::string>()(environment.job.id())), message_bytes_(environment.config.net_message_bytes),
+      message_bytes_(environment.config.net_message_bytes),
       most_in_entry_(std::min(static_cast<size_t>(environment.config.net_inline), SendQueue::most_inline)),
       most_copied_(std::min(message_bytes_, most_copied)), depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
       period_(first_period(environment.config)),

@@ -50,7 +50,6 @@ public:
 	const Config &config() const { return environment_.config; }
 	Reporter &reporter() const { return environment_.reporter; }
 	int rank() const { return rank_; }
-	uint64_t job() const { return job_; }
 	const Device &device() const { return *device_; }
 	// For a send queue: to be asked for each, just before it is made. Throws Error: there is no room for another.
 	ibv_cq *cq_with_room() { return completions_.with_room(); }
@@ -127,6 +126,8 @@ public:
 
 	// A one-sided operation; `wanted` is copied.
 	Outcome start(const Operation &wanted);
+	// Why the last one was refused.
+	const Refusal &refusal() const { return refusal_; }
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not);
 	void withdraw(void *exposure) { registrations_.release(static_cast<Registration *>(exposure)); }
 	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
@@ -188,7 +189,7 @@ public:
 			unlist(queue);
 	}
 	void part_done(Operation &operation, size_t bytes);
-	void part_failed(Operation &operation, size_t bytes, pt2p_status_t status);
+	void part_failed(Operation &operation, size_t bytes, pt2p_status_t status, const char *reason);
 	// Its owner will be told outside of the reading of completions, when everything that is there has been read.
 	void report_broken(SendQueue &queue, ibv_wc_status status);
 
@@ -262,6 +263,8 @@ private:
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
 	void drive_waiting();
+	Outcome refuse(pt2p_status_t status, std::string reason);
+	Registration *register_for(const Operation &wanted);
 	bool spreads(Peer &peer, size_t length) const;
 	bool post_parts(Operation &operation);
 	static void part_is_over(Operation &operation, size_t bytes);
@@ -271,7 +274,6 @@ private:
 	void tune_batch();
 	void open_trace();
 
-	const uint64_t job_;         // a hash of its name
 	const size_t message_bytes_; // of a buffer, the header included
 	// Of one-sided operations, bytes: what is written from within the work request; and what goes by way of a buffer unless its
 	// memory is registered, as that costs more than a copy.
@@ -294,6 +296,7 @@ private:
 	Completions completions_;
 	uint64_t turns_ = 0;
 	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
+	uint64_t strange_ = 0;       // datagrams that have been counted as refused
 	SrqOwner srq_;
 	std::optional<mlx5::ReceiveRing> receive_ring_; // none: by verbs
 	RegisteredMemory receives_, sends_, results_;
@@ -325,6 +328,7 @@ private:
 	};
 	std::vector<Broken> broken_;
 	Pool<Operation> operations_;
+	Refusal refusal_;
 	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
 	const void *driver_ = nullptr;
 	int watching_ = 0; // queues

@@ -40,8 +40,10 @@ inline void Net::on_send_completion(SendQueue *queue, uint32_t number, ibv_wc_st
 	const auto *h = reinterpret_cast<const MessageHeader *>(message);
 	const auto rank = static_cast<size_t>(h->rank());
 	// Not from one of us: there is nobody to blame.
-	if (__builtin_expect(bytes < sizeof *h || rank >= static_cast<size_t>(size_), 0))
+	if (__builtin_expect(bytes < sizeof *h || rank >= static_cast<size_t>(size_), 0)) {
+		reporter().add(Counter::auth_refused);
 		return false;
+	}
 	Expected &expected = expected_[rank];
 	if (__builtin_expect(h->sequence != expected.sequence || expected.unusual, 0))
 		return on_unusual(*h, message + sizeof *h, bytes - sizeof *h);
@@ -174,6 +176,7 @@ bool Net::take_wireup()
 		if (connector)
 			connector->on_wireup(message);
 	}
+	reporter().add(Counter::auth_refused, wireup_->strange() - std::exchange(strange_, wireup_->strange()));
 	return any;
 }
 

@@ -19,24 +19,55 @@ bool Net::spreads(Peer &peer, size_t length) const
 	return true;
 }
 
+Outcome Net::refuse(pt2p_status_t status, std::string reason)
+{
+	refusal_ = {status, std::move(reason)};
+	return Outcome::refused;
+}
+
+Refusal Peer::refusal() const { return net->refusal(); }
+
+// The registration that an operation needs. None: it goes by way of buffers, as it is short, or because its memory cannot be
+// registered.
+Registration *Net::register_for(const Operation &wanted)
+{
+	if (Registration *found = registrations_.find(wanted.local, wanted.length))
+		return found;
+	if (wanted.length <= most_copied_)
+		return nullptr;
+	std::string why_not;
+	Registration *made = registrations_.acquire(wanted.local, wanted.length, why_not);
+	if (!made) {
+		reporter().add(Counter::net_staged_bytes, wanted.length);
+		reporter().log(LogLevel::info, "%zu bytes go through buffers: %s", wanted.length, why_not.c_str());
+	}
+	return made;
+}
+
 Outcome Net::start(const Operation &wanted)
 {
 	if (wanted.peer->down)
-		return Outcome::no_resource;
+		return refuse(PT2P_ERR_SYSTEM, "its connection is down for good");
 	const bool write = wanted.kind == Kind::write;
 	Operation::Place place = Operation::Place::memory;
 	Registration *registration = nullptr;
 	if (write && wanted.length <= most_in_entry_) {
 		place = Operation::Place::entry;
 	} else if (write || wanted.kind == Kind::read) {
-		std::string why_not;
-		registration = registrations_.find(wanted.local, wanted.length);
-		if (!registration && wanted.length <= most_copied_) {
-			place = Operation::Place::buffer;
-		} else if (!registration && !(registration = registrations_.acquire(wanted.local, wanted.length, why_not))) {
-			reporter().log(LogLevel::debug, "%zu bytes: %s", wanted.length, why_not.c_str());
-			return Outcome::no_resource;
+		registration = register_for(wanted);
+		if (registration && !write && !registration->writable()) {
+			// It may have become so since.
+			registrations_.release(registration);
+			registrations_.forget(wanted.local, wanted.length);
+			registration = register_for(wanted);
 		}
+		if (registration && !write && !registration->writable()) {
+			registrations_.release(registration);
+			return refuse(PT2P_ERR_ARGUMENT, format("the local buffer of %zu bytes at %p may only be read", wanted.length,
+			                                        static_cast<void *>(wanted.local)));
+		}
+		if (!registration)
+			place = Operation::Place::buffer;
 	}
 	if (write || wanted.kind == Kind::read)
 		reporter().add(write ? Counter::net_written_bytes : Counter::net_read_bytes, wanted.length);
@@ -60,17 +91,23 @@ bool Net::post_parts(Operation &operation)
 {
 	const bool atomic = operation.kind == Kind::fetch_add || operation.kind == Kind::compare_swap;
 	const bool in_buffer = operation.place == Operation::Place::buffer;
+	// What is long leaves buffers for messages.
+	const size_t kept = operation.length > most_copied_ ? buffer_count_ / 2 : 0;
 	while (operation.posted < operation.length) {
 		SendQueue *queue = operation.spreads ? operation.peer->acquire_for_part() : operation.peer->acquire();
-		if (!queue || (atomic && !free_results_.count()) || (in_buffer && !free_buffers_.count()))
+		if (!queue || (atomic && !free_results_.count()) || (in_buffer && free_buffers_.count() <= kept))
 			return false;
-		const size_t part = operation.spreads ? operation.peer->spread->part_of(operation.length) : tune::Spread::most_part;
+		const size_t part = operation.spreads ? operation.peer->spread->part_of(operation.length)
+		                    : in_buffer       ? message_bytes_
+		                                      : tune::Spread::most_part;
 		const size_t bytes = std::min(operation.length - operation.posted, part);
 		const size_t offset = operation.posted;
 		if (operation.spreads)
 			operation.peer->spread->posted(bytes);
 		operation.posted += bytes;
-		queue->post(*operation.peer, operation, offset, bytes, operation.spreads || operation.posted == operation.length);
+		// A buffer is to come back soon.
+		queue->post(*operation.peer, operation, offset, bytes,
+		            operation.spreads || in_buffer || operation.posted == operation.length);
 	}
 	return true;
 }
@@ -108,10 +145,11 @@ void Net::part_done(Operation &operation, size_t bytes)
 		finish(operation);
 }
 
-void Net::part_failed(Operation &operation, size_t bytes, pt2p_status_t status)
+void Net::part_failed(Operation &operation, size_t bytes, pt2p_status_t status, const char *reason)
 {
 	part_is_over(operation, 0);
 	operation.status = status;
+	operation.reason = reason;
 	operation.done += bytes;
 	// What waits for room is not posted any more: see take_down().
 	if (operation.done == operation.length)
@@ -122,11 +160,12 @@ void Net::finish(Operation &operation)
 {
 	void *owner = operation.owner;
 	const pt2p_status_t status = operation.status;
+	const char *reason = operation.reason;
 	if (operation.registration)
 		registrations_.release(operation.registration);
 	operations_.give(&operation);
 	if (!left_) // else the layers above are going, too
-		environment_.events.on_complete(owner, status);
+		environment_.events.on_complete(owner, status, reason);
 }
 
 void *Net::expose(void *memory, size_t length, uint64_t &key, std::string &why_not)

@@ -75,7 +75,12 @@ std::string NetTransport::describe(int rank)
 {
 	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
 	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->ticks_in_a_ns(), net_->shares_doorbells()) : "";
-	return "zero-copy, " + net_->device().name + (tuned.empty() ? "" : ", " + tuned);
+	std::string text = "zero-copy, " + net_->device().name;
+	// The device's queue may have room for less than was asked for.
+	const uint32_t depth = peer ? queues_for(*peer).front()->depth() : net_->depth();
+	if (depth != net_->depth())
+		text += format(", %u of %u work requests at a time (PT2P_NET_SEND_DEPTH)", depth, net_->depth());
+	return text + (tuned.empty() ? "" : ", " + tuned);
 }
 
 bool NetTransport::facts(int rank, tune::ChannelFacts &f)

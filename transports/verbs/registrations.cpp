@@ -51,7 +51,8 @@ Registration *Registrations::acquire(const void *memory, size_t length, std::str
 	}
 	auto *start = reinterpret_cast<void *>(begin);
 	MrOwner mr(ibv_reg_mr(device_.pd.get(), start, end - begin, for_all));
-	if (!mr && errno == EFAULT) // it may be read-only
+	const bool writable = mr || errno != EFAULT;
+	if (!writable) // it may be read-only
 		mr.reset(ibv_reg_mr(device_.pd.get(), start, end - begin, for_reading));
 	if (!mr && kept_ && !idle_.empty()) {
 		// Less may be locked than we keep.
@@ -70,6 +71,7 @@ Registration *Registrations::acquire(const void *memory, size_t length, std::str
 	r.begin_ = begin;
 	r.end_ = end;
 	r.users_ = 1;
+	r.writable_ = writable;
 	r.self_ = place;
 	longest_ = std::max(longest_, end - begin);
 	return &r;

@@ -30,12 +30,15 @@ class Registration {
 public:
 	uint32_t local_key() const { return mr_->lkey; }
 	uint32_t remote_key() const { return mr_->rkey; }
+	// Whether the device may write there.
+	bool writable() const { return writable_; }
 
 private:
 	friend class Registrations;
 	MrOwner mr_;
 	uintptr_t begin_ = 0, end_ = 0;
 	unsigned users_ = 0;
+	bool writable_ = true;
 	bool stale_ = false;                            // not to be found again
 	std::multimap<uintptr_t, Registration>::iterator self_;
 	std::list<Registration *>::iterator idle_;      // place among those that nobody uses

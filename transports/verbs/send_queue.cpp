@@ -157,7 +157,7 @@ void SendQueue::post(Peer &peer, Operation &operation, size_t offset, size_t len
 		request.placed = true;
 		request.place = net_.take_buffer();
 		if (operation.kind == Kind::write)
-			std::memcpy(net_.buffer(request.place), operation.local, length);
+			std::memcpy(net_.buffer(request.place), operation.local + offset, length);
 	}
 	submit(request, signal);
 	net_.posted(*this, unrung_);
@@ -357,10 +357,10 @@ void SendQueue::drop_all()
 	signalled(posted_);
 }
 
-void SendQueue::abandon(WorkRequest &request, pt2p_status_t status)
+void SendQueue::abandon(WorkRequest &request, pt2p_status_t status, const char *reason)
 {
 	if (request.is_operation())
-		net_.part_failed(*request.operation, request.length, status);
+		net_.part_failed(*request.operation, request.length, status, reason);
 	request.abandoned = true;
 }
 
@@ -415,7 +415,8 @@ void SendQueue::post_again()
 		// A deposit that has been read: its slot may hold a later one.
 		const bool stale = request.kind == Kind::deposit && net_.has_been_read(*request.peer, request.number);
 		if (request.abandoned || request.peer->down || in_doubt || stale) {
-			abandon(request, request.peer->down ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM);
+			abandon(request, request.peer->down ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM,
+			        in_doubt ? "its queue pair broke: whether it was done is not known" : "");
 			release(request);
 			continue;
 		}
@@ -493,7 +494,7 @@ void SendQueue::complete_other(WorkRequest &request)
 		if (request.is_atomic())
 			*operation->result = *net_.result(request.place);
 		else if (request.placed && request.kind == Kind::read)
-			std::memcpy(operation->local, net_.buffer(request.place), request.length);
+			std::memcpy(operation->local + request.offset, net_.buffer(request.place), request.length);
 	}
 	release(request);
 	if (operation)

@@ -84,6 +84,7 @@ struct Peer : Endpoint {
 	virtual SendQueue *acquire_alone() { return acquire(); }
 	// It is down: the device is to stop working on what is for it, and its operations fail.
 	virtual void cut() = 0;
+	Refusal refusal() const override;
 };
 
 enum class Kind : uint8_t {
@@ -111,6 +112,7 @@ struct Operation {
 	bool spreads = false;                 // its parts may go by several queue pairs
 	size_t posted = 0, done = 0;          // bytes
 	pt2p_status_t status = PT2P_OK;       // of what has failed so far
+	const char *reason = "";              // why
 	Operation *next = nullptr;            // that waits for room
 };
 
@@ -231,7 +233,7 @@ public:
 	// not atomics, which the peer may have done already: those fail.
 	void post_again();
 	// Its operation fails, and it is not posted again.
-	void abandon(WorkRequest &request, pt2p_status_t status);
+	void abandon(WorkRequest &request, pt2p_status_t status, const char *reason = "");
 	// The operations of this peer fail; its work requests are not posted again.
 	void drop(Peer &peer);
 	// Forgets everything that is not complete. The device must have stopped.

@@ -69,7 +69,7 @@ void Wireup::post_receive(uint32_t slot)
 	ibv_post_recv(qp_.get(), &request, &bad);
 }
 
-void Wireup::send(const WireupAddress &to, const WireupMessage &message)
+void Wireup::send(const WireupAddress &to, WireupMessage &message, const Secret &secret)
 {
 	if (sent_ - done_ == slots)
 		return; // as if it had been lost
@@ -78,6 +78,8 @@ void Wireup::send(const WireupAddress &to, const WireupMessage &message)
 	handles_[slot].reset(ibv_create_ah(device_.pd.get(), &path));
 	if (!handles_[slot])
 		return;
+	message.number = ++number_;
+	message.proof = message.proof_by(secret);
 	unsigned char *memory = memory_.at((slots + slot) * slot_bytes);
 	std::memcpy(memory, &message, sizeof message);
 	ibv_sge piece{reinterpret_cast<uintptr_t>(memory), sizeof message, memory_.key()};
@@ -113,6 +115,7 @@ bool Wireup::take(WireupMessage &message)
 		post_receive(slot);
 		if (whole)
 			return true;
+		++strange_;
 	}
 	if (broken_)
 		start_again();

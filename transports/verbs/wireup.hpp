@@ -1,7 +1,11 @@
 // How two ranks tell each other of a connection before they have one: short datagrams, which may be lost, so whoever
 // waits for an answer asks again.
+//
+// Anybody on the fabric can send one. One that counts proves that its sender knows the secret of one of the two ranks, and has
+// a higher number than all before it from the same rank, so that one that was recorded is worth nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "transports/verbs/device.hpp"
@@ -22,15 +26,19 @@ struct WireupMessage {
 		refuse,  // I cannot make one: `reason` says why
 		part,    // I count you as lost: there will be none any more
 	};
-	uint64_t job;       // of the sender, so that strangers are not taken for peers
+	uint64_t number;    // of the datagram, among all that the sender has sent; from 1
 	WireupAddress from;
 	int32_t rank;       // of the sender
 	uint32_t qp, psn;   // of the sender's queue pair
 	uint32_t attempt;   // counts the connections between the two, from 1
 	Kind kind;
 	uint8_t connection; // which of those between the two: 0 carries the messages
-	char reason[102];   // ended by zero
+	char reason[94];    // ended by zero
+	uint64_t proof;     // of all before it
+
+	uint64_t proof_by(const Secret &secret) const { return proof_of(secret, this, offsetof(WireupMessage, proof)); }
 };
+static_assert(offsetof(WireupMessage, proof) + sizeof(uint64_t) == sizeof(WireupMessage));
 
 class Wireup {
 public:
@@ -38,10 +46,12 @@ public:
 	Wireup(const Device &device, ibv_comp_channel *channel, int numa_node);
 
 	uint32_t number() const { return qp_->qp_num; }
-	// Best effort.
-	void send(const WireupAddress &to, const WireupMessage &message);
-	// The next message that has come; false: there is none.
+	// Numbers it, adds the proof of knowing the secret, and sends it; best effort.
+	void send(const WireupAddress &to, WireupMessage &message, const Secret &secret);
+	// The next message that has come, from whomever; false: there is none.
 	bool take(WireupMessage &message);
+	// Datagrams so far that were no messages at all.
+	uint64_t strange() const { return strange_; }
 	// Asks for an event with the next message.
 	bool arm() { return ibv_req_notify_cq(cq_.get(), 0) == 0; }
 
@@ -59,6 +69,7 @@ private:
 	QpOwner qp_;
 	AhOwner handles_[slots];  // of what is being sent
 	uint32_t sent_ = 0, done_ = 0;
+	uint64_t number_ = 0, strange_ = 0;
 	bool broken_ = false;
 };
 

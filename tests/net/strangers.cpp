@@ -1,0 +1,169 @@
+// Who is not of the job, on the same fabric: nothing that it sends counts.
+#include "tests/net/window.hpp"
+
+#include <chrono>
+
+#include "job/job.hpp"
+#include "onesided/blob.hpp"
+#include "transports/dct/dct.hpp"
+#include "transports/verbs/net.hpp"
+
+using namespace net;
+using namespace std::chrono_literals;
+using pt2p::Secret;
+using pt2p::verbs::Net;
+using pt2p::verbs::Wireup;
+using pt2p::verbs::WireupAddress;
+using pt2p::verbs::WireupMessage;
+
+namespace {
+
+Net &net_of(const Job &job, int from, int to)
+{
+	return *static_cast<pt2p::verbs::Peer &>(job.ctx[Job::index(from)]->router->find(to)->endpoint).net;
+}
+
+// All ranks make progress until one has counted so many refusals.
+bool refused(const Job &job, int rank, uint64_t wanted)
+{
+	for (const auto end = std::chrono::steady_clock::now() + 10s; job.counter(rank, "auth_refused") < wanted;) {
+		if (std::chrono::steady_clock::now() > end)
+			return false;
+		job.progress();
+	}
+	for (int i = 0; i < 200; ++i) // no more than that
+		job.progress();
+	return job.counter(rank, "auth_refused") == wanted;
+}
+
+WireupMessage request_of(int rank, const WireupAddress &from)
+{
+	WireupMessage m{};
+	m.from = from;
+	m.rank = rank;
+	m.qp = 4711;
+	m.attempt = 1;
+	m.kind = WireupMessage::Kind::request;
+	return m;
+}
+
+} // namespace
+
+TEST_CASE("datagrams of who does not know the secret of a rank are refused and counted")
+{
+	Job job("rc", 3);
+	job.warm_up(0, 1);
+	Net &net = net_of(job, 0, 1);
+	Wireup stranger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	uint64_t count = 0;
+	// In the name of one that is connected, and of one that is not.
+	for (const int rank : {1, 2})
+		for (const auto kind : {WireupMessage::Kind::request, WireupMessage::Kind::accept, WireupMessage::Kind::confirm,
+		                        WireupMessage::Kind::refuse, WireupMessage::Kind::part})
+			for (const uint32_t attempt : {1u, 2u}) {
+				WireupMessage m = request_of(rank, from);
+				m.kind = kind;
+				m.attempt = attempt;
+				stranger.send(to, m, pt2p::random_secret());
+				CHECK(refused(job, 0, ++count));
+			}
+	// Garbage.
+	std::mt19937 random(1);
+	for (int i = 0; i < 50; ++i) {
+		WireupMessage m;
+		for (size_t at = 0; at < sizeof m; ++at)
+			reinterpret_cast<unsigned char *>(&m)[at] = static_cast<unsigned char>(random());
+		stranger.send(to, m, pt2p::random_secret());
+		CHECK(refused(job, 0, ++count));
+		WireupMessage answer; // there is none, and it gets its send slots back
+		CHECK(!stranger.take(answer));
+	}
+	CHECK(!job.ctx[0]->router->find(2));
+	CHECK(job.counter(0, "reconnects") == 0);
+	CHECK(job.counter(0, "peers_lost") == 0);
+	job.warm_up(0, 1);
+	job.warm_up(0, 2);
+	CHECK(job.counter(0, "auth_refused") == count);
+}
+
+TEST_CASE("a datagram that was recorded is refused")
+{
+	Job job("rc");
+	job.warm_up();
+	Net &net = net_of(job, 0, 1);
+	Wireup stranger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	// As rank 1 sends its first: with the proof of rank 0's secret, which is in the blob of rank 0, and number 1.
+	const Secret secret = job.ctx[0]->job->secret();
+	WireupMessage first = request_of(1, from);
+	first.kind = WireupMessage::Kind::part;
+	stranger.send(to, first, secret);
+	CHECK(first.number == 1);
+	CHECK(refused(job, 0, 1));
+	// One that nobody has recorded would count: this test can tell.
+	job.warm_up();
+	CHECK(job.counter(0, "peers_lost") == 0);
+	CHECK(job.counter(0, "reconnects") == 0);
+}
+
+TEST_CASE("a DC message with another key than that of the address comes to nothing")
+{
+	Job job("dct", 2), others("dct", 2, {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETRIES=1", "PT2P_NET_RECONNECT_TIME=300ms"});
+	job.warm_up();
+	Bytes in(1000);
+	pt2p_request_t *receive;
+	REQUIRE(pt2p_irecv(job.ctx[0], in.data(), in.size(), PT2P_ANY_SOURCE, 0, 0, &receive) == PT2P_OK);
+	// Those others know all of the address but the key.
+	const std::string blob = job.ctx[1]->job->lookup(0);
+	std::string part = pt2p::address_part(blob, "dct");
+	pt2p::dct::Address address;
+	REQUIRE(part.size() == sizeof address);
+	std::memcpy(&address, part.data(), sizeof address);
+	address.key ^= 1;
+	const pt2p::verbs::Peer *target = nullptr;
+	for (auto &t : others.ctx[1]->router->transports())
+		if (!std::strcmp(t->table().name, "dct")) {
+			pt2p::Endpoint &e = t->connect(0, {reinterpret_cast<const char *>(&address), sizeof address});
+			CHECK(e.table->send(e, pt2p::Engine::id_eager, 5, "stranger", 8) == pt2p::Outcome::done);
+			target = static_cast<const pt2p::verbs::Peer *>(&e);
+		}
+	REQUIRE(target);
+	for (const auto end = std::chrono::steady_clock::now() + 10s;
+	     !target->down && std::chrono::steady_clock::now() < end;) {
+		others.progress();
+		job.progress();
+	}
+	CHECK(target->down); // the device of rank 0 has refused it
+	int found = 0;
+	CHECK(pt2p_test(job.ctx[0], receive, &found, nullptr) == PT2P_OK);
+	CHECK(!found);
+	REQUIRE(pt2p_send(job.ctx[1], "member", 6, 0, 9) == PT2P_OK);
+	pt2p_result_t result;
+	REQUIRE(pt2p_wait(job.ctx[0], receive, &result) == PT2P_OK);
+	CHECK(result.source == 1);
+	CHECK(result.length == 6);
+	job.warm_up();
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
+TEST_CASE("an export of which a bit has changed, or of another job, is refused where memory is reached through a device")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, apart()), others(transport, 2, apart());
+	job.warm_up();
+	Window w(job, 1, 4096);
+	char bytes[PT2P_EXPORT_MAX];
+	size_t length = 0;
+	pt2p_remote_t *remote;
+	REQUIRE(pt2p_memory_export(job.ctx[1], w.memory, bytes, sizeof bytes, &length) == PT2P_OK);
+	for (size_t bit = 0; bit < 8 * length; ++bit) {
+		std::string bad(bytes, length);
+		bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+		INFO("bit " << bit % 8 << " of byte " << bit / 8);
+		REQUIRE(pt2p_memory_import(job.ctx[0], 1, bad.data(), length, &remote) == PT2P_ERR_ARGUMENT);
+	}
+	CHECK(pt2p_memory_import(others.ctx[0], 1, bytes, length, &remote) == PT2P_ERR_ARGUMENT);
+	REQUIRE(pt2p_memory_import(job.ctx[0], 1, bytes, length, &remote) == PT2P_OK);
+	job.warm_up();
+}
