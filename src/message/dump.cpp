@@ -56,6 +56,11 @@ void Engine::explain(const Request &r)
 		reporter_.fail(r.status, "receive from %s, tag %#llx", source_text(r.source).c_str(), tag);
 		break;
 	default:
+		if (const auto why = unreached_.find(r.peer); why != unreached_.end() && loss == losses_.end()) {
+			reporter_.fail(r.status, "a message with tag %#llx cannot be fetched for now, receive it again: rank %d: %s", tag,
+			               r.peer, why->second.c_str());
+			break;
+		}
 		if (r.status == PT2P_ERR_SYSTEM && loss == losses_.end()) {
 			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: the kernel, or the network device, refused to copy "
 			               "them (is the whole buffer readable and writable?)", r.is_send ? "sending" : "receiving",

@@ -37,12 +37,16 @@ Channel *Engine::connect(int rank, pt2p_status_t &status)
 		return nullptr;
 	}
 	try {
-		return &router_->connect(rank);
+		Channel &c = router_->connect(rank);
+		unreached_.erase(rank);
+		return &c;
 	} catch (const Error &e) {
 		status = e.status();
-		// Gone when this rank first looked for it.
+		// Gone when this rank first looked for it. Anything else may be otherwise in the next call.
 		if (status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED)
 			on_peer_down(rank, status, e.what());
+		else
+			unreached_[rank] = e.what();
 		reporter_.fail(status, "rank %d: %s", rank, e.what());
 	}
 	return nullptr;
@@ -352,15 +356,18 @@ void Engine::keep_eager(int peer, uint64_t tag, const void *data, size_t length)
 
 void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 {
-	matcher_.remove(m);
 	if (m.announced) {
 		const Announcement a{m.length, m.token, m.memory, m.exposed};
 		const int source = m.source;
 		const uint64_t tag = m.tag;
+		if (!can_answer(r, source, tag))
+			return; // the message stays, or has gone with its sender
+		matcher_.remove(m);
 		messages_.give(&m);
-		fetch(r, source, tag, a);
+		fetch(r, source, a);
 		return;
 	}
+	matcher_.remove(m);
 	deliver(r, m.source, m.tag, m.payload, m.length);
 	if (m.payload)
 		buffers_.give(m.payload, m.length);

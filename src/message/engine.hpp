@@ -241,7 +241,10 @@ private:
 	[[gnu::noinline]] void announce(Request &request, Channel &channel);
 	void announce_queued(Channel &channel);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
-	void fetch(Request &request, int peer, uint64_t tag, const Announcement &announcement);
+	// Whether there is a channel to answer an announcement on. If not, the receive has failed, and a later one can have the
+	// message, unless its sender is gone.
+	bool can_answer(Request &request, int peer, uint64_t tag);
+	void fetch(Request &request, int peer, const Announcement &announcement);
 	void finish_fetch(Request &request, pt2p_status_t status);
 	void arrived(Request &request);
 	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
@@ -281,6 +284,7 @@ private:
 	std::vector<int> eager_refused_; // peers that were told to announce only
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
+	std::map<int, std::string> unreached_; // why the last try to connect failed
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
 

@@ -73,8 +73,10 @@ void Engine::announce_queued(Channel &c)
 void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 {
 	if (PostedReceive *posted = matcher_.match(peer, tag)) {
-		fetch(static_cast<Request &>(*posted), peer, tag, a);
-		return;
+		if (can_answer(static_cast<Request &>(*posted), peer, tag))
+			return fetch(static_cast<Request &>(*posted), peer, a);
+		if (is_down(peer))
+			return;
 	}
 	UnexpectedMessage *m = messages_.take();
 	*m = {};
@@ -89,20 +91,24 @@ void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 	reporter_.add(Counter::unexpected);
 }
 
-void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
+bool Engine::can_answer(Request &r, int peer, uint64_t tag)
 {
 	r.state = Request::State::moving;
 	r.peer = peer;
 	r.message_tag = tag;
+	pt2p_status_t status = PT2P_OK;
+	if (channel(peer, status))
+		return true;
+	complete(r, status);
+	return false;
+}
+
+void Engine::fetch(Request &r, int peer, const Announcement &a)
+{
 	r.length = a.length;
 	r.sender_token = a.token;
 	r.in_pieces = false;
-	pt2p_status_t status = PT2P_OK;
-	Channel *c = channel(peer, status);
-	if (!c) {
-		complete(r, status);
-		return;
-	}
+	Channel *c = router_->find(peer);
 	if (!r.expected()) {
 		finish_fetch(r, PT2P_OK);
 		return;
