@@ -88,8 +88,8 @@ public:
 	virtual void on_complete(void *operation, pt2p_status_t status, std::string_view reason = {}) = 0;
 	// Nothing will come from or go to `peer` any more; `reason` says why. May come more than once.
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
-	// `peer` has called say_mute: it cannot send to this rank for lack of what `status` says.
-	virtual void on_mute(int peer, pt2p_status_t status) { (void)peer, (void)status; }
+	// `peer` has called notify_connect_failure: it cannot connect to this rank, for lack of what `status` says.
+	virtual void on_connect_failure(int peer, pt2p_status_t status) { (void)peer, (void)status; }
 	SendPacing &pacing;
 
 protected:
@@ -172,9 +172,8 @@ public:
 	virtual size_t longest_message() const { return SIZE_MAX; }
 	// Connects; throws Error. The endpoint lives as long as the transport.
 	virtual Endpoint &connect(int peer, std::string_view address) = 0;
-	// Tells a peer that this rank cannot connect to it, each time anew, and without what was lacking; nothing where there is no
-	// way to.
-	virtual void say_mute(int peer, std::string_view address) { (void)peer, (void)address; }
+	// Tells a peer that this rank cannot connect to it, without what was lacking; once for each call. False: there is no way to.
+	virtual bool notify_connect_failure(int peer, std::string_view address) { return (void)peer, (void)address, false; }
 	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while
 	// a call waits.
 	virtual void check() {}

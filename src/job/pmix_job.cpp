@@ -124,12 +124,15 @@ public:
 			return true;
 		}
 		Request &request = asked_[rank];
+		const bool ahead = std::exchange(request.ahead, false);
 		if (request.answer && take(rank, request)) {
 			asked_.erase(rank);
 			blob = known_[rank];
 			return true;
 		}
 		const auto now = std::chrono::steady_clock::now();
+		if (ahead && !request.answer) // what was not there some time ago may be there now
+			request = {};
 		if (request.since == std::chrono::steady_clock::time_point{})
 			request.since = now;
 		else if (now - request.since >= first_census)
@@ -140,8 +143,11 @@ public:
 				: Error(PT2P_ERR_PEER_LOST, format("it was lost before its address arrived: %s", lost->second.reason.c_str()));
 		if (server_lost_)
 			throw Error(PT2P_ERR_EXCHANGE, format("the launcher is gone; the address of rank %d cannot be had", rank));
-		if (!request.answer && now >= request.not_before)
+		if (!request.answer && now >= request.not_before) {
 			ask(rank, request, now);
+			if (request.peeks && request.since == now)
+				peek_ahead(rank, now);
+		}
 		return false;
 	}
 
@@ -238,6 +244,7 @@ private:
 		std::chrono::steady_clock::time_point since{}, not_before{};
 		std::chrono::milliseconds pause = first_retry;
 		bool peeks = false; // only looks into shared memory
+		bool ahead = false; // nobody has asked for it yet
 	};
 
 	pmix_value_t *read_job_value(const char *key, pmix_status_t &status)
@@ -310,6 +317,30 @@ private:
 		} else {
 			refuse(rank, request, status);
 		}
+	}
+
+	// Whoever asks for one rank after another is likely to go on: looks for those that follow, ever more of them, as several
+	// peeks in a row wake PMIx's thread once. With mutex_ held.
+	void peek_ahead(int rank, std::chrono::steady_clock::time_point now)
+	{
+		auto next = on_host_.upper_bound(rank);
+		for (size_t looked = 0; looked < ahead_ && looked < on_host_.size(); ++looked, ++next) {
+			if (next == on_host_.end())
+				next = on_host_.begin();
+			if (*next == rank_ || known_.count(*next) || asked_.count(*next))
+				continue;
+			Request request;
+			request.since = now;
+			try {
+				ask(*next, request, now);
+			} catch (const Error &) {
+				return; // whoever asks for that rank will be told
+			}
+			request.since = {};
+			request.ahead = true;
+			asked_.emplace(*next, std::move(request));
+		}
+		ahead_ = 2 * ahead_ + 1;
 	}
 
 	// Takes a get's answer if it is there; with mutex_ held. Returns whether the blob is in known_ now.
@@ -521,6 +552,7 @@ private:
 	std::mutex mutex_; // of what follows
 	std::map<int, std::string> known_;
 	std::map<int, Request> asked_;
+	size_t ahead_ = 0; // ranks to look for beside one that is asked for
 	std::map<int, RankEvent> lost_;
 	std::map<int, std::chrono::steady_clock::time_point> ends_asked_; // since when
 	std::set<int> ended_;

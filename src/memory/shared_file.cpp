@@ -8,6 +8,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -18,14 +19,24 @@ namespace pt2p {
 
 namespace {
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 // Linux 5.14
+#endif
+
 std::string place_of(int backing) { return backing == 1 ? "/dev/shm" : "memory (memfd)"; }
 
-// A field of /proc/PID/stat, and what follows it; "" when there is no such process.
+// A field of /proc/PID/stat, and what follows it; "" when there is no such process. That it cannot be read for another
+// reason says nothing of the process: throws Error(PT2P_ERR_SYSTEM).
 std::string process_fact(uint32_t pid, int number)
 {
 	const FileDescriptor fd(open(format("/proc/%u/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
 	char text[1024];
 	const ssize_t n = fd ? read(fd.get(), text, sizeof text - 1) : -1;
+	if (n < 0 && errno != ENOENT && errno != ESRCH) {
+		const int error = errno;
+		throw Error(PT2P_ERR_SYSTEM, format("cannot read /proc/%u/stat: %s%s", pid, errno_text(error).c_str(),
+		                                    remedy_of(error).c_str()));
+	}
 	if (n <= 0)
 		return "";
 	text[n] = 0;
@@ -41,9 +52,14 @@ std::string address_space_left()
 {
 	rlimit limit;
 	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-		return "no limit is set (ulimit -v)";
+		return "no limit on bytes is set (ulimit -v), one on the number of mappings is (vm.max_map_count)";
 	const unsigned long long all = limit.rlim_cur;
-	const unsigned long long used = std::strtoull(process_fact(static_cast<uint32_t>(getpid()), 23).c_str(), nullptr, 10);
+	unsigned long long used = 0;
+	try {
+		used = std::strtoull(process_fact(static_cast<uint32_t>(getpid()), 23).c_str(), nullptr, 10);
+	} catch (const Error &) {
+		return format("a limit of %llu (ulimit -v)", all);
+	}
 	return format("%llu bytes available of the limit of %llu (ulimit -v)", all > used ? all - used : 0, all);
 }
 
@@ -66,22 +82,31 @@ unsigned long long memory_left()
 	return left ? left * 1024 : ULLONG_MAX;
 }
 
-// Ended, though its parent has not asked yet how.
-bool is_zombie(uint32_t pid)
-{
-	const std::string state = process_fact(pid, 3);
-	return !state.empty() && (state[0] == 'Z' || state[0] == 'X');
-}
-
 } // namespace
+
+std::string remedy_of(int error)
+{
+	rlimit limit;
+	if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		return format(" (this process may have %llu files open: close some, or raise ulimit -n)",
+		              static_cast<unsigned long long>(limit.rlim_cur));
+	if (error == ENFILE)
+		return " (the machine has as many files open as fs.file-max allows)";
+	if (error == ENOMEM)
+		return " (the machine or the control group is out of memory)";
+	return "";
+}
 
 FileDescriptor make_shared_file(int backing, const char *name)
 {
 	const int fd = backing == 1 ? open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
 	                            : memfd_create(name, MFD_CLOEXEC);
-	if (fd < 0)
-		throw Error(PT2P_ERR_SHARED_MEMORY,
-		            format("cannot make a shared segment in %s: %s", place_of(backing).c_str(), errno_text(errno).c_str()));
+	if (fd < 0) {
+		const int error = errno;
+		throw Error(error == EMFILE || error == ENFILE ? PT2P_ERR_SYSTEM : PT2P_ERR_SHARED_MEMORY,
+		            format("cannot make a shared segment in %s: %s%s", place_of(backing).c_str(), errno_text(error).c_str(),
+		                   remedy_of(error).c_str()));
+	}
 	return FileDescriptor(fd);
 }
 
@@ -89,6 +114,12 @@ uint64_t process_start_time(uint32_t pid)
 {
 	const std::string text = process_fact(pid, 22);
 	return std::strtoull(text.c_str(), nullptr, 10);
+}
+
+bool process_lives(uint32_t pid, uint64_t start_time)
+{
+	const std::string state = process_fact(pid, 3); // a zombie has ended, though its parent has not asked yet how
+	return !state.empty() && state[0] != 'Z' && state[0] != 'X' && process_start_time(pid) == start_time;
 }
 
 Mapping::Mapping(int fd, size_t offset, size_t bytes) : bytes_(bytes)
@@ -112,6 +143,12 @@ FileDescriptor::~FileDescriptor()
 {
 	if (fd_ >= 0)
 		close(fd_);
+}
+
+bool has_limit(int fd)
+{
+	struct statvfs fs;
+	return fstatvfs(fd, &fs) != 0 || fs.f_blocks;
 }
 
 void reserve(int fd, size_t offset, size_t bytes, const char *what)
@@ -139,18 +176,34 @@ void reserve(int fd, size_t offset, size_t bytes, const char *what)
 	                                           "available: %s", what, bytes, available, errno_text(error).c_str()));
 }
 
-FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int number)
+int populate(void *memory, size_t bytes)
+{
+	while (madvise(memory, bytes, MADV_POPULATE_WRITE) != 0)
+		if (errno != EINTR)
+			return errno;
+	return 0;
+}
+
+FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int number, size_t bytes)
 {
 	FileDescriptor fd(open(format("/proc/%u/fd/%d", pid, number).c_str(), O_RDWR | O_CLOEXEC));
-	const int error = errno;
-	// After opening: a process that took over the pid in between does not pass for the peer.
-	// One that is just ending, or has finalized, has closed the file already.
-	if (process_start_time(pid) != start_time || (!fd && (error == ENOENT || is_zombie(pid))))
-		throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", pid));
-	if (!fd)
+	if (!fd) {
+		const int error = errno;
+		// What this process lacks says nothing of the peer.
+		if (const std::string remedy = remedy_of(error); !remedy.empty())
+			throw Error(PT2P_ERR_SYSTEM, format("cannot open shared memory of process %u: %s%s", pid,
+			                                    errno_text(error).c_str(), remedy.c_str()));
+		// One that is just ending, or has finalized, has closed the file already.
+		if (error == ENOENT || !process_lives(pid, start_time))
+			throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", pid));
 		throw Error(PT2P_ERR_SHARED_MEMORY,
 		            format("cannot open shared memory of process %u: %s (both ranks must run as the same user, with "
 		                   "/proc mounted, and neither may be set-user-id)", pid, errno_text(error).c_str()));
+	}
+	struct stat about;
+	if (fstat(fd.get(), &about) != 0 || about.st_uid != geteuid() || about.st_size < static_cast<off_t>(bytes))
+		throw Error(PT2P_ERR_PROTOCOL, format("descriptor %d of process %u is not the shared memory of %zu bytes or more, of "
+		                                      "this user, that was published", number, pid, bytes));
 	return fd;
 }
 

@@ -4,8 +4,8 @@
 //
 // A rank that cannot go on, because somebody it waits for is gone, or because it lacks what it takes to reach another, says so
 // in its remaining tokens: all learn who is missing, and why. So that all do, a rank connects to those that it is to tell before
-// it tells the first. Tokens are counted: each barrier sends one in every round, be it that the transport only says that it
-// cannot be sent (Transport::say_mute).
+// it tells the first. Tokens are counted: each barrier sends one in every round; for a rank that cannot be connected to, its
+// transport tells that instead (Transport::notify_connect_failure).
 //
 //   token header:  63        40 39           8 7      0
 //                  [ status   ][ rank + 1     ][ round ]       rank + 1 is 0 in an ordinary token
@@ -34,10 +34,11 @@ bool is_of_peer(pt2p_status_t status)
 pt2p_status_t Engine::barrier()
 {
 	const int n = size_;
-	const uint64_t epoch = ++barrier_epoch_;
+	const uint64_t epoch = barrier_epoch_ + 1;
 	barrier_failures_.erase(barrier_failures_.begin(), barrier_failures_.lower_bound(epoch));
 	uint64_t failure = 0;
 	std::string lacking; // what this rank cannot do
+	bool notified = false;
 	unsigned rounds = 0;
 	struct {
 		Channel *channel;
@@ -49,13 +50,16 @@ pt2p_status_t Engine::barrier()
 		if ((told[rounds].channel = channel(to, status)))
 			continue;
 		const bool of_peer = is_of_peer(status);
-		if (!of_peer) {
-			lacking = format("it cannot send to rank %d: %s", to, connect_failure_.c_str());
-			router_->say_mute(to);
-		}
+		if (!of_peer && router_->notify_connect_failure(to))
+			notified = true;
+		else if (!of_peer && !notified)
+			return status; // nobody has been told anything: the barrier can be tried again
+		if (!of_peer)
+			lacking = format("it cannot send to rank %d: %s", to, why_unreached(to).c_str());
 		if (!failure)
 			failure = failure_token(of_peer ? to : rank_, status);
 	}
+	barrier_epoch_ = epoch;
 	for (unsigned round = 0; round < rounds; ++round) {
 		const int from = static_cast<int>((rank_ - (int64_t{1} << round) + n) % n);
 		if (Channel *c = told[round].channel; c && !c->down()) {
@@ -124,7 +128,7 @@ void Engine::on_barrier(int peer, uint64_t header)
 		barrier_failures_.try_emplace(epoch, header & ~UINT64_C(0xff));
 }
 
-void Engine::on_mute(int peer, pt2p_status_t status)
+void Engine::on_connect_failure(int peer, pt2p_status_t status)
 {
 	for (unsigned round = 0; int64_t{1} << round < size_; ++round)
 		if ((peer + (int64_t{1} << round)) % size_ == rank_)

@@ -91,6 +91,8 @@ void Engine::explain(const Request &r)
 		reason = loss->second.reason;
 	} else if (r.status == PT2P_ERR_PEER_LOST) {
 		reason = "its process ended during the transfer";
+	} else if (const auto why = unreached_.find(r.peer); why != unreached_.end() && !r.is_send && r.source != Request::no_source) {
+		reason = "this rank cannot answer now, receive the message again later: " + why->second;
 	}
 	if (r.is_one_sided()) {
 		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,

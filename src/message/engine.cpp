@@ -46,14 +46,17 @@ Channel *Engine::connect(int rank, pt2p_status_t &status)
 		return nullptr;
 	}
 	try {
-		return &router_->connect(rank);
+		Channel &c = router_->connect(rank);
+		unreached_.erase(rank);
+		return &c;
 	} catch (const Error &e) {
 		status = e.status();
-		// Gone when this rank first looked for it.
+		// Gone when this rank first looked for it. Anything else may be otherwise in the next call.
 		if (status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED)
 			on_peer_down(rank, status, e.what());
+		else
+			unreached_[rank] = e.what();
 		reporter_.fail(status, "rank %d: %s", rank, e.what());
-		connect_failure_ = e.what();
 	}
 	return nullptr;
 }
@@ -230,6 +233,16 @@ pt2p_status_t Engine::loss_of(int rank, std::string &reason) const
 		return PT2P_OK;
 	reason = loss->second.reason;
 	return loss->second.status;
+}
+
+// After connect() has failed.
+std::string Engine::why_unreached(int rank) const
+{
+	std::string reason;
+	if (loss_of(rank, reason) == PT2P_OK)
+		if (const auto why = unreached_.find(rank); why != unreached_.end())
+			reason = why->second;
+	return reason;
 }
 
 void Engine::cancel(Request &r)
@@ -409,6 +422,8 @@ void Engine::keep(UnexpectedMessage &m, const void *data)
 
 void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 {
+	if (m.announced && !can_answer(r, m.source, m.tag, m.length))
+		return; // the message stays, or has gone with its sender
 	matcher_.remove(m);
 	hand_over(r, m);
 }
@@ -419,9 +434,8 @@ void Engine::hand_over(Request &r, UnexpectedMessage &m)
 	if (m.announced) {
 		const Announcement a{m.length, m.token, m.memory, m.exposed};
 		const int source = m.source;
-		const uint64_t tag = m.tag;
 		messages_.give(&m);
-		fetch(r, source, tag, a);
+		fetch(r, source, a);
 		return;
 	}
 	deliver(r, m.source, m.tag, m.payload, m.length);

@@ -59,6 +59,7 @@ public:
 	Channel *reach(int rank, pt2p_status_t &status) { return channel(rank, status); }
 	// PT2P_OK, or how a rank was lost, with the reason.
 	pt2p_status_t loss_of(int rank, std::string &reason) const;
+	std::string why_unreached(int rank) const;
 
 	// Start an operation. Arguments have been checked. Null when it could not be started: `status` says why and the
 	// explanation has been recorded.
@@ -199,7 +200,7 @@ public:
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_complete(void *operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
-	void on_mute(int peer, pt2p_status_t status) override;
+	void on_connect_failure(int peer, pt2p_status_t status) override;
 	// From channels and progress.
 	void on_sent(void *owner) override;
 	unsigned drive() override;
@@ -315,7 +316,10 @@ private:
 	void announce_queued(Channel &channel);
 	void acknowledge(int peer, uint64_t token);
 	void on_announce(int peer, uint64_t tag, const Announcement &announcement);
-	void fetch(Request &request, int peer, uint64_t tag, const Announcement &announcement);
+	// Whether there is a channel to answer an announcement of `length` bytes on. If not, the receive has failed, and a later one
+	// can have the message, unless its sender is gone.
+	bool can_answer(Request &request, int peer, uint64_t tag, size_t length);
+	void fetch(Request &request, int peer, const Announcement &announcement);
 	void finish_fetch(Request &request, pt2p_status_t status, std::string_view reason = {});
 	void arrived(Request &request);
 	void on_accept(int peer, uint64_t token, const Acceptance &acceptance);
@@ -336,7 +340,8 @@ private:
 	void start_runs(Request &request);
 	bool start_some(Request &request, Endpoint &endpoint, size_t &budget);
 	const char *take_list(Request &request);
-	void on_run(Request &request, pt2p_status_t status);
+	void fail_runs(Request &request, const Refusal &why);
+	void on_run(Request &request, pt2p_status_t status, std::string_view reason);
 	void resume_runs(Request &request);
 	unsigned drive_runs();
 	void stream_segments(Request &request, Channel &channel, uint64_t token, size_t length);
@@ -381,6 +386,7 @@ private:
 	std::vector<Channel *> busy_;    // channels with something waiting
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
 	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
+	std::map<int, std::string> unreached_; // why the last try to connect failed
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
 
@@ -395,7 +401,6 @@ private:
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};
 	std::map<uint64_t, uint64_t> barrier_failures_; // by barrier: header of a token that reported a failure
-	std::string connect_failure_;                   // why connect() could not reach a rank, latest
 };
 
 } // namespace pt2p

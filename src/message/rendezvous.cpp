@@ -82,8 +82,10 @@ void Engine::announce_queued(Channel &c)
 void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 {
 	if (PostedReceive *posted = matcher_.match(peer, tag)) {
-		fetch(static_cast<Request &>(*posted), peer, tag, a);
-		return;
+		if (can_answer(static_cast<Request &>(*posted), peer, tag, a.length))
+			return fetch(static_cast<Request &>(*posted), peer, a);
+		if (is_down(peer))
+			return;
 	}
 	UnexpectedMessage &m = make_unexpected(peer, tag, a.length);
 	m.memory = a.memory;
@@ -94,20 +96,25 @@ void Engine::on_announce(int peer, uint64_t tag, const Announcement &a)
 	reporter_.add(Counter::unexpected);
 }
 
-void Engine::fetch(Request &r, int peer, uint64_t tag, const Announcement &a)
+bool Engine::can_answer(Request &r, int peer, uint64_t tag, size_t length)
 {
 	r.state = Request::State::moving;
 	r.peer = peer;
 	r.message_tag = tag;
+	r.length = length;
+	pt2p_status_t status = PT2P_OK;
+	if (channel(peer, status))
+		return true;
+	complete(r, status);
+	return false;
+}
+
+void Engine::fetch(Request &r, int peer, const Announcement &a)
+{
 	r.length = a.length;
 	r.sender_token = a.token;
 	r.in_pieces = false;
-	pt2p_status_t status = PT2P_OK;
-	Channel *c = channel(peer, status);
-	if (!c) {
-		complete(r, status);
-		return;
-	}
+	Channel *c = router_->find(peer);
 	if (!r.expected()) {
 		finish_fetch(r, PT2P_OK);
 		return;
@@ -155,7 +162,7 @@ void Engine::on_complete(void *operation, pt2p_status_t status, std::string_view
 	if (!r || r->state != Request::State::moving)
 		return;
 	if (r->is_reading_runs())
-		on_run(*r, status);
+		on_run(*r, status, reason);
 	else if (r->is_send)
 		finish_writing(*r, status, reason);
 	else

@@ -162,6 +162,8 @@ bool Engine::fetch_runs(Request &r, Channel &c, const Announcement &a)
 		d.starting = false;
 		d.in_flight -= outcome != Outcome::in_progress;
 		d.refused = outcome == Outcome::no_resource;
+		if (outcome == Outcome::refused)
+			fail_runs(r, e.refusal());
 	}
 	start_runs(r);
 	return true;
@@ -243,18 +245,31 @@ bool Engine::start_some(Request &r, Endpoint &e, size_t &budget)
 		d.refused = true;
 		return false;
 	}
+	if (outcome == Outcome::refused) {
+		fail_runs(r, e.refusal());
+		return false;
+	}
 	r.received += bytes;
 	budget -= std::min(budget, bytes);
 	return true;
 }
 
+void Engine::fail_runs(Request &r, const Refusal &why)
+{
+	if (r.details->status != PT2P_OK)
+		return;
+	r.details->status = why.status;
+	if (!why.reason.empty())
+		reasons_[r.handle] = why.reason;
+}
+
 // A get of it is over.
-void Engine::on_run(Request &r, pt2p_status_t status)
+void Engine::on_run(Request &r, pt2p_status_t status, std::string_view reason)
 {
 	Details &d = *r.details;
 	--d.in_flight;
-	if (d.status == PT2P_OK)
-		d.status = status;
+	if (status != PT2P_OK)
+		fail_runs(r, {status, std::string(reason)});
 	if (!d.starting)
 		resume_runs(r);
 }

@@ -343,10 +343,9 @@ unsigned OneSided::send_replies(Target &t)
 	pt2p_status_t status = PT2P_OK;
 	if (t.replies.empty())
 		return 0;
-	if (!connect(t, status)) {
-		drop_replies(t);
+	// A target that is lost has no replies any more; what this rank lacks to reach it may be there in the next turn.
+	if (!connect(t, status))
 		return 0;
-	}
 	while (!t.replies.empty()) {
 		Reply &r = *t.replies.front();
 		bool over;

@@ -28,7 +28,7 @@ constexpr bool map_within_process = true;
 // The file behind a peer's memory, mapped; throws Error.
 Mapping map_file(const MemoryBlob &b)
 {
-	const FileDescriptor file = open_file_of(b.pid, b.start_time, b.file);
+	const FileDescriptor file = open_file_of(b.pid, b.start_time, b.file, 0);
 	struct stat about {};
 	// The descriptor may stand for another file by now.
 	if (fstat(file.get(), &about) != 0 || about.st_dev != b.device || about.st_ino != b.inode ||

@@ -138,16 +138,17 @@ Channel &Router::connect(int rank)
 	return *channel;
 }
 
-void Router::say_mute(int rank)
+bool Router::notify_connect_failure(int rank)
 {
 	try {
 		std::string blob, reasons;
 		if (!environment_.job.try_lookup(rank, blob))
-			return;
-		if (Transport *transport = choose(rank, blob, reasons))
-			transport->say_mute(rank, address_part(blob, transport->table().name));
+			return false;
+		Transport *transport = choose(rank, blob, reasons);
+		return transport && transport->notify_connect_failure(rank, address_part(blob, transport->table().name));
 	} catch (const Error &e) {
 		environment_.reporter.log(LogLevel::info, "rank %d is not told that nothing can be sent to it: %s", rank, e.what());
+		return false;
 	}
 }
 

@@ -24,7 +24,7 @@ public:
 	Channel &connect(int rank);
 
 	// After connect() has failed for lack of something here: lets that rank know that nothing can be sent to it.
-	void say_mute(int rank);
+	bool notify_connect_failure(int rank);
 
 	// Whether a transport reaches the rank that published this blob; if not, why not.
 	bool reachable(int rank, const std::string &blob, std::string &reasons) const { return choose(rank, blob, reasons); }

@@ -9,12 +9,15 @@
 // other survivors alone.
 #include <pt2p.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -831,6 +834,135 @@ int finalize_stuck()
 	return 0;
 }
 
+// Takes all file descriptors away for as long as it lives: what is open stays so, and nothing else can be opened.
+class NoDescriptors {
+public:
+	NoDescriptors()
+	{
+		if (getrlimit(RLIMIT_NOFILE, &before_) != 0)
+			fail("getrlimit");
+		const rlimit none{0, before_.rlim_max};
+		setrlimit(RLIMIT_NOFILE, &none);
+	}
+	~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+private:
+	rlimit before_;
+};
+
+// What lacks a descriptor fails with the remedy, and is no verdict on a peer.
+void lacks_descriptors(pt2p_status_t status, const char *what)
+{
+	const std::string text = status == PT2P_OK ? "" : pt2p_last_error(ctx);
+	if (status != PT2P_ERR_SYSTEM || text.find("ulimit -n") == std::string::npos)
+		fail(what, (std::string(pt2p_strerror(status)) + ": " + text).c_str());
+}
+
+// Two ranks that have never met; rank 0 turns to rank 1, or has to answer it, while it can open nothing.
+int descriptors(bool connecting)
+{
+	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
+		fail("pt2p_init:", pt2p_last_error(nullptr));
+	me = pt2p_rank(ctx);
+	ranks = pt2p_size(ctx);
+	std::vector<unsigned char> data(3u << 20);
+	int value = me;
+	if (me == 0 && connecting) {
+		{
+			const NoDescriptors none;
+			for (int i = 0; i < 3; ++i)
+				lacks_descriptors(pt2p_send(ctx, &value, sizeof value, 1, tag_eager), "a send without descriptors:");
+			lacks_descriptors(pt2p_barrier(ctx), "a barrier without descriptors:");
+			// Long enough for it to look after its peers.
+			int flag;
+			for (const double end = now() + 0.5; now() < end;)
+				must(pt2p_iprobe(ctx, 1, tag_never, PT2P_TAG_EXACT, &flag, nullptr), "pt2p_iprobe:");
+		}
+		must(pt2p_send(ctx, &value, sizeof value, 1, tag_eager), "a send with descriptors again:");
+	} else if (me == 1 && connecting) {
+		must(pt2p_recv(ctx, &value, sizeof value, 0, tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+	} else if (me == 0) {
+		{
+			const NoDescriptors none;
+			must(pt2p_recv(ctx, &value, sizeof value, 1, tag_eager, PT2P_TAG_EXACT, nullptr), "a short message:");
+			for (int i = 0; i < 3; ++i)
+				lacks_descriptors(pt2p_recv(ctx, data.data(), data.size(), 1, tag_large, PT2P_TAG_EXACT, nullptr),
+				                  "a receive of a large message without descriptors:");
+		}
+		must(pt2p_recv(ctx, data.data(), data.size(), 1, tag_large, PT2P_TAG_EXACT, nullptr), "with descriptors again:");
+		verify(data, 1);
+	} else {
+		std::this_thread::sleep_for(std::chrono::milliseconds(400));
+		must(pt2p_send(ctx, &value, sizeof value, 0, tag_eager), "pt2p_send:");
+		fill(data, 1);
+		must(pt2p_send(ctx, data.data(), data.size(), 0, tag_large), "pt2p_send:");
+	}
+	must(pt2p_barrier(ctx), "pt2p_barrier:");
+	if (pt2p_finalize(ctx) != PT2P_OK)
+		fail("pt2p_finalize:", pt2p_last_error(nullptr));
+	if (me == 0)
+		printf("descriptors: came through\n");
+	return 0;
+}
+
+// Takes what is left of /dev/shm for as long as it lives.
+class FullShm {
+public:
+	FullShm() : fd_(open("/dev/shm", O_TMPFILE | O_RDWR, 0600))
+	{
+		const std::vector<char> block(4096);
+		while (write(fd_, block.data(), block.size()) > 0)
+			;
+		if (fd_ < 0 || errno != ENOSPC)
+			fail("cannot fill /dev/shm");
+	}
+	~FullShm() { close(fd_); }
+
+private:
+	int fd_;
+};
+
+// A first contact that finds no memory can be repeated as often as it takes; and a connection that finds none later goes on.
+int no_space()
+{
+	pt2p_context_t *pair[2];
+	if (pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, nullptr, pair) != PT2P_OK)
+		fail("pt2p_init_inprocess:", pt2p_last_error(nullptr));
+	ctx = pair[0];
+	int value = 7, got = 0;
+	{
+		const FullShm full;
+		for (int i = 0; i < 5; ++i)
+			if (pt2p_send(ctx, &value, sizeof value, 1, tag_eager) != PT2P_ERR_SHARED_MEMORY)
+				fail("a send without memory:", pt2p_last_error(ctx));
+	}
+	must(pt2p_send(ctx, &value, sizeof value, 1, tag_eager), "a send with memory again:");
+	ctx = pair[1];
+	must(pt2p_recv(ctx, &got, sizeof got, 0, tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+	must(pt2p_send(ctx, &value, sizeof value, 0, tag_eager), "a send the other way:");
+	must(pt2p_recv(pair[0], &value, sizeof value, 1, tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+	const FullShm full;
+	for (const size_t length : {size_t{16384}, size_t{5000}, size_t{900000}}) {
+		constexpr size_t messages = 20;
+		std::vector<unsigned char> out(length), in(messages * length);
+		std::vector<pt2p_request_t *> sends(messages), receives(messages);
+		fill(out, 3);
+		for (size_t i = 0; i < messages; ++i)
+			must(pt2p_isend(pair[0], out.data(), length, 1, tag_large, &sends[i]), "pt2p_isend:");
+		for (size_t i = 0; i < messages; ++i)
+			must(pt2p_irecv(pair[1], in.data() + i * length, length, 0, tag_large, PT2P_TAG_EXACT, &receives[i]), "pt2p_irecv:");
+		must(pt2p_waitall(pair[1], messages, receives.data(), nullptr), "receives:");
+		must(pt2p_waitall(pair[0], messages, sends.data(), nullptr), "sends:");
+		for (size_t i = 0; i < messages; ++i)
+			verify({in.begin() + static_cast<ptrdiff_t>(i * length), in.begin() + static_cast<ptrdiff_t>((i + 1) * length)}, 3);
+	}
+	for (pt2p_context_t *c : pair)
+		if (pt2p_finalize(c) != PT2P_OK)
+			fail("pt2p_finalize:", pt2p_last_error(nullptr));
+	printf("no space: %d came through\n", got);
+	return 0;
+}
+
 // ---- alone ------------------------------------------------------------------------------------------------------------
 
 int init()
@@ -935,6 +1067,10 @@ int main(int argc, char **argv)
 		return finalize_stuck();
 	if (mode == "barrier_lacks")
 		return barrier_lacks(argc > 2 ? argv[2] : nullptr);
+	if (mode == "descriptors_connecting" || mode == "descriptors_accepting")
+		return descriptors(mode == "descriptors_connecting");
+	if (mode == "no_space")
+		return no_space();
 	if (mode == "init")
 		return init();
 	if (mode == "inprocess")

@@ -197,6 +197,11 @@ if [ $openmpi = yes ]; then
 	run_two="$mpirun --oversubscribe --bind-to none -n 2"
 	# shellcheck disable=SC2086 # several words
 	expect process_vm "the kernel refuses process_vm_readv" '^rank [01] to [01]: pipelined' $run_two $deny $fault exchange
+	for side in connecting accepting; do
+		# shellcheck disable=SC2086
+		expect descriptors "no descriptor is left on the $side side" '^descriptors: came through' \
+			$run_two $fault descriptors_$side
+	done
 	! is_wanted process_vm || [ ! -s "$work/out" ] || ! says ': single-copy' || complain "single copy in spite of all"
 fi
 
@@ -209,14 +214,14 @@ if is_wanted small_file_system; then
 			unshare -m sh -c "$private" 4096 env $small $fault inprocess 4
 		expect small_file_system "no room for a ring" \
 			'^first send: 15 .*ring.*[0-9]+ bytes needed, [0-9]+ bytes available' \
-			unshare -m sh -c "$private" 65536 env $small $fault inprocess 2
+			unshare -m sh -c "$private" 16384 env $small $fault inprocess 2
 		if [ $openmpi = yes ]; then
 			# shellcheck disable=SC2086
 			expect small_file_system "no room for a ring, launched" \
 				'^first send: 15 .*ring.*[0-9]+ bytes needed, [0-9]+ bytes available' \
-				unshare -m sh -c "$private" 65536 env $small $run_two $fault first_send
-			# Four ranks need eight rings of some 140 KiB in a barrier.
-			for room in 40k 300k 800k 1000k; do
+				unshare -m sh -c "$private" 16384 env $small $run_two $fault first_send
+			# Four ranks need eight rings of some 28 KiB in a barrier.
+			for room in 40k 80k 160k 200k; do
 				# shellcheck disable=SC2086
 				expect small_file_system "no room for the rings of a barrier in $room" '^end of ' \
 					unshare -m sh -c "$private" $room env $small $run_four $fault barrier_lacks
@@ -226,9 +231,11 @@ if is_wanted small_file_system; then
 			ballast='head -c 1100000 /dev/zero >/dev/shm/ballast && exec "$@" /dev/shm/ballast'
 			# shellcheck disable=SC2086
 			expect small_file_system "no room for the rings of a barrier at first" '^end of ' \
-				unshare -m sh -c "$private" 1800k sh -c "$ballast" sh env $small $run_four $fault barrier_lacks
+				unshare -m sh -c "$private" 1240k sh -c "$ballast" sh env $small $run_four $fault barrier_lacks
 			all_lack
 		fi
+		expect small_file_system "no room for a ring, and then there is" '^no space: 7 came through' \
+			unshare -m sh -c "$private" 4m env $small PT2P_SHM_SINGLE_COPY=0 $fault no_space
 	else
 		echo "skipped: small /dev/shm: unshare -m is not permitted"
 	fi

@@ -58,8 +58,8 @@ public:
 			exit(1);
 		}
 		share(in_reach_);
-		slots_ = shm_->header()->slots;
-		data_bytes_ = shm_->header()->data_bytes;
+		slots_ = shm_->peer_of(0)->segment->shape().slots;
+		data_bytes_ = shm_->peer_of(0)->segment->shape().data_bytes;
 		ring_ = shm::Ring::at(&shm_->peer_of(0)->in.head(), slots_);
 	}
 	~Pair()
@@ -468,7 +468,7 @@ private:
 			h->doorbell_summary.fetch_or(1);
 			break;
 		case 2:
-			shm::directory(h)[small % 2].store(static_cast<uint32_t>(in.number(4)));
+			shm::directory(h)[small % 2].store(in.number(8));
 			break;
 		case 3:
 			r.starved.store(small);

@@ -1,16 +1,17 @@
 // What lies in a shared segment. Every rank has one segment; it holds what others write for this rank to read:
 //
 //   +--------------------+  0
-//   | SegmentHeader      |  identity, state, wake word, doorbell summary, ring allocation
-//   | directory          |  uint32_t for each local rank: its ring here, 0 while it has none, and how often there was no room
+//   | SegmentHeader      |  proof of the owner, state, wake word, doorbell summary
+//   | directory          |  for each local rank what it has shown of itself (Entry); 0 at first
 //   | doorbells          |  one bit for each local rank
-//   +--------------------+  rings_offset (page aligned)
-//   | ring 0             |  allocated by the first rank that talks to this one
-//   | ring 1             |  by the second ...
+//   +--------------------+  header_bytes (page aligned)
+//   | ring 0             |  of local rank 0
+//   | ring 1             |  of local rank 1 ...
 //   +--------------------+
 //
-// A silent peer costs its directory entry and its doorbell bit. A ring is reserved (posix_fallocate) and mapped by its
-// sender when that sender first has something to say, so nothing has to be asked of the owner.
+// A silent peer costs its directory entry and its doorbell bit: the file has holes where nobody writes. A ring is mapped
+// and gets its memory from its sender when that sender first has something to say, so nothing has to be asked of the owner;
+// the data area gets more when more is in flight.
 //
 // One ring carries the messages of one ordered pair. Flag, header and the first 48 bytes of the payload share a cache
 // line, so a short message is one line handed over. Slots are two lines wide: the next line then belongs to the same
@@ -23,7 +24,8 @@
 // lie in the ring's data area; the slot's payload then starts with their offset. `credit` acknowledges slots of the
 // opposite direction, so two ranks that answer each other never touch the credit line.
 //
-// The owner trusts nothing in here: positions are kept privately, and what comes from a peer is checked against bounds.
+// The owner trusts nothing in here: positions are kept privately, what comes from a peer is checked against bounds, and a
+// ring is read only once its writer has shown that it knows the owner's secret.
 #pragma once
 
 #include <atomic>
@@ -41,20 +43,13 @@ constexpr size_t line = 128; // two cache lines: see above
 enum State : uint32_t { state_alive = 1, state_left = 2 };
 
 struct SegmentHeader {
-	uint64_t magic;
-	uint32_t version;
-	uint32_t ranks;        // directory entries
-	uint32_t slots;        // of each ring, a power of two
-	uint32_t data_bytes;   // of each ring, a power of two
-	uint64_t rings_offset; // bytes
-	uint64_t ring_stride;  // bytes
-	uint32_t fences;       // 1: senders have to fence before they look at `attention` (no membarrier here)
+	uint64_t proof;  // of the owner
+	uint32_t fences; // 1: senders have to fence before they look at `attention` (no membarrier here)
 	std::atomic<uint32_t> state;
 
 	alignas(line) std::atomic<uint32_t> wake_word; // futex
 	std::atomic<uint32_t> sleeping;                // the owner sleeps, or is about to
 	alignas(line) std::atomic<uint64_t> doorbell_summary; // bit w: look at doorbell word w (w modulo 64)
-	alignas(line) std::atomic<uint32_t> rings_taken;
 };
 
 // A copy that two ranks do together; see single_copy.hpp.
@@ -116,19 +111,23 @@ constexpr size_t page = 4096;
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 inline size_t doorbell_words(uint32_t ranks) { return (ranks + 63) / 64; }
-// A directory entry: the ring's number, from 1 on, in the low bits; above them, how often its writer would have sent something
-// and had no room for the ring.
-constexpr uint32_t ring_number_bits = 21, most_local_ranks = 1u << 20;
-constexpr uint32_t ring_number(uint32_t entry) { return entry & ((1u << ring_number_bits) - 1); }
-constexpr uint32_t times_mute(uint32_t entry) { return entry >> ring_number_bits; }
-constexpr uint32_t once_mute = 1u << ring_number_bits, most_times_mute = UINT32_MAX >> ring_number_bits;
-inline std::atomic<uint32_t> *directory(SegmentHeader *h)
+// A directory entry is written by the rank that it stands for:
+//
+//   entry:  open:1 | failures:15 | proof:48         open: it writes into its ring; failures: how often it could not get one
+struct Entry {
+	static constexpr uint64_t proof_mask = (UINT64_C(1) << 48) - 1;
+	static constexpr uint16_t open = 0x8000, failures_mask = 0x7fff;
+
+	static uint64_t pack(uint16_t facts, uint64_t proof) { return uint64_t{facts} << 48 | (proof & proof_mask); }
+	static uint16_t facts(uint64_t entry) { return static_cast<uint16_t>(entry >> 48); }
+};
+inline std::atomic<uint64_t> *directory(SegmentHeader *h)
 {
-	return reinterpret_cast<std::atomic<uint32_t> *>(h + 1);
+	return reinterpret_cast<std::atomic<uint64_t> *>(h + 1);
 }
 inline size_t doorbells_offset(uint32_t ranks)
 {
-	return round_up(sizeof(SegmentHeader) + ranks * sizeof(uint32_t), 64);
+	return round_up(sizeof(SegmentHeader) + ranks * sizeof(uint64_t), 64);
 }
 inline std::atomic<uint64_t> *doorbells(SegmentHeader *h, uint32_t ranks)
 {
@@ -138,11 +137,12 @@ inline size_t header_bytes(uint32_t ranks)
 {
 	return round_up(doorbells_offset(ranks) + doorbell_words(ranks) * sizeof(uint64_t), page);
 }
-inline size_t ring_bytes(uint32_t slots, uint32_t data_bytes)
+// With this much of its data area.
+inline size_t ring_bytes(uint32_t slots, uint64_t data_bytes)
 {
 	return round_up(sizeof(RingHeader) + slots * sizeof(Slot) + data_bytes, page);
 }
-static_assert(sizeof(SegmentHeader) % alignof(std::atomic<uint32_t>) == 0);
+static_assert(sizeof(SegmentHeader) % alignof(std::atomic<uint64_t>) == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 } // namespace pt2p::shm

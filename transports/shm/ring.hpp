@@ -39,21 +39,40 @@ namespace pt2p::shm {
 	}
 }
 
-// The writer. Data positions run for ever; position modulo the data area is the offset.
+// The writer. Data positions run for ever; position modulo the room in the data area is the offset. The room is what has
+// memory so far.
 class Writer {
 public:
-	void open(const Ring &ring, uint32_t slots, uint32_t data_bytes)
+	void open(const Ring &ring, uint32_t slots, uint32_t data_bytes, uint32_t room)
 	{
 		ring_ = ring;
 		mask_ = slots - 1;
 		shift_ = static_cast<unsigned>(__builtin_ctz(slots));
 		data_bytes_ = data_bytes;
+		room_ = room;
 		data_ends_ = std::make_unique<DataEnd[]>(slots);
 	}
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
-	static size_t max_payload(uint32_t data_bytes) { return data_bytes / 4; }
+	const Ring &ring() const { return ring_; }
+	static size_t max_payload(uint64_t data_bytes) { return data_bytes / 4; }
 	size_t max_payload() const { return max_payload(data_bytes_); }
+	uint32_t room() const { return static_cast<uint32_t>(room_); }
+	// Whether more room is what a message with data waits for, and there can be more.
+	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= mask_; }
+	// The data area has memory for twice as much. The new half comes next; what is under way may lie anywhere in the old one,
+	// which is free again when all of it has been read.
+	void double_room()
+	{
+		const uint64_t old = room_;
+		room_ = 2 * old;
+		data_tail_ = round_up(data_head_, room_);
+		data_head_ = data_claimed_ = data_tail_ + old;
+		for (uint32_t i = data_first_; i != data_last_; ++i)
+			data_ends_[i & mask_].end = static_cast<uint32_t>(i + 1 == data_last_ ? data_head_ : data_tail_);
+		if (data_first_ == data_last_)
+			data_tail_ = data_head_;
+	}
 	static size_t private_bytes(uint32_t slots) { return slots * sizeof(DataEnd); }
 
 	// Writes a message of at most inline_max bytes if a slot is known to be free; does not look for one. `credit` goes
@@ -139,8 +158,8 @@ private:
 	{
 		// Local, or every claim would be followed by a store to a member.
 		unsigned char *const data = ring_.data;
-		const uint64_t mask = data_bytes_ - 1;
-		const uint64_t end = std::min(data_head_ + size, data_tail_ + data_bytes_);
+		const uint64_t mask = room_ - 1;
+		const uint64_t end = std::min(data_head_ + size, data_tail_ + room_);
 		for (uint64_t at = std::max(data_claimed_, data_head_); at < end; at += 64)
 			touch(data + (at & mask));
 		data_claimed_ = std::max(data_claimed_, end);
@@ -168,15 +187,17 @@ private:
 	{
 		const uint64_t size = round_up(length, 64);
 		uint64_t at = data_head_;
-		const uint64_t left = data_bytes_ - (at & (data_bytes_ - 1));
+		const uint64_t left = room_ - (at & (room_ - 1));
 		if (size > left)
 			at += left;
-		if (at + size - data_tail_ > data_bytes_) {
+		if (at + size - data_tail_ > room_) {
 			refresh();
-			if (at + size - data_tail_ > data_bytes_)
+			if (data_first_ == data_last_) // all of it is free, also what is left over at the end
+				data_tail_ = at;
+			if (at + size - data_tail_ > room_)
 				return false;
 		}
-		const auto offset = static_cast<uint32_t>(at & (data_bytes_ - 1));
+		const auto offset = static_cast<uint32_t>(at & (room_ - 1));
 		std::memcpy(ring_.data + offset, payload, length);
 		data_head_ = at + size;
 		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
@@ -190,7 +211,7 @@ private:
 	Ring ring_;
 	uint64_t sent_ = 0, acknowledged_ = 0;
 	uint32_t mask_ = 0, shift_ = 0;
-	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, data_bytes_ = 0;
+	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, data_bytes_ = 0, room_ = 0;
 	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged
 	uint32_t data_first_ = 0, data_last_ = 0;
 };

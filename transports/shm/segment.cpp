@@ -1,5 +1,6 @@
 #include "transports/shm/segment.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -8,18 +9,11 @@
 #include "config/config.hpp"
 #include "job/topology.hpp"
 #include "report/report.hpp"
+#include "transports/shm/ring.hpp"
 
 namespace pt2p::shm {
 
 namespace {
-
-uint32_t power_of_two(uint64_t n)
-{
-	uint32_t p = 1;
-	while (p < n)
-		p *= 2;
-	return p;
-}
 
 // The fixed part of an address blob; the node identity follows.
 struct Packed {
@@ -28,13 +22,37 @@ struct Packed {
 	int32_t fd;
 	uint32_t unused;
 	uint64_t start_time, base, probe, probe_value;
+	Secret secret;
+	Shape shape;
 };
+
+bool possible(const Shape &s)
+{
+	return s.ranks && s.ranks <= 1u << 20 && std::has_single_bit(s.slots) && std::has_single_bit(s.data_bytes) &&
+	       std::has_single_bit(s.room) && s.room <= s.data_bytes;
+}
+
+Shape shape_of(const Config &config, uint32_t ranks)
+{
+	Shape s;
+	s.ranks = ranks;
+	s.slots = std::bit_ceil(static_cast<uint32_t>(config.shm_ring_slots));
+	s.data_bytes = std::bit_ceil(static_cast<uint32_t>(config.shm_ring_bytes));
+	const size_t unasked = std::min<size_t>(config.eager_max, Writer::max_payload(s.data_bytes));
+	s.room = std::min(s.data_bytes, std::bit_ceil(static_cast<uint32_t>(std::max(unasked, page))));
+	return s;
+}
+
+size_t ring_offset(const Shape &shape, uint32_t index)
+{
+	return header_bytes(shape.ranks) + index * ring_bytes(shape.slots, shape.data_bytes);
+}
 
 } // namespace
 
 std::string Address::pack() const
 {
-	const Packed p{segment_magic, layout_version, pid, fd, 0, start_time, base, probe, probe_value};
+	const Packed p{segment_magic, layout_version, pid, fd, 0, start_time, base, probe, probe_value, secret, shape};
 	return std::string(reinterpret_cast<const char *>(&p), sizeof p) + node_id;
 }
 
@@ -44,7 +62,7 @@ bool Address::unpack(std::string_view blob, Address &address)
 	if (blob.size() < sizeof p)
 		return false;
 	std::memcpy(&p, blob.data(), sizeof p);
-	if (p.magic != segment_magic || p.version != layout_version)
+	if (p.magic != segment_magic || p.version != layout_version || !possible(p.shape))
 		return false;
 	address.pid = p.pid;
 	address.fd = p.fd;
@@ -52,91 +70,81 @@ bool Address::unpack(std::string_view blob, Address &address)
 	address.base = p.base;
 	address.probe = p.probe;
 	address.probe_value = p.probe_value;
+	address.secret = p.secret;
+	address.shape = p.shape;
 	address.node_id = blob.substr(sizeof p);
 	return true;
 }
 
-OwnSegment::OwnSegment(const Config &config, uint32_t ranks, int numa_node)
-    : ranks_(ranks), slots_(power_of_two(static_cast<uint64_t>(config.shm_ring_slots))),
-      data_bytes_(power_of_two(config.shm_ring_bytes)), fd_(make_shared_file(config.shm_backing, "pt2p-segment"))
+OwnSegment::OwnSegment(const Config &config, const Secret &secret, uint32_t ranks, int numa_node)
+    : shape_(shape_of(config, ranks)), secret_(secret), fd_(make_shared_file(config.shm_backing, "pt2p-segment"))
 {
-	const size_t rings_offset = header_bytes(ranks), stride = ring_bytes(slots_, data_bytes_);
-	const size_t total = rings_offset + ranks * stride;
-	reserve(fd_.get(), 0, rings_offset, "the segment of this rank");
+	const size_t total = ring_offset(shape_, ranks);
+	reserve(fd_.get(), 0, header_bytes(ranks), "the segment of this rank");
 	if (ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
 		throw Error(PT2P_ERR_SHARED_MEMORY,
 		            format("cannot give the shared segment its size of %zu bytes: %s", total, errno_text(errno).c_str()));
 	map_ = Mapping(fd_.get(), 0, total);
 	place_on_numa_node(map_.memory(), total, numa_node);
 	SegmentHeader *h = header();
-	h->version = layout_version;
-	h->ranks = ranks;
-	h->slots = slots_;
-	h->data_bytes = data_bytes_;
-	h->rings_offset = rings_offset;
-	h->ring_stride = stride;
 	h->state = state_alive;
-	h->magic = segment_magic;
+	h->proof = owner_proof(secret_);
 }
 
-Ring OwnSegment::ring(uint32_t n) const
+Ring OwnSegment::ring(uint32_t index) const
 {
-	const size_t offset = header_bytes(ranks_) + n * ring_bytes(slots_, data_bytes_);
-	return Ring::at(static_cast<unsigned char *>(map_.memory()) + offset, slots_);
+	return Ring::at(static_cast<unsigned char *>(map_.memory()) + ring_offset(shape_, index), shape_.slots);
 }
 
-PeerSegment::PeerSegment(const Address &address)
+PeerSegment::PeerSegment(const Address &address) : shape_(address.shape), secret_(address.secret)
 {
 	if (address.pid == static_cast<uint32_t>(getpid())) {
 		same_process_ = true;
 		shared_fd_ = address.fd;
 		header_ = reinterpret_cast<SegmentHeader *>(address.base);
-		ranks_ = header_->ranks;
-		slots_ = header_->slots;
-		data_bytes_ = header_->data_bytes;
-		return;
+	} else {
+		// A file that is shorter than its header has no page to read there.
+		fd_ = open_file_of(address.pid, address.start_time, address.fd, header_bytes(shape_.ranks));
+		header_map_ = Mapping(fd_.get(), 0, header_bytes(shape_.ranks));
+		header_ = static_cast<SegmentHeader *>(header_map_.memory());
 	}
-	fd_ = open_file_of(address.pid, address.start_time, address.fd);
-	// The first page tells how large the header is.
-	Mapping first(fd_.get(), 0, page);
-	const auto *h = static_cast<const SegmentHeader *>(first.memory());
-	ranks_ = h->ranks;
-	slots_ = h->slots;
-	data_bytes_ = h->data_bytes;
-	if (h->magic != segment_magic || h->version != layout_version || ranks_ > most_local_ranks ||
-	    h->rings_offset != header_bytes(ranks_) || h->ring_stride != ring_bytes(slots_, data_bytes_) ||
-	    !std::has_single_bit(slots_) || !std::has_single_bit(data_bytes_))
-		throw Error(PT2P_ERR_PROTOCOL, format("the shared segment of process %u is not one of this version", address.pid));
-	header_map_ = Mapping(fd_.get(), 0, header_bytes(ranks_));
-	header_ = static_cast<SegmentHeader *>(header_map_.memory());
+	if (header_->proof != owner_proof(secret_))
+		throw Error(PT2P_ERR_PROTOCOL, format("process %u has no longer the shared segment that it published", address.pid));
 }
 
-Ring PeerSegment::open_ring(uint32_t index)
+Ring PeerSegment::open_ring(uint32_t index, uint32_t &room)
 {
-	SegmentHeader *h = header_;
-	if (index >= ranks_)
-		throw Error(PT2P_ERR_PROTOCOL, format("its shared segment has room for %u ranks of its node, and this rank is number %u there: the two "
-		                                      "count the ranks of the node differently", ranks_, index));
-	if (ring_ == no_ring)
-		ring_ = h->rings_taken.fetch_add(1, std::memory_order_relaxed);
-	const uint32_t n = ring_;
-	if (n >= ranks_)
-		throw Error(PT2P_ERR_PROTOCOL, format("all %u rings of its shared segment are taken", ranks_));
-	const size_t stride = ring_bytes(slots_, data_bytes_), offset = header_bytes(ranks_) + n * stride;
-	Ring ring;
+	if (index >= shape_.ranks)
+		throw Error(PT2P_ERR_PROTOCOL, format("its shared segment has room for %u ranks of its node, and this rank is number %u "
+		                                      "there: the two count the ranks of the node differently", shape_.ranks, index));
+	const size_t offset = ring_offset(shape_, index), stride = ring_bytes(shape_.slots, shape_.data_bytes);
+	void *base;
 	if (same_process_) {
-		reserve(shared_fd_, offset, stride, "a ring in a peer's segment");
-		ring = Ring::at(reinterpret_cast<unsigned char *>(h) + offset, slots_);
+		base = reinterpret_cast<unsigned char *>(header_) + offset;
 	} else {
-		reserve(fd_.get(), offset, stride, "a ring in a peer's segment");
 		ring_map_ = Mapping(fd_.get(), offset, stride);
-		ring = Ring::at(ring_map_.memory(), slots_);
-		fd_ = FileDescriptor();
+		base = ring_map_.memory();
 	}
-	// The reader polls it only once it has seen the doorbell.
-	ring.head->attention.store(1, std::memory_order_relaxed);
-	directory(h)[index].fetch_add(n + 1, std::memory_order_release);
-	return ring;
+	room = shape_.room;
+	// Nobody else can take what this process may still use: what is never written need not be there.
+	if (same_process_ && !has_limit(shared_fd_))
+		room = shape_.data_bytes;
+	else if (const int error = populate(base, ring_bytes(shape_.slots, room))) {
+		// A kernel that cannot do that cannot let the ring grow later either.
+		if (error == EINVAL)
+			room = shape_.data_bytes;
+		reserve(same_process_ ? shared_fd_ : fd_.get(), offset, ring_bytes(shape_.slots, room), "a ring in a peer's segment");
+	}
+	fd_ = FileDescriptor();
+	return Ring::at(base, shape_.slots);
+}
+
+bool PeerSegment::grow(const Ring &ring, uint32_t room) { return !populate(ring.head, ring_bytes(shape_.slots, room)); }
+
+void PeerSegment::show(uint32_t index, bool open)
+{
+	facts_ = static_cast<uint16_t>(open ? facts_ | Entry::open : (facts_ & Entry::open) | ((facts_ + 1) & Entry::failures_mask));
+	directory(header_)[index].store(entry_of(secret_, index, facts_), std::memory_order_release);
 }
 
 } // namespace pt2p::shm

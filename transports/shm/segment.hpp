@@ -8,6 +8,7 @@
 
 #include "memory/shared_file.hpp"
 #include "transports/shm/layout.hpp"
+#include "job/secret.hpp"
 
 namespace pt2p {
 struct Config;
@@ -15,7 +16,28 @@ struct Config;
 
 namespace pt2p::shm {
 
-// What a rank publishes: enough to decide whether its memory can be shared, and to open it.
+// Nothing in a segment is its owner's secret itself: who shows something adds a proof, a keyed hash of it, so that whoever reads
+// a segment learns no proof but those that are there.
+inline uint64_t owner_proof(const Secret &secret)
+{
+	const uint64_t who = UINT64_MAX;
+	return proof_of(secret, &who, sizeof who);
+}
+inline uint64_t entry_of(const Secret &secret, uint32_t index, uint16_t facts)
+{
+	const uint64_t said = uint64_t{facts} << 32 | index;
+	return Entry::pack(facts, proof_of(secret, &said, sizeof said));
+}
+
+// The size of a segment's parts: its owner's choice. Powers of two, but for the ranks.
+struct Shape {
+	uint32_t ranks = 0;      // of the node
+	uint32_t slots = 0;      // of each ring
+	uint32_t data_bytes = 0; // of each ring
+	uint32_t room = 0;       // of these, what a ring has from the start: enough for any message that goes unasked
+};
+
+// What a rank publishes: enough to decide whether its memory can be shared, to open it, and to be let in.
 struct Address {
 	uint32_t pid = 0;
 	int32_t fd = -1;          // of the segment, in that process
@@ -23,6 +45,8 @@ struct Address {
 	uint64_t base = 0;        // the segment in that process: peers of the same process use it as it is
 	uint64_t probe = 0;       // address of probe_value in that process
 	uint64_t probe_value = 0; // random
+	Secret secret;
+	Shape shape;
 	std::string node_id;
 
 	std::string pack() const;
@@ -30,22 +54,22 @@ struct Address {
 	static bool unpack(std::string_view blob, Address &address);
 };
 
-// This rank's segment. Reserves the header; rings are reserved by those who write them.
+// This rank's segment. Reserves the header; rings get their memory from those who write them.
 class OwnSegment {
 public:
 	// numa_node: where the memory goes, -1 for wherever. Throws Error(PT2P_ERR_SHARED_MEMORY) which names the bytes needed
 	// and available.
-	OwnSegment(const Config &config, uint32_t ranks, int numa_node);
+	OwnSegment(const Config &config, const Secret &secret, uint32_t ranks, int numa_node);
 	SegmentHeader *header() const { return static_cast<SegmentHeader *>(map_.memory()); }
 	int fd() const { return fd_.get(); }
-	// The shape of the rings as this rank made them: what stands in the header can be overwritten by a peer.
-	uint32_t slots() const { return slots_; }
-	uint32_t data_bytes() const { return data_bytes_; }
-	// Ring number n, 0 ... ranks-1.
-	Ring ring(uint32_t n) const;
+	const Shape &shape() const { return shape_; }
+	const Secret &secret() const { return secret_; }
+	// The ring of local rank `index`.
+	Ring ring(uint32_t index) const;
 
 private:
-	uint32_t ranks_, slots_, data_bytes_;
+	Shape shape_;
+	Secret secret_;
 	FileDescriptor fd_;
 	Mapping map_;
 };
@@ -53,22 +77,23 @@ private:
 // A peer's segment: its header, and this rank's ring in it once asked for.
 class PeerSegment {
 public:
-	// Throws Error(PT2P_ERR_SHARED_MEMORY), or Error(PT2P_ERR_PEER_LOST) when that process is gone.
+	// Throws Error: PT2P_ERR_SHARED_MEMORY or PT2P_ERR_SYSTEM when it cannot be opened, PT2P_ERR_PEER_LOST when that process
+	// is gone, PT2P_ERR_PROTOCOL when what it has there now is not the segment that it published.
 	explicit PeerSegment(const Address &address);
 	SegmentHeader *header() const { return header_; }
-	// Its shape as it was when it was checked: what stands in the header can be overwritten later.
-	uint32_t ranks() const { return ranks_; }
-	uint32_t slots() const { return slots_; }
-	uint32_t data_bytes() const { return data_bytes_; }
-	// Allocates and reserves the ring of local rank `index`; throws Error(PT2P_ERR_SHARED_MEMORY).
-	Ring open_ring(uint32_t index);
-	// Leaves word for the owner that local rank `index` would have sent something and has no ring.
-	void leave_word(uint32_t index) { directory(header_)[index].fetch_add(once_mute, std::memory_order_release); }
+	const Shape &shape() const { return shape_; }
+	// The ring of local rank `index`, with memory for `room` bytes of data, which may come out larger. Throws
+	// Error(PT2P_ERR_SHARED_MEMORY); then nothing has happened.
+	Ring open_ring(uint32_t index, uint32_t &room);
+	// Gives the ring memory for `room` bytes of data; false when there is none.
+	bool grow(const Ring &ring, uint32_t room);
+	// Shows the owner that local rank `index` writes into its ring; or that it could not get one, once more.
+	void show(uint32_t index, bool open);
 
 private:
-	static constexpr uint32_t no_ring = UINT32_MAX;
-	uint32_t ranks_ = 0, slots_ = 0, data_bytes_ = 0;
-	uint32_t ring_ = no_ring; // taken, also when there was no room for it yet
+	Shape shape_;
+	Secret secret_;
+	uint16_t facts_ = 0; // shown, see Entry
 	FileDescriptor fd_; // closed once the ring is there
 	Mapping header_map_, ring_map_;
 	SegmentHeader *header_ = nullptr;

@@ -6,7 +6,6 @@
 #include <climits>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <random>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -26,6 +25,7 @@ constexpr unsigned burst = 32;         // messages taken from one ring in a turn
 constexpr size_t hot_enough = 8;       // fewer hot rings than this are not worth a sweep
 constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 constexpr unsigned watches_at_once = 16;
+constexpr uint32_t checks_before_watches = 5; // a program that only starts has better things to do
 
 Peer &peer_of_endpoint(Endpoint &endpoint) { return static_cast<Peer &>(endpoint); }
 
@@ -35,16 +35,18 @@ extern const TransportTable shm_table;
 
 ShmTransport::ShmTransport(const TransportEnvironment &environment)
     : env_(environment), start_time_(process_start_time(static_cast<uint32_t>(getpid()))),
-      probe_(std::make_shared<uint64_t>()), watcher_(epoll_create1(EPOLL_CLOEXEC))
+      probe_(std::make_shared<uint64_t>(random_secret().words[0])), watcher_(epoll_create1(EPOLL_CLOEXEC))
 {
+	if (!watcher_) {
+		const int error = errno;
+		throw Error(PT2P_ERR_SYSTEM, format("epoll_create1: %s%s", errno_text(error).c_str(), remedy_of(error).c_str()));
+	}
 	const auto ranks = static_cast<uint32_t>(env_.job.local_size());
-	segment_ = std::make_shared<OwnSegment>(env_.config, ranks, env_.config.numa ? env_.topology.numa_node : -1);
+	segment_ = std::make_shared<OwnSegment>(env_.config, env_.job.secret(), ranks, env_.config.numa ? env_.topology.numa_node : -1);
 	// In-process peers hold pointers into the segment.
 	env_.job.keep(segment_);
 	membarrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 	header()->fences = !membarrier_;
-	std::random_device random;
-	*probe_ = static_cast<uint64_t>(random()) << 32 | random();
 	env_.job.keep(probe_);
 	peers_.resize(ranks);
 	hot_.reserve(ranks);
@@ -63,6 +65,8 @@ std::string ShmTransport::address()
 	a.base = reinterpret_cast<uint64_t>(segment_->header());
 	a.probe = reinterpret_cast<uint64_t>(probe_.get());
 	a.probe_value = *probe_;
+	a.secret = segment_->secret();
+	a.shape = segment_->shape();
 	a.node_id = env_.topology.node_id;
 	return a.pack();
 }
@@ -106,21 +110,24 @@ bool ShmTransport::attach(Peer &peer, const Address &address, bool wait)
 {
 	if (peer.attached)
 		return true;
+	std::string finding;
 	try {
 		peer.segment = std::make_unique<PeerSegment>(address);
 		peer.pid = static_cast<pid_t>(address.pid);
 		peer.same_process = peer.pid == getpid();
+		peer.start_time = address.start_time;
 		peer.fence = !membarrier_ || peer.segment->header()->fences;
 		peer.attached = true;
-		if (!peer.same_process)
-			watch(peer, address);
 		return true;
 	} catch (const Error &e) {
-		if (e.status() != PT2P_ERR_PEER_LOST)
+		if (e.status() == PT2P_ERR_PROTOCOL)
+			env_.reporter.add(Counter::auth_refused);
+		else if (e.status() != PT2P_ERR_PEER_LOST)
 			throw;
+		finding = e.what();
 	}
 	for (;;) {
-		if (const auto end = how_it_ended(peer, address))
+		if (const auto end = how_it_ended(peer, finding.c_str()))
 			throw *end;
 		if (!wait)
 			return false;
@@ -128,8 +135,8 @@ bool ShmTransport::attach(Peer &peer, const Address &address, bool wait)
 	}
 }
 
-// For a process that is gone when this rank first looks for it; empty while the launcher has not answered yet.
-std::optional<Error> ShmTransport::how_it_ended(Peer &peer, const Address &address)
+// For a segment that is gone when this rank first looks for it; empty while the launcher has not answered yet.
+std::optional<Error> ShmTransport::how_it_ended(Peer &peer, const char *finding)
 {
 	open_reader(peer);
 	bool left;
@@ -146,11 +153,11 @@ std::optional<Error> ShmTransport::how_it_ended(Peer &peer, const Address &addre
 		case Job::End::in_order: return Error(PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
 		case Job::End::unknown: break;
 		}
-		return Error(PT2P_ERR_PEER_LOST, format("its process %u has ended before this rank had met it, and the launcher does not "
-		                                        "tell how", address.pid));
+		return Error(PT2P_ERR_PEER_LOST, format("it ended before this rank had met it, and the launcher does not tell how: %s",
+		                                        finding));
 	}
 	return left ? Error(PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize")
-	            : Error(PT2P_ERR_PEER_LOST, format("its process %u ended without pt2p_finalize", address.pid));
+	            : Error(PT2P_ERR_PEER_LOST, format("its process %u ended without pt2p_finalize: %s", address.pid, finding));
 }
 
 Endpoint &ShmTransport::connect(int rank, std::string_view blob)
@@ -161,8 +168,14 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 	Peer &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
 	attach(peer, address, true);
 	if (!peer.out.is_open()) {
-		peer.out.open(peer.segment->open_ring(static_cast<uint32_t>(env_.job.local_rank())), peer.segment->slots(),
-		              peer.segment->data_bytes());
+		const auto me = static_cast<uint32_t>(env_.job.local_rank());
+		const Shape &shape = peer.segment->shape();
+		uint32_t room;
+		const Ring ring = peer.segment->open_ring(me, room);
+		// The reader polls it only once it has seen the doorbell.
+		ring.head->attention.store(1, std::memory_order_relaxed);
+		peer.segment->show(me, true);
+		peer.out.open(ring, shape.slots, shape.data_bytes, room);
 		peer.max_send = peer.out.max_payload();
 		peer.capabilities = cap_send | cap_wake;
 		if (probe_single_copy(peer, address))
@@ -171,15 +184,20 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 	return peer;
 }
 
-void ShmTransport::say_mute(int rank, std::string_view blob)
+bool ShmTransport::notify_connect_failure(int rank, std::string_view blob)
 {
 	Address address;
 	if (!Address::unpack(blob, address))
-		return;
+		return false;
 	Peer &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
-	attach(peer, address, true);
-	peer.segment->leave_word(static_cast<uint32_t>(env_.job.local_rank()));
+	try {
+		attach(peer, address, true);
+	} catch (const Error &) {
+		return false;
+	}
+	peer.segment->show(static_cast<uint32_t>(env_.job.local_rank()), false);
 	ring_doorbell(peer);
+	return true;
 }
 
 bool ShmTransport::probe_single_copy(Peer &peer, const Address &address)
@@ -207,10 +225,10 @@ std::string ShmTransport::describe(int rank)
 Transport::Memory ShmTransport::memory_per_peer()
 {
 	// A directory entry and, rounded up, a doorbell bit in the segment; two pointers here. A ring for each direction, of which
-	// this rank's segment holds one.
-	const size_t silent = sizeof(uint32_t) + 1 + sizeof(std::unique_ptr<Peer>) + sizeof(Peer *);
-	return {silent, silent + ring_bytes(segment_->slots(), segment_->data_bytes()) + sizeof(Peer) +
-	                    Writer::private_bytes(segment_->slots())};
+	// this rank's segment holds one, at its largest.
+	const Shape &shape = segment_->shape();
+	const size_t silent = sizeof(uint64_t) + 1 + sizeof(std::unique_ptr<Peer>) + sizeof(Peer *);
+	return {silent, silent + ring_bytes(shape.slots, shape.data_bytes) + sizeof(Peer) + Writer::private_bytes(shape.slots)};
 }
 
 // ---- sending ----------------------------------------------------------------------------------------------------------
@@ -218,10 +236,29 @@ Transport::Memory ShmTransport::memory_per_peer()
 Outcome ShmTransport::send_slowly(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	const uint64_t read = peer.in.position();
-	if (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read)))
-		return no_room(peer);
+	while (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read)))
+		if (length <= inline_max || !grow(peer))
+			return no_room(peer);
 	peer.in.piggybacked(read);
 	return notify(peer);
+}
+
+// More is in flight than the data area of the ring has memory for.
+bool ShmTransport::grow(Peer &peer)
+{
+	if (!peer.out.wants_room())
+		return false;
+	if (peer.segment->grow(peer.out.ring(), 2 * peer.out.room())) {
+		peer.out.double_room();
+		peer.max_send = peer.out.max_payload();
+		return true;
+	}
+	// It goes on with what it has, in smaller pieces.
+	peer.max_send = std::min<size_t>(peer.max_send, peer.out.room());
+	if (!std::exchange(peer.stunted, true))
+		env_.reporter.log(LogLevel::info, "rank %d: no memory for more than %u bytes of data in flight to it through shared "
+		                  "memory", peer.peer, peer.out.room());
+	return false;
 }
 
 // After a message: the reader may have to be woken, and this rank no longer starves.
@@ -259,7 +296,7 @@ void ShmTransport::ring_doorbell(Peer &peer)
 {
 	SegmentHeader &h = *peer.segment->header();
 	const auto me = static_cast<uint32_t>(env_.job.local_rank());
-	doorbells(&h, peer.segment->ranks())[me / 64].fetch_or(UINT64_C(1) << (me % 64));
+	doorbells(&h, peer.segment->shape().ranks)[me / 64].fetch_or(UINT64_C(1) << (me % 64));
 	h.doorbell_summary.fetch_or(UINT64_C(1) << (me / 64 % 64));
 	if (h.sleeping.load()) {
 		h.wake_word.fetch_add(1);
@@ -274,13 +311,26 @@ void ShmTransport::open_reader(Peer &peer)
 {
 	if (peer.in.is_open())
 		return;
-	const uint32_t entry = directory(header())[peer.index].load(std::memory_order_acquire), n = ring_number(entry);
-	for (; peer.times_mute != times_mute(entry); peer.times_mute = (peer.times_mute + 1) & most_times_mute)
-		env_.events.on_mute(peer.peer, PT2P_ERR_SHARED_MEMORY);
-	// This rank's own numbers, not what stands in the segment, bound what a peer wrote.
-	if (n == 0 || n > peers_.size())
+	const uint64_t entry = directory(header())[peer.index].load(std::memory_order_acquire);
+	if (entry == peer.shown)
 		return;
-	peer.in.open(segment_->ring(n - 1), segment_->slots(), segment_->data_bytes());
+	const uint16_t facts = Entry::facts(entry);
+	if (entry != entry_of(segment_->secret(), peer.index, facts)) {
+		// What the rank itself writes later counts.
+		uint64_t forged = entry;
+		directory(header())[peer.index].compare_exchange_strong(forged, peer.shown);
+		env_.reporter.add(Counter::auth_refused);
+		env_.reporter.log(LogLevel::info, "somebody who is not rank %d of this job, or lacks its secret, has written into the "
+		                  "shared segment of this rank", peer.peer);
+		return;
+	}
+	unsigned failures = (facts - Entry::facts(peer.shown)) & Entry::failures_mask;
+	peer.shown = entry;
+	while (failures--)
+		env_.events.on_connect_failure(peer.peer, PT2P_ERR_SHARED_MEMORY);
+	if (!(facts & Entry::open))
+		return;
+	peer.in.open(segment_->ring(peer.index), segment_->shape().slots, segment_->shape().data_bytes);
 }
 
 void ShmTransport::heat(Peer &peer)
@@ -457,41 +507,50 @@ uint32_t *ShmTransport::wake_word() { return reinterpret_cast<uint32_t *>(&heade
 
 // ---- signs of life ----------------------------------------------------------------------------------------------------
 
-void ShmTransport::watch(Peer &peer, const Address &address)
+// Has the end of the peer's process told, where a descriptor can be had for that; else looks whether it has ended. Throws
+// Error(PT2P_ERR_SYSTEM) when that cannot be found out for now.
+void ShmTransport::watch(Peer &peer)
 {
-	peer.start_time = address.start_time;
-	peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+	FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+	const bool gone = !process && errno == ESRCH;
 	// The pid could have been reused before it was opened.
-	if (process_start_time(address.pid) != address.start_time)
-		throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", address.pid));
-	if (!peer.process)
-		return;
+	if (gone || !process_lives(static_cast<uint32_t>(peer.pid), peer.start_time))
+		return end(peer, "is gone");
 	epoll_event e{};
 	e.events = EPOLLIN;
 	e.data.u32 = peer.index;
-	if (epoll_ctl(watcher_.get(), EPOLL_CTL_ADD, peer.process.get(), &e) != 0)
-		peer.process = FileDescriptor();
+	if (process && epoll_ctl(watcher_.get(), EPOLL_CTL_ADD, process.get(), &e) == 0)
+		peer.process = std::move(process);
 }
 
-// Starts to watch a few ranks of this node that this rank has not met: a receive may wait for any of them. Goes round, so
-// that one that has not started yet holds up nobody.
+// Starts to watch a few ranks of this node, also those that this rank has not met: a receive may wait for any of them. Goes
+// round, so that one that has not started yet, or cannot be watched for now, holds up nobody.
 void ShmTransport::watch_some()
 {
+	if (checks_ < checks_before_watches) {
+		++checks_;
+		return;
+	}
 	const auto ranks = static_cast<uint32_t>(peers_.size());
 	for (unsigned looked = 0; looked < watches_at_once && looked < ranks; ++looked) {
 		const uint32_t index = next_watch_;
 		next_watch_ = (next_watch_ + 1) % ranks;
 		const int rank = env_.job.local_ranks()[index];
-		if (rank == env_.job.rank() || (peers_[index] && (peers_[index]->attached || peers_[index]->down)))
+		const Peer *met = peers_[index].get();
+		if (rank == env_.job.rank() || (met && (met->down || met->process || (met->attached && met->same_process))))
 			continue;
 		try {
-			std::string blob;
-			if (!env_.job.try_lookup(rank, blob))
-				continue; // not started yet
-			blob = address_part(blob, shm_table.name);
-			Address address;
-			if (Address::unpack(blob, address) && address.node_id == env_.topology.node_id)
-				attach(peer_at(index), address, false);
+			if (!met || !met->attached) {
+				std::string blob;
+				if (!env_.job.try_lookup(rank, blob))
+					continue; // not started yet
+				blob = address_part(blob, shm_table.name);
+				Address address;
+				if (Address::unpack(blob, address) && address.node_id == env_.topology.node_id)
+					attach(peer_at(index), address, false);
+			}
+			if (Peer *peer = peers_[index].get(); peer && peer->attached && !peer->same_process)
+				watch(*peer);
 		} catch (const Error &e) {
 			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED || e.status() == PT2P_ERR_EXCHANGE)
 				take_down(peer_at(index), e.status(), e.what());
@@ -499,6 +558,15 @@ void ShmTransport::watch_some()
 				env_.reporter.log(LogLevel::info, "rank %d cannot be watched: %s", rank, e.what());
 		}
 	}
+}
+
+// Its process has ended: in order or not, its segment tells.
+void ShmTransport::end(Peer &peer, const char *finding)
+{
+	if (peer.said_bye || peer.segment->header()->state.load(std::memory_order_acquire) == state_left)
+		take_down(peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
+	else
+		take_down(peer, PT2P_ERR_PEER_LOST, format("its process %d %s", peer.pid, finding));
 }
 
 void ShmTransport::check()
@@ -510,20 +578,14 @@ void ShmTransport::check()
 			continue;
 		if (p->said_bye || p->segment->header()->state.load(std::memory_order_acquire) == state_left)
 			take_down(*p, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
-		else if (!p->same_process && !p->process && process_start_time(static_cast<uint32_t>(p->pid)) != p->start_time)
-			take_down(*p, PT2P_ERR_PEER_LOST, format("its process %d is gone", p->pid));
 	}
 	epoll_event events[16];
 	const int n = epoll_wait(watcher_.get(), events, 16, 0);
 	for (int i = 0; i < n; ++i) {
 		Peer &p = *peers_[events[i].data.u32];
 		epoll_ctl(watcher_.get(), EPOLL_CTL_DEL, p.process.get(), nullptr);
-		if (p.down)
-			continue;
-		if (p.segment->header()->state.load(std::memory_order_acquire) == state_left)
-			take_down(p, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
-		else
-			take_down(p, PT2P_ERR_PEER_LOST, format("its process %d ended without pt2p_finalize", p.pid));
+		if (!p.down)
+			end(p, "ended without pt2p_finalize");
 	}
 }
 

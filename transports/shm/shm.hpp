@@ -13,6 +13,7 @@
 // woken.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +43,8 @@ struct Peer final : Endpoint {
 	bool down = false;     // reported lost or finalized
 	bool attached = false;
 	bool said_bye = false;
-	uint32_t times_mute = 0; // told by the directory
+	bool stunted = false;  // there was no memory for more room in `out`
+	uint64_t shown = 0;    // its directory entry in this rank's segment, as last seen and genuine
 	uint32_t index = 0;    // local index of the peer
 	pid_t pid = 0;
 	bool same_process = false;
@@ -77,7 +79,7 @@ public:
 	std::string address() override;
 	bool reaches(int peer, std::string_view address, std::string &why_not) override;
 	Endpoint &connect(int peer, std::string_view address) override;
-	void say_mute(int peer, std::string_view address) override;
+	bool notify_connect_failure(int peer, std::string_view address) override;
 	void check() override;
 	bool arm() override;
 	void disarm() override { header()->sleeping.store(0, std::memory_order_relaxed); }
@@ -86,7 +88,11 @@ public:
 	void leave() override;
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
-	size_t longest_message() const override { return Writer::max_payload(segment_->data_bytes()); }
+	size_t longest_message() const override
+	{
+		const Shape &shape = segment_->shape();
+		return std::min<size_t>(Writer::max_payload(shape.data_bytes), shape.room);
+	}
 
 	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and notify.
 	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -115,6 +121,7 @@ private:
 	[[gnu::noinline]] Outcome send_slowly(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	[[gnu::noinline]] Outcome notify(Peer &peer);
 	Outcome no_room(Peer &peer);
+	bool grow(Peer &peer);
 	void ring_doorbell(Peer &peer);
 	void relieved(Peer &peer);
 	unsigned answer_doorbells();
@@ -125,10 +132,11 @@ private:
 	bool deliver_control(Peer &peer, const Reader::Message &message);
 	void sweep();
 	bool attach(Peer &peer, const Address &address, bool wait);
-	std::optional<Error> how_it_ended(Peer &peer, const Address &address);
+	std::optional<Error> how_it_ended(Peer &peer, const char *finding);
 	bool probe_single_copy(Peer &peer, const Address &address);
-	void watch(Peer &peer, const Address &address);
+	void watch(Peer &peer);
 	void watch_some();
+	void end(Peer &peer, const char *finding);
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
 	void everyone_fences();
 
@@ -154,7 +162,7 @@ private:
 	unsigned starved_ = 0;
 	uint32_t idle_turns_ = 0;
 	FileDescriptor watcher_; // epoll over the peers' pidfds
-	uint32_t next_watch_ = 0;
+	uint32_t next_watch_ = 0, checks_ = 0;
 };
 
 } // namespace pt2p::shm
