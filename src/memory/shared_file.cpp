@@ -114,6 +114,12 @@ FileDescriptor::~FileDescriptor()
 		close(fd_);
 }
 
+bool has_limit(int fd)
+{
+	struct statvfs fs;
+	return fstatvfs(fd, &fs) != 0 || fs.f_blocks;
+}
+
 void reserve(int fd, size_t offset, size_t bytes, const char *what)
 {
 	// A file in memory without a limit of its own takes pages until the machine has none left, and somebody is killed.

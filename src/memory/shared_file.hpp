@@ -58,6 +58,9 @@ uint64_t process_start_time(uint32_t pid);
 // Error(PT2P_ERR_PEER_LOST) when that process is gone.
 FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int fd);
 
+// Whether the file system of the file may run out of room before the machine's memory does.
+bool has_limit(int fd);
+
 // Reserves bytes of the file; throws Error(PT2P_ERR_SHARED_MEMORY) with the bytes needed and available.
 void reserve(int fd, size_t offset, size_t bytes, const char *what);
 

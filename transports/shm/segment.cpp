@@ -124,7 +124,10 @@ Ring PeerSegment::open_ring(uint32_t index)
 	const size_t stride = ring_bytes(slots_, data_bytes_), offset = header_bytes(ranks_) + n * stride;
 	Ring ring;
 	if (same_process_) {
-		reserve(shared_fd_, offset, stride, "a ring in a peer's segment");
+		// Nobody else can have taken what this process may still use, so that what is never written need not be there: most of
+		// a ring that carries a few short messages.
+		if (has_limit(shared_fd_))
+			reserve(shared_fd_, offset, stride, "a ring in a peer's segment");
 		ring = Ring::at(reinterpret_cast<unsigned char *>(h) + offset, slots_);
 	} else {
 		reserve(fd_.get(), offset, stride, "a ring in a peer's segment");
