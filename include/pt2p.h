@@ -20,6 +20,7 @@
  *     called pt2p_init may call; with PT2P_THREAD_SERIALIZED any thread, one at a time; with
  *     PT2P_THREAD_MULTIPLE any thread at any time. pt2p_strerror, pt2p_version and pt2p_last_error may always
  *     be called from any thread.
+ *   - After fork() the contexts are the parent's. In the child every function fails with PT2P_ERR_FORKED and touches nothing.
  */
 #ifndef PT2P_H
 #define PT2P_H
@@ -139,8 +140,8 @@ const char *pt2p_version(void);
  * the same order. pt2p_init_inprocess makes several ranks in one process.
  *
  * Errors: PT2P_ERR_ARGUMENT; PT2P_ERR_TUNABLE for an unknown or ill-valued tunable; PT2P_ERR_LAUNCHER when the
- * environment speaks of a launcher that does not answer; PT2P_ERR_SHARED_MEMORY or PT2P_ERR_NO_MEMORY when memory
- * cannot be reserved. pt2p_last_error(NULL) explains.
+ * environment speaks of a launcher that does not answer; PT2P_ERR_FORKED in a child of a rank that was launched;
+ * PT2P_ERR_SHARED_MEMORY or PT2P_ERR_NO_MEMORY when memory cannot be reserved. pt2p_last_error(NULL) explains.
  */
 pt2p_status_t pt2p_init(const pt2p_options_t *options, pt2p_context_t **ctx);
 
@@ -165,7 +166,7 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
                                   pt2p_context_t **ctx);
 
 /**
- * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT).
+ * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT and PT2P_ERR_FORKED).
  *
  * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME, those
  * that were given up or have a callback as well, and receives of that kind that have been matched. Receives that were never
@@ -173,7 +174,8 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
  * received are reported: the status is PT2P_ERR_UNFINISHED, and pt2p_last_error(NULL) counts them and names the first.
  * Callbacks that are left are called with that status. The call is local: it waits for no other rank beyond those.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback: nothing has then been done.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_FORKED, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback: nothing has then been
+ * done.
  */
 pt2p_status_t pt2p_finalize(pt2p_context_t *ctx);
 

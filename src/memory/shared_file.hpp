@@ -72,6 +72,9 @@ int populate(void *memory, size_t bytes);
 // Whether the file system of the file may run out of room before the machine's memory does.
 bool has_limit(int fd);
 
+// Whether the file system of the file may run out of room before the machine's memory does.
+bool has_limit(int fd);
+
 // Reserves bytes of the file; throws Error(PT2P_ERR_SHARED_MEMORY) with the bytes needed and available.
 void reserve(int fd, size_t offset, size_t bytes, const char *what);
 
