@@ -112,6 +112,7 @@ if [ $openmpi = yes ]; then
 	killed barrier 4
 	killed barrier_before 4
 	killed any_source 3
+	killed any_source_probed 3
 	killed finalize_dead 3
 	killed finalized 4
 	for way in auto transport owner; do
