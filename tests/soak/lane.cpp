@@ -44,11 +44,23 @@ Operation &Lane::add(Operation::What what, int peer)
 	return operations.back();
 }
 
+std::string Lane::state() const
+{
+	std::string text = std::to_string(rank.me) + "." + std::to_string(thread) + ": " + doing_ + " in episode " + std::to_string(episode_) +
+	                   ", " + std::to_string(open.size()) + " requests; missing";
+	for (size_t i = 0; i < planned_.size(); ++i)
+		text += " " + std::to_string(static_cast<int64_t>(planned_[i] - got_[i])) + "/" +
+		        std::to_string(static_cast<int64_t>(planned_probed_[i] - got_probed_[i]));
+	return text;
+}
+
 // ---- starting ----------------------------------------------------------------------------------------------------------
 
 void Lane::post(size_t episode)
 {
 	const Plan &plan = rank.plan;
+	episode_ = episode;
+	doing_ = "posting";
 	operations.clear();
 	std::vector<Message> sends, receives;
 	for (const Message &m : messages_[episode]) {
@@ -228,6 +240,9 @@ Message Lane::decode(int source, uint64_t tag) const
 void Lane::in_order(const Message &m)
 {
 	uint32_t &next = next_[static_cast<uint64_t>(m.kind) << 32 | static_cast<uint64_t>(m.source) << 8 | m.source_thread];
+	// What the victim had announced, and nobody can fetch any more, leaves a gap.
+	if (rank.has_victim() && m.source == rank.plan.victim && m.number > next)
+		next = m.number;
 	if (m.number != next)
 		throw Failure("out of order: from " + std::to_string(m.source) + "." + std::to_string(m.source_thread) + " to " +
 		              std::to_string(m.dest) + "." + std::to_string(m.dest_thread) + ", kind " + std::to_string(static_cast<int>(m.kind)) +
@@ -453,9 +468,12 @@ void Lane::receive_any()
 
 void Lane::receive(size_t episode)
 {
+	doing_ = "probing";
 	drain_probed(episode);
+	doing_ = "waiting for signals";
 	if (remote_)
 		remote_->await_signals(episode);
+	doing_ = "receiving";
 	if (rank.has_victim())
 		receive_any();
 	std::vector<Operation *> list;
@@ -472,6 +490,7 @@ void Lane::receive(size_t episode)
 
 void Lane::finish(size_t)
 {
+	doing_ = "finishing";
 	for (size_t i = open.size(); i-- > 0;)
 		if (open[i]->what == Operation::What::ghost)
 			rank.ok(pt2p_cancel(rank.ctx, open[i]->request), open[i]->peer, "pt2p_cancel");
@@ -479,6 +498,7 @@ void Lane::finish(size_t)
 	if (remote_)
 		remote_->finish();
 	operations.clear();
+	doing_ = "nothing";
 }
 
 } // namespace soak

@@ -38,6 +38,8 @@ public:
 	void receive(size_t episode); // until all has been received
 	void finish(size_t episode);  // until all else has completed
 
+	std::string state() const; // for whoever looks into a hang
+
 	Rank &rank;
 	const int thread;
 	Random random;
@@ -64,6 +66,8 @@ private:
 
 	const std::vector<std::vector<Message>> &messages_;
 	RemoteLoad *remote_;
+	size_t episode_ = 0;
+	const char *doing_ = "nothing";
 	std::map<uint64_t, uint32_t> next_;      // number that comes next, of each stream
 	std::vector<uint64_t> planned_, got_;    // messages of kind any from each rank, in all episodes so far
 	std::vector<uint64_t> planned_probed_, got_probed_; // of kind probed

@@ -191,7 +191,7 @@ void apply(Plan &p, const std::string &c)
 		p.late_fault = c.substr(11);
 	} else if (!(change(c, "threads", p.threads) || change(c, "device", p.device) || change(c, "exact", p.exact) ||
 	             change(c, "breaks", p.breaks) || change(c, "victim", p.victim) || change(c, "kill_us", p.kill_us) ||
-	             change(c, "kill_at_start", p.kill_at_start) || change(c, "joins", p.joins) || change(c, "episodes", p.episodes) ||
+	             change(c, "kill_from", p.kill_from) || change(c, "joins", p.joins) || change(c, "episodes", p.episodes) ||
 	             change(c, "messages", p.messages) || change(c, "longest", p.longest) || change(c, "longest_any", p.longest_any) ||
 	             change(c, "memory", p.memory) || change(c, "operations", p.operations) || change(c, "preposted", p.preposted) ||
 	             change(c, "barriers", p.barriers) || change(c, "set_delivery", p.set_delivery) || change(c, "bound", p.bound))) {
@@ -272,7 +272,7 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 	if (kill) {
 		p.victim = static_cast<int>(dice.of("victim").below(static_cast<uint64_t>(p.ranks)));
 		p.kill_us = static_cast<unsigned>(dice.of("kill time").below(dice.choose("kill span", {1000u, 30000u, 400000u})));
-		p.kill_at_start = !has(without, "start-kill") && dice.one_in("kill at start", 5);
+		p.kill_from = has(without, "start-kill") ? 0 : dice.choose("kill from", {0, 0, 0, 1, 2});
 		p.joins = 1;
 		p.barriers = false;
 		set(p.tunables, "PT2P_NET_RECONNECT_TIME", "500ms");
@@ -346,7 +346,7 @@ std::string Plan::text() const
 	if (joins > 1)
 		s += " joins=" + std::to_string(joins);
 	if (victim >= 0)
-		s += " victim=" + std::to_string(victim) + (kill_at_start ? " from the start" : "") + " kill_us=" + std::to_string(kill_us);
+		s += " victim=" + std::to_string(victim) + " kill_from=" + std::to_string(kill_from) + " kill_us=" + std::to_string(kill_us);
 	for (const std::string &t : tunables)
 		s += " " + t;
 	if (device)

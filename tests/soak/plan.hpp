@@ -60,8 +60,8 @@ struct Plan {
 	std::string late_fault;     // once the job is there
 	bool breaks = false;        // and that ends connections, so atomic operations may fail
 	int victim = -1;            // the rank that is killed
-	bool kill_at_start = false; // from pt2p_init on, else after it
-	unsigned kill_us = 0;
+	int kill_from = 0;          // 0: when all have met all, 1: pt2p_init, 2: its end
+	unsigned kill_us = 0;       // later
 	int joins = 1;              // how often the job is entered
 	int episodes = 1;
 	unsigned messages = 0;      // of a thread in an episode
@@ -94,7 +94,7 @@ constexpr uint64_t tag_of(const Message &m)
 constexpr uint64_t mask_of_kind = UINT64_C(0xf0f) << 52; // and receiving thread
 
 // From the seed and what is to be different: NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for
-// what is left out (kill, start-kill, refuse, break, fault, route, memory, launched). Ends the program when that is nonsense.
+// what is left out (kill, start-kill: before all have met, refuse, break, fault, route, memory, launched). Ends the program when that is nonsense.
 Plan make_plan(uint64_t seed, const std::vector<std::string> &changes);
 
 } // namespace soak

@@ -25,6 +25,10 @@ namespace {
 
 std::vector<pt2p_context_t *> watched;
 
+struct Run;
+std::vector<Run *> runs_under_way;
+void tell_states();
+
 void too_long(int)
 {
 	// A second signal ends the program should the dump wait for a lock.
@@ -32,6 +36,7 @@ void too_long(int)
 	alarm(5);
 	const char text[] = "FAIL: hangs\n";
 	[[maybe_unused]] const ssize_t n = write(2, text, sizeof text - 1);
+	tell_states();
 	for (pt2p_context_t *ctx : watched)
 		pt2p_dump(ctx);
 	_exit(1);
@@ -71,7 +76,9 @@ struct Run {
 			if (window)
 				loads.back()->attach(*lanes.back());
 		}
+		runs_under_way.push_back(this);
 	}
+	~Run() { std::erase(runs_under_way, this); }
 	void lane(size_t t)
 	{
 		for (size_t e = 0; e < static_cast<size_t>(rank.plan.episodes); ++e) {
@@ -95,12 +102,20 @@ struct Run {
 			rank.ok(pt2p_barrier(rank.ctx), rank.me, "pt2p_barrier");
 			return;
 		}
-		for (int peer = 0; peer < rank.plan.ranks; ++peer) {
-			pt2p_status_t status = PT2P_OK;
+		for (int peer = 0; peer < rank.plan.ranks; ++peer)
 			if (peer != rank.me && peer != rank.plan.victim)
-				status = pt2p_sendrecv(rank.ctx, nullptr, 0, peer, tag_met, nullptr, 0, peer, tag_met, PT2P_TAG_EXACT, nullptr);
-			rank.ok(status, peer, "the last exchange");
-		}
+				rank.ok(exchange(peer), peer, "the last exchange");
+	}
+	// So that each rank knows each other one.
+	void greet()
+	{
+		for (int peer = 0; peer < rank.plan.ranks; ++peer)
+			if (peer != rank.me)
+				rank.ok(exchange(peer), peer, "greeting");
+	}
+	pt2p_status_t exchange(int peer)
+	{
+		return pt2p_sendrecv(rank.ctx, nullptr, 0, peer, tag_met, nullptr, 0, peer, tag_met, PT2P_TAG_EXACT, nullptr);
 	}
 	// The victim goes on until it is killed; to the others it is lost in the end.
 	void mourn()
@@ -170,6 +185,14 @@ struct Run {
 	std::barrier<> together{rank.plan.threads};
 };
 
+// Not safe in a handler of a signal, and better than nothing.
+void tell_states()
+{
+	for (const Run *r : runs_under_way)
+		for (const auto &l : r->lanes)
+			fprintf(stderr, "%s\n", l->state().c_str());
+}
+
 using Runs = std::vector<std::unique_ptr<Run>>;
 
 void cooperate(Runs &runs, const Plan &plan)
@@ -203,7 +226,7 @@ void inside(const Plan &plan)
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
 	options.thread_level = plan.threads > 1 ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED;
 	if (plan.mode == Mode::launched) {
-		if (plan.victim >= 0 && plan.kill_at_start && atoi(getenv("OMPI_COMM_WORLD_RANK") ?: "-1") == plan.victim)
+		if (plan.victim >= 0 && plan.kill_from == 1 && atoi(getenv("OMPI_COMM_WORLD_RANK") ?: "-1") == plan.victim)
 			die_in(plan.kill_us);
 		for (int join = 0; join < plan.joins; ++join) {
 			watched.assign(1, nullptr);
@@ -211,9 +234,13 @@ void inside(const Plan &plan)
 				fail("pt2p_init", pt2p_last_error(nullptr));
 			break_later(plan);
 			Run run(plan, watched[0], messages);
-			if (run.rank.me == plan.victim && !plan.kill_at_start)
-				die_in(plan.kill_us);
-			run.guarded([&] { run.all(); });
+			run.guarded([&] {
+				if (plan.victim >= 0 && plan.kill_from == 0)
+					run.greet();
+				if (run.rank.me == plan.victim && plan.kill_from != 1)
+					die_in(plan.kill_us);
+				run.all();
+			});
 			watched.clear();
 			run.leave();
 		}
@@ -270,6 +297,9 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	for (const std::string &t : plan.tunables)
 		putenv(strdup(t.c_str()));
+	for (const char *name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"})
+		setenv(name, "1", 1);
+	setenv("PT2P_CONF", "/dev/null", 1);
 	std::vector<char *> arguments;
 	for (const std::string &word : command)
 		arguments.push_back(strdup(word.c_str()));
