@@ -94,7 +94,7 @@ constexpr uint64_t tag_of(const Message &m)
 constexpr uint64_t mask_of_kind = UINT64_C(0xf0f) << 52; // and receiving thread
 
 // From the seed and what is to be different: NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for
-// what is left out (kill, start-kill: before all have met, refuse, break, fault, route, memory, launched). Ends the program when that is nonsense.
+// what is left out (kill, start-kill: before all have met, refuse, rings, break, fault, route, memory, launched). Ends the program when that is nonsense.
 Plan make_plan(uint64_t seed, const std::vector<std::string> &changes);
 
 } // namespace soak

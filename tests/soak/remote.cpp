@@ -359,7 +359,12 @@ void RemoteLoad::flush(int owner)
 	const bool lost_atomic = status != PT2P_OK && rank_.plan.breaks;
 	if (lost_atomic)
 		rank_.atomics_failed = true;
-	const bool done = lost_atomic || rank_.ok(status, owner, "pt2p_flush");
+	bool done = lost_atomic || rank_.ok(status, owner, "pt2p_flush");
+	if (owner == rank_.plan.victim) { // the flush of another thread may have been told of the failure
+		pt2p_peer_info_t info{};
+		rank_.ok(pt2p_peer_query(rank_.ctx, owner, &info), rank_.me, "pt2p_peer_query");
+		done &= info.state != PT2P_PEER_LOST;
+	}
 	targets_[static_cast<size_t>(owner)].under_way.clear();
 	std::vector<Operation *> ended;
 	std::erase_if(unasked_, [&](Operation *o) { return o->peer == owner && (ended.push_back(o), true); });
