@@ -281,7 +281,7 @@ void Lane::completed(Operation &o, pt2p_status_t status, const pt2p_result_t &re
 		break;
 	case Operation::What::remote: {
 		const bool atomic_lost = status != PT2P_OK && rank.plan.breaks && !o.buffer;
-		const bool done = !atomic_lost && rank.ok(status, o.peer, "one-sided operation");
+		const bool done = !atomic_lost && rank.ok(status, o.peer, o.buffer ? "put or get" : "atomic operation");
 		if (atomic_lost)
 			rank.atomics_failed = true;
 		if (done && result.source != o.peer)

@@ -1,4 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# A few seconds of the soak, always the same ones.
-exec sh "${srcdir:-.}/tests/soak/run" 10 1
+# Some ten seconds of the soak, always the same runs.
+SOAK_RUNS=12
+export SOAK_RUNS
+exec sh "${srcdir:-.}/tests/soak/run" 100 55
