@@ -119,6 +119,9 @@ struct TransportTable {
 	                  uint64_t *result, void *operation);
 	// Delivers what has arrived and moves what is in progress; returns how many events it handled. May be null.
 	unsigned (*progress)(Transport &transport);
+	// What max_send of its endpoints is at least on any rank, bytes: a rank may pass on what comes by a transport that is not
+	// open everywhere. Null: no limit.
+	size_t (*longest_message)(const Config &config) = nullptr;
 };
 
 // A way to one peer. Transports derive from it; the layers above read only these fields.
@@ -143,8 +146,6 @@ public:
 	virtual std::string address() = 0;
 	// Whether a peer with this address can be reached; if not, `why_not` says so.
 	virtual bool reaches(int peer, std::string_view address, std::string &why_not) = 0;
-	// What max_send of its endpoints is at least, bytes.
-	virtual size_t longest_message() const { return SIZE_MAX; }
 	// Connects; throws Error. The endpoint lives as long as the transport.
 	virtual Endpoint &connect(int peer, std::string_view address) = 0;
 	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while

@@ -475,6 +475,7 @@ std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std:
 const TransportTable rc_table = {
     "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<Peer, Counter::rc_messages>,
     verbs::get, verbs::put,                                verbs::atomic, verbs::progress<RcTransport>,
+    verbs::NetTransport::longest_message,
 };
 
 } // namespace pt2p::rc

@@ -56,9 +56,11 @@ bool Address::unpack(std::string_view blob, Address &address)
 	return true;
 }
 
+uint32_t OwnSegment::data_bytes(const Config &config) { return power_of_two(config.shm_ring_bytes); }
+
 OwnSegment::OwnSegment(const Config &config, uint32_t ranks, int numa_node)
     : ranks_(ranks), slots_(power_of_two(static_cast<uint64_t>(config.shm_ring_slots))),
-      data_bytes_(power_of_two(config.shm_ring_bytes)), fd_(make_shared_file(config.shm_backing, "pt2p-segment"))
+      data_bytes_(data_bytes(config)), fd_(make_shared_file(config.shm_backing, "pt2p-segment"))
 {
 	const size_t rings_offset = header_bytes(ranks), stride = ring_bytes(slots_, data_bytes_);
 	const size_t total = rings_offset + ranks * stride;

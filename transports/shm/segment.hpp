@@ -40,6 +40,7 @@ public:
 	int fd() const { return fd_.get(); }
 	// The shape of the rings as this rank made them: what stands in the header can be overwritten by a peer.
 	uint32_t slots() const { return slots_; }
+	static uint32_t data_bytes(const Config &config);
 	uint32_t data_bytes() const { return data_bytes_; }
 	// Ring number n, 0 ... ranks-1.
 	Ring ring(uint32_t n) const;
