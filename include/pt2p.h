@@ -281,7 +281,8 @@ pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t
                             uint64_t recv_mask, pt2p_result_t *result);
 
 /** Waits until a message that a receive with these arguments would match has arrived, and describes it in *result
- *  without receiving it. result may be NULL. Errors: as pt2p_recv. */
+ *  without receiving it. result may be NULL. Errors: as pt2p_recv; from PT2P_ANY_SOURCE, probes and pt2p_signal_wait are
+ *  told once of each rank that is lost, whatever receives have been told. */
 pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_result_t *result);
 
 /** As pt2p_probe, without waiting: *found is 1 when there is such a message, else 0. */

@@ -142,6 +142,9 @@ struct TransportTable {
 	// Null where that is not so.
 	Outcome (*get_runs)(Endpoint &endpoint, const Run *runs, size_t count, void *operation) = nullptr;
 	static constexpr size_t max_runs = 128;
+	// What max_send of its endpoints is at least on any rank, bytes: a rank may pass on what comes by a transport that is not
+	// open everywhere. Null: no limit.
+	size_t (*longest_message)(const Config &config) = nullptr;
 };
 
 // A way to one peer. Transports derive from it; the layers above read only these fields.
@@ -168,8 +171,6 @@ public:
 	virtual std::string address() = 0;
 	// Whether a peer with this address can be reached; if not, `why_not` says so.
 	virtual bool reaches(int peer, std::string_view address, std::string &why_not) = 0;
-	// What max_send of its endpoints is at least, bytes.
-	virtual size_t longest_message() const { return SIZE_MAX; }
 	// Connects; throws Error. The endpoint lives as long as the transport.
 	virtual Endpoint &connect(int peer, std::string_view address) = 0;
 	// Tells a peer that this rank cannot connect to it, without what was lacking; once for each call. False: there is no way to.

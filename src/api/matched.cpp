@@ -71,10 +71,11 @@ try {
 	pt2p_result_t found{};
 	pt2p_status_t status = PT2P_OK;
 	const UnexpectedMessage *m = nullptr;
+	const unsigned losses = ctx->engine->losses_told();
 	const auto finished = [&] {
 		m = ctx->engine->take(source, tag, mask, found);
 		if (!m)
-			status = ctx->engine->source_status(source);
+			status = ctx->engine->awaited_status(source, losses);
 		return m || status != PT2P_OK;
 	};
 	if (!finished())
@@ -104,7 +105,7 @@ try {
 		m = ctx->engine->take(source, tag, mask, found);
 	}
 	if (!m)
-		return ctx->engine->source_status(source);
+		return ctx->engine->awaited_status(source, ctx->engine->losses_told());
 	*message = to_handle(m);
 	if (result)
 		*result = found;

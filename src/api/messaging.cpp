@@ -207,10 +207,11 @@ try {
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t found{};
 	pt2p_status_t status = PT2P_OK;
+	const unsigned losses = ctx->engine->losses_told();
 	const auto finished = [&] {
 		if (ctx->engine->find_unexpected(source, tag, mask, found))
 			return true;
-		status = ctx->engine->source_status(source);
+		status = ctx->engine->awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished())
@@ -235,7 +236,7 @@ try {
 	if (!ctx->engine->find_unexpected(source, tag, mask, r)) {
 		poll(ctx);
 		if (!ctx->engine->find_unexpected(source, tag, mask, r))
-			return ctx->engine->source_status(source);
+			return ctx->engine->awaited_status(source, ctx->engine->losses_told());
 	}
 	*found = 1;
 	if (result)

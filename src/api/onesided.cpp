@@ -447,10 +447,11 @@ try {
 	if (source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
 		return bad_rank(ctx, __func__, "source", source);
 	pt2p_status_t status = PT2P_OK;
+	const unsigned losses = ctx->engine->losses_told();
 	const auto finished = [&] {
 		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
 			return true;
-		status = ctx->engine->source_status(source);
+		status = ctx->engine->awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished())

@@ -183,7 +183,19 @@ bool Engine::find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_resul
 	return m != nullptr;
 }
 
+// Of a receive; one from any source is told of a loss once.
 pt2p_status_t Engine::source_status(int source)
+{
+	if (source == PT2P_ANY_SOURCE)
+		for (auto &[rank, loss] : losses_)
+			if (is_loss(loss.status) && !loss.reported) {
+				loss.reported = true;
+				return any_source_lost(rank, loss);
+			}
+	return awaited_status(source, losses_counted_);
+}
+
+pt2p_status_t Engine::awaited_status(int source, unsigned since)
 {
 	if (losses_.empty())
 		return PT2P_OK;
@@ -193,25 +205,19 @@ pt2p_status_t Engine::source_status(int source)
 			return PT2P_OK;
 		return reporter_.fail(loss->second.status, "receive from rank %d: %s", source, loss->second.reason.c_str());
 	}
-	int peer = -1;
-	if (const Loss *loss = unreported_loss(peer))
-		return reporter_.fail(PT2P_ERR_PEER_LOST, "receive from any source: rank %d was lost: %s", peer,
-		                      loss->reason.c_str());
+	for (const auto &[rank, loss] : losses_)
+		if (loss.number == since + 1) {
+			losses_told_ = std::max(losses_told_, loss.number);
+			return any_source_lost(rank, loss);
+		}
 	if (static_cast<int>(losses_.size()) == size_ - 1)
 		return reporter_.fail(PT2P_ERR_PEER_FINALIZED, "receive from any source: every other rank has left the job");
 	return PT2P_OK;
 }
 
-// A loss that no receive from any source has been told of; it counts as told from now on.
-const Engine::Loss *Engine::unreported_loss(int &peer)
+pt2p_status_t Engine::any_source_lost(int peer, const Loss &loss)
 {
-	for (auto &[rank, loss] : losses_)
-		if (is_loss(loss.status) && !loss.reported) {
-			loss.reported = true;
-			peer = rank;
-			return &loss;
-		}
-	return nullptr;
+	return reporter_.fail(PT2P_ERR_PEER_LOST, "receive from any source: rank %d was lost: %s", peer, loss.reason.c_str());
 }
 
 Request *Engine::start_one_sided(const char *operation, size_t length, int peer, uint64_t offset)
@@ -510,7 +516,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 {
 	if (is_down(peer))
 		return;
-	Loss &loss = losses_[peer] = {status, std::string(reason), false};
+	Loss &loss = losses_[peer] = {status, std::string(reason), false, is_loss(status) ? ++losses_counted_ : 0};
 	reporter_.log(LogLevel::info, "rank %d is gone: %s", peer, loss.reason.c_str());
 	if (is_loss(status))
 		reporter_.add(Counter::peers_lost);

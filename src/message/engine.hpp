@@ -124,8 +124,11 @@ public:
 		return m && m->taken ? m : nullptr;
 	}
 	Request *irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &message);
-	// A probe that waits for a rank that cannot send any more fails with this status.
-	pt2p_status_t source_status(int source);
+	// A call that waits for a rank that cannot send any more, as a probe does, fails with this status. From any source it
+	// fails once for each rank that is lost, whatever receives have been told: with `since`, losses_told() when the call
+	// began, all calls do that are under way then.
+	pt2p_status_t awaited_status(int source, unsigned since);
+	unsigned losses_told() const { return losses_told_; }
 	void cancel(Request &request);
 	pt2p_status_t barrier();
 	// How messages to that rank are delivered from now on; connects.
@@ -233,7 +236,8 @@ private:
 	struct Loss {
 		pt2p_status_t status;
 		std::string reason;
-		bool reported; // to a receive from any source
+		bool reported;   // to a receive from any source
+		unsigned number; // it was the so many-th rank to be lost; 0: it has finalized
 	};
 
 	Channel *channel(int rank, pt2p_status_t &status)
@@ -366,7 +370,8 @@ private:
 	void on_rank_event(const RankEvent &event);
 	void examine_sources();
 	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
-	const Loss *unreported_loss(int &peer);
+	pt2p_status_t source_status(int source);
+	pt2p_status_t any_source_lost(int peer, const Loss &loss);
 	std::string channels_through_devices() const;
 
 	const Config &config_;
@@ -387,6 +392,7 @@ private:
 	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
 	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
 	std::map<int, std::string> unreached_; // why the last try to connect failed
+	unsigned losses_counted_ = 0, losses_told_ = 0; // ranks that are lost; those that a call that awaits any source was told of
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
 

@@ -13,7 +13,7 @@ void Relay::pass_on(int from, int to, uint64_t route, const void *data, size_t l
 	const int next = groups_.next_hop(rank_, to);
 	Link &brought = link(from), &l = link(next);
 	// Routes go on in a lower dimension than they came; see "No deadlock".
-	if (brought.held + brought.owed >= credits_ || groups_.between(rank_, next) >= groups_.between(from, rank_))
+	if (length > max_send_ + sizeof(Envelope) || brought.held + brought.owed >= credits_ || groups_.between(rank_, next) >= groups_.between(from, rank_))
 		return malformed(from);
 	if (!l.first && send_on(next, l, to, route, data, length))
 		return passed_on(from, length);

@@ -101,14 +101,16 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		check_table(table);
 		std::string why_not = "not in PT2P_TRANSPORTS";
 		std::unique_ptr<Transport> transport;
-		if (listed(config.transports, table.name))
+		if (listed(config.transports, table.name)) {
+			if (table.longest_message)
+				max_send = std::min(max_send, table.longest_message(config));
 			transport = table.open(below, why_not);
+		}
 		if (!transport) {
 			not_open_.push_back(std::string(table.name) + ": " + why_not);
 			continue;
 		}
 		add_address_part(blob, table.name, transport->address());
-		max_send = std::min(max_send, transport->longest_message());
 		transports_.push_back(std::move(transport));
 	}
 	if (relay_)

@@ -495,6 +495,34 @@ int any_source()
 	return 1;
 }
 
+// A receive from any source is told of the loss; a probe, and a wait for a signal, that wait beside it have to end as well.
+int any_source_probed()
+{
+	join();
+	if (is_victim())
+		progress_until_death(200);
+	char byte;
+	pt2p_request_t *r;
+	must(pt2p_irecv(ctx, &byte, 1, PT2P_ANY_SOURCE, tag_never, PT2P_TAG_EXACT, &r), "pt2p_irecv:");
+	const double start = now();
+	if (me == 0) {
+		const pt2p_status_t status = pt2p_probe(ctx, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, nullptr);
+		if (status != PT2P_ERR_PEER_LOST)
+			fail("a probe for any source ends otherwise:", pt2p_strerror(status));
+	} else {
+		const uint64_t word = 0;
+		const pt2p_status_t status = pt2p_signal_wait(ctx, &word, 1, PT2P_ANY_SOURCE);
+		if (status != PT2P_ERR_PEER_LOST)
+			fail("a wait for a signal of any source ends otherwise:", pt2p_strerror(status));
+	}
+	int found = 1; // each loss is told once
+	must(pt2p_iprobe(ctx, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, &found, nullptr), "pt2p_iprobe:");
+	if (found)
+		fail("something was found that nobody sent");
+	survived(pt2p_wait(ctx, r, nullptr), now() - start);
+	return 1;
+}
+
 // Finalize with a message on its way to the dead: a large one, or one that no receive has matched.
 int finalize_dead(bool synchronous)
 {
@@ -1049,6 +1077,8 @@ int main(int argc, char **argv)
 		return starting(mode.substr(strlen("starting_")));
 	if (mode == "any_source")
 		return any_source();
+	if (mode == "any_source_probed")
+		return any_source_probed();
 	if (mode == "finalize_dead" || mode == "finalize_dead_synchronous")
 		return finalize_dead(mode == "finalize_dead_synchronous");
 	if (mode == "finalized")

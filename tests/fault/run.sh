@@ -134,6 +134,7 @@ if [ $openmpi = yes ]; then
 	killed starting_barrier_early 4
 	killed starting_send_early 4
 	killed any_source 3
+	killed any_source_probed 3
 	killed finalize_dead 3
 	killed finalize_dead_synchronous 3
 	killed finalized 4

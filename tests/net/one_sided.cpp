@@ -98,6 +98,34 @@ TEST_CASE("short operations survive queue pairs that break")
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
+TEST_CASE("the loopback by which a device changes words of its own rank is connected again when it breaks")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, apart({"PT2P_NET_RECONNECT_TIME=3s", "PT2P_FINALIZE_TIME=1s"}));
+	Window w(job, 0, 64);
+	pt2p_remote_info_t info{};
+	REQUIRE(pt2p_remote_query(job.ctx[0], w.remote, &info) == PT2P_OK);
+	REQUIRE(info.atomics_by_nic == 1);
+	const auto add = [&w](uint64_t &before) {
+		pt2p_request_t *request;
+		REQUIRE(pt2p_fetch_add64(w.job.ctx[0], w.remote, 0, 1, &before, &request) == PT2P_OK);
+		return pt2p_wait(w.job.ctx[0], request, nullptr);
+	};
+	uint64_t before;
+	REQUIRE(add(before) == PT2P_OK); // connects
+	for (int i = 0; i < 3; ++i) {
+		{
+			Faults faults("break count=1");
+			add(before); // one that is under way may fail
+		}
+		uint64_t again;
+		CHECK(add(again) == PT2P_OK);
+		CHECK(again >= before);
+	}
+	CHECK(job.counter(0, "reconnects") == 3);
+	CHECK(job.counter(0, "peers_lost") == 0);
+}
+
 TEST_CASE("a short put is one entry that has its payload; one from a buffer or from registered memory is read", "[.exact]")
 {
 	Job job("rc", 2, apart());

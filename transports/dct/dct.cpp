@@ -383,6 +383,7 @@ const TransportTable dct_table = {
     open_dct,      verbs::send<Peer, Counter::dct_messages>,
     verbs::get,    verbs::put,
     verbs::atomic, verbs::progress<DctTransport>,
+    nullptr, verbs::NetTransport::longest_message,
 };
 
 } // namespace pt2p::dct

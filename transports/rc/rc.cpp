@@ -147,14 +147,18 @@ Endpoint *RcTransport::loopback()
 		return known->down ? nullptr : known;
 	try {
 		Peer &peer = make_peer(self, {net_->device().address, net_->wireup().number()}, environment_.job.secret());
-		if (!connect_queue_pair(peer.first, peer.first.queue->number(), psn_of(peer.first)))
-			return nullptr;
-		connected(peer.first);
-		return &peer;
+		connect_to_itself(peer.first);
+		return peer.down ? nullptr : &peer;
 	} catch (const Error &e) {
 		environment_.reporter.log(LogLevel::info, "no loopback through the device: %s", e.what());
 		return nullptr;
 	}
+}
+
+void RcTransport::connect_to_itself(Connection &c)
+{
+	if (connect_queue_pair(c, c.queue->number(), psn_of(c)))
+		connected(c);
 }
 
 // Makes it ready to send and to receive; false: it could not be done, and the peer is down.
@@ -406,7 +410,9 @@ void RcTransport::finish_draining(Connection &c)
 	if (const int error = verbs::set_state(c.queue->qp(), IBV_QPS_RESET))
 		return net_->take_down(c.peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp (to RESET)", error));
 	c.queue->was_reset();
-	if (c.request.attempt == c.attempt)
+	if (c.peer.peer == environment_.job.rank())
+		connect_to_itself(c);
+	else if (c.request.attempt == c.attempt)
 		handle(c.request);
 	else
 		tell(c, WireupMessage::Kind::request);
@@ -489,6 +495,7 @@ std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std:
 const TransportTable rc_table = {
     "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<Peer, Counter::rc_messages>,
     verbs::get, verbs::put,                                verbs::atomic, verbs::progress<RcTransport>,
+    nullptr, verbs::NetTransport::longest_message,
 };
 
 } // namespace pt2p::rc

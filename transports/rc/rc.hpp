@@ -115,6 +115,7 @@ private:
 	Connection &make_another(Peer &peer);
 	void make_queue_pair(Connection &connection);
 	bool connect_queue_pair(Connection &connection, uint32_t number, uint32_t psn);
+	void connect_to_itself(Connection &connection);
 	void connected(Connection &connection);
 	void give_up(Connection &connection, uint32_t attempt);
 	unsigned finish_draining();

@@ -32,6 +32,13 @@ bool possible(const Shape &s)
 	       std::has_single_bit(s.room) && s.room <= s.data_bytes;
 }
 
+size_t ring_offset(const Shape &shape, uint32_t index)
+{
+	return header_bytes(shape.ranks) + index * ring_bytes(shape.slots, shape.data_bytes);
+}
+
+} // namespace
+
 Shape shape_of(const Config &config, uint32_t ranks)
 {
 	Shape s;
@@ -43,12 +50,7 @@ Shape shape_of(const Config &config, uint32_t ranks)
 	return s;
 }
 
-size_t ring_offset(const Shape &shape, uint32_t index)
-{
-	return header_bytes(shape.ranks) + index * ring_bytes(shape.slots, shape.data_bytes);
-}
-
-} // namespace
+size_t longest_payload(const Shape &shape) { return std::min<size_t>(Writer::max_payload(shape.data_bytes), shape.room); }
 
 std::string Address::pack() const
 {

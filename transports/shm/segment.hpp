@@ -37,6 +37,10 @@ struct Shape {
 	uint32_t room = 0;       // of these, what a ring has from the start: enough for any message that goes unasked
 };
 
+Shape shape_of(const Config &config, uint32_t ranks);
+// That a ring of this shape carries in any case, bytes.
+size_t longest_payload(const Shape &shape);
+
 // What a rank publishes: enough to decide whether its memory can be shared, to open it, and to be let in.
 struct Address {
 	uint32_t pid = 0;

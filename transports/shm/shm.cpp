@@ -671,11 +671,13 @@ Outcome put_shm(Endpoint &e, const void *local, RemoteMemory to, size_t length, 
 
 unsigned progress_shm(Transport &transport) { return static_cast<ShmTransport &>(transport).progress(); }
 
+size_t longest_message_shm(const Config &config) { return longest_payload(shape_of(config, 1)); }
+
 } // namespace
 
 const TransportTable shm_table = {
     "shm", cap_send | cap_get | cap_put | cap_wake, open_shm, send_shm, get_shm, put_shm, nullptr, progress_shm,
-    get_runs_shm,
+    get_runs_shm, longest_message_shm,
 };
 
 } // namespace pt2p::shm

@@ -88,11 +88,6 @@ public:
 	void leave() override;
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
-	size_t longest_message() const override
-	{
-		const Shape &shape = segment_->shape();
-		return std::min<size_t>(Writer::max_payload(shape.data_bytes), shape.room);
-	}
 
 	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and notify.
 	[[gnu::always_inline]] Outcome send(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)

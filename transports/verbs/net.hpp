@@ -57,7 +57,8 @@ public:
 	ibv_cq *cq() const { return completions_.first(); }
 	ibv_srq *srq() const { return srq_.get(); }
 	Wireup &wireup() { return *wireup_; }
-	size_t max_payload() const { return message_bytes_ - sizeof(MessageHeader); }
+	static size_t max_payload(size_t message_bytes) { return message_bytes - sizeof(MessageHeader); }
+	size_t max_payload() const { return max_payload(message_bytes_); }
 	uint32_t depth() const { return depth_; }
 	uint32_t period() const { return period_; }
 	double ticks_in_a_ns() const;

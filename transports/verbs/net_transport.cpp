@@ -9,6 +9,8 @@
 
 namespace pt2p::verbs {
 
+size_t NetTransport::longest_message(const Config &config) { return Net::max_payload(config.net_message_bytes); }
+
 NetTransport::NetTransport(const TransportEnvironment &environment, std::shared_ptr<Net> net)
     : environment_(environment), net_(std::move(net)), peers_(static_cast<size_t>(environment.job.size()))
 {

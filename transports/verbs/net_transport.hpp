@@ -33,7 +33,7 @@ public:
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
 	bool facts(int peer, tune::ChannelFacts &facts) override;
-	size_t longest_message() const override { return net_->max_payload(); }
+	static size_t longest_message(const Config &config);
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{
 		return net_->expose(memory, length, key, why_not);

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One rank of a run: what its threads share, and how it gives up.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <pt2p.h>
+
+#include "plan.hpp"
+
+namespace soak {
+
+struct Failure : std::runtime_error {
+	using std::runtime_error::runtime_error;
+};
+
+struct Counts {
+	std::atomic<uint64_t> messages{}, bytes{}, operations{}, cancelled{}, truncated{}, probed{}, lost{};
+};
+
+struct Rank {
+	const Plan &plan;
+	pt2p_context_t *ctx;
+	int me;
+	std::vector<pt2p_context_t *> siblings; // cooperative: what nobody else drives
+	std::atomic<bool> victim_lost{};        // has been seen here
+	std::atomic<bool> atomics_failed{};     // on a connection that broke: what became of them is not known
+	Counts counts;
+
+	Rank(const Plan &p, pt2p_context_t *c) : plan(p), ctx(c), me(pt2p_rank(c)) {}
+	bool cooperative() const { return plan.mode == Mode::cooperative; }
+	int lanes() const { return plan.ranks * plan.threads; }
+	bool has_victim() const { return plan.victim >= 0; }
+	bool gone(int rank) const { return rank == plan.victim && victim_lost; }
+
+	// In loops over calls that do not wait.
+	void poll() const
+	{
+		for (pt2p_context_t *c : siblings)
+			pt2p_progress(c);
+	}
+	// Whether a call that has to do with `peer` did what it should; false when the peer has been killed. Else throws.
+	bool ok(pt2p_status_t status, int peer, const char *what)
+	{
+		if (status == PT2P_OK)
+			return true;
+		if (status == PT2P_ERR_PEER_LOST && has_victim() && (peer == plan.victim || peer == PT2P_ANY_SOURCE)) {
+			victim_lost = true;
+			++counts.lost;
+			return false;
+		}
+		throw Failure(std::string(what) + " with rank " + std::to_string(peer) + ": status " + std::to_string(status) + ", " +
+		              pt2p_strerror(status) + ": " + pt2p_last_error(ctx));
+	}
+};
+
+inline void fill(unsigned char *data, size_t length, uint64_t seed)
+{
+	for (size_t i = 0; i < length; i += 8) {
+		const uint64_t word = mix(seed + i);
+		memcpy(data + i, &word, std::min<size_t>(8, length - i));
+	}
+}
+
+inline void check(const unsigned char *data, size_t length, uint64_t seed, const std::string &what)
+{
+	for (size_t i = 0; i < length; i += 8) {
+		const uint64_t word = mix(seed + i);
+		if (memcmp(data + i, &word, std::min<size_t>(8, length - i)) != 0) {
+			uint64_t is = 0;
+			memcpy(&is, data + i, std::min<size_t>(8, length - i));
+			char text[120];
+			snprintf(text, sizeof text, ": bytes from %zu of %zu are %016llx, not %016llx", i, length,
+			         static_cast<unsigned long long>(is), static_cast<unsigned long long>(word));
+			throw Failure("wrong payload of " + what + text);
+		}
+	}
+}
+
+} // namespace soak
