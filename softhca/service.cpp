@@ -164,6 +164,8 @@ struct Notify {
 	{
 		const int result = real(cq, solicited_only);
 		lend_a_hand();
+		// It looks once more before it sleeps: that is no polling.
+		idle = 0;
 		polling = false;
 		if (deaf.exchange(false))
 			Nic::get().wire()->wake();

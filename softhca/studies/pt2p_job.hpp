@@ -42,8 +42,11 @@ public:
 	InprocessJob &operator=(const InprocessJob &) = delete;
 	~InprocessJob()
 	{
-		if (!contexts_.empty())
-			leave();
+		constexpr double longest = 50e6; // ns; what is waited for in vain takes longer
+		if (contexts_.empty())
+			return;
+		if (const double took = leave(); took > longest)
+			give_up("pt2p_finalize took %.0f ms of virtual time", took / 1e6);
 	}
 	// All finalize at the same time: one waits until the others have confirmed what they have passed on, which they do when they
 	// are called. `before` is what each rank does first. Returns the longest that one took, virtual ns.

@@ -209,6 +209,8 @@ int main(int argc, char **argv)
 	                                        : Stream::Sizes::fixed,
 	                    settings.text("latency") != "no",
 	                    settings.count("slice")};
+	if (stream.sizes == Stream::Sizes::jump && stream.targets != 1)
+		give_up("sizes=jump: all meet before each jump, which takes targets=1");
 	const size_t measured = stream.messages * stream.senders * 7 / 10;
 	Shared shared;
 	shared.first = stream.messages * stream.senders - measured;

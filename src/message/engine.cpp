@@ -42,8 +42,7 @@ Channel *Engine::connect(int rank, pt2p_status_t &status)
 {
 	const auto loss = losses_.find(rank);
 	if (loss != losses_.end()) {
-		connect_failure_ = loss->second.reason;
-		status = reporter_.fail(loss->second.status, "rank %d: %s", rank, connect_failure_.c_str());
+		status = reporter_.fail(loss->second.status, "rank %d: %s", rank, loss->second.reason.c_str());
 		return nullptr;
 	}
 	try {

@@ -20,6 +20,9 @@ namespace {
 constexpr int64_t nap = 20000000;         // longest sleep, ns: bounds the time until a lost peer is noticed
 constexpr int64_t short_nap = 500000;      // the same while memory is waited for that changes without news
 constexpr int64_t check_period = 10000000; // ns
+// Before it sleeps. Where ranks share processors, one yield can take longer than PT2P_YIELD_TIME: what the others have sent meanwhile,
+// and what a device does in its turn, shows within these.
+constexpr uint32_t least_turns = 16;
 
 // The only state outside contexts: a signal handler has no other place to leave its news.
 std::atomic<uint32_t> dump_requests{0};
@@ -109,7 +112,7 @@ void Progress::yield()
 	lock();
 }
 
-void Progress::sleep()
+bool Progress::sleep()
 {
 	const uint32_t seen = __atomic_load_n(word_, __ATOMIC_SEQ_CST);
 	// The last ones first: shared memory has the most to do before it can sleep, and need not when another cannot.
@@ -119,7 +122,7 @@ void Progress::sleep()
 				for (Transport *armed : transports_)
 					armed->disarm();
 			yield();
-			return;
+			return true;
 		}
 	for (Transport *t : transports_)
 		if (const int fd = t->wake_fd(); fd >= 0) {
@@ -132,11 +135,12 @@ void Progress::sleep()
 	++sleepers_;
 	const timespec limit{0, memory_waiters_ ? short_nap : nap}; // with the lock: others begin and end such waits
 	unlock();
-	syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0);
+	const bool woken = syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0) == 0 || errno == EAGAIN;
 	lock();
 	if (--sleepers_ == 0)
 		for (Transport *t : transports_)
 			t->disarm();
+	return woken;
 }
 
 void Progress::check()
@@ -192,10 +196,10 @@ void Progress::idle_slowly(Backoff &b)
 	b.spinning = spin_ && idle < config_.spin_time;
 	if (b.spinning)
 		yield(); // a wait this long can afford it, and a peer may be bound to the same core
-	else if (!config_.sleep || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
+	else if (!config_.sleep || b.turns < least_turns || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
 		yield();
-	else
-		sleep();
+	else if (sleep())
+		b.turns = 0; // what has come may be but the first of it
 }
 
 } // namespace pt2p

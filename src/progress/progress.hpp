@@ -194,7 +194,7 @@ private:
 		idle_slowly(backoff);
 	}
 	void idle_slowly(Backoff &backoff);
-	void sleep();
+	bool sleep(); // true: something may have come
 	void yield();
 	void wake_sleepers();
 	void check();

@@ -116,7 +116,7 @@ public:
 		client_.on_complete(operation, status, reason);
 	}
 	void on_peer_down(int rank, pt2p_status_t status, std::string_view reason) override;
-	void on_mute(int rank, pt2p_status_t status) override { client_.on_mute(rank, status); }
+	void on_connect_failure(int rank, pt2p_status_t status) override { client_.on_connect_failure(rank, status); }
 
 	// As a transport.
 	const TransportTable &table() const override;

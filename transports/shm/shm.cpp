@@ -157,7 +157,7 @@ std::optional<Error> ShmTransport::how_it_ended(Peer &peer, const char *finding)
 		                                        finding));
 	}
 	return left ? Error(PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize")
-	            : Error(PT2P_ERR_PEER_LOST, format("its process %u ended without pt2p_finalize: %s", address.pid, finding));
+	            : Error(PT2P_ERR_PEER_LOST, format("it ended without pt2p_finalize: %s", finding));
 }
 
 Endpoint &ShmTransport::connect(int rank, std::string_view blob)

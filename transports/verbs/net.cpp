@@ -478,9 +478,9 @@ bool Net::arm(const void *caller)
 	if (!asleep_)
 		for (Peer *peer : ringing_)
 			asleep_ |= tell_read(*peer, ring_asleep);
-	// What came before the request raises no event.
+	// What came before the request raises no event. A device in software has its turn within the first look.
 	look_at_wireup_ = 0;
-	return progress() == 0 && drained_ && unrung_.empty();
+	return progress() == 0 && drained_ && progress() == 0 && drained_ && unrung_.empty();
 }
 
 void Net::disarm(const void *caller)

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Each program of the studies, and scripts that use them, with a small load: they work, two runs are the same to the bit, nothing is
+# lost (softhca itself looks), and no operation takes longer than it can. Run in the build tree. verbs_load.sh and ucx_load.sh have the
+# others.
+. "${srcdir:-.}/tests/common.sh"
+softhca=./softhca/softhca studies=./softhca/studies
+[ -x $studies/kv_load ] && [ -x $softhca ] || skip "built without libibverbs"
+[ "$(uname -m)" = x86_64 ] || skip "model mode is for x86-64"
+case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
+*__asan* | *__tsan*) skip "sanitizers do not know fibres" ;;
+esac
+
+# twice CONDITION NODES PROGRAM SETTING...: the condition is awk's, on the figures, which are $1 and so on.
+twice()
+{
+	condition=$1 devices=$2
+	shift 2
+	for run in one other; do
+		timeout -k 5 60 $softhca --model "${profile:-connectx5}" --devices "$devices" "$@" >"$work/$run" 2>"$work/err" ||
+			{ cat "$work/$run" "$work/err"; fail "$*"; }
+	done
+	cmp "$work/one" "$work/other" || fail "two runs differ: $*"
+	awk -F, "END { exit !($condition) }" "$work/one" || { cat "$work/one"; fail "$*: not $condition"; }
+	echo "ok: $*"
+}
+
+# The middle operation and the slowest of 100 in ns, and operations of all nodes in M/s.
+quick='NF == 19 && $8 > 1 && $10 > 1000 && $10 < 50000 && $11 < 500000'
+# Several ranks share a device, whose initiators change targets with nearly every message.
+for transports in self,shm,rc self,shm,dct self,rc,dct; do
+	twice "$quick" 4 $studies/kv_load nodes=4 ranks=4 operations=1600 connect=yes PT2P_TRANSPORTS=$transports
+done
+profile=connectib
+twice "$quick" 2 $studies/kv_load nodes=2 ranks=8 operations=1600 workload=a PT2P_TRANSPORTS=self,shm,dct
+profile=connectx6
+twice "$quick" 4 $studies/kv_load nodes=4 operations=1600 workload=c
+profile=
+twice "$quick && \$19 > 0" 4 $studies/kv_load nodes=4 operations=1600 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
+
+for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes=random bytes=1024 PT2P_TUNE=free"; do
+	# shellcheck disable=SC2086
+	twice '$6 > 1' 3 $studies/pt2p_stream senders=2 messages=1000 PT2P_TRANSPORTS=self,dct $settings
+done
+twice '$8 > 500 && $8 < 10000' 2 $studies/pt2p_stream latency=yes messages=1000 PT2P_TRANSPORTS=self,rc
+
+# A script, and its picture.
+NODES=4 COUNTS='1 2' PEERS=256 OPERATIONS=100 timeout -k 5 60 sh "${srcdir:-.}/softhca/studies/groups" . >"$work/groups.csv" ||
+	fail "groups: $(cat "$work/groups.csv")"
+[ "$(wc -l <"$work/groups.csv")" = 4 ] || { cat "$work/groups.csv"; fail "groups: other lines than expected"; }
+$studies/draw "$work/groups.csv" x=groups y=Mops by=choice title=T xlabel=X ylabel=Y >"$work/groups.svg" || fail "draw"
+grep -q '</svg>' "$work/groups.svg" || fail "draw made no picture"
+echo "studies: all passed"
