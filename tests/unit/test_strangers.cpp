@@ -107,8 +107,8 @@ TEST_CASE("a segment that does not carry the published secret, or is another use
 	CHECK(opened_elsewhere(other) == PT2P_ERR_PROTOCOL);
 
 	other = address;
-	other.fd = 9999; // closed: the peer lives, so nothing is said of that
-	CHECK(opened_elsewhere(other) == PT2P_ERR_SHARED_MEMORY);
+	other.fd = 9999; // closed: it has left, or is just ending
+	CHECK(opened_elsewhere(other) == PT2P_ERR_PEER_LOST);
 	other.start_time += 1;
 	CHECK(opened_elsewhere(other) == PT2P_ERR_PEER_LOST);
 
