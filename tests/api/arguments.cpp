@@ -863,7 +863,7 @@ TEST_CASE("finalize: what was given up or has a callback")
 		REQUIRE(pt2p_irecv(c, &byte, 1, 0, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
 		REQUIRE(pt2p_request_free(c, req) == PT2P_OK);
 		CHECK(pt2p_finalize(c) == PT2P_ERR_UNFINISHED);
-		CHECK(std::string(pt2p_last_error(nullptr)).find("1 receives") != std::string::npos);
+		CHECK(std::string(pt2p_last_error(nullptr)).find("1 receive has") != std::string::npos);
 		CHECK(std::string(pt2p_last_error(nullptr)).find("given up") != std::string::npos);
 	}
 	SECTION("completed: nothing is left to tell")

@@ -52,8 +52,8 @@ between()
 		tail -n 40 "$work/out" "$work/err"
 		fail "$where, $ranks ranks, $*: status $status"
 	fi
-	grep -Eq "^ *$way: ranks [0-9]" "$work/err" || { cat "$work/err"; fail "nothing went by $way"; }
-	[ "$ranks" -le "$count" ] || grep -Eq '^ *shm: ranks [0-9]' "$work/err" || fail "nothing went by shm"
+	grep -Eq "^ *$way: ranks? [0-9]" "$work/err" || { cat "$work/err"; fail "nothing went by $way"; }
+	[ "$ranks" -le "$count" ] || grep -Eq '^ *shm: ranks? [0-9]' "$work/err" || fail "nothing went by shm"
 	echo "ok: $where, $ranks ranks, by $way $*"
 }
 srcdir=$(cd "$srcdir" && pwd)
