@@ -55,7 +55,7 @@ Finish synchronous_order(Rank &r)
 	}
 	for (size_t i = 0; i < all; ++i)
 		start_send(r, *x, i % 5 != 4, lengths[i % count], r.right(), 2000, seed_of(200, r.me, r.right(), i));
-	return [&r, x, all, posted] {
+	return [&r, x] {
 		std::vector<pt2p_result_t> results(posted);
 		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, posted, x->receives.data(), results.data()));
 		Bytes late(lengths[count - 1]);

@@ -57,7 +57,7 @@ const Edges device_edges[] = {
 	{"PT2P_NET_MESSAGE_BYTES", 3, {"256", "1024", "65536"}},
 	{"PT2P_NET_RECEIVES", 3, {"16", "17", "64"}},
 	{"PT2P_NET_SEND_DEPTH", 3, {"4", "5", "16", "1024"}},
-	{"PT2P_NET_SIGNAL_PERIOD", 4, {"1", "3", "16384"}},
+	{"PT2P_NET_SIGNAL_PERIOD", 4, {"1", "3", "8192"}},
 	{"PT2P_TUNE", 3, {"free", "tied"}},
 	{"PT2P_TUNE_STEP", 8, {"1", "64"}},
 	{"PT2P_NET_QUEUE_PAIRS", 4, {"1", "2", "5"}},

@@ -261,7 +261,7 @@ void RemoteLoad::put_or_get(int owner, bool put)
 	}
 	const std::vector<unsigned char> there(expected, expected + length);
 	o.buffer->scribble();
-	o.then = [this, &o, there, at](bool done) {
+	o.then = [&o, there, at](bool done) {
 		if (!done)
 			return;
 		if (!std::equal(there.begin(), there.end(), o.buffer->data())) {
