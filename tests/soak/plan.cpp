@@ -273,6 +273,8 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 				set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
 	if (kill) {
 		p.victim = static_cast<int>(dice.of("victim").below(static_cast<uint64_t>(p.ranks)));
+		// It takes the DC initiators of others along, and what these had in flight to anybody.
+		p.breaks |= p.device;
 		p.kill_us = static_cast<unsigned>(dice.of("kill time").below(dice.choose("kill span", {1000u, 30000u, 400000u})));
 		p.kill_from = has(without, "start-kill") ? 0 : dice.choose("kill from", {0, 0, 0, 1, 2});
 		p.joins = 1;
