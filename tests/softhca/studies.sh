@@ -19,8 +19,10 @@ twice()
 	for run in one other; do
 		timeout -k 5 60 $softhca --model "${profile:-connectx5}" --devices "$devices" "$@" >"$work/$run" 2>"$work/err" ||
 			{ cat "$work/$run" "$work/err"; fail "$*"; }
+		# The heap, the 13th of kv_load's figures, is not the model's: it depends on how long the process's number is, too.
+		awk -F, -v OFS=, 'NF == 19 { $13 = "" } { print }' "$work/$run" >"$work/$run.figures"
 	done
-	cmp "$work/one" "$work/other" || fail "two runs differ: $*"
+	cmp "$work/one.figures" "$work/other.figures" || { cat "$work/one" "$work/other"; fail "two runs differ: $*"; }
 	awk -F, "END { exit !($condition) }" "$work/one" || { cat "$work/one"; fail "$*: not $condition"; }
 	echo "ok: $*"
 }
