@@ -298,10 +298,10 @@ TEST_CASE("values that contradict each other")
 	CHECK(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=300", "PT2P_TUNE_CUT_ABOVE=300"}).empty());
 	CHECK(refusal({"PT2P_TUNE=off", "PT2P_TUNE_RAISE_BELOW=300"}).empty()); // nothing is tuned
 
-	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=8192", "PT2P_NET_MESSAGE_BYTES=300"}),
-	           Contains("PT2P_NET_RING_SLOT_BYTES = 8k in") && Contains("PT2P_NET_MESSAGE_BYTES = 300 in") &&
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=8192", "PT2P_NET_MESSAGE_BYTES=320"}),
+	           Contains("PT2P_NET_RING_SLOT_BYTES = 8k in") && Contains("PT2P_NET_MESSAGE_BYTES = 320 in") &&
 	               Contains("PT2P_NET_RING_SLOT_BYTES=256 would do"));
-	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=320", "PT2P_NET_MESSAGE_BYTES=319"}), Contains("=256 would do"));
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=384", "PT2P_NET_MESSAGE_BYTES=320"}), Contains("=256 would do"));
 	CHECK(refusal({"PT2P_NET_RING_SLOT_BYTES=320", "PT2P_NET_MESSAGE_BYTES=320"}).empty());
 	CHECK(refusal({"PT2P_NET_MESSAGE_BYTES=256"}).empty()); // the least, with the default slot
 }
