@@ -124,7 +124,7 @@ typedef struct pt2p_peer_info {
 	pt2p_peer_state_t state;  /**< as far as this rank knows */
 	char transport[16];       /**< "self", "shm", "rc", "dct", "relay" (other ranks may forward), or "" while not connected */
 	char large[16];           /**< how large messages move: "single-copy" (self, shm), "pipelined" (shm), "zero-copy" (rc, dct),
-	                               or "" while unknown; with "relay" how short ones do: "directly", or "by way of rank N", cut */
+	                               or "" while unknown; with "relay" how short ones do: "directly", or "forwarder N", cut */
 } pt2p_peer_info_t;
 
 /** Version of the library, as "major.minor.patch". Static text. */

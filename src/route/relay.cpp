@@ -107,7 +107,7 @@ bool Relay::open(int rank, Link &l)
 	try {
 		l.endpoint = router_.direct_endpoint(rank);
 	} catch (const Error &e) {
-		environment_.reporter.log(LogLevel::info, "messages do not go by way of rank %d: %s", rank, e.what());
+		environment_.reporter.log(LogLevel::info, "rank %d does not forward: %s", rank, e.what());
 		lose_link(rank);
 	}
 	return l.endpoint;
@@ -540,7 +540,7 @@ std::string Relay::reason_for_way() const
 std::string Relay::describe(int rank)
 {
 	const RelayPeer &p = peer(rank);
-	std::string text = !by_neighbour(p) ? "directly" : format("by way of rank %d", p.next);
+	std::string text = !by_neighbour(p) ? "directly" : format("forwarder %d", p.next);
 	if (p.beyond && p.avoided)
 		text += format(", as rank %d %s", p.next, link(p.next).down ? "is gone" : "did not pass messages on");
 	else if (p.beyond && automatic_)
@@ -559,7 +559,7 @@ std::string Relay::trouble(int rank)
 	const RelayPeer *p = peers_[static_cast<size_t>(rank)].get();
 	if (!p || p->down || (p->outbox.empty() && !p->listed))
 		return {};
-	return format("%s not confirmed, by way of rank %d%s%s%s",
+	return format("%s not confirmed, forwarder %d%s%s%s",
 	              counted(p->outbox.next() - p->outbox.first(), "message").c_str(), p->next,
 	              p->avoided ? ", which is avoided" : "", p->listed ? "; there is no room for a message to it" : "",
 	              p->told_bye ? "; it has been told that this rank leaves" : "");
