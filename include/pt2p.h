@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <pt2p_status.h> /* pt2p_status_t: made by the build from src/report/status.def, installed beside this file */
+#include <pt2p_status.h> /* pt2p_status_t: made by the build from base/report/status.def, installed beside this file */
 
 #ifdef __cplusplus
 extern "C" {

@@ -15,7 +15,8 @@
 
 #include "pt2p.h"
 
-#include "job/secret.hpp"
+#include "base/job/secret.hpp"
+#include "transports/inspection.hpp"
 
 namespace pt2p {
 
@@ -23,12 +24,7 @@ struct Config;
 class Reporter;
 class Job;
 struct Topology;
-namespace verbs {
-class Net;
-}
-namespace tune {
-struct ChannelFacts;
-}
+class DeviceTransport;
 
 // What a data-path operation answers. There is no error here: a peer that breaks is told through on_peer_down.
 enum class Outcome : uint8_t {
@@ -97,9 +93,15 @@ protected:
 	~TransportEvents() = default;
 };
 
-// What transports of one context have in common; made by the first of them that opens.
-struct SharedByTransports {
-	std::weak_ptr<verbs::Net> net;
+// Finds the addresses that transports of other ranks have published.
+class AddressBook {
+public:
+	// The address of the transport of that name on `rank`, empty when it has none there. False: that rank has published nothing
+	// yet. Throws Error when the rank is gone.
+	virtual bool find_address(int rank, const char *transport, std::string &address) = 0;
+
+protected:
+	~AddressBook() = default;
 };
 
 // What a transport gets to open with; all outlive it.
@@ -107,9 +109,11 @@ struct TransportEnvironment {
 	const Config &config;
 	const Topology &topology;
 	Reporter &reporter;
-	Job &job;
+	Job &job; // for who is who: addresses are found through `addresses`
 	TransportEvents &events;
-	std::shared_ptr<SharedByTransports> shared = std::make_shared<SharedByTransports>();
+	AddressBook &addresses;
+	// What the transports over one device share, made by the first of them that opens.
+	std::shared_ptr<std::weak_ptr<void>> device = std::make_shared<std::weak_ptr<void>>();
 };
 
 class Transport;
@@ -163,10 +167,11 @@ struct Endpoint {
 	virtual bool settled() const { return true; }
 };
 
-class Transport {
+class Transport : public Inspection {
 public:
-	virtual ~Transport() = default;
 	virtual const TransportTable &table() const = 0;
+	// What only transports over a device have; null for the others.
+	virtual DeviceTransport *as_device() { return nullptr; }
 	// Bytes that a peer needs to connect; published through the job.
 	virtual std::string address() = 0;
 	// Whether a peer with this address can be reached; if not, `why_not` says so.
@@ -175,6 +180,11 @@ public:
 	virtual Endpoint &connect(int peer, std::string_view address) = 0;
 	// Tells a peer that this rank cannot connect to it, without what was lacking; once for each call. False: there is no way to.
 	virtual bool notify_connect_failure(int peer, std::string_view address) { return (void)peer, (void)address, false; }
+	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
+	virtual void abandon(int, pt2p_status_t, const std::string &) {}
+	// No further sends follow: tell the peers that this rank has left.
+	virtual void leave() {}
+
 	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while
 	// a call waits.
 	virtual void check() {}
@@ -183,26 +193,11 @@ public:
 	virtual bool arm() { return false; }
 	// Undoes arm() when the last sleeper is awake.
 	virtual void disarm() {}
-	// More sends follow before cork(false): the device may hear of them together. After that, it has heard of all.
-	virtual void cork(bool corked) { (void)corked; }
 	// Futex word that peers bump and wake once armed; null without cap_wake.
 	virtual uint32_t *wake_word() { return nullptr; }
 	// Descriptor that can be read when something has arrived since arm(); -1: none. The same for all transports of a device.
 	virtual int wake_fd() { return -1; }
-	// How messages to `peer`, which is connected, are to be delivered; nothing where there is no choice. May change
-	// endpoint.max_unasked.
-	virtual void set_delivery(int peer, pt2p_delivery_t delivery) { (void)peer, (void)delivery; }
-	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
-	virtual void abandon(int, pt2p_status_t, const std::string &) {}
-	// Appends the ranks that have sent something, have not left, and that there is no endpoint to: leave() does not tell them.
-	virtual void strangers(std::vector<int> &ranks) { (void)ranks; }
-	// No further sends follow: tell the peers that this rank has left.
-	virtual void leave() {}
-	// One line for the summary on how `peer` is reached, and the way that large messages take to it.
-	virtual std::string describe(int peer) = 0;
-	// What is known of the queues and the work on the way to `peer`, for the report; false: nothing is, as where no device
-	// stands between.
-	virtual bool facts(int peer, tune::ChannelFacts &facts) { (void)peer, (void)facts; return false; }
+
 	// Makes memory of this rank reachable for get, put and atomic of all peers, until it is withdrawn; `key` goes with its
 	// address. Null when that is refused: `why_not` says so. Transports that need no keys answer with anything but null.
 	virtual void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not)
@@ -212,18 +207,6 @@ public:
 		return this;
 	}
 	virtual void withdraw(void *exposure) { (void)exposure; }
-	// A way to this rank itself through its device, with cap_atomic: what a device does to a word is atomic only towards what
-	// the same device does. Made on first use; null when there is none, and for transports without a device.
-	virtual Endpoint *loopback() { return nullptr; }
-	// The program says that it will unmap this memory, or has: nothing that is remembered of it may be used again.
-	virtual void forget(void *memory, size_t length) { (void)memory, (void)length; }
-	// What keeps messages to and from `peer` from moving, in words; empty: nothing that is known.
-	virtual std::string trouble(int peer) { (void)peer; return {}; }
-	// Bytes that a rank costs which nothing is exchanged with, and one that is talked with; for the summary and a test.
-	struct Memory {
-		size_t silent = 0, talking = 0;
-	};
-	virtual Memory memory_per_peer() { return {}; }
 };
 
 // Every transport of this build, in order of preference, ended by null.

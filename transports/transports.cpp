@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

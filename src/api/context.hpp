@@ -5,13 +5,14 @@
 #include <memory>
 #include <vector>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "inspect/inspector.hpp"
 #include "message/engine.hpp"
 #include "onesided/onesided.hpp"
 #include "progress/progress.hpp"
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "route/route.hpp"
 
 namespace pt2p {
@@ -36,6 +37,7 @@ struct pt2p_context {
 	std::unique_ptr<pt2p::Router> router;
 	std::unique_ptr<pt2p::Progress> progress;
 	std::unique_ptr<pt2p::onesided::OneSided> onesided;
+	std::unique_ptr<pt2p::Inspector> inspector;
 	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
 
 };

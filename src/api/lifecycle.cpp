@@ -95,8 +95,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	const Config &config = ctx.config;
 	ctx.reporter.identify(static_cast<LogLevel>(config.log_level), ctx.job->rank(), ctx.topology.host);
 	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
-	const TransportEnvironment environment{config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine};
-	ctx.router = std::make_unique<Router>(environment, *ctx.engine);
+	ctx.router = std::make_unique<Router>(config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine, *ctx.engine);
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
 	enum { automatic, no, yes }; // values of PT2P_PROGRESS_THREAD
@@ -109,7 +108,10 @@ void build(pt2p_context &ctx, const Settings &settings)
 	for (auto &transport : ctx.router->transports())
 		ctx.progress->add(*transport);
 	ctx.engine->use(*ctx.router, *ctx.progress, &ctx);
-	ctx.onesided = std::make_unique<onesided::OneSided>(environment, *ctx.engine, *ctx.router, *ctx.progress);
+	ctx.onesided =
+	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
+	ctx.inspector = std::make_unique<Inspector>(*ctx.engine, *ctx.router, *ctx.job, ctx.reporter);
+	ctx.progress->dump = [&ctx](const char *reason) { write_to_stderr(ctx.inspector->dump(reason)); };
 	ctx.progress->start_thread();
 }
 
@@ -232,15 +234,15 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 			relay->say_goodbye();
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
 		}
-		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_strangers(); });
+		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
 		unfinished = engine.unfinished();
 		engine.end_detached();
 		for (auto &transport : ctx->router->transports())
 			transport->leave();
 		if (ctx->config.summary)
-			write_to_stderr(engine.summary());
+			write_to_stderr(ctx->inspector->summary());
 		if (ctx->config.report)
-			write_to_stderr(engine.report());
+			write_to_stderr(ctx->inspector->report());
 	});
 	if (ctx->siblings)
 		ctx->siblings->contexts[static_cast<size_t>(ctx->job->rank())] = nullptr;

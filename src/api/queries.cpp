@@ -18,15 +18,15 @@ void copy_text(char *to, size_t capacity, const std::string &text)
 	to[n] = 0;
 }
 
-// What the engine says of itself.
-pt2p_status_t write_text(pt2p_context_t *ctx, const char *function, std::string (Engine::*say)() const, char *text,
+// What a context tells of itself.
+pt2p_status_t write_text(pt2p_context_t *ctx, const char *function, std::string (Inspector::*say)() const, char *text,
                          size_t capacity, size_t *needed)
 {
 	PT2P_CHECK_CONTEXT_IN(ctx, function);
 	if (!text && capacity)
 		return null_argument(ctx, function, "text");
 	Progress::Guard guard(*ctx->progress);
-	const std::string all = (ctx->engine.get()->*say)();
+	const std::string all = (ctx->inspector.get()->*say)();
 	copy_text(text, capacity, all);
 	if (needed)
 		*needed = all.size() + 1;
@@ -101,13 +101,13 @@ PT2P_CATCH
 
 pt2p_status_t pt2p_summary(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed)
 try {
-	return write_text(ctx, __func__, &Engine::summary, text, capacity, needed);
+	return write_text(ctx, __func__, &Inspector::summary, text, capacity, needed);
 }
 PT2P_CATCH
 
 pt2p_status_t pt2p_report(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed)
 try {
-	return write_text(ctx, __func__, &Engine::report, text, capacity, needed);
+	return write_text(ctx, __func__, &Inspector::report, text, capacity, needed);
 }
 PT2P_CATCH
 
@@ -115,7 +115,7 @@ pt2p_status_t pt2p_dump(pt2p_context_t *ctx)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	ctx->engine->dump("asked by the program");
+	write_to_stderr(ctx->inspector->dump("asked by the program"));
 	return PT2P_OK;
 }
 PT2P_CATCH

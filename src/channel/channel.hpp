@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/pool.hpp"
-#include "memory/segments.hpp"
+#include "base/memory/pool.hpp"
+#include "base/memory/segments.hpp"
 #include "transports/transport.hpp"
 
 namespace pt2p {

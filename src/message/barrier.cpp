@@ -11,7 +11,7 @@
 //                  [ status   ][ rank + 1     ][ round ]       rank + 1 is 0 in an ordinary token
 #include "message/engine.hpp"
 
-#include "job/job.hpp"
+#include "base/job/job.hpp"
 
 namespace pt2p {
 
@@ -97,7 +97,7 @@ pt2p_status_t Engine::barrier()
 	};
 	if (!sent())
 		progress_->wait(sent);
-	for (auto &t : router_->transports())
+	for (DeviceTransport *t : router_->device_transports())
 		t->cork(false);
 	if (!failure)
 		return PT2P_OK;

@@ -1,7 +1,7 @@
 // What few requests have: a callback, or data in segments.
 #pragma once
 
-#include "memory/segments.hpp"
+#include "base/memory/segments.hpp"
 #include "pt2p.h"
 
 namespace pt2p {

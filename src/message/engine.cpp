@@ -4,8 +4,8 @@
 #include <cstring>
 #include <random>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
 
 namespace pt2p {
 
@@ -67,9 +67,7 @@ pt2p_status_t Engine::set_delivery(int rank, pt2p_delivery_t delivery)
 	Channel *c = channel(rank, status);
 	if (!c)
 		return status;
-	for (auto &t : router_->transports())
-		if (&t->table() == c->endpoint.table)
-			t->set_delivery(rank, delivery);
+	router_->set_delivery(*c, delivery);
 	c->refresh();
 	return PT2P_OK;
 }
@@ -92,7 +90,7 @@ void Engine::control(Channel &c, Id id, uint64_t header, const void *data, size_
 unsigned Engine::drive()
 {
 	unsigned n = 0;
-	for (auto &t : router_->transports())
+	for (DeviceTransport *t : router_->device_transports())
 		t->cork(true);
 	for (size_t i = 0; i < busy_.size();) {
 		Channel &c = *busy_[i];
@@ -109,7 +107,7 @@ unsigned Engine::drive()
 		n += extension_->drive();
 	if (!reading_.empty())
 		n += drive_runs();
-	for (auto &t : router_->transports())
+	for (DeviceTransport *t : router_->device_transports())
 		t->cork(false);
 	if (first_finished_)
 		n += free_finished();

@@ -22,13 +22,13 @@
 #include <string>
 #include <vector>
 
-#include "memory/pool.hpp"
+#include "base/memory/pool.hpp"
 #include "message/details.hpp"
 #include "message/extension.hpp"
 #include "message/matching.hpp"
 #include "message/request.hpp"
 #include "progress/progress.hpp"
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "route/route.hpp"
 
 namespace pt2p {
@@ -192,12 +192,20 @@ public:
 	bool pending() const;
 	std::string unfinished() const;
 
-	// For queries and reports.
+	// For queries, and for src/inspect.
 	pt2p_peer_state_t peer_state(int rank) const;
-	std::string summary() const;
-	void dump(const char *reason) override;
-	// Of the channels that have sent anything; the busiest first.
-	std::string report() const;
+	struct Loss {
+		pt2p_status_t status;
+		std::string reason;
+		bool reported;   // to a receive from any source
+		unsigned number; // it was the so many-th rank to be lost; 0: it has finalized
+	};
+	const std::map<int, Loss> &losses() const { return losses_; } // ranks that are lost or have finalized
+	const HandlePool<Request> &requests() const { return requests_; }
+	const HandlePool<UnexpectedMessage> &messages() const { return messages_; }
+	const Matcher &matcher() const { return matcher_; }
+	const Extension *extension() const { return extension_; }
+	uint64_t barriers() const { return barrier_epoch_; } // so far
 
 	// From the transports.
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
@@ -233,13 +241,6 @@ public:
 	};
 
 private:
-	struct Loss {
-		pt2p_status_t status;
-		std::string reason;
-		bool reported;   // to a receive from any source
-		unsigned number; // it was the so many-th rank to be lost; 0: it has finalized
-	};
-
 	Channel *channel(int rank, pt2p_status_t &status)
 	{
 		Channel *c = router_->find(rank);
@@ -372,7 +373,6 @@ private:
 	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
 	pt2p_status_t source_status(int source);
 	pt2p_status_t any_source_lost(int peer, const Loss &loss);
-	std::string channels_through_devices() const;
 
 	const Config &config_;
 	Reporter &reporter_;
@@ -389,7 +389,7 @@ private:
 	std::vector<unsigned char> staged_; // token and payload of a synchronous message while it is sent
 	std::vector<int> eager_refused_; // peers that were told to announce only
 	std::vector<Channel *> busy_;    // channels with something waiting
-	std::map<int, Loss> losses_;     // ranks that are lost or have finalized
+	std::map<int, Loss> losses_;
 	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
 	std::map<int, std::string> unreached_; // why the last try to connect failed
 	unsigned losses_counted_ = 0, losses_told_ = 0; // ranks that are lost; those that a call that awaits any source was told of

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/pool.hpp"
+#include "base/memory/pool.hpp"
 #include "message/bucket_table.hpp"
 #include "pt2p.h"
 #include "transports/transport.hpp"

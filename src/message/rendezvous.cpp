@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "config/config.hpp"
+#include "base/config/config.hpp"
 #include "message/engine.hpp"
 
 namespace pt2p {

@@ -4,7 +4,7 @@
 // that the receiver does not want unasked: its receiver tells when it has taken it in any case.
 #include <cstring>
 
-#include "config/config.hpp"
+#include "base/config/config.hpp"
 #include "message/engine.hpp"
 
 namespace pt2p {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "job/secret.hpp"
+#include "base/job/secret.hpp"
 
 namespace pt2p::onesided {
 

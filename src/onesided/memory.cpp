@@ -10,10 +10,10 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 #include "route/route.hpp"
 
 namespace pt2p::onesided {
@@ -156,7 +156,8 @@ void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusa
 	if ((reinterpret_cast<uintptr_t>(m.address) | room) % 8)
 		return;
 	for (const Memory::Exposure &e : m.exposures) {
-		Endpoint *loopback = e.transport->table().capabilities & cap_atomic ? e.transport->loopback() : nullptr;
+		DeviceTransport *device = e.transport->as_device();
+		Endpoint *loopback = device && device->table().capabilities & cap_atomic ? device->loopback() : nullptr;
 		if (!loopback || !(loopback->capabilities & cap_atomic))
 			continue;
 		m.agent = Agent::nic;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/pool.hpp"
-#include "memory/shared_file.hpp"
+#include "base/memory/pool.hpp"
+#include "base/memory/shared_file.hpp"
 #include "onesided/blob.hpp"
 #include "transports/transport.hpp"
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <random>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "memory/fence.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/memory/fence.hpp"
 
 namespace pt2p::onesided {
 

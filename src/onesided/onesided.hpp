@@ -24,7 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "memory/pool.hpp"
+#include "base/memory/pool.hpp"
 #include "message/engine.hpp"
 #include "onesided/memory.hpp"
 #include "onesided/operation.hpp"

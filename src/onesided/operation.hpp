@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "channel/channel.hpp"
-#include "memory/shared_file.hpp"
+#include "base/memory/shared_file.hpp"
 #include "message/request.hpp"
 #include "onesided/blob.hpp"
 #include "onesided/wire.hpp"

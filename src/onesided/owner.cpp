@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
 #include "onesided/onesided.hpp"
 
 namespace pt2p::onesided {

@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
 #include "onesided/onesided.hpp"
 
 namespace pt2p::onesided {
@@ -117,7 +117,7 @@ void OneSided::release(Remote &remote)
 
 void OneSided::gone(void *address, size_t length)
 {
-	for (auto &transport : router_.transports())
+	for (DeviceTransport *transport : router_.device_transports())
 		transport->forget(address, length);
 }
 

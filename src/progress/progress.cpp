@@ -9,9 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 
@@ -149,7 +149,7 @@ void Progress::check()
 	const uint32_t requests = dump_requests.load(std::memory_order_relaxed);
 	if (requests != dumps_seen_) {
 		dumps_seen_ = requests;
-		client_.dump("on a signal");
+		dump("on a signal");
 	}
 }
 
@@ -162,7 +162,7 @@ void Progress::watch(Backoff &b, int64_t now)
 	if (!b.next_dump)
 		b.next_dump = b.start + config_.stall_time;
 	if (now >= b.next_dump) {
-		client_.dump(format("a call has waited for %.1f s", static_cast<double>(now - b.start) * 1e-9).c_str());
+		dump(format("a call has waited for %.1f s", static_cast<double>(now - b.start) * 1e-9).c_str());
 		b.next_dump = now + (now - b.start);
 	}
 }

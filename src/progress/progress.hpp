@@ -10,12 +10,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "progress/clock.hpp"
+#include "base/clock.hpp"
 #include "progress/waker.hpp"
 #include "transports/transport.hpp"
 
@@ -28,8 +29,6 @@ public:
 	virtual unsigned drive() = 0;
 	// Slow checks, every few milliseconds of waiting: lost ranks, launcher events.
 	virtual void check() = 0;
-	// Prints what is being waited for.
-	virtual void dump(const char *reason) = 0;
 	bool has_work = false;
 
 protected:
@@ -46,6 +45,8 @@ public:
 	Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings);
 	~Progress();
 	void add(Transport &transport);
+	// Called with the reason when what is being waited for should be told: a wait is long, or a signal asks for it.
+	std::function<void(const char *reason)> dump = [](const char *) {};
 	// Once everything is connected; does nothing unless the settings ask for a thread.
 	void start_thread();
 	void stop_thread();

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/pool.hpp"
+#include "base/memory/pool.hpp"
 
 namespace pt2p {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "route/groups.hpp"
 #include "route/host_names.hpp"
 #include "route/switches.hpp"

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 #include "route/choice.hpp"
 #include "route/groups.hpp"
 #include "route/route.hpp"
@@ -515,12 +515,6 @@ void Relay::on_peer_down(int rank, pt2p_status_t status, std::string_view reason
 void Relay::abandon(int rank, pt2p_status_t, const std::string &) { lose(rank); }
 
 // ---- the rest ---------------------------------------------------------------------------------------------------------
-
-void Relay::set_delivery(int rank, pt2p_delivery_t delivery)
-{
-	if (Endpoint *way = way_to(peer(rank)))
-		router_.transport_of(*way)->set_delivery(rank, delivery);
-}
 
 // Of PT2P_ROUTE=auto.
 std::string Relay::reason_for_way() const

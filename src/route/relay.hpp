@@ -31,10 +31,10 @@
 #include <string>
 #include <vector>
 
-#include "memory/pool.hpp"
+#include "base/memory/pool.hpp"
 #include "route/end_to_end.hpp"
 #include "transports/transport.hpp"
-#include "tune/way.hpp"
+#include "route/way.hpp"
 
 namespace pt2p {
 
@@ -125,7 +125,6 @@ public:
 	Endpoint &connect(int rank, std::string_view) override { return peer(rank); }
 	void check() override;
 	bool arm() override { return busy_.empty() && !links_busy_; }
-	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	std::string describe(int rank) override;
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override;

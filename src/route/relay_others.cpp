@@ -1,8 +1,8 @@
 // What a relay does for others: passing their messages on, within credits. The rules are in relay.hpp.
 #include <cstring>
 
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 #include "route/groups.hpp"
 #include "route/relay.hpp"
 

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <map>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/report/report.hpp"
 #include "route/choice.hpp"
 
 namespace pt2p {
@@ -69,8 +69,10 @@ uint32_t checksum(const Groups &groups, int ranks)
 
 } // namespace
 
-Router::Router(const TransportEnvironment &environment, ChannelClient &client)
-    : environment_(environment), client_(client), channels_(static_cast<size_t>(environment.job.size()))
+Router::Router(const Config &configuration, const Topology &topology, Reporter &reporter, Job &job, TransportEvents &events,
+               ChannelClient &client)
+    : environment_{configuration, topology, reporter, job, events, *this}, client_(client),
+      channels_(static_cast<size_t>(job.size()))
 {
 	const Config &config = environment_.config;
 	check_list(config.transports);
@@ -93,7 +95,7 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 		transports_.push_back(std::move(relay));
 	}
 	const TransportEnvironment below{config, environment_.topology, environment_.reporter, environment_.job, *above,
-	                                 environment_.shared};
+	                                 *this,                environment_.device};
 	std::string blob;
 	size_t max_send = SIZE_MAX;
 	for (size_t i = 0; transport_tables[i]; ++i) {
@@ -111,6 +113,8 @@ Router::Router(const TransportEnvironment &environment, ChannelClient &client)
 			continue;
 		}
 		add_address_part(blob, table.name, transport->address());
+		if (DeviceTransport *device = transport->as_device())
+			device_transports_.push_back(device);
 		transports_.push_back(std::move(transport));
 	}
 	if (relay_)
@@ -165,11 +169,20 @@ Endpoint *Router::direct_endpoint(int rank)
 	return &transport->connect(rank, address_part(blob, transport->table().name));
 }
 
-bool Router::connect_strangers()
+bool Router::find_address(int rank, const char *transport, std::string &address)
+{
+	std::string blob;
+	if (!environment_.job.try_lookup(rank, blob))
+		return false;
+	address = address_part(blob, transport);
+	return true;
+}
+
+bool Router::connect_senders()
 {
 	std::vector<int> ranks;
-	for (auto &transport : transports_)
-		transport->strangers(ranks);
+	for (DeviceTransport *transport : device_transports_)
+		transport->unconnected_senders(ranks);
 	bool all = true;
 	for (const int rank : ranks) {
 		try {
@@ -259,6 +272,13 @@ std::string Router::why(int rank) const
 		// It has left; why it was reached as it was can no longer be told.
 	}
 	return reasons;
+}
+
+void Router::set_delivery(Channel &channel, pt2p_delivery_t delivery)
+{
+	Transport *transport = transport_of(channel.endpoint.direct());
+	if (DeviceTransport *device = transport ? transport->as_device() : nullptr)
+		device->set_delivery(channel.peer, delivery);
 }
 
 Transport *Router::transport_of(const Endpoint &endpoint) const

@@ -8,14 +8,15 @@
 #include "channel/channel.hpp"
 #include "route/groups.hpp"
 #include "route/relay.hpp"
-#include "transports/transport.hpp"
+#include "transports/device_transport.hpp"
 
 namespace pt2p {
 
-class Router {
+class Router final : public AddressBook {
 public:
 	// Opens the transports that the configuration allows and publishes this rank's addresses. Throws Error.
-	Router(const TransportEnvironment &environment, ChannelClient &client);
+	Router(const Config &config, const Topology &topology, Reporter &reporter, Job &job, TransportEvents &events,
+	       ChannelClient &client);
 	~Router();
 
 	// The channel to `rank` if there is one.
@@ -29,14 +30,19 @@ public:
 	// Whether a transport reaches the rank that published this blob; if not, why not.
 	bool reachable(int rank, const std::string &blob, std::string &reasons) const { return choose(rank, blob, reasons); }
 
+	const TransportEnvironment &environment() const { return environment_; }
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return transports_; }
+	const std::vector<DeviceTransport *> &device_transports() const { return device_transports_; }
+	bool find_address(int rank, const char *transport, std::string &address) override;
 	Transport *transport_of(const Endpoint &endpoint) const;
+	// How messages on that channel are delivered from now on; nothing where there is no choice.
+	void set_delivery(Channel &channel, pt2p_delivery_t delivery);
 	// By which this rank itself reaches that one; null when that one has not published its address yet. Throws Error:
 	// unreachable, gone.
 	Endpoint *direct_endpoint(int rank);
 	// Connects to the ranks that have sent something to this one and were never sent anything, so that they hear that it leaves:
 	// otherwise what they send, if only a goodbye, would wait for a rank that is gone. False: not all have been looked up yet.
-	bool connect_strangers();
+	bool connect_senders();
 	// Of messages by way of other ranks; null when PT2P_ROUTE does not ask for them.
 	Relay *relay() const { return relay_; }
 	// Why a transport of this build is not open: one entry each.
@@ -58,6 +64,7 @@ private:
 	TransportEnvironment environment_;
 	ChannelClient &client_;
 	std::vector<std::unique_ptr<Transport>> transports_;
+	std::vector<DeviceTransport *> device_transports_; // of these
 	std::vector<std::string> not_open_;
 	std::unique_ptr<Groups> groups_;
 	uint32_t groups_sum_ = 0;

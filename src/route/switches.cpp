@@ -7,7 +7,7 @@
 #include <strings.h>
 #include <utility>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "route/host_names.hpp"
 
 namespace pt2p {

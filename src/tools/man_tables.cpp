@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "config/config.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/report/report.hpp"
 #include "tools/rdma_environment.hpp"
 
 namespace {
@@ -14,7 +14,7 @@ constexpr const char *page_date = "November 21, 2026";
 
 const pt2p_status_t codes[] = {
 #define PT2P_STATUS(name, code, text, cause, remedy) PT2P_##name,
-#include "report/status.def"
+#include "base/report/status.def"
 #undef PT2P_STATUS
 };
 

@@ -17,10 +17,10 @@
 
 #include <pt2p.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 #include "tools/json.hpp"
 #include "tools/rdma_devices.hpp"
 #include "tools/system_facts.hpp"
@@ -112,6 +112,10 @@ struct NoEvents : SendPacing, TransportEvents {
 	void on_peer_down(int, pt2p_status_t, std::string_view) override {}
 };
 
+struct NoAddresses final : AddressBook {
+	bool find_address(int, const char *, std::string &) override { return false; }
+};
+
 struct TransportFact {
 	std::string name;
 	bool usable = false, chosen = true;
@@ -153,8 +157,9 @@ std::vector<TransportFact> transport_facts(const Config &config, const Topology 
 		try {
 			Reporter reporter;
 			NoEvents events;
+			NoAddresses addresses;
 			auto jobs = make_inprocess_jobs(2, truth, nullptr);
-			auto transport = (*table)->open({truth, topology, reporter, *jobs[0], events}, fact.why_not);
+			auto transport = (*table)->open({truth, topology, reporter, *jobs[0], events, addresses}, fact.why_not);
 			fact.usable = transport != nullptr;
 			if (transport)
 				transport->leave();

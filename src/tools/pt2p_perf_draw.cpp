@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "tools/pt2p_perf.hpp"
-#include "tune/period.hpp"
+#include "transports/verbs/tuning/period.hpp"
 
 namespace pt2p::perf {
 

@@ -19,8 +19,8 @@
 #include <infiniband/verbs.h>
 #endif
 
-#include "config/config.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

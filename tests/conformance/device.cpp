@@ -14,7 +14,8 @@
 #include <sched.h>
 #include <vector>
 
-#include "job/job.hpp"
+#include "base/job/job.hpp"
+#include "transports/device_transport.hpp"
 
 namespace pt2p {
 
@@ -45,10 +46,10 @@ std::mutex wire; // one device does one thing at a time
 std::map<uint64_t, Range> keys; // under `wire`
 uint64_t last_key = 1000;
 
-class DeviceTransport;
+class MadeUpDevice;
 
 struct DeviceEndpoint final : Endpoint {
-	DeviceTransport *transport = nullptr;
+	MadeUpDevice *transport = nullptr;
 	std::shared_ptr<Inbox> inbox; // of the peer
 	bool down = false;
 };
@@ -66,9 +67,9 @@ struct Work {
 	void *operation;
 };
 
-class DeviceTransport final : public Transport {
+class MadeUpDevice final : public DeviceTransport {
 public:
-	explicit DeviceTransport(const TransportEnvironment &environment)
+	explicit MadeUpDevice(const TransportEnvironment &environment)
 	    : environment_(environment), inbox_(std::make_shared<Inbox>()), random_(static_cast<uint64_t>(environment.job.rank()))
 	{
 	}
@@ -240,7 +241,7 @@ DeviceEndpoint &device(Endpoint &e) { return static_cast<DeviceEndpoint &>(e); }
 
 std::unique_ptr<Transport> open_device(const TransportEnvironment &environment, std::string &)
 {
-	return std::make_unique<DeviceTransport>(environment);
+	return std::make_unique<MadeUpDevice>(environment);
 }
 
 Outcome send_device(Endpoint &e, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -265,7 +266,7 @@ Outcome atomic_device(Endpoint &e, AtomicOperation what, RemoteMemory at, uint64
 	return device(e).transport->start({Verb::atomic, nullptr, at, 8, what, operand, compare, result, operation});
 }
 
-unsigned progress_device(Transport &t) { return static_cast<DeviceTransport &>(t).progress(); }
+unsigned progress_device(Transport &t) { return static_cast<MadeUpDevice &>(t).progress(); }
 
 const TransportTable device_table = {
     "device", cap_send | cap_get | cap_put | cap_atomic, open_device, send_device, get_device, put_device, atomic_device,

@@ -33,7 +33,7 @@ cd "$work" || exit 99
 header=$OLDPWD/$top/include/pt2p.h
 case $top in /*) header=$top/include/pt2p.h ;; esac
 include=${header%/pt2p.h}
-tables=${include%/include}/src
+tables=${include%/include}/base
 case $build in /*) ;; *) build=$OLDPWD/$build ;; esac
 [ -f "$header" ] || { echo "ERROR: no $header"; exit 99; }
 link_pages=$(grep -l '^\.so ' man?/*)

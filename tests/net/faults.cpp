@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "job/job.hpp"
+#include "base/job/job.hpp"
 #include "route/route.hpp"
 #include "transports/verbs/net.hpp"
 

@@ -2,7 +2,7 @@
 #include <poll.h>
 #include <vector>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "tests/net/job.hpp"
 #include "transports/verbs/completions.hpp"
 #include "transports/verbs/mlx5_rings.hpp"

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "job/job.hpp"
+#include "base/job/job.hpp"
 #include "onesided/blob.hpp"
 #include "transports/dct/dct.hpp"
 #include "transports/verbs/net.hpp"

@@ -1,8 +1,7 @@
 // The tuner of the signal period in its place: what it decides is what the device is asked for. Whether it decides well is for
 // tests/unit/test_tune.cpp: latencies of a device in software say little.
 #include "tests/net/job.hpp"
-#include "transports/transport.hpp"
-#include "tune/report.hpp"
+#include "transports/channel_facts.hpp"
 
 using net::Job;
 using net::send_many;
@@ -37,7 +36,7 @@ std::string description(Job &job)
 // Of the queue, in which there may be room for less than PT2P_NET_SEND_DEPTH.
 unsigned depth(Job &job)
 {
-	pt2p::tune::ChannelFacts facts;
+	pt2p::ChannelFacts facts;
 	REQUIRE(job.ctx[0]->router->transport_of(job.ctx[0]->router->find(1)->endpoint)->facts(1, facts));
 	return facts.depth;
 }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <random>
 
-#include "tune/batch.hpp"
+#include "transports/verbs/tuning/batch.hpp"
 
 using namespace pt2p::tune;
 

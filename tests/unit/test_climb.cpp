@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "tune/climb.hpp"
+#include "transports/verbs/tuning/climb.hpp"
 
 using namespace pt2p::tune;
 

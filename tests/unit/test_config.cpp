@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/report/report.hpp"
 
 using namespace pt2p;
 using Catch::Matchers::Contains;
@@ -111,7 +111,7 @@ const TunableInfo &info(const ParsedConfig &parsed, const std::string &name)
 
 const char *const names[] = {
 #define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help) name,
-#include "config/tunables.def"
+#include "base/config/tunables.def"
 #undef PT2P_TUNABLE
 };
 
@@ -154,7 +154,7 @@ TEST_CASE("every printed default parses back to the default")
 		CHECK(info(parsed, t.name).origin == Origin::argument);
 #define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help)                                      \
 	CHECK(parsed.config.field == standard.field);
-#include "config/tunables.def"
+#include "base/config/tunables.def"
 #undef PT2P_TUNABLE
 	}
 }
@@ -459,6 +459,6 @@ TEST_CASE("the manual pages name every tunable and every status")
 	std::string errors = page("man/man7/pt2p_errors.7");
 #define PT2P_STATUS(name, code, text, cause, remedy)                                                                   \
 	CHECK_THAT(errors, Contains(".It Dv PT2P_" #name " Pq " #code "\n"));
-#include "report/status.def"
+#include "base/report/status.def"
 #undef PT2P_STATUS
 }

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "tune/either.hpp"
+#include "transports/verbs/tuning/either.hpp"
 
 using namespace pt2p::tune;
 

@@ -14,7 +14,7 @@
 
 #include <unistd.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "route/groups.hpp"
 
 using namespace pt2p;

@@ -17,10 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 
 using namespace pt2p;
 using Catch::Matchers::Contains;

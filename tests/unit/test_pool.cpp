@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "memory/pool.hpp"
+#include "base/memory/pool.hpp"
 
 using namespace pt2p;
 

@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace {
 // While this is set, the process has no memory.
@@ -101,7 +101,7 @@ TEST_CASE("statuses")
 	CHECK(pt2p_strerror(PT2P_##id) == std::string(short_text));                                                        \
 	CHECK(texts.insert(short_text).second);                                                                            \
 	CHECK(codes.insert(number).second);
-#include "report/status.def"
+#include "base/report/status.def"
 #undef PT2P_STATUS
 	CHECK(pt2p_strerror(static_cast<pt2p_status_t>(12345)) == std::string("unknown status"));
 	CHECK(pt2p_strerror(static_cast<pt2p_status_t>(-1)) == std::string("unknown status"));

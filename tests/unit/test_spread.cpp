@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "tune/spread.hpp"
+#include "transports/verbs/tuning/spread.hpp"
 
 using namespace pt2p::tune;
 

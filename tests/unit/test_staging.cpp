@@ -1,7 +1,7 @@
 // The choice between device memory and a buffer, on made-up latencies.
 #include <catch2/catch.hpp>
 
-#include "tune/staging.hpp"
+#include "transports/verbs/tuning/staging.hpp"
 
 using namespace pt2p::tune;
 

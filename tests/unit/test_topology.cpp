@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "job/topology.hpp"
+#include "base/job/topology.hpp"
 
 using namespace pt2p;
 using Catch::Matchers::Contains;

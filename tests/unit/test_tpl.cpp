@@ -1,8 +1,9 @@
 // What the report says of made-up channels, and what a channel remembers of its periods.
 #include <catch2/catch.hpp>
 
-#include "tune/report.hpp"
+#include "inspect/channel_report.hpp"
 
+using namespace pt2p;
 using namespace pt2p::tune;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "tune/period.hpp"
+#include "transports/verbs/tuning/period.hpp"
 
 using pt2p::tune::PeriodLaw;
 using pt2p::tune::PeriodTuner;

@@ -4,7 +4,7 @@
 #include <deque>
 #include <random>
 
-#include "tune/way.hpp"
+#include "route/way.hpp"
 
 using namespace pt2p::tune;
 

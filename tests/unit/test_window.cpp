@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "tune/channel.hpp"
+#include "transports/verbs/tuning/channel.hpp"
 
 using pt2p::tune::ChannelTuner;
 using pt2p::tune::period_of;

@@ -6,10 +6,11 @@
 #include <infiniband/mlx5dv.h>
 #include <utility>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
+#include "transports/channel_facts.hpp"
 
 namespace pt2p::dct {
 
@@ -341,14 +342,14 @@ std::vector<SendQueue *> DctTransport::queues_for(const verbs::Peer &) const
 	return all;
 }
 
-bool DctTransport::facts(int rank, tune::ChannelFacts &f)
+bool DctTransport::facts(int rank, ChannelFacts &f)
 {
 	f.shared = true;
 	f.switches = environment_.reporter.read(Counter::dct_switches);
 	return NetTransport::facts(rank, f);
 }
 
-Transport::Memory DctTransport::memory_per_peer()
+Inspection::Memory DctTransport::memory_per_peer()
 {
 	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + sizeof(ibv_ah) + 64};
 }

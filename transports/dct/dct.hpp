@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "job/job.hpp"
+#include "base/job/job.hpp"
 #include "transports/dct/pool.hpp"
 #include "transports/verbs/net_transport.hpp"
 
@@ -61,7 +61,7 @@ public:
 	void leave_line(Peer &peer) { line_.leave(peer); }
 	// All: they serve all peers in turn.
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
-	bool facts(int peer, tune::ChannelFacts &facts) override;
+	bool facts(int peer, ChannelFacts &facts) override;
 
 private:
 	void make_target();

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p::rc {
 
@@ -475,7 +475,7 @@ std::vector<SendQueue *> RcTransport::queues_for(const verbs::Peer &p) const
 	return queues;
 }
 
-Transport::Memory RcTransport::memory_per_peer()
+Inspection::Memory RcTransport::memory_per_peer()
 {
 	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + net_->bytes_per_queue()};
 }

@@ -1,7 +1,7 @@
 // The self transport: messages to this rank, delivered in the call that sends them.
 #include <cstring>
 
-#include "job/job.hpp"
+#include "base/job/job.hpp"
 #include "transports/transport.hpp"
 
 namespace pt2p {

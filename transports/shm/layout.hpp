@@ -32,7 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/fence.hpp"
+#include "base/memory/fence.hpp"
 
 namespace pt2p::shm {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 #include "transports/shm/ring.hpp"
 
 namespace pt2p::shm {

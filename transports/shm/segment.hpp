@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "memory/shared_file.hpp"
+#include "base/memory/shared_file.hpp"
 #include "transports/shm/layout.hpp"
-#include "job/secret.hpp"
+#include "base/job/secret.hpp"
 
 namespace pt2p {
 struct Config;

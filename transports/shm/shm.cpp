@@ -11,11 +11,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p::shm {
 
@@ -222,7 +222,7 @@ std::string ShmTransport::describe(int rank)
 	return peer->capabilities & cap_get ? "single-copy" : "pipelined";
 }
 
-Transport::Memory ShmTransport::memory_per_peer()
+Inspection::Memory ShmTransport::memory_per_peer()
 {
 	// A directory entry and, rounded up, a doorbell bit in the segment; two pointers here. A ring for each direction, of which
 	// this rank's segment holds one, at its largest.
@@ -541,12 +541,11 @@ void ShmTransport::watch_some()
 			continue;
 		try {
 			if (!met || !met->attached) {
-				std::string blob;
-				if (!env_.job.try_lookup(rank, blob))
+				std::string text;
+				if (!env_.addresses.find_address(rank, shm_table.name, text))
 					continue; // not started yet
-				blob = address_part(blob, shm_table.name);
 				Address address;
-				if (Address::unpack(blob, address) && address.node_id == env_.topology.node_id)
+				if (Address::unpack(text, address) && address.node_id == env_.topology.node_id)
 					attach(peer_at(index), address, false);
 			}
 			if (Peer *peer = peers_[index].get(); peer && peer->attached && !peer->same_process)

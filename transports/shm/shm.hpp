@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "transports/shm/ring.hpp"
 #include "transports/shm/segment.hpp"
 #include "transports/shm/single_copy.hpp"

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "config/config.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/report/report.hpp"
 #include "transports/shm/shm.hpp"
 
 namespace pt2p::shm {

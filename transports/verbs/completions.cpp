@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <fcntl.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p::verbs {
 

@@ -10,10 +10,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 #include "transports/verbs/memlock.hpp"
 
 namespace pt2p::verbs {

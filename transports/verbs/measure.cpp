@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p::verbs {
 

@@ -6,11 +6,11 @@
 #include <fcntl.h>
 #include <utility>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/topology.hpp"
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/topology.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 #include "transports/verbs/measure.hpp"
 
 namespace pt2p::verbs {
@@ -63,8 +63,8 @@ SrqOwner make_srq(const Device &device, const Config &config)
 
 std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::string &why_not)
 {
-	if (auto net = environment.shared->net.lock())
-		return net;
+	if (const auto device = environment.device->lock())
+		return std::static_pointer_cast<Net>(device);
 	if (environment.job.size() < 2) {
 		why_not = "no other rank";
 		return nullptr;
@@ -76,7 +76,7 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 			return nullptr;
 		check_lock_limit(*device, registered_at_start(config));
 		auto net = std::make_shared<Net>(environment, std::move(device));
-		environment.shared->net = net;
+		*environment.device = net;
 		return net;
 	} catch (const Error &e) {
 		// Who has asked for it hears of it; who has not may do without.
@@ -352,7 +352,7 @@ void Net::lose(int rank, pt2p_status_t status, const std::string &reason)
 {
 	if (Peer *p = peer(rank))
 		return take_down(*p, status, reason);
-	forget_stranger(rank);
+	forget_unconnected(rank);
 	environment_.events.on_peer_down(rank, status, reason);
 }
 
@@ -395,7 +395,7 @@ void Net::look_after_queues()
 	handle_broken();
 }
 
-void Net::strangers(const void *caller, std::vector<int> &ranks) const
+void Net::unconnected_senders(const void *caller, std::vector<int> &ranks) const
 {
 	for (int rank = 0; driver_ == caller && rank < size_; ++rank) {
 		const Expected &e = expected_[static_cast<size_t>(rank)];

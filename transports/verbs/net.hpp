@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "memory/pool.hpp"
-#include "progress/clock.hpp"
+#include "base/memory/pool.hpp"
+#include "base/clock.hpp"
 #include "transports/verbs/buffers.hpp"
 #include "transports/verbs/completions.hpp"
 #include "transports/verbs/registrations.hpp"
 #include "transports/verbs/send_queue.hpp"
 #include "transports/verbs/wireup.hpp"
-#include "tune/batch.hpp"
+#include "transports/verbs/tuning/batch.hpp"
 
 namespace pt2p::verbs {
 
@@ -119,9 +119,9 @@ public:
 	// Nothing goes to that rank any more. May be called at any time.
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
 	// As Transport's; for one of the transports, as progress().
-	void strangers(const void *caller, std::vector<int> &ranks) const;
+	void unconnected_senders(const void *caller, std::vector<int> &ranks) const;
 	// Nothing need be told to that rank, which has no endpoint here.
-	void forget_stranger(int rank) { expected_[static_cast<size_t>(rank)].gone = true; }
+	void forget_unconnected(int rank) { expected_[static_cast<size_t>(rank)].gone = true; }
 	// Says goodbye to all peers, and waits until what was posted has arrived.
 	void leave(const void *caller);
 

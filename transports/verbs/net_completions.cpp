@@ -2,7 +2,7 @@
 #include <cstring>
 #include <utility>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 #include "transports/verbs/net.hpp"
 
 namespace pt2p::verbs {

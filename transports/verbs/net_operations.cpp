@@ -1,9 +1,9 @@
 // One-sided operations: cut into parts, posted as room allows, told to their owner when the last part is complete.
 #include <algorithm>
 
-#include "config/config.hpp"
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 #include "transports/verbs/net.hpp"
 
 namespace pt2p::verbs {

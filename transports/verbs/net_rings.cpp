@@ -1,9 +1,9 @@
 // Messages by WRITE: asking for rings, offering them, reading them, telling how far. See ring.hpp.
 #include <cstring>
 
-#include "config/config.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 #include "transports/verbs/net.hpp"
 
 namespace pt2p::verbs {

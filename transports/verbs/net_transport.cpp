@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "progress/clock.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "transports/channel_facts.hpp"
+#include "base/clock.hpp"
 
 namespace pt2p::verbs {
 
@@ -85,7 +86,7 @@ std::string NetTransport::describe(int rank)
 	return text + (tuned.empty() ? "" : ", " + tuned);
 }
 
-bool NetTransport::facts(int rank, tune::ChannelFacts &f)
+bool NetTransport::facts(int rank, ChannelFacts &f)
 {
 	using tune::SizeClass;
 	const Peer *peer = peers_[static_cast<size_t>(rank)].get();
@@ -157,7 +158,7 @@ bool NetTransport::facts(int rank, tune::ChannelFacts &f)
 	for (size_t i = 0; i < tune::size_classes; ++i) {
 		const auto c = static_cast<SizeClass>(i);
 		const tune::PeriodTuner &tuner = peer->tuner->period(c);
-		tune::KindFacts &k = f.kinds[i];
+		KindFacts &k = f.kinds[i];
 		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
 		k.ratio = tuner.ratio();
 		k.period = peer->tuner->signal_period(c, net_->shares_doorbells());
@@ -175,7 +176,7 @@ void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &re
 	if (Peer *peer = peers_[static_cast<size_t>(rank)].get())
 		net_->take_down(*peer, status, reason);
 	else
-		net_->forget_stranger(rank);
+		net_->forget_unconnected(rank);
 }
 
 Peer &NetTransport::add(int rank, std::unique_ptr<Peer> peer)

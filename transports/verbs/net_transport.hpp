@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "report/report.hpp"
-#include "tune/report.hpp"
+#include "base/report/report.hpp"
+#include "transports/device_transport.hpp"
 #include "transports/verbs/net.hpp"
 #include "transports/verbs/send_at_once.hpp"
 
 namespace pt2p::verbs {
 
 // An address is what a peer connects to, which begins with the PortAddress, and then the size of network buffers.
-class NetTransport : public Transport {
+class NetTransport : public DeviceTransport {
 public:
 	~NetTransport() override;
 
@@ -29,10 +29,10 @@ public:
 	void cork(bool corked) override { net_->cork(corked); }
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
-	void strangers(std::vector<int> &ranks) override { net_->strangers(this, ranks); }
+	void unconnected_senders(std::vector<int> &ranks) override { net_->unconnected_senders(this, ranks); }
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
-	bool facts(int peer, tune::ChannelFacts &facts) override;
+	bool facts(int peer, ChannelFacts &facts) override;
 	static size_t longest_message(const Config &config);
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{

@@ -6,8 +6,8 @@
 #include <infiniband/mlx5dv.h>
 #include <utility>
 
-#include "progress/clock.hpp"
-#include "report/report.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
 #include "transports/verbs/net.hpp"
 
 namespace pt2p::verbs {

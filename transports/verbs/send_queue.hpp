@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
-#include "tune/channel.hpp"
-#include "tune/spread.hpp"
+#include "transports/verbs/tuning/channel.hpp"
+#include "transports/verbs/tuning/spread.hpp"
 #include "transports/verbs/device.hpp"
 #include "transports/verbs/message.hpp"
 #include "transports/verbs/mlx5_rings.hpp"

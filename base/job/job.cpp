@@ -1,5 +1,5 @@
 // What all kinds of jobs share, the job of one rank, and the choice between kinds.
-#include "job/job.hpp"
+#include "base/job/job.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -11,9 +11,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/topology.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -1,4 +1,4 @@
-#include "job/secret.hpp"
+#include "base/job/secret.hpp"
 
 #include <bit>
 #include <cerrno>
@@ -6,7 +6,7 @@
 #include <endian.h>
 #include <sys/random.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -47,7 +47,7 @@ enum class LogLevel { error, warning, info, debug };
 
 enum class Counter {
 #define PT2P_COUNTER(name, help) name,
-#include "report/counters.def"
+#include "base/report/counters.def"
 #undef PT2P_COUNTER
 	count
 };

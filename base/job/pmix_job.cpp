@@ -14,10 +14,10 @@
 #include <pmix.h>
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "job/pmix_calls.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/job/pmix_calls.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

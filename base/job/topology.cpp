@@ -1,4 +1,4 @@
-#include "job/topology.hpp"
+#include "base/job/topology.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <numaif.h>
 #include <unistd.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "config/config.hpp"
+#include "base/config/config.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <variant>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 extern char **environ;
 
@@ -41,7 +41,7 @@ struct Tunable {
 const Tunable table[] = {
 #define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help)                                      \
 	{Kind::kind, #kind, name, &Config::field, minimum, maximum, unit, line, help},
-#include "config/tunables.def"
+#include "base/config/tunables.def"
 #undef PT2P_TUNABLE
 };
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Makes pt2p_status.h from status.def.
 BEGIN {
-	print "/* Statuses of libpt2p. Made from src/report/status.def. */"
+	print "/* Statuses of libpt2p. Made from base/report/status.def. */"
 	print "#ifndef PT2P_STATUS_H"
 	print "#define PT2P_STATUS_H"
 	print ""

@@ -21,7 +21,7 @@ using text = std::string;
 
 struct Config {
 #define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help) tunable_type::kind field = dflt;
-#include "config/tunables.def"
+#include "base/config/tunables.def"
 #undef PT2P_TUNABLE
 };
 

@@ -8,9 +8,9 @@
 
 #include <unistd.h>
 
-#include "config/config.hpp"
-#include "job/job.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

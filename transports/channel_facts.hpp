@@ -1,17 +1,16 @@
 // What is known of a channel through a device, in the three dimensions of the TPL paper (section 3): transmission efficiency,
-// parallelism, load balance; and in words, what limits it.
+// parallelism, load balance.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "tune/channel.hpp"
-#include "tune/spread.hpp"
+#include "transports/verbs/tuning/channel.hpp"
+#include "transports/verbs/tuning/spread.hpp"
 
-namespace pt2p::tune {
+namespace pt2p {
 
 // Of one kind of payload.
 struct KindFacts {
@@ -30,7 +29,7 @@ struct KindFacts {
 };
 
 struct ChannelFacts {
-	std::array<KindFacts, size_classes> kinds;
+	std::array<KindFacts, tune::size_classes> kinds;
 	// Transmission efficiency.
 	uint64_t device_memory_full = 0; // messages that are in host memory for that reason
 	size_t device_memory_most = 0;   // longest message that would go through device memory, bytes; 0: none does
@@ -42,7 +41,7 @@ struct ChannelFacts {
 		size_t most;                 // bytes; the last class before it ends where this one begins
 		uint64_t by_device = 0, from_host = 0, changes = 0; // messages; of the choice
 		double device_ns = 0, host_ns = 0;                  // of the last samples; 0: none
-		Staging chosen = Staging::device_memory;
+		tune::Staging chosen = tune::Staging::device_memory;
 	};
 	std::vector<StagingFacts> stagings{};
 	// Parallelism. Of the queue pairs: of those of all peers where they are `shared`.
@@ -52,7 +51,7 @@ struct ChannelFacts {
 	uint32_t queue_pairs = 0;
 	bool shared = false;
 	// Of the data of operations: null until some has been spread.
-	const Spread *spread = nullptr;
+	const tune::Spread *spread = nullptr;
 	double spread_rate = 0;          // bytes/s, in the tuner's last window; 0: not known
 	uint64_t work_requests = 0, doorbells = 0;
 	uint32_t batch = 1;              // work requests for a doorbell, at present
@@ -62,20 +61,15 @@ struct ChannelFacts {
 	uint64_t switches = 0;           // times that a queue pair was given another target
 	size_t waiting = 0;              // messages, for room
 	// Load balance.
-	Mode mode = Mode::off;
-	PeriodLaw law;
+	tune::Mode mode = tune::Mode::off;
+	tune::PeriodLaw law;
 	uint32_t fixed_period = 0;       // while nothing is tuned
 
-	KindFacts &kind(SizeClass c) { return kinds[static_cast<size_t>(c)]; }
-	const KindFacts &kind(SizeClass c) const { return kinds[static_cast<size_t>(c)]; }
+	KindFacts &kind(tune::SizeClass c) { return kinds[static_cast<size_t>(c)]; }
+	const KindFacts &kind(tune::SizeClass c) const { return kinds[static_cast<size_t>(c)]; }
 	uint64_t messages() const; // without bulk
 	// Whether anything has ever been sent.
-	bool busy() const { return messages() || kind(SizeClass::bulk).messages; }
+	bool busy() const { return messages() || kind(tune::SizeClass::bulk).messages; }
 };
 
-// The dimension that limits the channel, why, and which tunable would change that: one or two sentences.
-std::string what_limits(const ChannelFacts &facts);
-// All of it: a few lines, each with two blanks before and a newline behind.
-std::string describe(const ChannelFacts &facts);
-
-} // namespace pt2p::tune
+} // namespace pt2p

@@ -21,7 +21,7 @@
 #include <optional>
 #include <utility>
 
-#include "tune/climb.hpp"
+#include "transports/verbs/tuning/climb.hpp"
 
 namespace pt2p::tune {
 

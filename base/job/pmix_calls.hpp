@@ -16,8 +16,8 @@
 
 #include <pmix.h>
 
-#include "config/config.hpp"
-#include "report/report.hpp"
+#include "base/config/config.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

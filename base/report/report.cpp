@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +19,7 @@ namespace {
 
 const StatusInfo statuses[] = {
 #define PT2P_STATUS(name, code, text, cause, remedy) {"PT2P_" #name, PT2P_##name, text, cause, remedy},
-#include "report/status.def"
+#include "base/report/status.def"
 #undef PT2P_STATUS
 };
 
@@ -29,7 +29,7 @@ const StatusInfo unknown_status = {"unknown", PT2P_ERR_INTERNAL, "unknown status
 
 const CounterInfo counters[] = {
 #define PT2P_COUNTER(name, help) {#name, help},
-#include "report/counters.def"
+#include "base/report/counters.def"
 #undef PT2P_COUNTER
 };
 

@@ -1,10 +1,12 @@
-#include "tune/report.hpp"
+#include "inspect/channel_report.hpp"
 
 #include <algorithm>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
-namespace pt2p::tune {
+namespace pt2p {
+
+using namespace tune;
 
 namespace {
 
@@ -213,4 +215,4 @@ std::string describe(const ChannelFacts &f)
 	return text + tuned + "  limit: " + what_limits(f) + "\n";
 }
 
-} // namespace pt2p::tune
+} // namespace pt2p

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tune/climb.hpp"
+#include "transports/verbs/tuning/climb.hpp"
 
 namespace pt2p::tune {
 

@@ -21,7 +21,7 @@
 #include <array>
 #include <bit>
 
-#include "tune/either.hpp"
+#include "transports/verbs/tuning/either.hpp"
 
 namespace pt2p::tune {
 

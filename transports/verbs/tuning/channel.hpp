@@ -5,11 +5,11 @@
 #include <array>
 #include <string>
 
-#include "report/report.hpp"
-#include "tune/crowd.hpp"
-#include "tune/period.hpp"
-#include "tune/staging.hpp"
-#include "tune/window.hpp"
+#include "base/report/report.hpp"
+#include "transports/verbs/tuning/crowd.hpp"
+#include "transports/verbs/tuning/period.hpp"
+#include "transports/verbs/tuning/staging.hpp"
+#include "transports/verbs/tuning/window.hpp"
 
 namespace pt2p::tune {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "job/secret.hpp"
+#include "base/job/secret.hpp"
 
 namespace pt2p {
 

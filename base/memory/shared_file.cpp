@@ -1,4 +1,4 @@
-#include "memory/shared_file.hpp"
+#include "base/memory/shared_file.hpp"
 
 #include <cerrno>
 #include <climits>
@@ -13,7 +13,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include "report/report.hpp"
+#include "base/report/report.hpp"
 
 namespace pt2p {
 

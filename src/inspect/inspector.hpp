@@ -1,0 +1,36 @@
+// What a context tells of itself on request: the summary (PT2P_SUMMARY), the report on its channels (PT2P_REPORT), and the dump
+// of a rank that waits. Reads the state of the layers below and changes nothing.
+#pragma once
+
+#include <string>
+
+namespace pt2p {
+
+class Engine;
+class Extension;
+class Job;
+class Reporter;
+class Router;
+
+class Inspector {
+public:
+	// All outlive it.
+	Inspector(const Engine &engine, const Router &router, const Job &job, const Reporter &reporter);
+
+	std::string summary() const;
+	// Of the channels that have sent anything; the busiest first.
+	std::string report() const;
+	// What is being waited for; `reason`: why it is asked for.
+	std::string dump(const char *reason) const;
+
+private:
+	std::string channels_through_devices() const;
+
+	const Engine &engine_;
+	const Router &router_;
+	const Job &job_;
+	const Reporter &reporter_;
+	const int rank_, size_;
+};
+
+} // namespace pt2p

@@ -1,0 +1,178 @@
+// What the engine tells people of requests: why one has failed, how one stands, and what is left at the end.
+#include "message/explain.hpp"
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "message/engine.hpp"
+
+namespace pt2p {
+
+namespace {
+
+std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any source" : format("rank %d", source); }
+
+// How a request stands that is done, or empty.
+std::string end_text(const Request &r, const std::string &loss)
+{
+	if (!r.done())
+		return !r.is_detached()                                           ? ""
+		       : (r.special & Request::with_details) && r.details->callback ? ", with a callback"
+		                                                                    : ", given up";
+	if (r.status == PT2P_OK)
+		return ", done but not waited for";
+	return format(", failed (%s%s%s) and not waited for", pt2p_strerror(r.status), loss.empty() ? "" : ": ", loss.c_str());
+}
+
+// "2 sends and 1 receive", without those that are not there.
+std::string list_text(std::initializer_list<std::pair<size_t, const char *>> counts)
+{
+	std::vector<std::string> parts;
+	for (const auto &[n, noun] : counts)
+		if (n)
+			parts.push_back(counted(n, noun));
+	std::string text;
+	for (size_t i = 0; i < parts.size(); ++i)
+		text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+	return text;
+}
+
+} // namespace
+
+std::string request_text(const Request &r, const std::string &loss)
+{
+	const std::string end = end_text(r, loss);
+	if (r.is_one_sided())
+		return format("%s of %zu bytes at offset %llu of memory of rank %d%s", r.operation, r.length,
+		              static_cast<unsigned long long>(r.tag), r.peer, end.c_str());
+	const bool posted = r.state == Request::State::posted;
+	if (r.is_send)
+		return format("send of %zu bytes to rank %d, tag %#llx%s%s", r.length, r.peer,
+		              static_cast<unsigned long long>(r.message_tag), end.c_str(),
+		              !r.done() && r.awaits_answer ? ", announced, and no receive there has matched it" : "");
+	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s%s", r.capacity(),
+	              source_text(posted ? r.source : r.peer).c_str(), static_cast<unsigned long long>(r.tag),
+	              static_cast<unsigned long long>(r.mask), end.c_str(),
+	              r.done()   ? ""
+	              : posted   ? ", no message has matched it"
+	                         : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
+}
+
+std::string taken_text(const UnexpectedMessage &m)
+{
+	return format("message of %zu bytes from rank %d, tag %#llx, taken by pt2p_mprobe and not received", m.length, m.source,
+	              static_cast<unsigned long long>(m.tag));
+}
+
+void Engine::explain(const Request &r)
+{
+	const auto tag = static_cast<unsigned long long>(r.message_tag);
+	// The request may have failed by itself, before the rank left.
+	const auto loss = losses_.find(r.peer);
+	const bool lost = loss != losses_.end() && (r.status == loss->second.status || r.status == PT2P_ERR_PEER_LOST);
+	std::string reason;
+	if (const auto known = reasons_.find(r.handle); known != reasons_.end()) {
+		reason = std::move(known->second);
+		reasons_.erase(known);
+	} else if (lost) {
+		reason = loss->second.reason;
+	} else if (r.status == PT2P_ERR_PEER_LOST) {
+		reason = "its process ended during the transfer";
+	} else if (const auto why = unreached_.find(r.peer); why != unreached_.end() && !r.is_send && r.source != Request::no_source) {
+		reason = "this rank cannot answer now, receive the message again later: " + why->second;
+	}
+	if (r.is_one_sided()) {
+		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,
+		               static_cast<unsigned long long>(r.tag), r.peer, reason.empty() ? "" : ": ", reason.c_str());
+		return;
+	}
+	switch (r.status) {
+	case PT2P_ERR_TRUNCATED:
+		reporter_.fail(r.status, "the message from rank %d with tag %#llx has %zu bytes, the buffer %zu", r.peer, tag,
+		               r.length, r.capacity());
+		break;
+	case PT2P_ERR_CANCELLED:
+		reporter_.fail(r.status, "receive from %s, tag %#llx", source_text(r.source).c_str(), tag);
+		break;
+	default:
+		if (!lost && r.status != PT2P_ERR_PEER_LOST) {
+			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: %s", r.is_send ? "sending" : "receiving", r.length,
+			               r.is_send ? "to" : "from", r.peer, tag,
+			               reason.empty() ? "the kernel, or the network device, refused to copy them (is the whole buffer "
+			                                "readable, and that of the receiver writable?)"
+			                              : reason.c_str());
+			break;
+		}
+		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
+		               r.is_send ? r.length : r.capacity(), r.is_send ? "to" : "from",
+		               source_text(r.is_send ? r.peer : r.source).c_str(), tag, r.peer, reason.c_str());
+	}
+}
+
+// Sends, and what is detached and under way: receives of those, too, once a message has matched.
+bool Engine::pending() const
+{
+	if (!busy_.empty() || first_finished_ || (extension_ && extension_->pending()))
+		return true;
+	bool pending = false;
+	requests_.for_each([&](const Request &r) {
+		pending |= (r.is_send || r.is_detached()) && r.state == Request::State::moving;
+	});
+	return pending;
+}
+
+std::string Engine::unfinished() const
+{
+	size_t sends = 0, receives = 0, one_sided = 0, collected = 0, failed = 0;
+	std::string first;
+	bool first_is_done = false;
+	requests_.for_each([&](const Request &r) {
+		if (!r.active())
+			return;
+		const bool well = r.done() && r.status == PT2P_OK;
+		++(well ? collected : r.done() ? failed : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
+		// What is amiss comes before what has only not been waited for.
+		if (first.empty() || (first_is_done && !well)) {
+			first = request_text(r, loss_of(r));
+			first_is_done = well;
+		}
+	});
+	size_t probed = 0;
+	messages_.for_each([&](const UnexpectedMessage &m) {
+		if (m.taken && probed++ == 0 && first.empty())
+			first = taken_text(m);
+	});
+	// Operations without a request show up there only.
+	if (first.empty() && extension_ && extension_->pending())
+		first = extension_->pending_text();
+	if (first.empty())
+		return {};
+	const size_t open = sends + receives + one_sided;
+	std::string text;
+	if (open)
+		text = list_text({{sends, "send"}, {receives, "receive"}, {one_sided, "one-sided operation"}}) +
+		       (open == 1 ? " has" : " have") + " not completed; ";
+	if (failed + collected)
+		text += list_text({{failed, "failed request"}, {collected, "completed request"}}) +
+		        (failed + collected == 1 ? " was" : " were") + " not waited for; ";
+	if (probed)
+		text += counted(probed, "message") + " of pt2p_mprobe" + (probed == 1 ? " was" : " were") + " not received; ";
+	return text + "first: " + first;
+}
+
+std::string Engine::loss_of(const Request &r) const
+{
+	const auto loss = losses_.find(r.peer);
+	return r.done() && loss != losses_.end() ? loss->second.reason : "";
+}
+
+pt2p_peer_state_t Engine::peer_state(int rank) const
+{
+	const auto loss = losses_.find(rank);
+	if (loss != losses_.end())
+		return loss->second.status == PT2P_ERR_PEER_FINALIZED ? PT2P_PEER_FINALIZED : PT2P_PEER_LOST;
+	return router_->find(rank) ? PT2P_PEER_ALIVE : PT2P_PEER_UNKNOWN;
+}
+
+} // namespace pt2p
