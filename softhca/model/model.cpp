@@ -4,9 +4,9 @@
 #include <cmath>
 #include <endian.h>
 
-#include "softhca/context.hpp"
-#include "softhca/nic.hpp"
-#include "softhca/queue_pair.hpp"
+#include "softhca/kernel/context.hpp"
+#include "softhca/nic/nic.hpp"
+#include "softhca/nic/queue_pair.hpp"
 
 // Where the code of this library is, which stands for the device.
 extern "C" {

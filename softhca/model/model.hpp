@@ -24,7 +24,7 @@
 
 #include "softhca/model/mechanisms.hpp"
 #include "softhca/model/profile.hpp"
-#include "softhca/packet.hpp"
+#include "softhca/nic/packet.hpp"
 #include "softhca/time/virtual_time.h"
 
 namespace softhca {

@@ -1,7 +1,7 @@
 // The limit of memory that may be locked: when it stands in the way, and what is said then.
 #include <catch2/catch.hpp>
 
-#include "transports/verbs/memlock.hpp"
+#include "transports/verbs/device/memlock.hpp"
 
 using namespace pt2p::verbs;
 

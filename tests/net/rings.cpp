@@ -4,8 +4,8 @@
 
 #include "base/report/report.hpp"
 #include "tests/net/job.hpp"
-#include "transports/verbs/completions.hpp"
-#include "transports/verbs/mlx5_rings.hpp"
+#include "transports/verbs/qp/completions.hpp"
+#include "transports/verbs/mlx5/queues.hpp"
 #include "transports/verbs/net_transport.hpp"
 
 using namespace pt2p::verbs;

@@ -1,7 +1,7 @@
 // The rules that make PCIe transactions of transfers.
 #include <catch2/catch.hpp>
 
-#include "softhca/counters.hpp"
+#include "softhca/counters/counters.hpp"
 
 using namespace softhca;
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "softhca/counters.hpp"
+#include "softhca/counters/counters.hpp"
 #include "softhca/softhca.h"
 #include "tests/softhca/traffic.hpp"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "softhca/faults.hpp"
+#include "softhca/wire/faults.hpp"
 
 using namespace softhca;
 

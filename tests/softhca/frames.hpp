@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "softhca/wire.hpp"
+#include "softhca/wire/wire.hpp"
 
 namespace frames {
 

@@ -16,8 +16,8 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "softhca/packet.hpp"
-#include "softhca/wire.hpp"
+#include "softhca/nic/packet.hpp"
+#include "softhca/wire/wire.hpp"
 
 namespace {
 

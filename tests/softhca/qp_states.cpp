@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "softhca/qp_states.hpp"
+#include "softhca/kernel/qp_states.hpp"
 
 using namespace softhca;
 

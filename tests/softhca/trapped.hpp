@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "softhca/traps.hpp"
+#include "softhca/exact/traps.hpp"
 
 namespace trapped {
 

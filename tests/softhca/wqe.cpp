@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "softhca/wqe.hpp"
+#include "softhca/nic/wqe.hpp"
 
 using namespace softhca;
 

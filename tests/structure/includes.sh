@@ -28,6 +28,10 @@ src/api
 src/tools
 '
 
+if grep -rnE '^# *include "(base|transports|src)/' softhca; then
+	echo "softhca includes the library"
+	exit 1
+fi
 find base transports src -name '*.?pp' -o -name '*.h' -o -name '*.c' | LC_ALL=C sort |
 	while read -r file; do
 		sed -n 's/^# *include "\([^"]*\)".*/\1/p' "$file" | while read -r header; do

@@ -11,7 +11,7 @@
 #include "base/job/topology.hpp"
 #include "base/clock.hpp"
 #include "base/report/report.hpp"
-#include "transports/verbs/measure.hpp"
+#include "transports/verbs/device/measure.hpp"
 
 namespace pt2p::verbs {
 

@@ -11,10 +11,10 @@
 
 #include "base/memory/pool.hpp"
 #include "base/clock.hpp"
-#include "transports/verbs/buffers.hpp"
-#include "transports/verbs/completions.hpp"
-#include "transports/verbs/registrations.hpp"
-#include "transports/verbs/send_queue.hpp"
+#include "transports/verbs/device/buffers.hpp"
+#include "transports/verbs/qp/completions.hpp"
+#include "transports/verbs/device/registrations.hpp"
+#include "transports/verbs/qp/send_queue.hpp"
 #include "transports/verbs/wireup.hpp"
 #include "transports/verbs/tuning/batch.hpp"
 

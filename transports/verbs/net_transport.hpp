@@ -10,7 +10,7 @@
 #include "base/report/report.hpp"
 #include "transports/device_transport.hpp"
 #include "transports/verbs/net.hpp"
-#include "transports/verbs/send_at_once.hpp"
+#include "transports/verbs/qp/send_at_once.hpp"
 
 namespace pt2p::verbs {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transports/verbs/device.hpp"
+#include "transports/verbs/device/device.hpp"
 
 namespace pt2p::verbs {
 

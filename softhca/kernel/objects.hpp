@@ -1,0 +1,170 @@
+// What a user of an open device owns: protection domains, memory regions, completion channels and queues, shared receive
+// queues. Queue pairs are in queue_pair.hpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <unistd.h>
+
+#include "softhca/nic/completion.hpp"
+#include "softhca/nic/wqe.hpp"
+
+namespace softhca {
+
+class Context;
+
+// Asynchronous events, by the numbers of the verbs interface.
+enum class Event : uint32_t {
+	cq_error = 0,
+	qp_fatal = 1,
+	qp_request_error = 2,
+	qp_access_error = 3,
+	send_queue_drained = 5,
+	device_fatal = 8,
+	port_active = 9,
+	port_error = 10,
+	srq_limit_reached = 15,
+	last_wqe_reached = 16,
+};
+
+// A pipe that stands for a kernel event file: the user reads records from one end, the device writes them to the other.
+class EventPipe {
+public:
+	EventPipe();
+	~EventPipe();
+	EventPipe(const EventPipe &) = delete;
+	EventPipe &operator=(const EventPipe &) = delete;
+
+	bool ok() const { return write_fd_ >= 0; }
+	// The end for the user, who closes it.
+	int user_fd() const { return read_fd_; }
+	// False when the user has let too many events pile up.
+	bool put(const void *record, size_t bytes) { return write(write_fd_, record, bytes) == static_cast<ssize_t>(bytes); }
+	// Takes out the unread records, of `bytes` each, whose first eight bytes are `owner`; how many these were.
+	uint32_t remove(uint64_t owner, size_t bytes);
+
+private:
+	int read_fd_ = -1, write_fd_ = -1;
+};
+
+struct Pd {
+	uint32_t number;
+	unsigned users = 0; // objects made with it
+};
+
+struct Dm {
+	size_t offset, length;  // bytes of the device memory
+	unsigned users = 0;     // regions registered in it
+};
+
+struct Mr {
+	std::shared_ptr<Pd> pd;
+	std::shared_ptr<Dm> dm; // null: memory of the process
+	uint64_t start, length; // in this process, or in the device memory
+	uint64_t iova;          // the address that work requests use for `start`
+	uint32_t access, key;   // local and remote key are the same number, as on hardware
+};
+
+struct Cq {
+	Context *context;
+	uint32_t number;
+	uint32_t entries;        // a power of two
+	uint32_t entry_bytes;    // 64 or 128
+	uint8_t *buffer;         // in this process
+	uint32_t *doorbell;      // big-endian records: consumer index, arm command
+	uint64_t user_handle;
+	std::shared_ptr<EventPipe> channel;
+	bool ignore_overrun = false, overrun = false;
+	uint32_t completion_events = 0, async_events = 0; // put so far
+	unsigned users = 0;      // queue pairs
+
+	uint32_t producer = 0;   // entries written
+	uint32_t consumed = 0;   // of these, what the program had read at the last look
+	uint32_t solicited = 0;  // the value of `producer` after the last one that was solicited
+	uint32_t notified = 0;   // the value of `producer` at the last event
+	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has led to an event
+
+	// Writes an entry and raises the event that is due. False, for ever, when the queue has overrun.
+	bool put(const Completion &completion, bool is_solicited);
+	// Goes on in another buffer; what has not been polled is left to the program to copy. False when it has no room there.
+	bool move(uint8_t *to, uint32_t count);
+	// How many it has read since the last look.
+	uint32_t take_consumed();
+	// Raises the event for an arm command that came after the entry. True when it did.
+	bool check_armed();
+};
+
+constexpr size_t most_receive_pieces = 32;
+
+// A receive that a message has taken.
+struct Receive {
+	uint16_t index;
+	uint64_t length; // of all pieces
+	std::array<DataPiece, most_receive_pieces> pieces;
+	size_t piece_count;
+
+	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
+};
+// Reads the data segments of a receive entry.
+void parse_receive(std::span<const uint8_t> segments, Receive &receive);
+
+struct Srq {
+	Context *context;
+	std::shared_ptr<Pd> pd;
+	uint32_t number;
+	uint32_t entries;        // a power of two
+	uint32_t stride;         // bytes of an entry
+	uint8_t *buffer;
+	uint32_t *doorbell;      // big-endian: entries posted so far, modulo 2^16
+	uint64_t user_handle;
+	uint32_t max_wr, max_sge;
+	uint32_t limit = 0;      // 0: no event asked for
+	uint32_t async_events = 0;
+	unsigned users = 0;      // queue pairs
+
+	uint16_t next = 0;       // the entry to take next: they form a list
+	uint16_t taken = 0;
+	uint16_t seen = 0;       // the doorbell's value at the last look
+
+	uint16_t available() const;
+	bool take(Receive &receive);
+	// Raises the event that was asked for when fewer than `limit` are left.
+	void check_limit();
+};
+
+// Objects by handle. Handles are reused last, so that a stale one finds nothing for long.
+template <class T>
+class Table {
+public:
+	explicit Table(uint32_t most) : most_(most) {}
+	bool full() const { return objects_.size() >= most_; }
+	uint32_t add(std::shared_ptr<T> object)
+	{
+		do
+			last_ = last_ % (most_ * 2) + 1;
+		while (objects_.count(last_));
+		objects_[last_] = std::move(object);
+		return last_;
+	}
+	std::shared_ptr<T> find(uint32_t handle) const
+	{
+		const auto found = objects_.find(handle);
+		return found == objects_.end() ? nullptr : found->second;
+	}
+	bool remove(uint32_t handle) { return objects_.erase(handle) != 0; }
+	template <class F>
+	void for_each(const F &f)
+	{
+		for (const auto &[handle, object] : objects_)
+			f(*object);
+	}
+
+private:
+	std::map<uint32_t, std::shared_ptr<T>> objects_;
+	uint32_t most_, last_ = 0;
+};
+
+} // namespace softhca

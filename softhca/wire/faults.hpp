@@ -1,0 +1,83 @@
+// Faults on request. A rule is one line of words, for example
+//
+//   drop rate=0.01 kind=read_response seed=7
+//   break qp=0x4010 after=100
+//   refuse mr count=1
+//
+// softhca(1) describes the language. Decisions depend on the rule's seed and on what the rule has been asked so far for
+// that queue pair, not on the time, so that a run can be repeated.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "softhca/nic/packet.hpp"
+
+namespace softhca {
+
+using Time = uint64_t; // nanoseconds
+
+struct FaultRule {
+	enum class Action : uint8_t {
+		drop,      // packets
+		duplicate,
+		reorder,   // held back until the next one of the queue pair has gone
+		delay,
+		link_down, // all packets, for a time
+		break_qp,  // to the error state, with a fatal event
+		starve,    // receives are not seen
+		refuse,    // registration of memory, device memory, queue pairs
+		fatal,     // the device
+	};
+	enum class Object : uint8_t { mr, dm, qp };
+	Action action{};
+	Object object{};
+	double rate = 1;
+	uint64_t after = 0, count = UINT64_MAX; // of what matches: from which on, how many
+	uint64_t seed = 1;
+	Time time = 0;       // of a delay, or of a link that is down
+	uint32_t qp = 0;     // 0: any
+	uint32_t destination = 0;
+	int kind = -1;       // PacketKind; -1: any
+	int device = -1;
+	std::map<uint32_t, uint64_t> seen; // how often it has matched, for each queue pair
+	Time until = 0;                    // the link is down until then
+};
+
+class Faults {
+public:
+	// Understands rules, separated by semicolons or new lines, and adds them; "clear" removes all before it. What is
+	// wrong, or nothing.
+	std::string add(std::string_view rules);
+	bool none() const { return rules_.empty(); }
+
+	enum class Fate : uint8_t { pass, drop, twice, after_next, later };
+	// What becomes of a packet that is to be sent; `delay` with `later`.
+	Fate packet(const Packet &packet, unsigned device, Time now, Time &delay);
+	// Whether the link of a device is down.
+	bool down(unsigned device, Time now) const;
+	// When the next link that is down comes back; 0: none is down.
+	Time links_until(Time now) const;
+	// Whether a receive of that queue pair is hidden.
+	bool starves(uint32_t qp, unsigned device);
+	// Whether an object is refused.
+	bool refuses(FaultRule::Object object, unsigned device);
+	// Whether a work request of that queue pair breaks it.
+	bool breaks(uint32_t qp, unsigned device);
+	// Whether a work request makes the device fail.
+	bool fatal(unsigned device);
+	// Reads the rules again when the file has changed: they replace all others. At most a hundred times a second.
+	void look_at_file(const std::string &path, Time now);
+
+private:
+	bool hits(FaultRule &rule, uint32_t qp, unsigned device);
+
+	std::vector<FaultRule> rules_;
+	Time last_look_ = 0;
+	int64_t file_time_ = 0; // of its last change; 0: there was none
+};
+
+} // namespace softhca

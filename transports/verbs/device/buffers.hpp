@@ -1,0 +1,78 @@
+// Where the payload of a message waits for the device: in buffers of host memory, which the device reads by DMA, or in
+// cells of the device's own memory, which the processor writes into, so that the device need not read at all.
+//
+// Both are taken when a message is posted and given back when its completion is known. Completions of different queue pairs
+// come in any order, so free places are a list and not a ring.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transports/verbs/device/device.hpp"
+
+namespace pt2p::verbs {
+
+// A part of a message.
+struct Piece {
+	const void *bytes;
+	size_t length;
+};
+
+// A number of places of one size.
+class Places {
+public:
+	static constexpr uint32_t none = ~0u;
+
+	void fill(uint32_t count)
+	{
+		free_.clear();
+		for (uint32_t place = count; place--;)
+			free_.push_back(place);
+	}
+	uint32_t take()
+	{
+		if (free_.empty())
+			return none;
+		const uint32_t place = free_.back();
+		free_.pop_back();
+		return place;
+	}
+	void give(uint32_t place) { free_.push_back(place); }
+	size_t count() const { return free_.size(); }
+
+private:
+	std::vector<uint32_t> free_;
+};
+
+// Memory on the device: one allocation, mapped for writing. Never read back.
+class DeviceMemory {
+public:
+	// At most `bytes`, in cells of `cell_bytes` (a multiple of 64). Has no cells when the device has no memory, or none
+	// left: then everything goes another way, and `why_not` says why.
+	DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not);
+
+	size_t cell_bytes() const { return cell_bytes_; }
+	// Cuts it into other cells; 0: it is not used any more. None may be taken.
+	void cut(size_t cell_bytes);
+	uint32_t take() { return cells_.take(); }
+	void give(uint32_t cell) { cells_.give(cell); }
+	bool scarce() const { return cells_.count() < bytes_ / cell_bytes_ / 2; }
+	bool usable() const { return mr_ != nullptr; }
+	uint32_t key() const { return mr_->lkey; }
+	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }
+	// Puts the pieces of a message into a cell, one after the other; visible to the device when the call returns. Stores
+	// words of 8 bytes, so up to 7 bytes after the message change, too.
+	void write(uint32_t cell, std::span<const Piece> pieces);
+
+private:
+	DmOwner dm_;
+	MrOwner mr_; // addresses count from the beginning of the allocation
+	volatile uint64_t *words_ = nullptr;
+	size_t bytes_ = 0, cell_bytes_ = 0;
+	Places cells_;
+};
+
+} // namespace pt2p::verbs
