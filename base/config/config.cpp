@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <type_traits>
 #include <variant>
 
 #include "base/report/report.hpp"
@@ -26,8 +27,24 @@ namespace {
 
 enum class Kind { boolean, integer, power, bytes, bytes64, duration, choice, text };
 
-using Member =
-	std::variant<bool Config::*, int64_t Config::*, uint64_t Config::*, int Config::*, std::string Config::*>;
+// A field whose type is an enumeration of its own.
+struct ChoiceMember {
+	int (*get)(const Config &);
+	void (*set)(Config &, int);
+};
+
+using Member = std::variant<bool Config::*, int64_t Config::*, uint64_t Config::*, ChoiceMember, std::string Config::*>;
+
+template <auto member>
+Member member_of()
+{
+	using Field = std::remove_cvref_t<decltype(std::declval<Config &>().*member)>;
+	if constexpr (std::is_enum_v<Field>)
+		return ChoiceMember{[](const Config &config) { return static_cast<int>(config.*member); },
+		                    [](Config &config, int value) { config.*member = static_cast<Field>(value); }};
+	else
+		return member;
+}
 
 struct Tunable {
 	Kind kind;
@@ -40,7 +57,7 @@ struct Tunable {
 
 const Tunable table[] = {
 #define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help)                                      \
-	{Kind::kind, #kind, name, &Config::field, minimum, maximum, unit, line, help},
+	{Kind::kind, #kind, name, member_of<&Config::field>(), minimum, maximum, unit, line, help},
 #include "base/config/tunables.def"
 #undef PT2P_TUNABLE
 };
@@ -132,7 +149,7 @@ std::string written(const Tunable &tunable, const Config &config)
 		return written(tunable, static_cast<int64_t>(config.*std::get<uint64_t Config::*>(tunable.member)));
 	case Kind::choice: {
 		auto list = words(tunable.unit);
-		auto position = static_cast<size_t>(config.*std::get<int Config::*>(tunable.member));
+		auto position = static_cast<size_t>(std::get<ChoiceMember>(tunable.member).get(config));
 		return std::string(position < list.size() ? list[position] : list.front());
 	}
 	case Kind::text: return config.*std::get<std::string Config::*>(tunable.member);
@@ -333,7 +350,7 @@ void assign(Config &config, const Tunable &tunable, std::string_view raw, const 
 			found = std::find(list.begin(), list.end(), std::string_view(yes_or_no(word)));
 		if (found == list.end())
 			refuse(tunable, value, source, "not one of its words");
-		config.*std::get<int Config::*>(tunable.member) = static_cast<int>(found - list.begin());
+		std::get<ChoiceMember>(tunable.member).set(config, static_cast<int>(found - list.begin()));
 		return;
 	}
 	case Kind::bytes:
@@ -515,7 +532,7 @@ public:
 	// What no tunable shows by itself.
 	void check() const
 	{
-		if (config_.tune && config_.tune_cut_above < config_.tune_raise_below)
+		if (config_.tune != choice::tune::off && config_.tune_cut_above < config_.tune_raise_below)
 			contradiction("PT2P_TUNE_CUT_ABOVE", "PT2P_TUNE_RAISE_BELOW", config_.tune_raise_below,
 			              "the first may not be below the second, or one latency would let the signal period grow and halve it");
 		if (config_.net_ring_slot_bytes > config_.net_message_bytes)

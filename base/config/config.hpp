@@ -6,23 +6,32 @@
 #include <string_view>
 #include <vector>
 
+#include "base/config/choices.hpp"
+
 namespace pt2p {
 
-namespace tunable_type {
-using boolean = bool;
-using integer = int64_t;
-using power = int64_t;
-using bytes = uint64_t;
-using bytes64 = uint64_t;
-using duration = int64_t; // nanoseconds
-using choice = int;
-using text = std::string;
-} // namespace tunable_type
-
 struct Config {
-#define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help) tunable_type::kind field = dflt;
+// The type of a field, by its kind.
+#define PT2P_TYPE_boolean(field) bool
+#define PT2P_TYPE_integer(field) int64_t
+#define PT2P_TYPE_power(field) int64_t
+#define PT2P_TYPE_bytes(field) uint64_t
+#define PT2P_TYPE_bytes64(field) uint64_t
+#define PT2P_TYPE_duration(field) int64_t /* nanoseconds */
+#define PT2P_TYPE_choice(field) choice::field
+#define PT2P_TYPE_text(field) std::string
+#define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help) \
+	PT2P_TYPE_##kind(field) field = static_cast<PT2P_TYPE_##kind(field)>(dflt);
 #include "base/config/tunables.def"
 #undef PT2P_TUNABLE
+#undef PT2P_TYPE_boolean
+#undef PT2P_TYPE_integer
+#undef PT2P_TYPE_power
+#undef PT2P_TYPE_bytes
+#undef PT2P_TYPE_bytes64
+#undef PT2P_TYPE_duration
+#undef PT2P_TYPE_choice
+#undef PT2P_TYPE_text
 };
 
 // Where a tunable's value came from.

@@ -23,7 +23,7 @@ namespace {
 #define MADV_POPULATE_WRITE 23 // Linux 5.14
 #endif
 
-std::string place_of(int backing) { return backing == 1 ? "/dev/shm" : "memory (memfd)"; }
+std::string place_of(choice::shm_backing backing) { return backing == choice::shm_backing::devshm ? "/dev/shm" : "memory (memfd)"; }
 
 // A field of /proc/PID/stat, and what follows it; "" when there is no such process. That it cannot be read for another
 // reason says nothing of the process: throws Error(PT2P_ERR_SYSTEM).
@@ -97,9 +97,9 @@ std::string remedy_of(int error)
 	return "";
 }
 
-FileDescriptor make_shared_file(int backing, const char *name)
+FileDescriptor make_shared_file(choice::shm_backing backing, const char *name)
 {
-	const int fd = backing == 1 ? open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
+	const int fd = backing == choice::shm_backing::devshm ? open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
 	                            : memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0) {
 		const int error = errno;

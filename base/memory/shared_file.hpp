@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/config/choices.hpp"
+
 namespace pt2p {
 
 class FileDescriptor {
@@ -50,7 +52,7 @@ private:
 };
 
 // An empty file where PT2P_SHM_BACKING says. Throws Error(PT2P_ERR_SHARED_MEMORY).
-FileDescriptor make_shared_file(int backing, const char *name);
+FileDescriptor make_shared_file(choice::shm_backing backing, const char *name);
 
 // Clock ticks since boot at which a process started; 0 when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when that
 // cannot be found out.
@@ -69,9 +71,6 @@ std::string remedy_of(int error);
 // Takes memory for the pages of a shared mapping, and maps them. Returns 0 or an errno: EINVAL from kernels before 5.14,
 // which cannot.
 int populate(void *memory, size_t bytes);
-// Whether the file system of the file may run out of room before the machine's memory does.
-bool has_limit(int fd);
-
 // Whether the file system of the file may run out of room before the machine's memory does.
 bool has_limit(int fd);
 

@@ -88,19 +88,30 @@ Settings read_options(const pt2p_options_t *options)
 	return s;
 }
 
+LogLevel log_level_of(choice::log_level level)
+{
+	switch (level) {
+	case choice::log_level::error: return LogLevel::error;
+	case choice::log_level::warning: break;
+	case choice::log_level::info: return LogLevel::info;
+	case choice::log_level::debug: return LogLevel::debug;
+	}
+	return LogLevel::warning;
+}
+
 // Everything but the job, which the caller has put in.
 void build(pt2p_context &ctx, const Settings &settings)
 {
 	ctx.thread_level = settings.thread_level;
 	const Config &config = ctx.config;
-	ctx.reporter.identify(static_cast<LogLevel>(config.log_level), ctx.job->rank(), ctx.topology.host);
+	ctx.reporter.identify(log_level_of(config.log_level), ctx.job->rank(), ctx.topology.host);
 	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
 	ctx.router = std::make_unique<Router>(config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine, *ctx.engine);
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
-	enum { automatic, no, yes }; // values of PT2P_PROGRESS_THREAD
 	Relay *relay = ctx.router->relay();
-	progress.thread = config.progress_thread == yes || (config.progress_thread == automatic && relay);
+	progress.thread = config.progress_thread == choice::progress_thread::yes ||
+	                  (config.progress_thread == choice::progress_thread::automatic && relay);
 	if (relay)
 		relay->only_in_calls = !progress.thread && !ctx.job->step();
 	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;

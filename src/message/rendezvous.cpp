@@ -16,8 +16,10 @@ uint64_t as_handle(void *operation) { return reinterpret_cast<uint64_t>(operatio
 // What the peer hears of an outcome: this rank's buffers are no concern of its.
 uint32_t told(pt2p_status_t status) { return status == PT2P_OK ? PT2P_OK : PT2P_ERR_SYSTEM; }
 
-// Values of PT2P_RENDEZVOUS.
-enum { automatic, by_read, by_write };
+bool may_use(choice::rendezvous allowed, choice::rendezvous way)
+{
+	return allowed == way || allowed == choice::rendezvous::automatic;
+}
 
 } // namespace
 
@@ -33,7 +35,7 @@ Engine::Announcement Engine::announcement(Request &r, Channel &c, const void *da
 {
 	r.awaits_answer = true;
 	Announcement a{length, r.handle, {}, false};
-	if (length && (config_.rendezvous == by_read || config_.rendezvous == automatic))
+	if (length && may_use(config_.rendezvous, choice::rendezvous::read))
 		a.exposed = r.in_segments() ? expose_list(r, c, a.memory) : expose(r, c, const_cast<void *>(data), length, a.memory);
 	return a;
 }
@@ -119,9 +121,8 @@ void Engine::fetch(Request &r, int peer, const Announcement &a)
 		finish_fetch(r, PT2P_OK);
 		return;
 	}
-	const int64_t way = config_.rendezvous;
 	Endpoint &endpoint = c->endpoint.direct();
-	if (a.exposed && (endpoint.capabilities & cap_get) && (way == by_read || way == automatic)) {
+	if (a.exposed && (endpoint.capabilities & cap_get) && may_use(config_.rendezvous, choice::rendezvous::read)) {
 		if (a.exposed > 1 || r.in_segments()) {
 			if (fetch_runs(r, *c, a))
 				return;
@@ -137,7 +138,7 @@ void Engine::fetch(Request &r, int peer, const Announcement &a)
 		if (outcome != Outcome::no_resource)
 			return;
 	}
-	accept(r, *c, (endpoint.capabilities & cap_put) && (way == by_write || way == automatic) && !r.in_segments());
+	accept(r, *c, (endpoint.capabilities & cap_put) && may_use(config_.rendezvous, choice::rendezvous::write) && !r.in_segments());
 }
 
 // Asks for the payload: written into the buffer, or in pieces.

@@ -20,9 +20,6 @@ namespace pt2p::onesided {
 
 namespace {
 
-// Values of PT2P_ATOMICS and PT2P_SHM_BACKING.
-enum { automatic, by_cpu, by_nic };
-enum { memfd, devshm };
 
 constexpr size_t longest_node_id = 512;
 constexpr size_t huge_from = size_t{2} << 20; // bytes: from here on huge pages are tried
@@ -108,7 +105,7 @@ Memory &MemoryTable::allocate(size_t length)
 		                                    static_cast<unsigned long long>(most)));
 	const int node = config.numa ? environment_.topology.numa_node : -1;
 	File made;
-	const bool huge = length >= huge_from && config.shm_backing == memfd && make_huge_file(length, node, made);
+	const bool huge = length >= huge_from && config.shm_backing == choice::shm_backing::memfd && make_huge_file(length, node, made);
 	if (!huge) {
 		const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 		made = make_file(make_shared_file(config.shm_backing, "pt2p-memory"), (length + page - 1) / page * page, node);
@@ -149,9 +146,9 @@ std::string MemoryTable::expose(Memory &m, size_t room)
 void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusal)
 {
 	m.agent = Agent::cpu;
-	const int64_t choice = environment_.config.atomics;
+	const choice::atomics wanted = environment_.config.atomics;
 	const bool several_nodes = environment_.job.local_size() < environment_.job.size();
-	if (choice == by_cpu || (choice == automatic && !several_nodes))
+	if (wanted == choice::atomics::cpu || (wanted == choice::atomics::automatic && !several_nodes))
 		return;
 	if ((reinterpret_cast<uintptr_t>(m.address) | room) % 8)
 		return;
@@ -165,7 +162,7 @@ void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusa
 		m.nic_key = e.key;
 		return;
 	}
-	if (choice == by_nic)
+	if (wanted == choice::atomics::nic)
 		throw Error(PT2P_ERR_UNSUPPORTED,
 		            format("PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations on this "
 		                   "memory%s%s", refusal.empty() ? "" : ": ", refusal.c_str()));

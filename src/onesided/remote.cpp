@@ -13,9 +13,6 @@ namespace pt2p::onesided {
 
 namespace {
 
-// Values of PT2P_ONE_SIDED.
-enum { automatic, by_transport, by_owner };
-
 // A file is mapped again even where its owner is in this process: then the mapping outlives the owner's release, as it does
 // between processes. Not under ThreadSanitizer, which knows addresses, not pages: an order that is made through one mapping
 // it does not see in the other.
@@ -67,7 +64,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 		throw Error(PT2P_ERR_MEMORY, "this rank, the owner, has released the memory");
 	unsigned char *base = nullptr;
 	Mapping mapping;
-	if (config_.one_sided == automatic && job_.local_index(rank) >= 0 && !b.node_id.empty() &&
+	if (config_.one_sided == choice::one_sided::automatic && job_.local_index(rank) >= 0 && !b.node_id.empty() &&
 	    b.node_id == environment_.topology.node_id) {
 		const auto pid = static_cast<uint32_t>(getpid());
 		const bool same_process = own || (b.pid == pid && b.start_time == process_start_time(pid));
@@ -126,7 +123,7 @@ pt2p_status_t OneSided::choose_ways(Remote &r)
 {
 	if (r.ways_known)
 		return PT2P_OK;
-	const bool own = r.rank == job_.rank(), ask = config_.one_sided == by_owner;
+	const bool own = r.rank == job_.rank(), ask = config_.one_sided == choice::one_sided::owner;
 	const bool processor = r.base || (own && !ask); // of this rank
 	if (r.base)
 		r.put_way = r.get_way = Way::direct;

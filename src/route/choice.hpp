@@ -6,10 +6,6 @@
 
 namespace pt2p {
 
-// Values of PT2P_ROUTE, and their names.
-enum class RoutePolicy { direct, forward, automatic };
-constexpr const char *route_policy_names[] = {"direct", "forward", "auto"};
-
 // Whether ranks `a` and `b` of `size` are among each other's `most` nearest, half of them on either side, the last rank
 // being the neighbour of the first. Both give the same answer, and no rank has more than `most` such peers.
 constexpr bool within_nearest(int a, int b, int size, int64_t most)

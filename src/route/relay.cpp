@@ -56,7 +56,7 @@ Relay::Relay(const TransportEnvironment &environment, Router &router, const Grou
       groups_(groups), rank_(environment.job.rank()), size_(environment.job.size()),
       window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       credits_(static_cast<uint32_t>(environment.config.forward_credits)), longest_detour_(environment.config.forward_max),
-      automatic_(static_cast<RoutePolicy>(environment.config.route) == RoutePolicy::automatic),
+      automatic_(environment.config.route == choice::route::automatic),
       changes_(static_cast<size_t>(environment.config.dct_initiators)), peers_(static_cast<size_t>(size_)),
       links_(static_cast<size_t>(size_))
 {

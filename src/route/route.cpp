@@ -76,12 +76,12 @@ Router::Router(const Config &configuration, const Topology &topology, Reporter &
 {
 	const Config &config = environment_.config;
 	check_list(config.transports);
-	const auto policy = static_cast<RoutePolicy>(config.route);
-	if (!config.groups.empty() || policy != RoutePolicy::direct) {
+	const bool direct = config.route == choice::route::direct;
+	if (!config.groups.empty() || !direct) {
 		std::vector<std::string> hosts;
 		const std::vector<int> node_of = environment_.job.nodes(&hosts);
 		std::string warning;
-		const GroupNeeds needs{static_cast<int>(hosts.size()), policy == RoutePolicy::direct ? most_on_a_node(node_of) : 1,
+		const GroupNeeds needs{static_cast<int>(hosts.size()), direct ? most_on_a_node(node_of) : 1,
 		                       config.rc_peers};
 		groups_ = std::make_unique<Groups>(node_of, read_groups(config.groups, needs, hosts, warning));
 		if (!warning.empty() && environment_.job.rank() == 0) // all ranks read the same
@@ -89,7 +89,7 @@ Router::Router(const Config &configuration, const Topology &topology, Reporter &
 		groups_sum_ = checksum(*groups_, environment_.job.size());
 	}
 	TransportEvents *above = &environment_.events;
-	if (policy != RoutePolicy::direct && groups_->forwards()) {
+	if (!direct && groups_->forwards()) {
 		auto relay = std::make_unique<Relay>(environment_, *this, *groups_);
 		above = relay_ = relay.get();
 		transports_.push_back(std::move(relay));
@@ -234,7 +234,7 @@ std::string Router::rule() const
 	const Config &config = environment_.config;
 	const auto number = [](auto value) { return static_cast<long long>(value); };
 	std::string text = groups_ ? format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)",
-	                                    route_policy_names[config.route], groups_->count(), groups_sum_)
+	                                    word_of(config.route), groups_->count(), groups_sum_)
 	                           : format("PT2P_RC_PEERS=%lld", number(config.rc_peers));
 	// Whoever passes a message on has to be able to send it in one piece.
 	if (relay_)
@@ -257,7 +257,7 @@ std::string Router::why_not_rc(int rank) const
 	if (between == Dimension::across)
 		return "in another group (PT2P_GROUPS)";
 	const bool neighbours = groups_->next_hop(me, rank) == rank || groups_->next_hop(rank, me) == me;
-	if (static_cast<RoutePolicy>(config.route) != RoutePolicy::direct && !neighbours)
+	if (config.route != choice::route::direct && !neighbours)
 		return "messages are forwarded to it (PT2P_ROUTE)";
 	return "";
 }

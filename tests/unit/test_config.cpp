@@ -249,8 +249,8 @@ TEST_CASE("words")
 		CHECK(!with({("PT2P_SLEEP=" + std::string(no)).c_str()}).config.sleep);
 	CHECK_THAT(refusal({"PT2P_SLEEP=2"}), Contains("neither yes nor no") && Contains("0, 1, no, yes"));
 	CHECK_THAT(refusal({"PT2P_SLEEP="}), Contains("no value"));
-	CHECK(with({"PT2P_LOG_LEVEL=debug"}).config.log_level == 3);
-	CHECK(with({"PT2P_LOG_LEVEL=Error"}).config.log_level == 0);
+	CHECK(with({"PT2P_LOG_LEVEL=debug"}).config.log_level == choice::log_level::debug);
+	CHECK(with({"PT2P_LOG_LEVEL=Error"}).config.log_level == choice::log_level::error);
 	CHECK_THAT(refusal({"PT2P_LOG_LEVEL=verbose"}), Contains("error, warning, info, debug"));
 	CHECK_THAT(refusal({"PT2P_LOG_LEVEL=error|warning"}), Contains("not one of"));
 	CHECK(with({"PT2P_TRANSPORTS= self, shm "}).config.transports == "self, shm");

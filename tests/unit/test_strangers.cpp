@@ -101,7 +101,7 @@ TEST_CASE("a segment that does not carry the published secret, or is another use
 	CHECK_THROWS_AS(PeerSegment(other), Error); // within the process, too
 
 	// A file too short for a header must not be looked into.
-	const FileDescriptor empty = make_shared_file(0, "empty");
+	const FileDescriptor empty = make_shared_file(choice::shm_backing::memfd, "empty");
 	other = address;
 	other.fd = empty.get();
 	CHECK(opened_elsewhere(other) == PT2P_ERR_PROTOCOL);

@@ -28,15 +28,26 @@ size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) 
 
 size_t bytes_of_device_memory(const Config &config)
 {
-	return static_cast<tune::StagingPolicy>(config.net_staging) == tune::StagingPolicy::host ? 0 : config.net_device_memory;
+	return config.net_staging == choice::net_staging::host ? 0 : config.net_device_memory;
 }
 
 uint32_t first_period(const Config &config)
 {
-	if (config.tune)
+	if (config.tune != choice::tune::off)
 		return 1; // and then as it is tuned
 	const int64_t standard = std::max<int64_t>(1, config.net_send_depth / 4);
 	return static_cast<uint32_t>(config.net_signal_period ? config.net_signal_period : standard);
+}
+
+pt2p_delivery_t delivery_of(choice::net_delivery delivery)
+{
+	switch (delivery) {
+	case choice::net_delivery::send: return PT2P_DELIVERY_SEND;
+	case choice::net_delivery::write: return PT2P_DELIVERY_WRITE;
+	case choice::net_delivery::read: return PT2P_DELIVERY_READ;
+	case choice::net_delivery::automatic: break;
+	}
+	return PT2P_DELIVERY_AUTO;
 }
 
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
@@ -98,9 +109,9 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       period_(first_period(environment.config)),
       buffer_count_(buffer_count(environment.config)),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
-      tuning_(static_cast<tune::Mode>(environment.config.tune)),
+      tuning_(environment.config.tune),
       tunes_staging_(tuning_ != tune::Mode::off &&
-                     static_cast<tune::StagingPolicy>(environment.config.net_staging) == tune::StagingPolicy::automatic),
+                     environment.config.net_staging == choice::net_staging::automatic),
       usual_batch_(static_cast<uint32_t>(std::max<int64_t>(environment.config.net_doorbell_batch, 1))),
       completions_(*device_, direct_, static_cast<uint32_t>(environment.config.net_receives), depth_),
       srq_(make_srq(*device_, environment.config)),
@@ -110,7 +121,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       sends_(*device_, buffer_count_ * message_bytes_, IBV_ACCESS_LOCAL_WRITE, environment.topology.numa_node),
       results_(*device_, results * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, environment.topology.numa_node),
       registrations_(*device_, environment.reporter,
-                     environment.config.registration_cache ? environment.config.registration_cache_bytes : 0),
+                     environment.config.registration_cache == choice::registration_cache::all ? environment.config.registration_cache_bytes : 0),
       wireup_(std::make_unique<Wireup>(*device_, completions_.channel(), environment.topology.numa_node)),
       peers_(static_cast<size_t>(size_)), expected_(static_cast<size_t>(size_)),
       told_(*device_, rings_out * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
@@ -207,7 +218,7 @@ double Net::ticks_in_a_ns() const
 void Net::set_peer(Peer &peer, uint32_t depth)
 {
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
-	set_delivery(peer, static_cast<pt2p_delivery_t>(config().net_delivery));
+	set_delivery(peer, delivery_of(config().net_delivery));
 	if (tuning_ != tune::Mode::off)
 		peer.tuner = std::make_unique<tune::ChannelTuner>(
 		    law(depth), depth, tuning_ == tune::Mode::tied,

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "base/config/choices.hpp"
 #include "base/report/report.hpp"
 #include "transports/verbs/tuning/crowd.hpp"
 #include "transports/verbs/tuning/period.hpp"
@@ -17,12 +18,9 @@ enum class SizeClass : uint8_t { inlined, device_memory, buffer, bulk };
 constexpr size_t size_classes = 4;
 constexpr const char *size_class_names[size_classes] = {"inline", "device memory", "buffer", "bulk"};
 
-// As PT2P_TUNE.
-enum class Mode : uint8_t {
-	off,
-	free, // the work requests of a period need not wait for those of the one before
-	tied, // no more than one period is under way, as in the TPL paper
-};
+// free: the work requests of a period need not wait for those of the one before; tied: no more than one period is in flight, as
+// in the TPL paper.
+using Mode = choice::tune;
 
 class ChannelTuner {
 public:

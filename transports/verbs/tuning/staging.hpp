@@ -26,8 +26,6 @@
 namespace pt2p::tune {
 
 enum class Staging : uint8_t { device_memory, buffer };
-// As PT2P_NET_STAGING.
-enum class StagingPolicy : uint8_t { automatic, device, host };
 
 class StagingTuner {
 public:
