@@ -66,7 +66,7 @@ TEST_CASE("without dct the ranks of other groups are reached by rc")
 TEST_CASE("ranks with other groups or routes say so")
 {
 	Job job = job_of_groups({"PT2P_GROUPS=nodes:2"});
-	job.ctx[0]->config.route = 1; // as if it had been started with another setting
+	job.ctx[0]->config.route = pt2p::choice::route::forward; // as if it had been started with another setting
 	uint64_t word = 1;
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 2, 1) == PT2P_ERR_UNREACHABLE);
 	const std::string why = pt2p_last_error(job.ctx[0]);
