@@ -9,7 +9,8 @@ cd "$srcdir" || exit 99
 floors='
 base/report
 base/clock
-base/config base/memory
+base/config
+base/memory
 base/job
 transports/inspection
 transports/transport
