@@ -685,13 +685,28 @@ int first_send()
 	return 0;
 }
 
+// Waits by way of empty files until all ranks have come to `point`, which takes no memory.
+void meet(const char *point)
+{
+	const double start = now();
+	const auto file = [&](int rank) { return std::string("/dev/shm/") + point + "." + std::to_string(rank); };
+	fclose(fopen(file(me).c_str(), "w"));
+	for (int r = 0; r < pt2p_size(ctx); r += !access(file(r).c_str(), F_OK)) {
+		if (now() - start > soon)
+			fail("it took too long until all ranks came to", point);
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
+}
+
 // Not every rank has room for the rings that a barrier takes. All learn of that in the same barrier; when `ballast` is given
-// and gone, barriers work again. They meet by files before they finalize: who is late would miss those that are gone.
+// and gone, barriers work again. Rings may take the room that a late rank needs for its segment, and a late rank misses those
+// that have left: hence the meetings.
 int barrier_lacks(const char *ballast)
 {
 	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
 		fail("pt2p_init:", pt2p_last_error(nullptr));
 	me = pt2p_rank(ctx);
+	meet("started");
 	const double start = now();
 	const pt2p_status_t status = pt2p_barrier(ctx);
 	printf("barrier of %d: %d %s\n", me, static_cast<int>(status), status == PT2P_OK ? "" : pt2p_last_error(ctx));
@@ -701,9 +716,7 @@ int barrier_lacks(const char *ballast)
 	int more = 0;
 	while (pt2p_barrier(ctx) != PT2P_OK && ballast && now() - start < soon)
 		++more;
-	fclose(fopen(("/dev/shm/here." + std::to_string(me)).c_str(), "w"));
-	for (int r = 0; r < pt2p_size(ctx) && now() - start < soon; r += !access(("/dev/shm/here." + std::to_string(r)).c_str(), F_OK))
-		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	meet("done");
 	if (now() - start > soon)
 		fail("it took too long");
 	if (pt2p_finalize(ctx) != PT2P_OK)
