@@ -433,10 +433,12 @@ void RcTransport::look_after(Connection &c)
 	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
 		return;
 	const int64_t now = now_ns();
-	// Who has never answered may be computing, and answers when it calls in.
-	if (c.attempt > 1 && now - c.since > environment_.config.net_reconnect_time)
-		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("its connection broke, and it has not answered for %.1f s "
-		                                                           "(PT2P_NET_RECONNECT_TIME)", static_cast<double>(now - c.since) * 1e-9));
+	// Who has never answered may be computing, and answers when it calls in. If it is gone the launcher tells, while there is one.
+	const int64_t patience = environment_.config.net_reconnect_time;
+	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)",
+		                                                   c.attempt > 1 ? "its connection broke" : "the launcher is gone",
+		                                                   static_cast<double>(now - c.since) * 1e-9));
 	else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 }
