@@ -107,6 +107,27 @@ TEST_CASE("a datagram that was recorded is refused")
 	CHECK(job.counter(0, "reconnects") == 0);
 }
 
+TEST_CASE("a datagram that was recorded on its way to another rank is refused")
+{
+	Job job("rc", 3);
+	job.warm_up(0, 1);
+	job.warm_up(2, 1);
+	Net &net = net_of(job, 2, 1);
+	Wireup stranger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	// As rank 1 sends it to one that has asked it for the connection: with the proof of its own secret, which both others know.
+	WireupMessage message = request_of(1, from);
+	message.kind = WireupMessage::Kind::part;
+	for (int i = 0; i < 20; ++i)
+		stranger.send({net.device().address, stranger.number()}, message, job.ctx[1]->job->secret()); // a high number
+	CHECK(message.to == 0);
+	stranger.send(to, message, job.ctx[1]->job->secret());
+	CHECK(refused(job, 2, 1));
+	job.warm_up(2, 1);
+	CHECK(job.counter(2, "peers_lost") == 0);
+	CHECK(job.counter(2, "reconnects") == 0);
+}
+
 TEST_CASE("a DC message with another key than that of the address comes to nothing")
 {
 	Job job("dct", 2), others("dct", 2, {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETRIES=1", "PT2P_NET_RECONNECT_TIME=300ms"});
