@@ -2,6 +2,7 @@
 #include "tests/net/window.hpp"
 
 #include <chrono>
+#include <set>
 
 #include "job/job.hpp"
 #include "onesided/blob.hpp"
@@ -132,6 +133,16 @@ TEST_CASE("a DC message with another key than that of the address comes to nothi
 {
 	Job job("dct", 2), others("dct", 2, {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETRIES=1", "PT2P_NET_RECONNECT_TIME=300ms"});
 	job.warm_up();
+	std::set<uint64_t> keys; // nobody can guess them
+	for (const Job *one : {&job, &others})
+		for (const int rank : {0, 1}) {
+			pt2p::dct::Address about;
+			const std::string text = pt2p::address_part(one->ctx[0]->job->lookup(rank), "dct");
+			REQUIRE(text.size() > sizeof about);
+			std::memcpy(&about, text.data(), sizeof about);
+			keys.insert(about.key);
+		}
+	CHECK(keys.size() == 4);
 	Bytes in(1000);
 	pt2p_request_t *receive;
 	REQUIRE(pt2p_irecv(job.ctx[0], in.data(), in.size(), PT2P_ANY_SOURCE, 0, 0, &receive) == PT2P_OK);
