@@ -196,7 +196,10 @@ public:
 	virtual void abandon(int, pt2p_status_t, const std::string &) {}
 	// Appends the ranks that have sent something, have not left, and that there is no endpoint to: leave() does not tell them.
 	virtual void strangers(std::vector<int> &ranks) { (void)ranks; }
-	// No further sends follow: tell the peers that this rank has left.
+	// No further sends follow: whether what it has accepted has arrived, as far as somebody is there for it to arrive at. Called
+	// until it has, with progress in between.
+	virtual bool settle() { return true; }
+	// Tell the peers that this rank has left.
 	virtual void leave() {}
 	// One line for the summary on how `peer` is reached, and the way that large messages take to it.
 	virtual std::string describe(int peer) = 0;

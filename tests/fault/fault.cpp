@@ -1091,6 +1091,21 @@ int no_space()
 		for (size_t i = 0; i < messages; ++i)
 			verify({in.begin() + static_cast<ptrdiff_t>(i * length), in.begin() + static_cast<ptrdiff_t>((i + 1) * length)}, 3);
 	}
+	// From segments, which are packed before it is known how much there is room for. Backwards, so that none touch.
+	constexpr size_t length = 900000, segment = 100;
+	std::vector<unsigned char> out(length), in(length);
+	std::vector<pt2p_iovec_t> from, to;
+	fill(out, 4);
+	for (size_t at = length; at; at -= segment) {
+		from.push_back({out.data() + at - segment, segment});
+		to.push_back({in.data() + at - segment, segment});
+	}
+	pt2p_request_t *send, *receive;
+	must(pt2p_isendv(pair[1], from.data(), from.size(), 0, tag_large, &send), "pt2p_isendv:");
+	must(pt2p_irecvv(pair[0], to.data(), to.size(), 1, tag_large, PT2P_TAG_EXACT, &receive), "pt2p_irecvv:");
+	must(pt2p_wait(pair[0], receive, nullptr), "a receive in segments:");
+	must(pt2p_wait(pair[1], send, nullptr), "a send from segments:");
+	verify(in, 4);
 	for (pt2p_context_t *c : pair)
 		if (pt2p_finalize(c) != PT2P_OK)
 			fail("pt2p_finalize:", pt2p_last_error(nullptr));
