@@ -182,7 +182,10 @@ public:
 	virtual bool notify_connect_failure(int peer, std::string_view address) { return (void)peer, (void)address, false; }
 	// The layer above has given `peer` up: finish what is in progress with it and tell on_peer_down.
 	virtual void abandon(int, pt2p_status_t, const std::string &) {}
-	// No further sends follow: tell the peers that this rank has left.
+	// No further sends follow: whether what it has accepted has arrived, as far as somebody is there for it to arrive at. Called
+	// until it has, with progress in between.
+	virtual bool settle() { return true; }
+	// Tell the peers that this rank has left.
 	virtual void leave() {}
 
 	// Slow checks that need no hot path: signs of life of the peers, housekeeping. Called every few milliseconds while

@@ -63,6 +63,9 @@ public:
 	// its own pace (1 s, then ever rarer), so a waiting call may call it as often as Transport::check.
 	virtual void check() {}
 
+	// For how long the launcher has been gone, ns: it tells no more of other ranks. 0: it is there.
+	virtual int64_t without_launcher() { return 0; }
+
 	// Called in each turn of a waiting loop in place of yielding when the job is driven cooperatively; null otherwise.
 	const std::function<void()> &step() const { return step_; }
 

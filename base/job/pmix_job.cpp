@@ -14,6 +14,7 @@
 #include <pmix.h>
 #include <unistd.h>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/job/pmix_calls.hpp"
@@ -195,6 +196,12 @@ public:
 			return End::unknown;
 		// A launcher that answers no such question has sent an event of a crash.
 		return now - asked >= end_patience ? End::in_order : End::asked;
+	}
+
+	int64_t without_launcher() override
+	{
+		const int64_t since = server_lost_at_.load(std::memory_order_relaxed);
+		return since ? now_ns() - since : 0;
 	}
 
 	void keep(std::shared_ptr<void> thing) override { kept_.push_back(std::move(thing)); }
@@ -536,6 +543,7 @@ private:
 		std::lock_guard lock(mutex_);
 		if (std::exchange(server_lost_, true))
 			return;
+		server_lost_at_.store(now_ns(), std::memory_order_relaxed);
 		server_lost_news_ = true;
 		events_pending_.store(true, std::memory_order_relaxed);
 	}
@@ -561,6 +569,7 @@ private:
 	std::chrono::seconds census_pause_{first_census};
 	std::deque<RankEvent> events_;
 	bool server_lost_ = false, server_lost_news_ = false;
+	std::atomic<int64_t> server_lost_at_{0};
 };
 
 } // namespace

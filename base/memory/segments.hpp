@@ -70,9 +70,9 @@ struct Gather {
 	SegmentCursor at;
 	unsigned char *buffer = nullptr;
 	size_t capacity = 0; // of the buffer
-	size_t ready = 0;    // bytes in the buffer that have not been taken
+	size_t start = 0, ready = 0; // in the buffer: where the bytes that have not been taken begin, and how many they are
 
-	// The next message, of at most `limit` bytes; the same one until it is taken.
+	// The next message, of at most `limit` bytes. The limit may shrink before the message is taken.
 	const unsigned char *next(size_t limit, size_t &length)
 	{
 		const size_t most = std::min(limit, capacity);
@@ -80,17 +80,21 @@ struct Gather {
 			length = std::min(at.run(), limit);
 			return at.base();
 		}
-		if (!ready)
+		if (!ready) {
+			start = 0;
 			ready = at.copy_to(buffer, most);
-		length = ready;
-		return buffer;
+		}
+		length = std::min(ready, limit);
+		return buffer + start;
 	}
 	void taken(size_t length)
 	{
-		if (ready)
-			ready = 0;
-		else
+		if (ready) {
+			start += length;
+			ready -= length;
+		} else {
 			at.advance(length);
+		}
 	}
 };
 

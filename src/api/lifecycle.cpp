@@ -246,6 +246,12 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
 		}
 		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
+		ctx->progress->wait_for(ctx->config.finalize_time, [&] {
+			bool settled = true;
+			for (auto &transport : ctx->router->transports())
+				settled &= transport->settle();
+			return settled;
+		});
 		unfinished = engine.unfinished();
 		engine.end_detached();
 		for (auto &transport : ctx->router->transports())

@@ -78,8 +78,10 @@ try {
 			status = ctx->engine->awaited_status(source, losses);
 		return m || status != PT2P_OK;
 	};
-	if (!finished())
+	if (!finished()) {
+		const Engine::Awaiting awaiting(*ctx->engine, source);
 		wait_until(ctx, finished);
+	}
 	if (m)
 		*message = to_handle(m);
 	if (result)

@@ -174,27 +174,26 @@ try {
 	if (bad_recv(ctx, recv_buffer, recv_capacity, source))
 		return bad_transfer(ctx, __func__, recv_capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
+	if (!ctx->engine->reaches(dest, status))
+		return status; // before the receive takes a message
 	Request *in = ctx->engine->irecv(recv_buffer, recv_capacity, source, recv_tag, recv_mask, status);
 	if (!in)
 		return status;
 	Request *out = ctx->engine->isend(send_buffer, send_length, dest, send_tag, status);
-	if (!out) {
-		// Nothing was sent: the receive must not stay behind with the caller's buffer.
-		ctx->engine->cancel(*in);
-		wait_for(ctx, in);
-		ctx->engine->release(in);
-		return status;
+	if (out) {
+		wait_for(ctx, out);
+		status = ctx->engine->collect(out, nullptr);
 	}
-	wait_for(ctx, out);
-	status = ctx->engine->collect(out, nullptr);
+	// The receive must not stay behind with the caller's buffer. A message that has matched it already is the caller's.
 	if (status != PT2P_OK)
 		ctx->engine->cancel(*in);
 	wait_for(ctx, in);
-	if (status != PT2P_OK) {
-		ctx->engine->release(in);
-		return status;
-	}
-	return ctx->engine->collect(in, result);
+	if (status == PT2P_OK)
+		return ctx->engine->collect(in, result);
+	if (result)
+		*result = ctx->engine->result_of(*in);
+	ctx->engine->release(in);
+	return status;
 }
 PT2P_CATCH
 
@@ -214,8 +213,10 @@ try {
 		status = ctx->engine->awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
-	if (!finished())
+	if (!finished()) {
+		const Engine::Awaiting awaiting(*ctx->engine, source);
 		wait_until(ctx, finished);
+	}
 	if (result)
 		*result = status == PT2P_OK ? found : pt2p_result_t{status, source, tag, 0};
 	return status;

@@ -454,8 +454,10 @@ try {
 		status = ctx->engine->awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
-	if (!finished())
+	if (!finished()) {
+		const Engine::Awaiting awaiting(*ctx->engine, source);
 		ctx->progress->wait_on_memory(finished);
+	}
 	return status;
 }
 PT2P_CATCH

@@ -22,11 +22,12 @@ uint64_t failure_token(int rank, pt2p_status_t status)
 	return static_cast<uint64_t>(status) << 40 | static_cast<uint64_t>(rank + 1) << 8;
 }
 
-// Whether it is the other rank that cannot be reached, and not this one that lacks something.
+// Whether it is the other rank that cannot be reached, and not this one that lacks something. That its address cannot be had is
+// for good, too: the launcher is gone, or refuses it.
 bool is_of_peer(pt2p_status_t status)
 {
 	return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED || status == PT2P_ERR_PROTOCOL ||
-	       status == PT2P_ERR_UNREACHABLE;
+	       status == PT2P_ERR_UNREACHABLE || status == PT2P_ERR_EXCHANGE;
 }
 
 } // namespace
@@ -85,8 +86,11 @@ pt2p_status_t Engine::barrier()
 				}
 			return false;
 		};
-		if (!finished())
+		if (!finished()) {
+			barrier_from_ = from;
 			progress_->wait(finished);
+			barrier_from_ = rank_;
+		}
 	}
 	// The program may not call in again for long: what the others wait for has to be on its way.
 	const auto sent = [&] {
@@ -103,12 +107,12 @@ pt2p_status_t Engine::barrier()
 		return PT2P_OK;
 	const int missing = static_cast<int>(failure >> 8 & UINT32_MAX) - 1;
 	const auto status = static_cast<pt2p_status_t>(failure >> 40);
-	const auto loss = losses_.find(missing);
+	const std::string reason = losses_.count(missing) ? losses_.at(missing).reason : why_unreached(missing);
 	return reporter_.fail(status, "barrier: rank %d cannot arrive: %s", missing,
-	                      missing == rank_         ? lacking.c_str()
-	                      : loss != losses_.end()  ? loss->second.reason.c_str()
-	                      : is_of_peer(status)     ? "another rank found it gone"
-	                                               : "it cannot send to all others; its own explanation says what it lacks");
+	                      missing == rank_     ? lacking.c_str()
+	                      : !reason.empty()    ? reason.c_str()
+	                      : is_of_peer(status) ? "another rank found it gone"
+	                                           : "it cannot send to all others; its own explanation says what it lacks");
 }
 
 void Engine::on_barrier(int peer, uint64_t header)

@@ -12,7 +12,7 @@ namespace pt2p {
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
     : TransportEvents(*static_cast<SendPacing *>(this)), config_(config), reporter_(reporter), job_(job),
       rank_(job.rank()), size_(job.size()), requests_(std::random_device{}()),
-      messages_(std::random_device{}())
+      messages_(std::random_device{}()), barrier_from_(rank_)
 {
 }
 
@@ -31,8 +31,12 @@ Engine::~Engine()
 
 namespace {
 
-// Whether messages may be missing: a rank that has finalized, or cannot be reached at all, sent what it had to send.
-bool is_loss(pt2p_status_t status) { return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PROTOCOL; }
+// Whether messages may be missing: a rank that has finalized, or cannot be reached at all, sent what it had to send. One whose
+// address the launcher does not give any more may not have begun.
+bool is_loss(pt2p_status_t status)
+{
+	return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PROTOCOL || status == PT2P_ERR_EXCHANGE;
+}
 
 } // namespace
 
@@ -534,7 +538,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 				return;
 			matcher_.withdraw(r);
 			r.peer = peer;
-			complete(r, status == PT2P_ERR_PROTOCOL && any ? PT2P_ERR_PEER_LOST : status);
+			complete(r, any && is_loss(status) ? PT2P_ERR_PEER_LOST : status);
 			if (any)
 				loss.reported = true;
 		}
@@ -557,23 +561,45 @@ void Engine::on_rank_event(const RankEvent &event)
 		declare_down(event.rank, PT2P_ERR_PEER_FINALIZED, event.reason);
 }
 
-// A receive from a rank that no transport reaches would wait for ever; sends find out when they connect.
+// Who waits for a rank that no transport reaches would wait for ever; sends find out when they connect.
 void Engine::examine_sources()
 {
 	requests_.for_each([this](Request &r) {
-		if (r.state != Request::State::posted || r.source == PT2P_ANY_SOURCE || r.source == rank_ ||
-		    router_->find(r.source) || !examined_.insert(r.source).second)
-			return;
-		std::string blob, reasons;
-		try {
-			if (!job_.try_lookup(r.source, blob))
-				examined_.erase(r.source); // not started yet: look again
-			else if (!router_->reachable(r.source, blob, reasons))
-				on_peer_down(r.source, PT2P_ERR_UNREACHABLE, reasons);
-		} catch (const Error &e) {
-			on_peer_down(r.source, e.status(), e.what());
-		}
+		if (r.state == Request::State::posted)
+			examine(r.source);
 	});
+	for (const int source : std::vector<int>(awaited_))
+		examine(source);
+	if (job_.without_launcher() > 0)
+		examine(barrier_from_); // else those whom it tells can tell of it
+}
+
+// Without the launcher nobody tells of a rank that is gone but its silence, which a transport hears when it is connected.
+void Engine::examine(int source)
+{
+	const bool alone = job_.without_launcher() > 0;
+	if (source == PT2P_ANY_SOURCE) {
+		for (int rank = 0; alone && rank < size_; ++rank)
+			examine(rank);
+		return;
+	}
+	if (!is_rank(source) || source == rank_ || is_down(source) || router_->find(source) ||
+	    (!examined_.insert(source).second && !alone))
+		return;
+	std::string blob, reasons;
+	try {
+		if (!job_.try_lookup(source, blob))
+			examined_.erase(source); // not started yet: look again
+		else if (!router_->reachable(source, blob, reasons))
+			on_peer_down(source, PT2P_ERR_UNREACHABLE, reasons);
+		else if (alone)
+			router_->connect(source);
+	} catch (const Error &e) {
+		if (e.status() == PT2P_ERR_SYSTEM || e.status() == PT2P_ERR_SHARED_MEMORY || e.status() == PT2P_ERR_NO_MEMORY)
+			examined_.erase(source); // what this rank lacks is no verdict
+		else
+			on_peer_down(source, e.status(), e.what());
+	}
 }
 
 void Engine::check()

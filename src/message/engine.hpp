@@ -15,6 +15,7 @@
 // Unexpected messages beyond the byte budget: STOP_EAGER tells the sender to announce only, RESUME_EAGER undoes it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <pthread.h>
@@ -61,6 +62,8 @@ public:
 	pt2p_status_t loss_of(int rank, std::string &reason) const;
 	std::string why_unreached(int rank) const;
 
+	// Whether a send to that rank can be started; connects. If not, `status` says why and the explanation has been recorded.
+	bool reaches(int rank, pt2p_status_t &status) { return channel(rank, status); }
 	// Start an operation. Arguments have been checked. Null when it could not be started: `status` says why and the
 	// explanation has been recorded.
 	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
@@ -129,6 +132,18 @@ public:
 	// began, all calls do that are under way then.
 	pt2p_status_t awaited_status(int source, unsigned since);
 	unsigned losses_told() const { return losses_told_; }
+	// While one exists, a call waits for that rank without a receive; PT2P_ANY_SOURCE: for whomever.
+	class Awaiting {
+	public:
+		Awaiting(Engine &engine, int source) : engine_(engine), source_(source) { engine_.awaited_.push_back(source); }
+		~Awaiting() { engine_.awaited_.erase(std::find(engine_.awaited_.begin(), engine_.awaited_.end(), source_)); }
+		Awaiting(const Awaiting &) = delete;
+		Awaiting &operator=(const Awaiting &) = delete;
+
+	private:
+		Engine &engine_;
+		const int source_;
+	};
 	void cancel(Request &request);
 	pt2p_status_t barrier();
 	// How messages to that rank are delivered from now on; connects.
@@ -370,6 +385,7 @@ private:
 	void declare_down(int peer, pt2p_status_t status, const std::string &reason);
 	void on_rank_event(const RankEvent &event);
 	void examine_sources();
+	void examine(int source);
 	bool is_down(int peer) const { return !losses_.empty() && losses_.count(peer); }
 	pt2p_status_t source_status(int source);
 	pt2p_status_t any_source_lost(int peer, const Loss &loss);
@@ -393,6 +409,7 @@ private:
 	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
 	std::map<int, std::string> unreached_; // why the last try to connect failed
 	unsigned losses_counted_ = 0, losses_told_ = 0; // ranks that are lost; those that a call that awaits any source was told of
+	std::vector<int> awaited_;       // ranks that calls without a receive wait for
 	std::set<int> examined_;         // ranks that somebody waits for and that are known to be reachable
 	Extension *extension_ = nullptr;
 
@@ -404,6 +421,7 @@ private:
 	pthread_t handler_{};
 	std::vector<uint64_t> reading_, reading_now_; // receives that go on with their runs in the next turn
 
+	int barrier_from_; // whose token a barrier waits for; this rank: nobody's
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};
 	std::map<uint64_t, uint64_t> barrier_failures_; // by barrier: header of a token that reported a failure

@@ -21,13 +21,13 @@ namespace {
 constexpr unsigned max_in_flight = 16;       // gets of one message
 constexpr size_t turn_bytes = 512 * 1024;    // read before others get their turn
 constexpr size_t long_run = 64 * 1024;       // bytes; a get of its own, which the peer may help with
-constexpr size_t min_run = 4096;             // bytes on average for which a get and a registration of each are worth it
+constexpr size_t min_run = 4096;             // bytes on average; shorter ones are quicker to pack than to find and to check
 constexpr size_t max_runs_registered = 1024; // segments
 constexpr size_t max_segments = size_t{1} << 24; // of a peer's list
 
 bool worth_runs(const Endpoint &e, size_t length, size_t count)
 {
-	return e.table->get_runs || (count <= max_runs_registered && length / count >= min_run);
+	return length / count >= min_run && (e.table->get_runs || count <= max_runs_registered);
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
@@ -112,6 +113,24 @@ void Progress::yield()
 	lock();
 }
 
+// False: the process lacks what that takes, for now. A call that waits goes on all the same: what it has started has the program's
+// buffers.
+bool Progress::watch_descriptor(int fd)
+{
+	if (!waker_) {
+		std::string why_not;
+		waker_ = Waker::make(fd, word_, why_not);
+		if (!waker_) {
+			if (!std::exchange(missed_waker_, true))
+				reporter_.log(LogLevel::info, "nothing wakes a call that sleeps when a device has news, so it looks every %lld us: %s",
+				              static_cast<long long>(short_nap / 1000), why_not.c_str());
+			return false;
+		}
+	}
+	waker_->watch();
+	return true;
+}
+
 bool Progress::sleep()
 {
 	const uint32_t seen = __atomic_load_n(word_, __ATOMIC_SEQ_CST);
@@ -124,16 +143,16 @@ bool Progress::sleep()
 			yield();
 			return true;
 		}
+	bool woken_by_all = true;
 	for (Transport *t : transports_)
 		if (const int fd = t->wake_fd(); fd >= 0) {
-			if (!waker_)
-				waker_ = std::make_unique<Waker>(fd, word_);
-			waker_->watch();
+			woken_by_all = watch_descriptor(fd);
 			break; // transports with a descriptor share it
 		}
 	reporter_.add(Counter::sleeps);
 	++sleepers_;
-	const timespec limit{0, memory_waiters_ ? short_nap : nap}; // with the lock: others begin and end such waits
+	// With the lock: others begin and end such waits.
+	const timespec limit{0, memory_waiters_ || !woken_by_all ? short_nap : nap};
 	unlock();
 	const bool woken = syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0) == 0 || errno == EAGAIN;
 	lock();

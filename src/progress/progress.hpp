@@ -196,6 +196,7 @@ private:
 	}
 	void idle_slowly(Backoff &backoff);
 	bool sleep(); // true: something may have come
+	bool watch_descriptor(int fd);
 	void yield();
 	void wake_sleepers();
 	void check();
@@ -219,6 +220,7 @@ private:
 	uint32_t *word_;
 	uint32_t dumps_seen_ = 0;
 	std::unique_ptr<Waker> waker_; // for devices; made when it is first needed
+	bool missed_waker_ = false;
 	std::thread thread_;
 	bool stopping_ = false;
 };

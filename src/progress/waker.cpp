@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "base/report/report.hpp"
@@ -19,16 +20,25 @@ void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, 
 
 } // namespace
 
-Waker::Waker(int fd, uint32_t *word) : fd_(fd), word_(word), stop_fd_(eventfd(0, EFD_CLOEXEC))
+std::unique_ptr<Waker> Waker::make(int fd, uint32_t *word, std::string &why_not)
 {
-	if (stop_fd_ < 0)
-		throw Error(PT2P_ERR_SYSTEM, format("eventfd, which wakes calls that sleep, failed: %s; PT2P_SLEEP=no does without", errno_text(errno).c_str()));
+	const int stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (stop_fd < 0) {
+		why_not = "eventfd: " + errno_text(errno);
+		return nullptr;
+	}
+	std::unique_ptr<Waker> waker(new Waker(fd, word, stop_fd));
 	// Signals are for the program's threads.
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	thread_ = std::thread([this] { run(); });
+	try {
+		waker->thread_ = std::thread([w = waker.get()] { w->run(); });
+	} catch (const std::system_error &e) {
+		why_not = std::string("a thread: ") + e.what();
+	}
 	pthread_sigmask(SIG_SETMASK, &old, nullptr);
+	return waker->thread_.joinable() ? std::move(waker) : nullptr;
 }
 
 Waker::~Waker()
@@ -39,7 +49,8 @@ Waker::~Waker()
 	(void)!write(stop_fd_, &one, sizeof one);
 	__atomic_store_n(&watching_, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&watching_);
-	thread_.join();
+	if (thread_.joinable())
+		thread_.join();
 	close(stop_fd_);
 }
 

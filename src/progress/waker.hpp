@@ -5,14 +5,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <thread>
 
 namespace pt2p {
 
 class Waker {
 public:
-	// `word` outlives it.
-	Waker(int fd, uint32_t *word);
+	// `word` outlives it. Null when the process gets no descriptor or no thread for it.
+	static std::unique_ptr<Waker> make(int fd, uint32_t *word, std::string &why_not);
 	~Waker();
 	Waker(const Waker &) = delete;
 	Waker &operator=(const Waker &) = delete;
@@ -21,11 +23,12 @@ public:
 	void watch();
 
 private:
+	Waker(int fd, uint32_t *word, int stop_fd) : fd_(fd), word_(word), stop_fd_(stop_fd) {}
 	void run();
 
 	const int fd_;
 	uint32_t *const word_;
-	int stop_fd_;
+	const int stop_fd_;
 	uint32_t watching_ = 0; // futex word
 	std::atomic<bool> stopping_ = false;
 	std::thread thread_;

@@ -498,6 +498,11 @@ TEST_CASE("a transport list that reaches nobody")
 	pt2p_request_t *req = nullptr;
 	refused(ctx[0], pt2p_isend(ctx[0], &byte, 1, 1, 0, &req), PT2P_ERR_UNREACHABLE, "rank 1");
 	CHECK(req == nullptr);
+	pt2p_message_t *message = nullptr;
+	const uint64_t word = 0;
+	refused(ctx[0], pt2p_probe(ctx[0], 1, 0, PT2P_TAG_EXACT, nullptr), PT2P_ERR_UNREACHABLE, "rank 1");
+	refused(ctx[0], pt2p_mprobe(ctx[0], 1, 0, PT2P_TAG_EXACT, &message, nullptr), PT2P_ERR_UNREACHABLE, "rank 1");
+	refused(ctx[0], pt2p_signal_wait(ctx[0], &word, 1, 1), PT2P_ERR_UNREACHABLE, "rank 1");
 	CHECK(pt2p_send(ctx[0], &byte, 1, 0, 0) == PT2P_OK);
 	CHECK(pt2p_recv(ctx[0], &byte, 1, 0, 0, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
 	CHECK(pt2p_finalize(ctx[0]) == PT2P_OK);

@@ -151,7 +151,21 @@ Finish segments_mixed(Rank &r)
 // Segments so long that each is worth a transfer of its own, and unlike on both sides.
 Finish segments_large(Rank &r)
 {
-	return exchange(r, {{3000000, 5, 0, 3000000}, {3000000, 0, 5, 3000000}, {3000000, 4, 6, 3000001}, {5000000, 33, 31, 5000000}}, 81);
+	return exchange(r, {{3000000, 5, 0, 3000000}, {3000000, 0, 5, 3000000}, {3000000, 4, 6, 3000001}, {5000000, 33, 31, 5000000},
+	                    {5000000, 600, 700, 5000000}}, 81);
+}
+
+// So short that they are packed: to read each where it is takes far longer.
+Finish segments_tiny(Rank &r)
+{
+	constexpr size_t length = 1 << 20;
+	const uint64_t before = counter(r, "pipelined_bytes");
+	Finish finish = exchange(r, {{length, length / 8, 0, length}}, 84);
+	return [&r, finish, before] {
+		finish();
+		if (r.right() != r.me)
+			EXPECT(counter(r, "pipelined_bytes") - before >= length);
+	};
 }
 
 Finish segments_many(Rank &r)
@@ -220,6 +234,7 @@ void add_segment_cases(std::vector<Case> &cases)
 	cases.insert(cases.end(), {
 		{"segments_mixed", true, segments_mixed},
 		{"segments_large", true, segments_large},
+		{"segments_tiny", true, segments_tiny},
 		{"segments_many", true, segments_many},
 		{"segments_truncated", true, segments_truncated},
 		{"segments_blocking", true, segments_blocking},

@@ -165,6 +165,15 @@ void survived(pt2p_status_t status, double waited)
 		fail("a later send does not fail");
 	if (pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
 		fail("a later receive does not fail");
+	// An exchange that cannot send takes no message.
+	must(pt2p_send(ctx, &byte, 1, me, tag_never), "a message to itself:");
+	if (pt2p_sendrecv(ctx, &byte, 1, victim, tag_never, &byte, 1, me, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
+		fail("a later exchange does not fail");
+	int found = 0;
+	must(pt2p_iprobe(ctx, me, tag_never, PT2P_TAG_EXACT, &found, nullptr), "pt2p_iprobe:");
+	if (!found)
+		fail("an exchange that failed has lost a message");
+	must(pt2p_recv(ctx, &byte, 1, me, tag_never, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
 	talk_among_survivors();
 	if (pt2p_finalize(ctx) != PT2P_OK)
 		fail("pt2p_finalize:", pt2p_last_error(nullptr));
@@ -685,13 +694,28 @@ int first_send()
 	return 0;
 }
 
+// Waits by way of empty files until all ranks have come to `point`, which takes no memory.
+void meet(const char *point)
+{
+	const double start = now();
+	const auto file = [&](int rank) { return std::string("/dev/shm/") + point + "." + std::to_string(rank); };
+	fclose(fopen(file(me).c_str(), "w"));
+	for (int r = 0; r < pt2p_size(ctx); r += !access(file(r).c_str(), F_OK)) {
+		if (now() - start > soon)
+			fail("it took too long until all ranks came to", point);
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
+}
+
 // Not every rank has room for the rings that a barrier takes. All learn of that in the same barrier; when `ballast` is given
-// and gone, barriers work again. They meet by files before they finalize: who is late would miss those that are gone.
+// and gone, barriers work again. Rings may take the room that a late rank needs for its segment, and a late rank misses those
+// that have left: hence the meetings.
 int barrier_lacks(const char *ballast)
 {
 	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
 		fail("pt2p_init:", pt2p_last_error(nullptr));
 	me = pt2p_rank(ctx);
+	meet("started");
 	const double start = now();
 	const pt2p_status_t status = pt2p_barrier(ctx);
 	printf("barrier of %d: %d %s\n", me, static_cast<int>(status), status == PT2P_OK ? "" : pt2p_last_error(ctx));
@@ -701,9 +725,7 @@ int barrier_lacks(const char *ballast)
 	int more = 0;
 	while (pt2p_barrier(ctx) != PT2P_OK && ballast && now() - start < soon)
 		++more;
-	fclose(fopen(("/dev/shm/here." + std::to_string(me)).c_str(), "w"));
-	for (int r = 0; r < pt2p_size(ctx) && now() - start < soon; r += !access(("/dev/shm/here." + std::to_string(r)).c_str(), F_OK))
-		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	meet("done");
 	if (now() - start > soon)
 		fail("it took too long");
 	if (pt2p_finalize(ctx) != PT2P_OK)
@@ -850,6 +872,57 @@ int orphaned(const std::string &file)
 	return 0;
 }
 
+// The first process above this one that is the launcher.
+pid_t launcher()
+{
+	for (pid_t pid = getppid(); pid > 1;) {
+		char name[64] = "";
+		int parent = 0;
+		FILE *stat = fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "r");
+		if (!stat || fscanf(stat, "%*d (%63[^)]) %*c %d", name, &parent) != 2)
+			fail("cannot find the launcher");
+		fclose(stat);
+		if (!strncmp(name, "mpirun", 6) || !strcmp(name, "orterun"))
+			return pid;
+		pid = parent;
+	}
+	fail("there is no launcher");
+}
+
+// The launcher is killed while one rank has not begun, and while the others are in their first call. Nobody may stay behind.
+int orphaned_early(const std::string &file, const std::string &call)
+{
+	const int rank = atoi(getenv("PMIX_RANK"));
+	if (rank == victim) {
+		printf("pid %ld\n", static_cast<long>(getpid()));
+		fflush(stdout);
+		std::this_thread::sleep_for(std::chrono::milliseconds(400));
+		kill(launcher(), SIGKILL);
+		std::this_thread::sleep_for(std::chrono::milliseconds(200));
+		if (pt2p_init(nullptr, &ctx) != PT2P_ERR_LAUNCHER)
+			return 1;
+	} else {
+		join();
+		char byte;
+		const double start = now();
+		pt2p_status_t status = PT2P_OK;
+		if (call == "probe")
+			status = pt2p_probe(ctx, victim, tag_never, PT2P_TAG_EXACT, nullptr);
+		else if (call == "recv_any")
+			status = pt2p_recv(ctx, &byte, 1, PT2P_ANY_SOURCE, tag_never, PT2P_TAG_EXACT, nullptr);
+		else if (me == victim + 1)
+			status = pt2p_barrier(ctx);
+		// Those that it has told in the barrier leave in order, and are not the one that it waits for.
+		while (call == "barrier" && me != victim + 1 && now() - start < 1.2)
+			pt2p_progress(ctx);
+		pt2p_finalize(ctx);
+		if ((status == PT2P_OK && (call != "barrier" || me == victim + 1)) || now() - start > soon)
+			return 1;
+	}
+	fclose(fopen((file + "." + std::to_string(rank)).c_str(), "w"));
+	return 0;
+}
+
 // A barrier, and the end; with a PMIx that does not come back.
 int finalize_stuck()
 {
@@ -875,7 +948,8 @@ public:
 		const rlimit none{0, before_.rlim_max};
 		setrlimit(RLIMIT_NOFILE, &none);
 	}
-	~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+	~NoDescriptors() { give_back(); }
+	void give_back() const { setrlimit(RLIMIT_NOFILE, &before_); }
 
 private:
 	rlimit before_;
@@ -887,6 +961,36 @@ void lacks_descriptors(pt2p_status_t status, const char *what)
 	const std::string text = status == PT2P_OK ? "" : pt2p_last_error(ctx);
 	if (status != PT2P_ERR_SYSTEM || text.find("ulimit -n") == std::string::npos)
 		fail(what, (std::string(pt2p_strerror(status)) + ": " + text).c_str());
+}
+
+// When a rank first sleeps it lacks descriptors: the call goes on all the same, and its buffer stays the call's.
+int descriptors_sleeping()
+{
+	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
+		fail("pt2p_init:", pt2p_last_error(nullptr));
+	me = pt2p_rank(ctx);
+	int value = 1;
+	if (me == 0) {
+		const NoDescriptors none;
+		std::thread back([&] {
+			std::this_thread::sleep_for(std::chrono::milliseconds(300));
+			none.give_back();
+		});
+		must(pt2p_recv(ctx, &value, sizeof value, 1, tag_eager, PT2P_TAG_EXACT, nullptr), "a receive without descriptors:");
+		back.join();
+		if (value != 2)
+			fail("a payload is wrong");
+	} else {
+		std::this_thread::sleep_for(std::chrono::milliseconds(400));
+		value = 2;
+		must(pt2p_send(ctx, &value, sizeof value, 0, tag_eager), "pt2p_send:");
+	}
+	must(pt2p_barrier(ctx), "pt2p_barrier:");
+	if (pt2p_finalize(ctx) != PT2P_OK)
+		fail("pt2p_finalize:", pt2p_last_error(nullptr));
+	if (me == 0)
+		printf("descriptors: came through\n");
+	return 0;
 }
 
 // Two ranks that have never met; rank 0 turns to rank 1, or has to answer it, while it can open nothing.
@@ -987,6 +1091,21 @@ int no_space()
 		for (size_t i = 0; i < messages; ++i)
 			verify({in.begin() + static_cast<ptrdiff_t>(i * length), in.begin() + static_cast<ptrdiff_t>((i + 1) * length)}, 3);
 	}
+	// From segments, which are packed before it is known how much there is room for. Backwards, so that none touch.
+	constexpr size_t length = 900000, segment = 100;
+	std::vector<unsigned char> out(length), in(length);
+	std::vector<pt2p_iovec_t> from, to;
+	fill(out, 4);
+	for (size_t at = length; at; at -= segment) {
+		from.push_back({out.data() + at - segment, segment});
+		to.push_back({in.data() + at - segment, segment});
+	}
+	pt2p_request_t *send, *receive;
+	must(pt2p_isendv(pair[1], from.data(), from.size(), 0, tag_large, &send), "pt2p_isendv:");
+	must(pt2p_irecvv(pair[0], to.data(), to.size(), 1, tag_large, PT2P_TAG_EXACT, &receive), "pt2p_irecvv:");
+	must(pt2p_wait(pair[0], receive, nullptr), "a receive in segments:");
+	must(pt2p_wait(pair[1], send, nullptr), "a send from segments:");
+	verify(in, 4);
 	for (pt2p_context_t *c : pair)
 		if (pt2p_finalize(c) != PT2P_OK)
 			fail("pt2p_finalize:", pt2p_last_error(nullptr));
@@ -1096,6 +1215,10 @@ int main(int argc, char **argv)
 		return forked();
 	if (mode == "orphaned")
 		return orphaned(argc > 2 ? argv[2] : "orphan");
+	if (mode == "orphaned_early")
+		return argc > 3 ? orphaned_early(argv[2], argv[3]) : 2;
+	if (mode == "descriptors_sleeping")
+		return descriptors_sleeping();
 	if (mode == "finalize_stuck")
 		return finalize_stuck();
 	if (mode == "barrier_lacks")

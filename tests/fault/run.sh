@@ -92,6 +92,27 @@ expect()
 	fi
 }
 
+# orphaned NAME RANKS COMMAND...: the launcher is killed, each rank leaves a file, and no process stays.
+orphaned()
+{
+	is_wanted orphaned || return 0
+	name=$1 ranks=$2
+	shift 2
+	ran=$((ran + 1))
+	before=$failed
+	rm -f "$work"/orphan.?
+	timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
+	tries=0
+	while [ "$(find "$work" -name 'orphan.?' | wc -l)" -lt "$ranks" ] && [ $((tries += 1)) -lt 150 ]; do sleep 0.1; done
+	[ $tries -lt 150 ] || complain "not all ranks have come to their end"
+	for pid in $(sed -n 's/^pid //p' "$work/out"); do
+		tries=0
+		while kill -0 "$pid" 2>/dev/null && [ $((tries += 1)) -lt 50 ]; do sleep 0.1; done
+		! kill -9 "$pid" 2>/dev/null || complain "process $pid is left"
+	done
+	[ $failed -ne $before ] || echo "ok: $name"
+}
+
 # All four ranks had the same answer, which names one that said of itself what it lacks.
 all_lack()
 {
@@ -179,28 +200,28 @@ if [ $openmpi = yes ]; then
 	expect finalize_stuck "PMIx_Finalize does not come back" '^finalize of 2: 0$' \
 		sh -c '"$@"; [ $? -le 1 ]' sh $run_three --enable-recovery $fault finalize_stuck
 	! is_wanted finalize_stuck || says 'PMIx_Finalize has not come back within' || complain "nobody is told of it"
-	if is_wanted orphaned; then
-		name="the launcher is killed"
-		ran=$((ran + 1))
-		timeout -k 5 60 $run_three $fault orphaned "$work/orphan" >"$work/out" 2>"$work/err"
-		tries=0
-		while [ "$(find "$work" -name 'orphan.?' | wc -l)" -lt 3 ] && [ $((tries += 1)) -lt 150 ]; do sleep 0.1; done
-		before=$failed
-		[ $tries -lt 150 ] || complain "not all ranks have finalized"
-		for pid in $(sed -n 's/^pid //p' "$work/out"); do
-			tries=0
-			while kill -0 "$pid" 2>/dev/null && [ $((tries += 1)) -lt 50 ]; do sleep 0.1; done
-			! kill -9 "$pid" 2>/dev/null || complain "process $pid is left"
-		done
-		[ $failed -ne $before ] || echo "ok: $name"
-	fi
-
 	run_four="$mpirun --oversubscribe --bind-to none -n 4"
+	orphaned "the launcher is killed" 3 $run_three $fault orphaned "$work/orphan"
+	for call in barrier probe recv_any; do
+		orphaned "the launcher is killed early, $call" 4 $run_four $fault orphaned_early "$work/orphan" $call
+		[ -x softhca/softhca ] || continue
+		for transport in rc dct; do
+			orphaned "the launcher is killed early, $call, $transport" 4 env PT2P_NET_RECONNECT_TIME=500ms \
+				PT2P_TRANSPORTS=self,$transport $run_four softhca/softhca --fabric "$work/fabric" $fault orphaned_early \
+				"$work/orphan" $call
+		done
+	done
 	run_two="$mpirun --oversubscribe --bind-to none -n 2"
 	# shellcheck disable=SC2086 # several words
 	expect process_vm "the kernel refuses process_vm_readv" '^rank [01] to [01]: pipelined' $run_two $deny $fault exchange
 	! is_wanted process_vm || [ ! -s "$work/out" ] || ! says ': single-copy' || complain "single copy in spite of all"
 	# UndefinedBehaviorSanitizer itself needs descriptors.
+	for transport in rc dct; do
+		[ -x softhca/softhca ] || continue
+		# shellcheck disable=SC2086
+		expect descriptors "no descriptor to sleep with, $transport" '^descriptors: came through' \
+			env PT2P_TRANSPORTS=self,$transport $run_two softhca/softhca --fabric "$work/fabric" $fault descriptors_sleeping
+	done
 	if ! sanitized; then
 		for side in connecting accepting; do
 			# shellcheck disable=SC2086

@@ -269,6 +269,33 @@ TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs
 	CHECK(job.counter(1, "pipelined_bytes") == 0);
 }
 
+TEST_CASE("segments are read where they lie")
+{
+	const char *transport = GENERATE("shm", "rc", "dct");
+	Job job(transport, 2);
+	job.warm_up();
+	constexpr size_t length = 1 << 20;
+	std::vector<unsigned char> out(length), in(length);
+	for (size_t i = 0; i < length; ++i)
+		out[i] = static_cast<unsigned char>(i * 7 + i / 251);
+	// Backwards, so that none touch, and cut in other places on the other side.
+	std::vector<pt2p_iovec_t> from, to;
+	for (size_t at = length; at; at -= length / 16)
+		from.push_back({&out[at - length / 16], length / 16});
+	to = {{&in[length - 300'001], 300'001}, {&in[0], length - 300'001}};
+	pt2p_request_t *receive, *send;
+	REQUIRE(pt2p_irecvv(job.ctx[1], to.data(), to.size(), 0, 3, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+	REQUIRE(pt2p_isendv(job.ctx[0], from.data(), from.size(), 1, 3, &send) == PT2P_OK);
+	REQUIRE(pt2p_wait(job.ctx[1], receive, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
+	std::vector<unsigned char> sent, got;
+	for (const auto &[list, bytes] : {std::pair{&from, &sent}, std::pair{&to, &got}})
+		for (const pt2p_iovec_t &s : *list)
+			bytes->insert(bytes->end(), static_cast<unsigned char *>(s.base), static_cast<unsigned char *>(s.base) + s.length);
+	CHECK(sent == got);
+	CHECK(job.counter(1, "pipelined_bytes") == 0);
+}
+
 namespace {
 
 // Sends from `out`, which is all that rank 0 has to register for it.

@@ -221,6 +221,25 @@ TEST_CASE("operations on memory that its owner has released say so")
 	job.warm_up();
 }
 
+TEST_CASE("a message arrives whose sender leaves while its connection is broken")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, apart());
+	job.warm_up();
+	Window w(job, 1, 64);
+	REQUIRE(pt2p_memory_release(job.ctx[1], w.memory) == PT2P_OK);
+	uint64_t out = 0x1234, in = 0;
+	pt2p_request_t *request;
+	REQUIRE(pt2p_put(job.ctx[0], &out, sizeof out, w.remote, 0, &request) == PT2P_OK);
+	CHECK(pt2p_wait(job.ctx[0], request, nullptr) != PT2P_OK); // breaks it, which rank 1 does not know yet
+	REQUIRE(pt2p_send(job.ctx[1], &out, sizeof out, 0, 9) == PT2P_OK);
+	CHECK(pt2p_finalize(std::exchange(job.ctx[1], nullptr)) == PT2P_OK);
+	const pt2p_status_t status = pt2p_recv(job.ctx[0], &in, sizeof in, 1, 9, PT2P_TAG_EXACT, nullptr);
+	INFO(pt2p_last_error(job.ctx[0]));
+	CHECK(status == PT2P_OK);
+	CHECK(in == out);
+}
+
 TEST_CASE("atomic operations that an owner's device can no longer do fail, and nobody waits for them")
 {
 	const char *transport = GENERATE("rc", "dct");

@@ -2,6 +2,7 @@
 #include "tests/net/window.hpp"
 
 #include <chrono>
+#include <set>
 
 #include "base/job/job.hpp"
 #include "onesided/blob.hpp"
@@ -107,10 +108,41 @@ TEST_CASE("a datagram that was recorded is refused")
 	CHECK(job.counter(0, "reconnects") == 0);
 }
 
+TEST_CASE("a datagram that was recorded on its way to another rank is refused")
+{
+	Job job("rc", 3);
+	job.warm_up(0, 1);
+	job.warm_up(2, 1);
+	Net &net = net_of(job, 2, 1);
+	Wireup stranger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	// As rank 1 sends it to one that has asked it for the connection: with the proof of its own secret, which both others know.
+	WireupMessage message = request_of(1, from);
+	message.kind = WireupMessage::Kind::part;
+	for (int i = 0; i < 20; ++i)
+		stranger.send({net.device().address, stranger.number()}, message, job.ctx[1]->job->secret()); // a high number
+	CHECK(message.to == 0);
+	stranger.send(to, message, job.ctx[1]->job->secret());
+	CHECK(refused(job, 2, 1));
+	job.warm_up(2, 1);
+	CHECK(job.counter(2, "peers_lost") == 0);
+	CHECK(job.counter(2, "reconnects") == 0);
+}
+
 TEST_CASE("a DC message with another key than that of the address comes to nothing")
 {
 	Job job("dct", 2), others("dct", 2, {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETRIES=1", "PT2P_NET_RECONNECT_TIME=300ms"});
 	job.warm_up();
+	std::set<uint64_t> keys; // nobody can guess them
+	for (const Job *one : {&job, &others})
+		for (const int rank : {0, 1}) {
+			pt2p::dct::Address about;
+			const std::string text = pt2p::address_part(one->ctx[0]->job->lookup(rank), "dct");
+			REQUIRE(text.size() > sizeof about);
+			std::memcpy(&about, text.data(), sizeof about);
+			keys.insert(about.key);
+		}
+	CHECK(keys.size() == 4);
 	Bytes in(1000);
 	pt2p_request_t *receive;
 	REQUIRE(pt2p_irecv(job.ctx[0], in.data(), in.size(), PT2P_ANY_SOURCE, 0, 0, &receive) == PT2P_OK);

@@ -122,6 +122,18 @@ TEST_CASE("a ring that gets no more room carries messages as long as what it has
 	CHECK(ring.writer.room() == 4096);
 }
 
+TEST_CASE("a message that is longer than the room leaves the ring as it was")
+{
+	Pair ring(8, 65536, 4096);
+	const std::vector<unsigned char> longer(8192, 1), first(4096, 2), second(4096, 3);
+	CHECK(!ring.writer.write(1, 0, longer.data(), longer.size(), 0));
+	REQUIRE(ring.writer.write(1, 0, first.data(), first.size(), 0));
+	CHECK(!ring.writer.write(1, 0, second.data(), second.size(), 0));
+	Reader::Message m;
+	REQUIRE(ring.reader.peek(m) == Reader::Peek::message);
+	CHECK(std::equal(first.begin(), first.end(), m.payload));
+}
+
 TEST_CASE("a full ring refuses, and every read slot comes back to a starved writer")
 {
 	Pair ring(8, 4096);

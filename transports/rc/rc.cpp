@@ -191,6 +191,7 @@ void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 	WireupMessage message{};
 	message.from = {net_->device().address, net_->wireup().number()};
 	message.rank = environment_.job.rank();
+	message.to = c.peer.peer;
 	message.qp = c.queue->number();
 	message.psn = psn_of(c);
 	message.attempt = c.attempt;
@@ -205,6 +206,7 @@ void RcTransport::refuse(const WireupMessage &request, const Secret &secret, con
 {
 	WireupMessage refusal{};
 	refusal.rank = environment_.job.rank();
+	refusal.to = request.rank;
 	refusal.attempt = request.attempt;
 	refusal.kind = WireupMessage::Kind::refuse;
 	refusal.connection = request.connection;
@@ -256,11 +258,12 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 	}
 }
 
-// Whether it comes from that rank, and for the first time. Who asks knows this rank's secret; who was asked proves it with his
-// own, which this rank knows.
+// Whether it comes from that rank to this one, and for the first time. Who asks knows this rank's secret; who was asked proves it
+// with his own, which this rank knows.
 bool RcTransport::genuine(const WireupMessage &m) const
 {
-	if (m.rank < 0 || m.rank >= environment_.job.size() || m.rank == environment_.job.rank())
+	const int self = environment_.job.rank();
+	if (m.to != self || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == self)
 		return false;
 	const Peer *peer = find(m.rank);
 	return (m.proof == m.proof_by(environment_.job.secret()) || (peer && m.proof == m.proof_by(peer->secret))) &&
@@ -433,12 +436,29 @@ void RcTransport::look_after(Connection &c)
 	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
 		return;
 	const int64_t now = now_ns();
-	// Who has never answered may be computing, and answers when it calls in.
-	if (c.attempt > 1 && now - c.since > environment_.config.net_reconnect_time)
-		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("its connection broke, and it has not answered for %.1f s "
-		                                                           "(PT2P_NET_RECONNECT_TIME)", static_cast<double>(now - c.since) * 1e-9));
+	// Who has never answered may be computing, and answers when it calls in. If it is gone the launcher tells, while there is one.
+	const int64_t patience = environment_.config.net_reconnect_time;
+	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)",
+		                                                   c.attempt > 1 ? "its connection broke" : "the launcher is gone",
+		                                                   static_cast<double>(now - c.since) * 1e-9));
 	else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
+}
+
+// Once this rank leaves, a connection that has broken does not come back: what it holds has to be acknowledged before.
+bool RcTransport::settle()
+{
+	bool settled = true;
+	for (auto &p : peers_) {
+		if (!p || p->down)
+			continue;
+		SendQueue &queue = *static_cast<Peer &>(*p).first.queue;
+		if (!queue.broken())
+			queue.flush();
+		settled &= queue.idle();
+	}
+	return settled;
 }
 
 void RcTransport::leave()

@@ -94,6 +94,7 @@ public:
 	Endpoint &connect(int rank, std::string_view address) override;
 	Endpoint *loopback() override;
 	void check() override;
+	bool settle() override;
 	void leave() override;
 	std::string trouble(int peer) override;
 	Memory memory_per_peer() override;

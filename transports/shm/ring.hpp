@@ -192,7 +192,7 @@ private:
 			at += left;
 		if (at + size - data_tail_ > room_) {
 			refresh();
-			if (data_first_ == data_last_) // all of it is free, also what is left over at the end
+			if (data_first_ == data_last_ && size <= room_) // all of it is free, also what is left over at the end
 				data_tail_ = at;
 			if (at + size - data_tail_ > room_)
 				return false;

@@ -1,8 +1,9 @@
 // How two ranks tell each other of a connection before they have one: short datagrams, which may be lost, so whoever
 // waits for an answer asks again.
 //
-// Anybody on the fabric can send one. One that counts proves that its sender knows the secret of one of the two ranks, and has
-// a higher number than all before it from the same rank, so that one that was recorded is worth nothing.
+// Anybody on the fabric can send one. One that counts proves that its sender knows the secret of one of the two ranks, names the
+// rank that it is for, and has a higher number than all before it from the same rank, so that one that was recorded is worth
+// nothing, here or at another rank.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +29,12 @@ struct WireupMessage {
 	};
 	uint64_t number;    // of the datagram, among all that the sender has sent; from 1
 	WireupAddress from;
-	int32_t rank;       // of the sender
+	int32_t rank, to;   // of the sender; of the receiver
 	uint32_t qp, psn;   // of the sender's queue pair
 	uint32_t attempt;   // counts the connections between the two, from 1
 	Kind kind;
 	uint8_t connection; // which of those between the two: 0 carries the messages
-	char reason[94];    // ended by zero
+	char reason[90];    // ended by zero
 	uint64_t proof;     // of all before it
 
 	uint64_t proof_by(const Secret &secret) const { return proof_of(secret, this, offsetof(WireupMessage, proof)); }
