@@ -43,7 +43,7 @@ twice "$quick && \$19 > 0" 4 $studies/kv_load nodes=4 operations=1600 PT2P_GROUP
 profile=connectx3
 twice "$quick" 2 $studies/kv_load nodes=2 ranks=6 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 twice "$quick" 8 $studies/kv_load nodes=8 ranks=3 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 \
-	PT2P_ROUTE=forward PT2P_NET_SEND_DEPTH=8
+	PT2P_ROUTE=forward PT2P_NET_SEND_DEPTH=4
 profile=
 
 for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes=random bytes=1024 PT2P_TUNE=free"; do
