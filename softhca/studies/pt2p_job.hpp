@@ -53,22 +53,32 @@ public:
 	double leave(const std::function<void(pt2p_context_t *)> &before = [](pt2p_context_t *) {})
 	{
 		double longest = 0;
-		run([&](pt2p_context_t *ctx) {
-			before(ctx);
-			const double start = now();
-			if (pt2p_finalize(ctx) != PT2P_OK)
-				give_up("pt2p_finalize: %s", pt2p_last_error(nullptr));
-			longest = std::max(longest, now() - start);
-		});
+		std::vector<std::thread> threads;
+		for (pt2p_context_t *ctx : contexts_)
+			threads.emplace_back([&, ctx] {
+				before(ctx);
+				const double start = now();
+				if (pt2p_finalize(ctx) != PT2P_OK)
+					give_up("pt2p_finalize: %s", pt2p_last_error(nullptr));
+				longest = std::max(longest, now() - start);
+			});
+		for (std::thread &t : threads)
+			t.join();
 		contexts_.clear();
 		return longest;
 	}
-	// Each rank in a thread of its own, until all have returned.
+	// Each rank in a thread of its own, until all have returned. Who has returned makes progress until then: others may still need it
+	// to answer, or to pass their messages on.
 	void run(const std::function<void(pt2p_context_t *)> &rank) const
 	{
 		std::vector<std::thread> threads;
+		size_t running = contexts_.size(); // the threads are fibres
 		for (pt2p_context_t *ctx : contexts_)
-			threads.emplace_back([&rank, ctx] { rank(ctx); });
+			threads.emplace_back([&, ctx] {
+				rank(ctx);
+				for (--running; running; std::this_thread::yield())
+					check(ctx, pt2p_progress(ctx), "pt2p_progress");
+			});
 		for (std::thread &t : threads)
 			t.join();
 	}

@@ -116,7 +116,7 @@ bool Relay::open(int rank, Link &l)
 // By which this rank reaches that one itself; null: not now, or never.
 Endpoint *Relay::way_to(RelayPeer &p)
 {
-	if (p.way || p.down || p.failure != PT2P_OK)
+	if (p.way || p.failure != PT2P_OK)
 		return p.way;
 	try {
 		p.way = router_.direct_endpoint(p.peer);
@@ -287,7 +287,7 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 		const auto flags = static_cast<uint8_t>(p.ask ? flag_answer | flag_directly : 0);
 		const Envelope bare = envelope(p, id_bare, 0, flags);
 		if (!send_envelope(p, by_neighbour(p) && !p.confirm_directly && !p.ask, &bare, sizeof bare))
-			return p.down;
+			return false;
 		p.told();
 		p.ask = false;
 		++events;
@@ -424,9 +424,17 @@ void Relay::check()
 {
 	const int64_t now = now_ns(), timeout = leaving_ ? leaving_timeout() : environment_.config.forward_timeout;
 	for (auto &place : peers_) {
-		if (!place || place->down)
+		if (!place)
 			continue;
 		RelayPeer &p = *place;
+		if (p.down) {
+			// It waits for the last confirmation, unless it is gone: then there may be no way to it.
+			if (!p.listed || !p.stuck_since)
+				p.stuck_since = now;
+			else if (now - p.stuck_since > timeout)
+				p.confirm_due = p.ask = false;
+			continue;
+		}
 		// Nothing goes back that could take it along.
 		if (p.inbox.untold()) {
 			p.confirm(false);
@@ -467,14 +475,16 @@ void Relay::say_goodbye()
 
 bool Relay::settled() const
 {
+	const bool late = now_ns() > passes_on_until_;
 	for (const auto &place : peers_) {
-		if (!place || place->down)
+		if (!place)
 			continue;
-		if (place->listed || place->outbox.keeps())
+		// Who has said goodbye waits until it is confirmed, but may have been told in another way.
+		if (place->down ? place->listed && !late : place->listed || place->outbox.keeps())
 			return false;
 	}
 	// Of what is others', their sources have copies.
-	return now_ns() > passes_on_until_ || std::none_of(neighbours_.begin(), neighbours_.end(),
+	return late || std::none_of(neighbours_.begin(), neighbours_.end(),
 	                                                   [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
 }
 
@@ -494,6 +504,7 @@ void Relay::lose_link(int rank)
 void Relay::lose_peer(RelayPeer &p)
 {
 	p.down = true;
+	p.stuck_since = 0;
 	p.outbox.clear();
 	p.inbox.clear();
 	p.resend = p.outbox.next();
@@ -502,8 +513,10 @@ void Relay::lose_peer(RelayPeer &p)
 void Relay::lose(int rank)
 {
 	lose_link(rank); // also when there was none: there will not be
-	if (auto &p = peers_[static_cast<size_t>(rank)])
+	if (auto &p = peers_[static_cast<size_t>(rank)]) {
 		lose_peer(*p);
+		p->confirm_due = p->ask = false;
+	}
 }
 
 void Relay::on_peer_down(int rank, pt2p_status_t status, std::string_view reason)

@@ -1,4 +1,6 @@
 // What messages cost the device, counted: work queue entries, doorbells, reads over PCIe, completions.
+#include <thread>
+
 #include "tests/net/job.hpp"
 
 #include "transports/verbs/net.hpp"
@@ -375,4 +377,29 @@ TEST_CASE("how many work requests may be under way is told where it is less than
 	// Work requests of a DC initiator are longer, and so is its queue.
 	const bool less = direct && !std::strcmp(transport, "rc");
 	CHECK((summary.find("85 of 128 work requests at a time (PT2P_NET_SEND_DEPTH)") != summary.npos) == less);
+}
+
+TEST_CASE("where ranks share processors, a device in software has its turn with each turn that finds nothing")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const bool direct = GENERATE(true, false);
+	const unsigned processors = std::thread::hardware_concurrency();
+	if (processors > 32)
+		return; // too many ranks
+	Job job(transport, static_cast<int>(processors) + 1, {std::string("PT2P_NET_DIRECT=") + (direct ? "yes" : "no")});
+	job.warm_up();
+	constexpr unsigned n = 300;
+	unsigned turns = 0;
+	for (unsigned i = 0; i < n; ++i) {
+		unsigned in = n;
+		int done = 0;
+		pt2p_request_t *receive, *send;
+		REQUIRE(pt2p_irecv(job.ctx[1], &in, sizeof in, 0, 1, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+		REQUIRE(pt2p_isend(job.ctx[0], &i, sizeof i, 1, 1, &send) == PT2P_OK);
+		for (; !done; ++turns)
+			REQUIRE(pt2p_test(job.ctx[1], receive, &done, nullptr) == PT2P_OK);
+		REQUIRE(in == i);
+		REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
+	}
+	CHECK(turns <= 7 * n / 2); // one after what was found before, one in which the device sends, one in which it receives
 }

@@ -39,6 +39,12 @@ profile=connectx6
 twice "$quick" 4 $studies/kv_load nodes=4 operations=1600 workload=c
 profile=
 twice "$quick && \$19 > 0" 4 $studies/kv_load nodes=4 operations=1600 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
+# Ranks that are done pass on what others wait for, and who leaves gets its goodbyes confirmed, also where there is little room.
+profile=connectx3
+twice "$quick" 2 $studies/kv_load nodes=2 ranks=6 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
+twice "$quick" 8 $studies/kv_load nodes=8 ranks=3 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 \
+	PT2P_ROUTE=forward PT2P_NET_SEND_DEPTH=4
+profile=
 
 for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes=random bytes=1024 PT2P_TUNE=free"; do
 	# shellcheck disable=SC2086

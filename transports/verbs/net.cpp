@@ -108,6 +108,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       most_copied_(std::min(message_bytes_, most_copied)), depth_(static_cast<uint32_t>(environment.config.net_send_depth)),
       period_(first_period(environment.config)),
       buffer_count_(buffer_count(environment.config)),
+      idle_turn_(oversubscribed(environment.topology, environment.job.host_size()) ? look_after : look_after / 4),
       direct_(environment.config.net_direct && mlx5::supported && mlx5dv_is_supported(device_->context->device)),
       tuning_(environment.config.tune),
       tunes_staging_(tuning_ != tune::Mode::off &&
@@ -489,9 +490,9 @@ bool Net::arm(const void *caller)
 	if (!asleep_)
 		for (Peer *peer : ringing_)
 			asleep_ |= tell_read(*peer, ring_asleep);
-	// What came before the request raises no event. A device in software has its turn within the first look.
+	// What came before the request raises no event.
 	look_at_wireup_ = 0;
-	return progress() == 0 && drained_ && progress() == 0 && drained_ && unrung_.empty();
+	return progress() == 0 && drained_ && unrung_.empty();
 }
 
 void Net::disarm(const void *caller)

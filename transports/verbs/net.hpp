@@ -280,6 +280,7 @@ private:
 	// memory is registered, as that costs more than a copy.
 	const size_t most_in_entry_, most_copied_;
 	const uint32_t depth_, period_, buffer_count_;
+	const int idle_turn_; // what a turn in which nothing was found takes of look_at_wireup_
 	const bool direct_;
 	const tune::Mode tuning_;
 	const bool tunes_staging_;
@@ -296,7 +297,8 @@ private:
 	} interval_;
 	Completions completions_;
 	uint64_t turns_ = 0;
-	int look_at_wireup_ = 0;     // at 0 or less, with the next turn
+	static constexpr int look_after = 64; // turns, or four in which nothing was found, or one where ranks share processors
+	int look_at_wireup_ = 0;              // at 0 or less, with the next turn
 	uint64_t strange_ = 0;       // datagrams that have been counted as refused
 	SrqOwner srq_;
 	std::optional<mlx5::ReceiveRing> receive_ring_; // none: by verbs

@@ -164,11 +164,10 @@ inline bool Net::read_directly(mlx5::CompletionRing &ring, Turn &turn)
 // that stands in front of libibverbs learns from it that this rank waits, and gets a turn.
 bool Net::take_wireup()
 {
-	constexpr int idle_turn = 16, turns = 64; // a look after so many turns, or four in which nothing was found
-	look_at_wireup_ -= drained_ ? idle_turn : 1;
+	look_at_wireup_ -= drained_ ? idle_turn_ : 1;
 	if (__builtin_expect(look_at_wireup_ > 0, 1))
 		return false;
-	look_at_wireup_ = turns;
+	look_at_wireup_ = look_after;
 	WireupMessage message;
 	bool any = false;
 	while (wireup_->take(message)) {
@@ -188,13 +187,13 @@ unsigned Net::progress()
 	Turn turn;
 	if (__builtin_expect(!ringing_.empty(), 0))
 		turn.events = read_rings();
+	const bool asked = take_wireup(); // before the rest: what the device does in its turn is found in this one
 	drained_ = true;
 	// What has come may be passed on, to a rank that is connected to for that, and needs another completion queue.
 	for (size_t i = 0; i < completions_.count(); ++i) {
 		CompletionQueue &queue = completions_[i];
 		drained_ &= !(__builtin_expect(queue.ring != nullptr, 1) ? read_directly(*queue.ring, turn) : read(queue, turn));
 	}
-	const bool asked = take_wireup();
 	if (__builtin_expect(watching_ != 0, 0))
 		environment_.events.pacing.look_soon();
 	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
