@@ -348,12 +348,14 @@ Topology read_topology(const std::string &xml)
 
 	hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(t);
 	facts.usable_cpus = std::clamp(hwloc_bitmap_weight(allowed), 1, facts.host_cpus);
-	if (live)
+	// Not of a machine that HWLOC_SYNTHETIC or HWLOC_XMLFILE describes.
+	const bool here = live && hwloc_topology_is_thissystem(t);
+	if (here)
 		if (const int quota = quota_cpus(); quota > 0)
 			facts.usable_cpus = std::min(facts.usable_cpus, quota);
 
 	Bitmap mine(hwloc_bitmap_alloc());
-	if (!live || hwloc_get_cpubind(t, mine.get(), HWLOC_CPUBIND_THREAD) != 0)
+	if (!here || hwloc_get_cpubind(t, mine.get(), HWLOC_CPUBIND_THREAD) != 0)
 		hwloc_bitmap_copy(mine.get(), allowed);
 	hwloc_bitmap_and(mine.get(), mine.get(), hwloc_topology_get_topology_cpuset(t));
 	if (!hwloc_bitmap_iszero(mine.get())) {
