@@ -1,2 +1,0 @@
-#!/bin/sh
-srcdir=${srcdir:-.} exec sh "${srcdir:-.}/tests/conformance/launch.sh" 1

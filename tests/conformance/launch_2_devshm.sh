@@ -1,2 +1,0 @@
-#!/bin/sh
-srcdir=${srcdir:-.} exec sh "${srcdir:-.}/tests/conformance/launch.sh" 2 PT2P_SHM_BACKING=devshm
