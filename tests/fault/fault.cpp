@@ -694,17 +694,23 @@ int first_send()
 	return 0;
 }
 
-// Waits by way of empty files until all ranks have come to `point`, which takes no memory.
-void meet(const char *point)
+// Ranks meet by files: empty ones, which take no memory.
+std::string mark_of(const std::string &point, int rank) { return point + "." + std::to_string(rank); }
+void leave_mark(const std::string &point, int rank) { fclose(fopen(mark_of(point, rank).c_str(), "w")); }
+void wait_for_mark(const std::string &point, int rank)
 {
 	const double start = now();
-	const auto file = [&](int rank) { return std::string("/dev/shm/") + point + "." + std::to_string(rank); };
-	fclose(fopen(file(me).c_str(), "w"));
-	for (int r = 0; r < pt2p_size(ctx); r += !access(file(r).c_str(), F_OK)) {
-		if (now() - start > soon)
-			fail("it took too long until all ranks came to", point);
+	while (access(mark_of(point, rank).c_str(), F_OK) != 0) {
+		if (now() - start > 3 * soon)
+			fail("it took too long until all ranks came to", point.c_str());
 		std::this_thread::sleep_for(std::chrono::milliseconds(1));
 	}
+}
+void meet(const std::string &point)
+{
+	leave_mark(point, me);
+	for (int r = 0; r < pt2p_size(ctx); ++r)
+		wait_for_mark(point, r);
 }
 
 // Not every rank has room for the rings that a barrier takes. All learn of that in the same barrier; when `ballast` is given
@@ -715,7 +721,7 @@ int barrier_lacks(const char *ballast)
 	if (pt2p_init(nullptr, &ctx) != PT2P_OK)
 		fail("pt2p_init:", pt2p_last_error(nullptr));
 	me = pt2p_rank(ctx);
-	meet("started");
+	meet("/dev/shm/started");
 	const double start = now();
 	const pt2p_status_t status = pt2p_barrier(ctx);
 	printf("barrier of %d: %d %s\n", me, static_cast<int>(status), status == PT2P_OK ? "" : pt2p_last_error(ctx));
@@ -725,7 +731,7 @@ int barrier_lacks(const char *ballast)
 	int more = 0;
 	while (pt2p_barrier(ctx) != PT2P_OK && ballast && now() - start < soon)
 		++more;
-	meet("done");
+	meet("/dev/shm/done");
 	if (now() - start > soon)
 		fail("it took too long");
 	if (pt2p_finalize(ctx) != PT2P_OK)
@@ -892,17 +898,22 @@ pid_t launcher()
 // The launcher is killed while one rank has not begun, and while the others are in their first call. Nobody may stay behind.
 int orphaned_early(const std::string &file, const std::string &call)
 {
+	constexpr int launched = 4;
 	const int rank = atoi(getenv("PMIX_RANK"));
 	if (rank == victim) {
 		printf("pid %ld\n", static_cast<long>(getpid()));
 		fflush(stdout);
-		std::this_thread::sleep_for(std::chrono::milliseconds(400));
+		for (int r = 0; r < launched; ++r)
+			if (r != victim)
+				wait_for_mark(file + ".joined", r);
+		std::this_thread::sleep_for(std::chrono::milliseconds(100)); // they are in their calls
 		kill(launcher(), SIGKILL);
 		std::this_thread::sleep_for(std::chrono::milliseconds(200));
 		if (pt2p_init(nullptr, &ctx) != PT2P_ERR_LAUNCHER)
 			return 1;
 	} else {
 		join();
+		leave_mark(file + ".joined", rank);
 		char byte;
 		const double start = now();
 		pt2p_status_t status = PT2P_OK;

@@ -100,11 +100,11 @@ orphaned()
 	shift 2
 	ran=$((ran + 1))
 	before=$failed
-	rm -f "$work"/orphan.?
+	rm -f "$work"/orphan.*
 	timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
 	tries=0
-	while [ "$(find "$work" -name 'orphan.?' | wc -l)" -lt "$ranks" ] && [ $((tries += 1)) -lt 150 ]; do sleep 0.1; done
-	[ $tries -lt 150 ] || complain "not all ranks have come to their end"
+	while [ "$(find "$work" -name 'orphan.?' | wc -l)" -lt "$ranks" ] && [ $((tries += 1)) -lt 300 ]; do sleep 0.1; done
+	[ $tries -lt 300 ] || complain "not all ranks have come to their end"
 	for pid in $(sed -n 's/^pid //p' "$work/out"); do
 		tries=0
 		while kill -0 "$pid" 2>/dev/null && [ $((tries += 1)) -lt 50 ]; do sleep 0.1; done
