@@ -4,10 +4,9 @@
 
 namespace pt2p {
 
-PendingSend *Channel::make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
+PendingSend &Channel::make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
 {
 	PendingSend *item = pool_.take();
-	item->next = nullptr;
 	item->id = id;
 	item->header = header;
 	item->data = static_cast<const unsigned char *>(data);
@@ -16,18 +15,12 @@ PendingSend *Channel::make(uint8_t id, uint64_t header, const void *data, size_t
 	item->urgent = false;
 	item->owner = owner;
 	++waiting_;
-	return item;
+	return *item;
 }
 
-void Channel::append(PendingSend *&first, PendingSend *&last, PendingSend *item)
+void Channel::append_message(PendingSend &item)
 {
-	(first ? last->next : first) = item;
-	last = item;
-}
-
-void Channel::append_message(PendingSend *item)
-{
-	append(first_, last_, item);
+	messages_.push(item);
 	++enqueued_;
 }
 
@@ -41,10 +34,10 @@ bool Channel::send_control(uint8_t id, uint64_t header, const void *data, size_t
 {
 	if (try_send(id, header, data, length) == Outcome::done)
 		return false;
-	PendingSend *item = make(id, header, nullptr, length, nullptr);
+	PendingSend &item = make(id, header, nullptr, length, nullptr);
 	if (length)
-		std::memcpy(item->copy, data, std::min(length, sizeof item->copy));
-	item->data = item->copy;
+		std::memcpy(item.copy, data, std::min(length, sizeof item.copy));
+	item.data = item.copy;
 	append_message(item);
 	refresh();
 	return true;
@@ -54,41 +47,34 @@ bool Channel::send_urgent(uint8_t id, uint64_t header)
 {
 	if (try_send(id, header, nullptr, 0) == Outcome::done)
 		return false;
-	PendingSend *item = make(id, header, nullptr, 0, nullptr);
-	item->urgent = true;
-	PendingSend **place = &first_;
-	while (*place && (*place)->urgent)
-		place = &(*place)->next;
-	item->next = *place;
-	*place = item;
-	if (!item->next)
-		last_ = item;
+	PendingSend &item = make(id, header, nullptr, 0, nullptr);
+	item.urgent = true;
+	messages_.insert_after(item, [](const PendingSend &other) { return other.urgent; });
 	refresh();
 	return true;
 }
 
 void Channel::stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner)
 {
-	append(first_stream_, last_stream_, make(id, header, data, length, owner));
+	streams_.push(make(id, header, data, length, owner));
 }
 
 void Channel::stream(uint8_t id, uint64_t header, Gather &gather, size_t length, void *owner)
 {
-	PendingSend *item = make(id, header, nullptr, length, owner);
-	item->gather = &gather;
-	append(first_stream_, last_stream_, item);
+	PendingSend &item = make(id, header, nullptr, length, owner);
+	item.gather = &gather;
+	streams_.push(item);
 }
 
 unsigned Channel::drive()
 {
 	unsigned sent = 0;
-	while (first_) {
-		PendingSend *item = first_;
+	while (PendingSend *item = messages_.front()) {
 		if (send(item->id, item->header, item->data, item->length) != Outcome::done)
 			return sent;
 		++sent;
 		dequeued_ += !item->urgent;
-		first_ = item->next;
+		messages_.pop();
 		--waiting_;
 		void *owner = item->owner;
 		pool_.give(item);
@@ -102,7 +88,7 @@ unsigned Channel::drive()
 unsigned Channel::drive_streams()
 {
 	unsigned sent = 0;
-	while (PendingSend *item = first_stream_) {
+	while (PendingSend *item = streams_.front()) {
 		size_t piece = std::min(item->length, endpoint.max_send);
 		const unsigned char *data = item->gather ? item->gather->next(piece, piece) : item->data;
 		if (send(item->id, item->header, data, piece) != Outcome::done)
@@ -115,7 +101,7 @@ unsigned Channel::drive_streams()
 		item->length -= piece;
 		if (item->length)
 			continue;
-		first_stream_ = item->next;
+		streams_.pop();
 		--waiting_;
 		void *owner = item->owner;
 		pool_.give(item);
@@ -128,11 +114,9 @@ unsigned Channel::drive_streams()
 void Channel::take_down()
 {
 	down_ = true;
-	for (PendingSend **first : {&first_, &first_stream_})
-		while (PendingSend *item = *first) {
-			*first = item->next;
-			pool_.give(item);
-		}
+	for (Fifo<PendingSend> *queue : {&messages_, &streams_})
+		while (!queue->empty())
+			pool_.give(&queue->pop());
 	waiting_ = 0;
 	refresh();
 }

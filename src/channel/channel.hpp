@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/memory/fifo.hpp"
 #include "base/memory/pool.hpp"
 #include "base/memory/segments.hpp"
 #include "transports/transport.hpp"
@@ -61,7 +62,7 @@ public:
 	// Sends, or says no_resource when the transport has no room or others wait before it.
 	Outcome try_send(uint8_t id, uint64_t header, const void *data, size_t length)
 	{
-		return first_ ? Outcome::no_resource : send(id, header, data, length);
+		return !messages_.empty() ? Outcome::no_resource : send(id, header, data, length);
 	}
 
 	// Longest payload to send unasked, bytes.
@@ -85,8 +86,7 @@ public:
 	template <class F>
 	void for_each_queued(F &&function)
 	{
-		for (PendingSend *item = first_; item; item = item->next)
-			function(*item);
+		messages_.for_each(function);
 	}
 	// Sends or queues a control message of at most 48 bytes; true when it was queued.
 	bool send_control(uint8_t id, uint64_t header, const void *data, size_t length);
@@ -99,24 +99,22 @@ public:
 	void stream(uint8_t id, uint64_t header, Gather &gather, size_t length, void *owner);
 
 	// The endpoint's limits have changed.
-	void refresh() { at_once_ = down_ || first_ ? -1 : static_cast<int64_t>(eager_limit()); }
+	void refresh() { at_once_ = down_ || !messages_.empty() ? -1 : static_cast<int64_t>(eager_limit()); }
 
-	bool has_work() const { return first_ || first_stream_; }
+	bool has_work() const { return !messages_.empty() || !streams_.empty(); }
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive();
 	size_t waiting() const { return waiting_; }
 
 private:
-	PendingSend *make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
-	void append(PendingSend *&first, PendingSend *&last, PendingSend *item);
-	void append_message(PendingSend *item);
+	PendingSend &make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
+	void append_message(PendingSend &item);
 	unsigned drive_streams();
 
 	int64_t at_once_; // longest payload that may go now, bytes; negative: nothing may
 	const size_t eager_max_;
 	bool eager_stopped_ = false, down_ = false;
-	PendingSend *first_ = nullptr, *last_ = nullptr;
-	PendingSend *first_stream_ = nullptr, *last_stream_ = nullptr;
+	Fifo<PendingSend> messages_, streams_;
 	size_t waiting_ = 0;
 	uint64_t enqueued_ = 0, dequeued_ = 0; // messages that had to wait, so far
 	Pool<PendingSend> &pool_;

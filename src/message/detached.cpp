@@ -60,12 +60,7 @@ void Engine::settle(Request &r)
 		return;
 	}
 	r.state = Request::State::finished;
-	r.next = nullptr;
-	if (first_finished_)
-		last_finished_->next = &r;
-	else
-		first_finished_ = &r;
-	last_finished_ = &r;
+	finished_.push(r);
 	has_work = true;
 	progress_->nudge(); // nobody may be looking
 }
@@ -76,8 +71,9 @@ unsigned Engine::free_finished()
 	if (handler_running_ || callbacks_held_)
 		return 0;
 	unsigned n = 0;
-	for (auto *r = std::exchange(first_finished_, nullptr), *next = r; r; r = next, ++n) {
-		next = static_cast<Request *>(r->next);
+	Fifo<Request> finished = std::exchange(finished_, {});
+	for (; !finished.empty(); ++n) {
+		Request *r = &finished.pop();
 		const pt2p_result_t result = result_of(*r);
 		pt2p_callback_t callback = nullptr;
 		void *argument = nullptr;
@@ -128,7 +124,7 @@ void Engine::end_detached()
 	});
 	for (int peer : peers)
 		declare_down(peer, PT2P_ERR_UNFINISHED, "pt2p_finalize has ended what had not completed");
-	while (first_finished_)
+	while (!finished_.empty())
 		free_finished();
 }
 

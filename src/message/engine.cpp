@@ -113,9 +113,9 @@ unsigned Engine::drive()
 		n += drive_runs();
 	for (DeviceTransport *t : router_->device_transports())
 		t->cork(false);
-	if (first_finished_)
+	if (!finished_.empty())
 		n += free_finished();
-	has_work = !busy_.empty() || (extension_ && extension_->has_work()) || !reading_.empty() || first_finished_;
+	has_work = !busy_.empty() || (extension_ && extension_->has_work()) || !reading_.empty() || !finished_.empty();
 	return n;
 }
 

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory/fifo.hpp"
 #include "base/memory/pool.hpp"
 #include "message/details.hpp"
 #include "message/extension.hpp"
@@ -415,7 +416,7 @@ private:
 
 	pt2p_context_t *context_ = nullptr;
 	Pool<Details> details_;
-	Request *first_finished_ = nullptr, *last_finished_ = nullptr; // by `next`, in order of completion
+	Fifo<Request> finished_; // detached, in order of completion
 	unsigned callbacks_held_ = 0;
 	bool handler_running_ = false, ending_ = false;
 	pthread_t handler_{};

@@ -113,7 +113,7 @@ void Engine::explain(const Request &r)
 // Sends, and what is detached and under way: receives of those, too, once a message has matched.
 bool Engine::pending() const
 {
-	if (!busy_.empty() || first_finished_ || (extension_ && extension_->pending()))
+	if (!busy_.empty() || !finished_.empty() || (extension_ && extension_->pending()))
 		return true;
 	bool pending = false;
 	requests_.for_each([&](const Request &r) {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "channel/channel.hpp"
+#include "base/memory/fifo.hpp"
 #include "base/memory/shared_file.hpp"
+#include "channel/channel.hpp"
 #include "message/request.hpp"
 #include "onesided/blob.hpp"
 #include "onesided/wire.hpp"
@@ -96,37 +97,6 @@ struct Reply {
 	uint64_t memory, offset, remaining; // id_data
 };
 
-// First in, first out, linked through the members `next`.
-template <class T>
-class Row {
-public:
-	bool empty() const { return !first_; }
-	T *front() const { return first_; }
-	void push(T &item)
-	{
-		item.next = nullptr;
-		(first_ ? last_->next : first_) = &item;
-		last_ = &item;
-	}
-	void push_front(T &item)
-	{
-		item.next = first_;
-		first_ = &item;
-		if (!item.next)
-			last_ = &item;
-	}
-	T &pop()
-	{
-		T &item = *first_;
-		first_ = item.next;
-		return item;
-	}
-	void clear() { first_ = nullptr; }
-
-private:
-	T *first_ = nullptr, *last_ = nullptr;
-};
-
 // Everything between this rank and another, in both directions.
 struct Target {
 	int rank = 0;
@@ -135,8 +105,8 @@ struct Target {
 	bool listed = false; // among those that have work
 
 	// Operations of this rank on memory of that one.
-	Row<Operation> waiting;       // not started, in order
-	Row<Operation> resumed;       // started, and to be taken further
+	Fifo<Operation> waiting;       // not started, in order
+	Fifo<Operation> resumed;       // started, and to be taken further
 	Operation *streaming = nullptr; // a put whose pieces are being sent
 	size_t pending = 0, started = 0; // of the pending ones, started
 	uint32_t asked = 0;           // not answered by the owner
@@ -145,7 +115,7 @@ struct Target {
 	std::string failure_text;
 
 	// Operations of that rank on memory of this one.
-	Row<Reply> replies;
+	Fifo<Reply> replies;
 	uint32_t owed = 0; // replies, and what runs on a device
 	struct Incoming {
 		bool open = false;

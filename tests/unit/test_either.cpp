@@ -154,14 +154,3 @@ TEST_CASE("a sample that cannot be observed stays due")
 	either.sent(true);
 	CHECK(!either.next(true).sample);
 }
-
-TEST_CASE("a choice that is made from outside holds until three pairs speak against it")
-{
-	Trace t;
-	t.run_with(bound, 1000, 2000);
-	t.either.choose(Place::far);
-	t.run_with(2 * 31 * 4, 1000, 2000);
-	CHECK(t.either.chosen() == Place::far);
-	t.run_with(31 * 4, 1000, 2000);
-	CHECK(t.either.chosen() == Place::near);
-}

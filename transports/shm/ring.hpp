@@ -107,11 +107,6 @@ public:
 		if (news && news <= sent_ - acknowledged_)
 			accept(acknowledged_ + news);
 	}
-	bool all_read()
-	{
-		refresh();
-		return sent_ == acknowledged_;
-	}
 
 private:
 	static constexpr uint64_t claimed_at_once = 8; // slots

@@ -342,21 +342,18 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
 	if (status != PT2P_ERR_PEER_FINALIZED)
 		peer.cut();
-	for (Operation **place = &first_waiting_; *place;) {
-		Operation *operation = *place;
-		if (operation->peer != &peer) {
-			place = &operation->next;
-			continue;
-		}
-		*place = operation->next;
-		operation->status = status;
-		operation->length = operation->posted;
-		if (operation->done == operation->length)
-			finish(*operation);
-	}
-	last_waiting_ = first_waiting_;
-	while (last_waiting_ && last_waiting_->next)
-		last_waiting_ = last_waiting_->next;
+	Fifo<Operation> ended;
+	waiting_.remove_if([&](Operation &operation) {
+		if (operation.peer != &peer)
+			return false;
+		operation.status = status;
+		operation.length = operation.posted;
+		if (operation.done == operation.length)
+			ended.push(operation);
+		return true;
+	});
+	while (!ended.empty())
+		finish(ended.pop());
 	environment_.events.on_peer_down(peer.peer, status, reason);
 }
 

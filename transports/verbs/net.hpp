@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory/fifo.hpp"
 #include "base/memory/pool.hpp"
 #include "base/clock.hpp"
 #include "transports/verbs/device/buffers.hpp"
@@ -332,7 +333,7 @@ private:
 	std::vector<Broken> broken_;
 	Pool<Operation> operations_;
 	Refusal refusal_;
-	Operation *first_waiting_ = nullptr, *last_waiting_ = nullptr;
+	Fifo<Operation> waiting_; // for room
 	const void *driver_ = nullptr;
 	int watching_ = 0; // queues
 	const int64_t ticks_at_start_, ns_at_start_;

@@ -198,7 +198,7 @@ unsigned Net::progress()
 		environment_.events.pacing.look_soon();
 	if (drained_ && !asked && __builtin_expect(broken_.empty(), 1))
 		return turn.events;
-	if (__builtin_expect(first_waiting_ != nullptr, 0))
+	if (__builtin_expect(!waiting_.empty(), 0))
 		drive_waiting();
 	if (__builtin_expect(!broken_.empty(), 0))
 		handle_broken();

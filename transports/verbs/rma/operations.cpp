@@ -78,10 +78,8 @@ Outcome Net::start(const Operation &wanted)
 	operation->spreads = registration && spreads(*wanted.peer, wanted.length);
 	if (operation->spreads)
 		wanted.peer->spread->begins(wanted.length);
-	if (first_waiting_ || !post_parts(*operation)) {
-		(first_waiting_ ? last_waiting_->next : first_waiting_) = operation;
-		last_waiting_ = operation;
-	}
+	if (!waiting_.empty() || !post_parts(*operation))
+		waiting_.push(*operation);
 	return Outcome::in_progress;
 }
 
@@ -115,20 +113,7 @@ bool Net::post_parts(Operation &operation)
 // Those that wait for a peer that has no room do not hold up the others.
 void Net::drive_waiting()
 {
-	Operation *previous = nullptr;
-	for (Operation *o = first_waiting_; o;) {
-		Operation *next = o->next;
-		if (!post_parts(*o)) {
-			previous = o;
-			o = next;
-			continue;
-		}
-		(previous ? previous->next : first_waiting_) = next;
-		if (last_waiting_ == o)
-			last_waiting_ = previous;
-		o->next = nullptr;
-		o = next;
-	}
+	waiting_.remove_if([this](Operation &operation) { return post_parts(operation); });
 }
 
 void Net::part_is_over(Operation &operation, size_t bytes)

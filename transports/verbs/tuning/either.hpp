@@ -63,24 +63,19 @@ public:
 			++since_change_;
 		}
 	}
-	// Decides; true when it is the other from now on. `second_may`: whether the second may be chosen if it was not.
-	bool judge(bool second_may = true)
+	// Decides; true when it is the other from now on.
+	bool judge()
 	{
-		if (since_change_ < EitherLaw::known || (chosen_ == A{} && !second_may))
+		if (since_change_ < EitherLaw::known)
 			return false;
 		const size_t from = index(chosen_), to = 1 - from;
 		if (median([&](const Pair &p) { return static_cast<double>(p[from]) / static_cast<double>(p[to]); }) <= law_.worth)
 			return false;
-		choose(other());
-		return true;
-	}
-	void choose(A what)
-	{
-		if (std::exchange(chosen_, what) == what)
-			return;
+		chosen_ = other();
 		fresh_ = false;
 		since_change_ = 0;
 		samples_ = 0;
+		return true;
 	}
 	A chosen() const { return chosen_; }
 	// The median of the last samples, in their unit; 0: there is none.
