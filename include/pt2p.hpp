@@ -353,6 +353,22 @@ public:
 	{
 		check(pt2p_signal_wait(ctx_, &word, value, source), ctx_);
 	}
+	/** Waits for all requests of the list, and throws the first failure by index when all have finished; see pt2p_waitall. */
+	void wait_all(std::span<request> requests)
+	{
+		handles of(requests);
+		of.settle(pt2p_waitall(ctx_, of.list.size(), of.list.data(), nullptr), ctx_);
+	}
+	/** A request of a list that has finished: its index, and its result, whose status may be a failure. */
+	struct finished {
+		std::size_t index;
+		pt2p_result_t result;
+	};
+	/** Waits until at least one request of the list has finished, and tells all that have, in order; they are empty then. Nothing
+	 *  when all were empty before. Failures of operations are told, not thrown. See pt2p_waitsome. */
+	[[nodiscard]] std::vector<finished> wait_some(std::span<request> requests) { return some(requests, pt2p_waitsome); }
+	/** The same without waiting. */
+	[[nodiscard]] std::vector<finished> test_some(std::span<request> requests) { return some(requests, pt2p_testsome); }
 	/** Returns when every rank has entered. */
 	void barrier() { check(pt2p_barrier(ctx_), ctx_); }
 	/** Moves communication forward without waiting. */
@@ -372,6 +388,38 @@ public:
 	}
 
 private:
+	/* The handles of a list of requests, which get back those that are left. */
+	struct handles {
+		explicit handles(std::span<request> requests) : requests(requests), list(requests.size())
+		{
+			for (std::size_t i = 0; i < list.size(); ++i)
+				list[i] = requests[i].release();
+		}
+		void settle(pt2p_status_t status, pt2p_context_t *ctx)
+		{
+			for (std::size_t i = 0; i < list.size(); ++i)
+				requests[i] = request(ctx, std::exchange(list[i], nullptr));
+			check(status, ctx);
+		}
+		std::span<request> requests;
+		std::vector<pt2p_request_t *> list;
+	};
+	template <class F>
+	std::vector<finished> some(std::span<request> requests, F &&call)
+	{
+		std::size_t n = 0;
+		std::vector<std::size_t> indices(requests.size());
+		std::vector<pt2p_result_t> results(requests.size());
+		std::vector<finished> all;
+		all.reserve(requests.size());
+		handles of(requests);
+		const pt2p_status_t status = call(ctx_, of.list.size(), of.list.data(), &n, indices.data(), results.data());
+		of.settle(n ? PT2P_OK : status, ctx_);
+		for (std::size_t i = 0; i < n; ++i)
+			all.push_back({indices[i], results[i]});
+		return all;
+	}
+
 	pt2p_context_t *ctx_ = nullptr;
 };
 

@@ -182,3 +182,38 @@ TEST_CASE("C++: requests that are looked at, given up or have a callable; segmen
 	pt2p::remote remote(c, c.rank(), memory.exported());
 	CHECK(remote.address<int>() == memory.as<int>().data());
 }
+
+TEST_CASE("lists of requests: all, and some")
+{
+	auto [a, b] = two();
+	std::array<int, 3> in{};
+	std::vector<pt2p::request> requests(4);
+	for (size_t i = 0; i < in.size(); ++i)
+		requests[i] = b.irecv(std::span(&in[i], 1), 0, i);
+	CHECK(b.test_some(requests).empty());
+	a.send(5, 1, 1);
+	a.send(std::span<const int>(std::array<int, 2>{8, 9}), 1, 2); // too long
+	std::vector<pt2p::context::finished> done;
+	while (done.size() < 2)
+		for (const auto &f : b.wait_some(requests))
+			done.push_back(f);
+	CHECK(done[0].index == 1);
+	CHECK(done[0].result.status == PT2P_OK);
+	CHECK(in[1] == 5);
+	CHECK(done[1].index == 2);
+	CHECK(done[1].result.status == PT2P_ERR_TRUNCATED);
+	CHECK(requests[0]);
+	CHECK(!requests[1]);
+	CHECK(!requests[2]);
+	a.send(4, 1, 0);
+	b.wait_all(requests);
+	CHECK(in[0] == 4);
+	CHECK(!requests[0]);
+	CHECK(b.wait_some(requests).empty());
+
+	std::vector<pt2p::request> failing(1);
+	failing[0] = b.irecv(std::span(&in[0], 1), 0, 9);
+	a.send(std::span<const int>(std::array<int, 2>{8, 9}), 1, 9);
+	CHECK_THROWS_AS(b.wait_all(failing), pt2p::error);
+	CHECK(!failing[0]);
+}
