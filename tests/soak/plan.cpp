@@ -144,8 +144,9 @@ void choose_device(Plan &p, const Dice &dice, const std::vector<std::string> &wi
 	for (const Edges &e : device_edges)
 		if (dice.one_in(e.name, e.one_in))
 			set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
-	if (has(without, "rings")) // slots longer than a message may be
-		std::erase_if(p.tunables, [](const std::string &t) { return t.starts_with("PT2P_NET_RING_SLOT_BYTES="); });
+	// A slot may not be longer than a message.
+	if (has(p.tunables, "PT2P_NET_MESSAGE_BYTES=256"))
+		std::erase(p.tunables, "PT2P_NET_RING_SLOT_BYTES=1024");
 	choose_faults(p, dice, without);
 	const bool routed = !has(without, "route") && p.ranks > 2 && dice.one_in("routed", 2);
 	if (shm || routed)
