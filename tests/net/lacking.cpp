@@ -161,31 +161,94 @@ TEST_CASE("a barrier for which ranks have no queue pairs ends at all of them, an
 	const int n = GENERATE(2, 4, 5);
 	Job job("rc", n, {}, PT2P_INPROCESS_THREADS);
 	auto faults = std::make_unique<Faults>("refuse qp after=" + std::to_string(enough));
-	std::atomic<int> failed{0}, strange{0};
+	constexpr uint64_t last = 4;
+	std::atomic<int> ended{0}, strange{0}, failed_at_last{0};
 	std::atomic<bool> free{false};
 	std::vector<std::thread> threads;
 	for (pt2p_context_t *ctx : job.ctx)
 		threads.emplace_back([&, ctx] {
-			for (bool told = false;;) {
+			// Some may pass one that fails for others; which of them a rank is in counts.
+			for (;;) {
 				const pt2p_status_t status = pt2p_barrier(ctx);
-				if (status == PT2P_OK)
-					return;
-				strange += status != PT2P_ERR_NO_MEMORY;
-				failed += !std::exchange(told, true);
+				strange += status != PT2P_OK && status != PT2P_ERR_NO_MEMORY;
+				ended += !free;
 				while (!free)
 					pt2p_progress(ctx);
+				if (ctx->engine->barriers() == last) {
+					failed_at_last += status != PT2P_OK;
+					return;
+				}
 			}
 		});
 	const auto end = std::chrono::steady_clock::now() + 200ms;
 	// Who reaches nobody enters no barrier: the others wait for him.
-	while (!failed && std::chrono::steady_clock::now() < end)
+	while (ended < n && std::chrono::steady_clock::now() < end)
 		std::this_thread::sleep_for(1ms);
-	std::this_thread::sleep_for(20ms);
 	faults.reset();
 	free = true;
 	for (std::thread &t : threads)
 		t.join();
 	CHECK(strange == 0);
+	CHECK(failed_at_last == 0);
 	for (int rank = 0; rank < n; ++rank)
 		CHECK(job.counter(rank, "peers_lost") == 0);
+}
+
+TEST_CASE("a barrier ends at all ranks when one cannot reach another, and can tell that to a third alone")
+{
+	const bool refused = GENERATE(false, true); // by the other; or this rank has no queue pair itself
+	constexpr int n = 5;
+	Job job("rc", n, {}, PT2P_INPROCESS_THREADS);
+	// All that tell each other in a barrier are connected, but for ranks 0 and 2.
+	const auto exchange = [&](int from, int to) {
+		uint64_t word = 1;
+		pt2p_request_t *send, *receive;
+		REQUIRE(pt2p_irecv(job.ctx[Job::index(to)], &word, 8, from, 1, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+		REQUIRE(pt2p_isend(job.ctx[Job::index(from)], &word, 8, to, 1, &send) == PT2P_OK);
+		for (int done[2] = {}; !done[0] || !done[1];) {
+			if (!done[0])
+				REQUIRE(pt2p_test(job.ctx[Job::index(from)], send, &done[0], nullptr) == PT2P_OK);
+			if (!done[1])
+				REQUIRE(pt2p_test(job.ctx[Job::index(to)], receive, &done[1], nullptr) == PT2P_OK);
+		}
+	};
+	for (int from = 0; from < n; ++from)
+		for (const int distance : {1, 2, 4})
+			if (from || distance != 2)
+				exchange(from, (from + distance) % n);
+	const auto all = [&](const auto &check) {
+		std::vector<std::thread> threads;
+		std::vector<pt2p_status_t> status(n);
+		std::vector<std::string> why(n);
+		for (int rank = 0; rank < n; ++rank)
+			threads.emplace_back([&, rank] {
+				const size_t i = Job::index(rank);
+				status[i] = pt2p_barrier(job.ctx[i]);
+				why[i] = pt2p_last_error(job.ctx[i]);
+			});
+		for (std::thread &t : threads)
+			t.join();
+		for (size_t i = 0; i < n; ++i) {
+			CAPTURE(i, why[i]);
+			check(status[i], why[i]);
+		}
+		CAPTURE(why[0]);
+		return why[0];
+	};
+	for (int round = 0; round < 3; ++round) {
+		Faults faults(refused ? "refuse qp after=1" : "refuse qp");
+		if (refused && round)
+			break; // its queue pair is there now
+		int passed = 0; // before rank 0 was refused
+		const std::string why = all([&](pt2p_status_t status, const std::string &text) {
+			if (status == PT2P_OK && refused && ++passed < n - 1)
+				return;
+			CHECK(status == PT2P_ERR_NO_MEMORY);
+			CHECK(text.find("rank 0 cannot arrive") != text.npos);
+		});
+		CHECK(why.find("it cannot send to rank 2: ") != why.npos);
+		CHECK(why.find("ibv_create_qp_ex") != why.npos);
+	}
+	for (int round = 0; round < 3; ++round)
+		all([](pt2p_status_t status, const std::string &) { CHECK(status == PT2P_OK); });
 }

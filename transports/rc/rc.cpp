@@ -218,6 +218,7 @@ void RcTransport::wanted(Peer &peer)
 		return;
 	peer.first.state = Connection::State::requesting;
 	peer.first.since = now_ns();
+	peer.first.asked_from = static_cast<uint32_t>(net_->wireup().next_number());
 	tell(peer.first, WireupMessage::Kind::request);
 }
 
@@ -249,6 +250,7 @@ void RcTransport::refuse(const WireupMessage &request, const Secret &secret, con
 	refusal.rank = environment_.job.rank();
 	refusal.to = request.rank;
 	refusal.attempt = request.attempt;
+	refusal.psn = static_cast<uint32_t>(request.number);
 	refusal.kind = WireupMessage::Kind::refuse;
 	refusal.connection = request.connection;
 	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
@@ -337,9 +339,11 @@ void RcTransport::handle(const WireupMessage &m)
 	}
 	if (m.kind == WireupMessage::Kind::refuse) {
 		const std::string reason(m.reason, strnlen(m.reason, sizeof m.reason));
-		if (c->attempt == 1 && c->state == Connection::State::requesting)
+		if (c->attempt != 1 || static_cast<int32_t>(m.psn - c->asked_from) < 0)
+			return; // of what has been given up
+		if (c->state == Connection::State::requesting)
 			not_now(*c, "it refuses a connection: " + reason);
-		else if (c->attempt == 1 && c->state == Connection::State::accepting)
+		else if (c->state == Connection::State::accepting)
 			start_over(*c); // what waits here asks for it itself
 		return;
 	}

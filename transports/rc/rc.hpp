@@ -50,6 +50,7 @@ struct Connection final : verbs::QueueOwner {
 	uint32_t remote_qp = 0;        // this time; 0: not known yet
 	verbs::WireupMessage request{}; // draining: what the peer has asked for meanwhile; attempt 0: nothing
 	int64_t asked = 0, since = 0;  // when the last datagram was sent, and the first
+	uint32_t asked_from = 0;       // end of the number of the first datagram since something was to be sent again
 	std::string lacks;             // why it could not be made again so far
 
 	bool is_first() const { return number == 0; }
