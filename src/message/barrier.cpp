@@ -153,12 +153,12 @@ void Engine::on_barrier_failed(int peer, uint64_t failure, uint64_t epoch)
 }
 
 // Passed on to all whom this rank tells, unless they see for themselves: one of them may wait for a token that does not come.
-void Engine::barrier_failed(uint64_t epoch, uint64_t failure)
+void Engine::barrier_failed(uint64_t epoch, uint64_t failure, int unreached)
 {
 	if (epoch < barrier_epoch_ || !barrier_failures_.try_emplace(epoch, failure).second || is_of_peer(status_of(failure)))
 		return;
 	for (int64_t distance = 1; distance < size_; distance *= 2)
-		if (Channel *c = router_->find(static_cast<int>((rank_ + distance) % size_)); c && !c->down())
+		if (Channel *c = router_->find(static_cast<int>((rank_ + distance) % size_)); c && !c->down() && c->peer != unreached)
 			control(*c, id_barrier_failed, failure, &epoch, sizeof epoch);
 }
 
@@ -167,7 +167,7 @@ void Engine::barrier_refused(int peer, pt2p_status_t status, unsigned tokens)
 {
 	owed_tokens_[peer] += tokens;
 	barrier_lacks_ = format("it cannot send to rank %d: %s", peer, why_unreached(peer).c_str());
-	barrier_failed(barrier_epoch_, failure_token(rank_, status));
+	barrier_failed(barrier_epoch_, failure_token(rank_, status), peer);
 }
 
 void Engine::pay_tokens(Channel &c, unsigned round)

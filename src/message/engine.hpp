@@ -386,7 +386,7 @@ private:
 	// barrier.cpp
 	void on_barrier(int peer, uint64_t header);
 	void on_barrier_failed(int peer, uint64_t failure, uint64_t epoch);
-	void barrier_failed(uint64_t epoch, uint64_t failure);
+	void barrier_failed(uint64_t epoch, uint64_t failure, int unreached = -1);
 	void barrier_refused(int peer, pt2p_status_t status, unsigned tokens);
 	void pay_tokens(Channel &channel, unsigned round);
 	// Whether a failure to connect is of the other rank, and lasts, and not for lack of something here. That its address cannot be
