@@ -86,6 +86,9 @@ public:
 	virtual void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// `peer` has called notify_connect_failure: it cannot connect to this rank, for lack of what `status` says.
 	virtual void on_connect_failure(int peer, pt2p_status_t status) { (void)peer, (void)status; }
+	// `peer` cannot be connected to for now, for lack of something here or there, and nothing that was meant for it has left:
+	// whoever waits for that fails, and the next to send tries again.
+	virtual void on_refused(int peer, pt2p_status_t status, std::string_view reason) { (void)peer, (void)status, (void)reason; }
 	SendPacing &pacing;
 
 protected:

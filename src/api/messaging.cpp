@@ -192,7 +192,7 @@ try {
 		return ctx->engine->collect(in, result);
 	if (result)
 		*result = ctx->engine->result_of(*in);
-	ctx->engine->release(in);
+	ctx->engine->discard(*in);
 	return status;
 }
 PT2P_CATCH

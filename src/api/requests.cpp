@@ -291,7 +291,7 @@ try {
 	if (!r)
 		return bad_request(ctx, __func__, req);
 	if (r->done())
-		ctx->engine->release(r);
+		ctx->engine->discard(*r);
 	else
 		ctx->engine->detach(*r);
 	return PT2P_OK;

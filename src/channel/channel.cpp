@@ -114,10 +114,16 @@ unsigned Channel::drive_streams()
 void Channel::take_down()
 {
 	down_ = true;
+	drop();
+}
+
+void Channel::drop()
+{
 	for (Fifo<PendingSend> *queue : {&messages_, &streams_})
 		while (!queue->empty())
 			pool_.give(&queue->pop());
 	waiting_ = 0;
+	dequeued_ = enqueued_;
 	refresh();
 }
 

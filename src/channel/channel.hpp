@@ -76,6 +76,8 @@ public:
 	// The peer is lost or has finalized: forgets everything that waits.
 	void take_down();
 	bool down() const { return down_; }
+	// Forgets everything that waits; what follows may go.
+	void drop();
 	// Whether everything that has been queued up to a place in the row is on its way (urgent messages aside).
 	uint64_t end_of_queue() const { return enqueued_; }
 	bool passed(uint64_t place) const { return down_ || dequeued_ >= place; }

@@ -81,11 +81,13 @@ unsigned Engine::free_finished()
 			callback = r->details->callback;
 			argument = r->details->argument;
 		}
-		if (result.status != PT2P_OK && callback)
+		if (result.status != PT2P_OK && callback) {
 			explain(*r); // the callback may ask for it
-		else if (result.status != PT2P_OK)
-			reporter_.log(LogLevel::info, "a request that was given up has failed: %s, rank %d, %zu bytes",
-			              pt2p_strerror(result.status), r->peer, r->length);
+		} else if (result.status != PT2P_OK) {
+			const std::string reason = take_reason(*r);
+			reporter_.log(LogLevel::info, "a request that was given up has failed: %s, rank %d, %zu bytes%s%s",
+			              pt2p_strerror(result.status), r->peer, r->length, reason.empty() ? "" : ": ", reason.c_str());
+		}
 		if (r->special & Request::with_details)
 			give_details(r->details);
 		r->special = 0;

@@ -353,6 +353,7 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 	Announcement announcement;
 	Acceptance acceptance;
 	uint32_t status;
+	uint64_t epoch;
 	switch (id) {
 	case id_announce:
 		if (body(announcement) && announcement.length <= PTRDIFF_MAX)
@@ -386,6 +387,10 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 	case id_barrier:
 		if (length == 0)
 			return on_barrier(peer, header);
+		break;
+	case id_barrier_failed:
+		if (body(epoch))
+			return on_barrier_failed(peer, header, epoch);
 		break;
 	default:
 		if (extension_ && id >= Extension::first_id && id <= Extension::last_id) {
@@ -547,6 +552,28 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		extension_->on_peer_down(peer, status);
 }
 
+// Nothing of what waits has left, so the peer knows of none of it.
+void Engine::on_refused(int peer, pt2p_status_t status, std::string_view reason)
+{
+	if (is_down(peer))
+		return;
+	reporter_.log(LogLevel::info, "rank %d cannot be connected to: %.*s", peer, static_cast<int>(reason.size()), reason.data());
+	unreached_[peer] = reason;
+	unsigned tokens = 0;
+	if (Channel *c = router_->find(peer)) {
+		c->for_each_queued([&](const PendingSend &item) { tokens += item.id == id_barrier; });
+		c->drop();
+	}
+	requests_.for_each([&](Request &r) {
+		if (r.state == Request::State::moving && r.is_send && r.peer == peer)
+			complete(r, status, reason);
+	});
+	if (extension_)
+		extension_->on_refused(peer, status, reason);
+	if (tokens)
+		barrier_refused(peer, status, tokens);
+}
+
 void Engine::on_rank_event(const RankEvent &event)
 {
 	if (!event.in_order)
@@ -595,10 +622,10 @@ void Engine::examine(int source)
 		else if (alone)
 			router_->connect(source);
 	} catch (const Error &e) {
-		if (e.status() == PT2P_ERR_SYSTEM || e.status() == PT2P_ERR_SHARED_MEMORY || e.status() == PT2P_ERR_NO_MEMORY)
-			examined_.erase(source); // what this rank lacks is no verdict
-		else
+		if (is_of_peer(e.status()))
 			on_peer_down(source, e.status(), e.what());
+		else
+			examined_.erase(source); // what this rank lacks is no verdict
 	}
 }
 

@@ -178,6 +178,8 @@ public:
 		release(request);
 		return status;
 	}
+	// Frees a request that has completed and that nobody is told of.
+	void discard(Request &request);
 	void release(Request *request)
 	{
 		request->state = Request::State::free;
@@ -222,12 +224,14 @@ public:
 	const Matcher &matcher() const { return matcher_; }
 	const Extension *extension() const { return extension_; }
 	uint64_t barriers() const { return barrier_epoch_; } // so far
+	size_t reasons() const { return reasons_.size(); }   // kept for requests that have failed
 
 	// From the transports.
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_complete(void *operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
 	void on_connect_failure(int peer, pt2p_status_t status) override;
+	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	// From channels and progress.
 	void on_sent(void *owner) override;
 	unsigned drive() override;
@@ -244,6 +248,7 @@ public:
 		id_resume_eager,
 		id_barrier,
 		id_synchronous,
+		id_barrier_failed,
 	};
 	struct Announcement {
 		uint64_t length, token;
@@ -315,6 +320,7 @@ private:
 		complete(request, status);
 	}
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
+	std::string take_reason(const Request &request);
 	// Why the peer of a request that is done is gone; empty: it is not.
 	std::string loss_of(const Request &request) const;
 	void deliver(Request &request, int peer, uint64_t tag, const void *data, size_t length);
@@ -379,6 +385,17 @@ private:
 
 	// barrier.cpp
 	void on_barrier(int peer, uint64_t header);
+	void on_barrier_failed(int peer, uint64_t failure, uint64_t epoch);
+	void barrier_failed(uint64_t epoch, uint64_t failure, int unreached = -1);
+	void barrier_refused(int peer, pt2p_status_t status, unsigned tokens);
+	void pay_tokens(Channel &channel, unsigned round);
+	// Whether a failure to connect is of the other rank, and lasts, and not for lack of something here. That its address cannot be
+	// had is for good, too: the launcher is gone, or refuses it.
+	static bool is_of_peer(pt2p_status_t status)
+	{
+		return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED || status == PT2P_ERR_PROTOCOL ||
+		       status == PT2P_ERR_UNREACHABLE || status == PT2P_ERR_EXCHANGE;
+	}
 
 	// A request that a peer's message names, if it is what the message takes it for.
 	Request *named(uint64_t token, int peer, bool is_send);
@@ -426,6 +443,8 @@ private:
 	uint64_t barrier_epoch_ = 0;
 	uint64_t barrier_tokens_[32] = {};
 	std::map<uint64_t, uint64_t> barrier_failures_; // by barrier: header of a token that reported a failure
+	std::string barrier_lacks_;                     // what this rank cannot do in a barrier that fails for it
+	std::map<int, unsigned> owed_tokens_;           // by rank: tokens of barriers that have failed which it has not got
 };
 
 } // namespace pt2p

@@ -50,7 +50,7 @@ std::string request_text(const Request &r, const std::string &loss)
 	if (r.is_send)
 		return format("send of %zu bytes to rank %d, tag %#llx%s%s", r.length, r.peer,
 		              static_cast<unsigned long long>(r.message_tag), end.c_str(),
-		              !r.done() && r.awaits_answer ? ", announced, and no receive there has matched it" : "");
+		              !r.done() && r.awaits_answer ? ", no receive there has matched it" : "");
 	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s%s", r.capacity(),
 	              source_text(posted ? r.source : r.peer).c_str(), static_cast<unsigned long long>(r.tag),
 	              static_cast<unsigned long long>(r.mask), end.c_str(),
@@ -65,16 +65,31 @@ std::string taken_text(const UnexpectedMessage &m)
 	              static_cast<unsigned long long>(m.tag));
 }
 
+std::string Engine::take_reason(const Request &r)
+{
+	const auto known = reasons_.find(r.handle);
+	if (known == reasons_.end())
+		return {};
+	std::string reason = std::move(known->second);
+	reasons_.erase(known);
+	return reason;
+}
+
+void Engine::discard(Request &r)
+{
+	take_reason(r);
+	release(&r);
+}
+
 void Engine::explain(const Request &r)
 {
 	const auto tag = static_cast<unsigned long long>(r.message_tag);
 	// The request may have failed by itself, before the rank left.
 	const auto loss = losses_.find(r.peer);
 	const bool lost = loss != losses_.end() && (r.status == loss->second.status || r.status == PT2P_ERR_PEER_LOST);
-	std::string reason;
-	if (const auto known = reasons_.find(r.handle); known != reasons_.end()) {
-		reason = std::move(known->second);
-		reasons_.erase(known);
+	std::string reason = take_reason(r);
+	if (!reason.empty()) {
+		// the transport knew it
 	} else if (lost) {
 		reason = loss->second.reason;
 	} else if (r.status == PT2P_ERR_PEER_LOST) {

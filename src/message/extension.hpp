@@ -21,6 +21,8 @@ public:
 	virtual void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) = 0;
 	// Told once for each peer.
 	virtual void on_peer_down(int peer, pt2p_status_t status) = 0;
+	// What waits for this peer, or is asked of it, fails; what follows may go.
+	virtual void on_refused(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// Sends what had to wait; called in each turn while has_work().
 	virtual unsigned drive() = 0;
 	virtual bool has_work() const = 0;

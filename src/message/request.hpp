@@ -31,7 +31,7 @@ struct alignas(64) Request : PostedReceive {
 	State state = State::free;
 	bool is_send = false;
 	// What the peer may still say about it while it moves.
-	bool awaits_answer = false; // send: announced, neither accepted nor finished
+	bool awaits_answer = false; // send: announced or synchronous, neither accepted nor finished
 	bool in_pieces = false;     // receive: accepted, comes in pieces
 	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done
 	// What few requests are: looked at when one has completed. 0 while it is free.

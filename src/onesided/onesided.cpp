@@ -140,7 +140,14 @@ unsigned OneSided::start_waiting(Target &t)
 	return n;
 }
 
-void OneSided::on_peer_down(int peer, pt2p_status_t status)
+void OneSided::on_refused(int peer, pt2p_status_t status, std::string_view reason)
+{
+	end_operations(peer, status, reason);
+	target(peer).status = PT2P_OK;
+}
+
+// All with that peer; no more can be started.
+void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view reason)
 {
 	const auto found = targets_.find(peer);
 	if (found == targets_.end())
@@ -164,7 +171,7 @@ void OneSided::on_peer_down(int peer, pt2p_status_t status)
 			--owed_;
 		}
 		if (op.target == &t && !op.foreign)
-			finish(op, status);
+			finish(op, status, reason);
 	});
 }
 

@@ -72,7 +72,8 @@ public:
 	// From the engine.
 	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) override;
-	void on_peer_down(int peer, pt2p_status_t status) override;
+	void on_peer_down(int peer, pt2p_status_t status) override { end_operations(peer, status, {}); }
+	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
 	bool has_work() const override { return !busy_.empty(); }
 	bool pending() const override { return pending_ || owed_; }
@@ -82,6 +83,7 @@ private:
 	Target &target(int rank);
 	bool connect(Target &target, pt2p_status_t &status);
 	void list(Target &target);
+	void end_operations(int peer, pt2p_status_t status, std::string_view reason);
 	unsigned drive(Target &target);
 	unsigned start_waiting(Target &target);
 

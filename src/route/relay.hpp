@@ -117,6 +117,12 @@ public:
 	}
 	void on_peer_down(int rank, pt2p_status_t status, std::string_view reason) override;
 	void on_connect_failure(int rank, pt2p_status_t status) override { client_.on_connect_failure(rank, status); }
+	// What goes by way of others does not need that connection; what was to go by it tries it again.
+	void on_refused(int rank, pt2p_status_t status, std::string_view reason) override
+	{
+		if (!serves(rank))
+			client_.on_refused(rank, status, reason);
+	}
 
 	// As a transport.
 	const TransportTable &table() const override;

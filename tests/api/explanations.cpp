@@ -74,6 +74,22 @@ TEST_CASE("a send that could not be delivered is told as failed, with the reason
 	                     !Contains("done but not waited for"));
 }
 
+TEST_CASE("a synchronous send that nobody received is told as what it is")
+{
+	Pair pair;
+	const bool short_one = GENERATE(true, false);
+	std::vector<char> out(large);
+	const size_t length = short_one ? 8 : large;
+	pt2p_request_t *request;
+	REQUIRE(pt2p_issend(pair.ctx[0], out.data(), length, 1, 3, &request) == PT2P_OK);
+	pair.progress();
+	const std::string text = dump(pair.ctx[0]);
+	CHECK_THAT(text, Contains("send of " + std::to_string(length) + " bytes to rank 1, tag 0x3, no receive there has matched it") &&
+	                     !Contains("announced"));
+	REQUIRE(pt2p_recv(pair.ctx[1], out.data(), length, 0, 3, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK(pt2p_wait(pair.ctx[0], request, nullptr) == PT2P_OK);
+}
+
 TEST_CASE("what is left at the end is counted in singular and plural, and what is amiss comes first")
 {
 	Pair pair;

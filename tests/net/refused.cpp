@@ -171,6 +171,45 @@ TEST_CASE("a buffer that may only be read is named as the reason why nothing com
 	CHECK(job.counter(0, "peers_lost") + job.counter(1, "peers_lost") == 0);
 }
 
+TEST_CASE("nothing is kept of a failure that nobody is told of")
+{
+	enum class End { wait, free_failed, give_up, callback, sendrecv };
+	const char *transport = GENERATE("rc", "dct");
+	const End end = GENERATE(End::wait, End::free_failed, End::give_up, End::callback, End::sendrecv);
+	constexpr size_t n = 1 << 20;
+	Job job(transport);
+	job.warm_up();
+	pt2p_context_t *ctx = job.ctx[0];
+	const ReadOnly buffer(n);
+	Bytes out(n, 3);
+	pt2p_request_t *send, *request = nullptr;
+	REQUIRE(pt2p_isend(job.ctx[1], out.data(), n, 0, 7, &send) == PT2P_OK);
+	if (end == End::sendrecv) {
+		// Both fail, and it tells of the send.
+		pt2p_request_t *receive;
+		REQUIRE(pt2p_irecv(job.ctx[1], buffer.memory, n, 0, 8, PT2P_TAG_EXACT, &receive) == PT2P_OK);
+		CHECK(pt2p_sendrecv(ctx, out.data(), n, 1, 8, buffer.memory, n, 1, 7, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_SYSTEM);
+		CHECK(pt2p_wait(job.ctx[1], receive, nullptr) == PT2P_ERR_ARGUMENT);
+	} else {
+		REQUIRE(pt2p_irecv(ctx, buffer.memory, n, 1, 7, PT2P_TAG_EXACT, &request) == PT2P_OK);
+	}
+	unsigned calls = 0;
+	const auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) { ++*static_cast<unsigned *>(argument); };
+	if (end == End::give_up)
+		REQUIRE(pt2p_request_free(ctx, request) == PT2P_OK);
+	if (end == End::callback)
+		REQUIRE(pt2p_request_callback(ctx, request, count, &calls) == PT2P_OK);
+	CHECK(pt2p_wait(job.ctx[1], send, nullptr) == PT2P_ERR_SYSTEM);
+	job.exchange(1, 0); // and what has completed before is dealt with
+	if (end == End::wait)
+		CHECK(pt2p_wait(ctx, request, nullptr) == PT2P_ERR_ARGUMENT);
+	if (end == End::free_failed)
+		REQUIRE(pt2p_request_free(ctx, request) == PT2P_OK);
+	CHECK(calls == (end == End::callback));
+	CHECK(job.ctx[0]->engine->reasons() == 0);
+	CHECK(job.ctx[1]->engine->reasons() == 0);
+}
+
 TEST_CASE("a message that fails by itself is not blamed on a rank that leaves afterwards")
 {
 	const char *transport = GENERATE("rc", "dct");

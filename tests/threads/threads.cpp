@@ -1,13 +1,16 @@
 // Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time; several
-// take what one sends by matched probes; callbacks and lists beside them. In-process, so that ThreadSanitizer sees both sides.
+// take what one sends by matched probes; callbacks, lists, one-sided operations, withdrawn receives and barriers beside them.
+// In-process, so that ThreadSanitizer sees both sides.
 // Arguments: seconds (default: 4).
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <pt2p.h>
@@ -15,7 +18,7 @@
 namespace {
 
 constexpr int ranks = 2, threads_each = 3;
-std::atomic<bool> stop{false};
+std::atomic<bool> stop{false}, stopped{false};
 std::atomic<uint64_t> messages{0};
 
 [[noreturn]] void fail(const pt2p_context_t *ctx, int line, const char *what)
@@ -257,6 +260,73 @@ void take_some(pt2p_context_t *ctx, int t)
 	}
 }
 
+// Memory of each rank that the threads of the other reach into: a word that all add to, and some for each thread.
+struct Reached {
+	pt2p_memory_t *memory = nullptr;
+	void *words = nullptr;
+	pt2p_remote_t *remote = nullptr; // of the other rank
+	std::atomic<uint64_t> added{0};
+};
+constexpr int reachers = 2; // of each rank
+constexpr size_t words_each = 1024;
+
+void reach(pt2p_context_t *ctx, Reached &r, int t)
+{
+	const int other = 1 - pt2p_rank(ctx);
+	const uint64_t first = (1 + static_cast<uint64_t>(t) * words_each) * 8;
+	std::vector<uint64_t> out(words_each), in(words_each);
+	for (uint64_t number = 1; !stop.load(); ++number) {
+		const size_t n = number % 4 ? 3 : words_each;
+		for (size_t i = 0; i < n; ++i)
+			out[i] = word(static_cast<uint64_t>(t), number, i);
+		pt2p_request_t *requests[2] = {};
+		OK(pt2p_put(ctx, out.data(), n * 8, r.remote, first, number % 3 ? &requests[0] : nullptr));
+		uint64_t before = 0;
+		OK(pt2p_fetch_add64(ctx, r.remote, 0, 1, &before, &requests[1]));
+		++r.added;
+		if (number % 3 == 1)
+			OK(pt2p_request_free(ctx, std::exchange(requests[0], nullptr)));
+		for (size_t left = 1 + (requests[0] != nullptr), completed = 0, indices[2]; left; left -= completed)
+			OK(pt2p_waitsome(ctx, 2, requests, &completed, indices, nullptr));
+		OK(pt2p_flush(ctx, other));
+		OK(pt2p_get(ctx, in.data(), n * 8, r.remote, first, &requests[0]));
+		OK(pt2p_wait(ctx, requests[0], nullptr));
+		for (size_t i = 0; i < n; ++i)
+			TRUE(in[i] == out[i]);
+		uint64_t was = 0;
+		OK(pt2p_compare_swap64(ctx, r.remote, first, out[0], 0, &was, &requests[0]));
+		OK(pt2p_wait(ctx, requests[0], nullptr));
+		TRUE(was == out[0]);
+		if (number % 8 == 0)
+			OK(pt2p_flush_all(ctx));
+	}
+}
+
+// Receives that are withdrawn while their message may be coming, and barriers. Rank 0 decides about the end.
+void withdraw(pt2p_context_t *ctx)
+{
+	const int other = 1 - pt2p_rank(ctx);
+	bool last = false;
+	for (uint64_t number = 1; !last; ++number) {
+		uint64_t out[2] = {number, pt2p_rank(ctx) == 0 && stop.load()}, in[2] = {};
+		pt2p_request_t *send, *receive;
+		pt2p_status_t status = PT2P_ERR_CANCELLED;
+		OK((number % 2 ? pt2p_issend : pt2p_isend)(ctx, out, sizeof out, other, 3000, &send));
+		for (int tries = 0; status == PT2P_ERR_CANCELLED; ++tries) {
+			OK(pt2p_irecv(ctx, in, sizeof in, tries % 2 ? other : PT2P_ANY_SOURCE, 3000, PT2P_TAG_EXACT, &receive));
+			if (tries < 3)
+				OK(pt2p_cancel(ctx, receive));
+			status = pt2p_wait(ctx, receive, nullptr);
+		}
+		OK(status);
+		OK(pt2p_wait(ctx, send, nullptr));
+		TRUE(in[0] == number);
+		last = out[1] || in[1];
+		if (number % 2 == 0)
+			OK(pt2p_barrier(ctx));
+	}
+}
+
 void run(const std::vector<const char *> &tunables, double seconds)
 {
 	printf("%s\n", tunables[0] ? tunables[0] : "defaults");
@@ -268,6 +338,15 @@ void run(const std::vector<const char *> &tunables, double seconds)
 	options.tunables = tunables.data();
 	pt2p_context_t *ctx = nullptr, *contexts[ranks];
 	OK(pt2p_init_inprocess(ranks, PT2P_INPROCESS_THREADS, &options, contexts));
+	Reached reached[ranks];
+	for (int i = 0; i < ranks; ++i) {
+		ctx = contexts[i];
+		char bytes[PT2P_EXPORT_MAX];
+		size_t needed = 0;
+		OK(pt2p_memory_allocate(ctx, (1 + reachers * words_each) * 8, &reached[i].memory, &reached[i].words));
+		OK(pt2p_memory_export(ctx, reached[i].memory, bytes, sizeof bytes, &needed));
+		OK(pt2p_memory_import(contexts[1 - i], i, bytes, needed, &reached[1 - i].remote));
+	}
 	std::vector<std::thread> threads;
 	Relay relays[ranks];
 	for (int i = 0; i < ranks; ++i)
@@ -280,6 +359,9 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		threads.emplace_back(feed, c);
 		for (int t = 0; t < probers; ++t)
 			threads.emplace_back(take, c, t);
+		threads.emplace_back(withdraw, c);
+		for (int t = 0; t < reachers; ++t)
+			threads.emplace_back(reach, c, std::ref(reached[pt2p_rank(c)]), t);
 	}
 	std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 	stop = true;
@@ -289,6 +371,22 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		while (!r.over.load())
 			OK(pt2p_progress(r.ctx));
 		TRUE(r.number > 10);
+	}
+	for (int i = 0; i < ranks; ++i) {
+		ctx = contexts[i];
+		uint64_t sum = 0;
+		pt2p_request_t *req;
+		std::thread owner([&] { // who may have to be asked
+			while (!stopped.load())
+				OK(pt2p_progress(contexts[1 - i]));
+		});
+		OK(pt2p_fetch_add64(ctx, reached[i].remote, 0, 0, &sum, &req));
+		OK(pt2p_wait(ctx, req, nullptr));
+		stopped = true;
+		owner.join();
+		stopped = false;
+		TRUE(sum == reached[i].added);
+		TRUE(sum > 2);
 	}
 	for (pt2p_context_t *c : contexts)
 		OK(pt2p_finalize(c));

@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <pt2p.h>
+
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/job/topology.hpp"
@@ -369,4 +371,26 @@ TEST_CASE("abort ends the process with the code and shows the message", "[job]")
 		REQUIRE(n > 0);
 		CHECK_THAT(std::string(text, static_cast<size_t>(n)), Contains("rank 1 aborts the job: no more"));
 	}
+}
+
+TEST_CASE("two hundred ranks of a process leave without waiting for each other", "[job]")
+{
+	const pt2p_inprocess_mode_t mode = GENERATE(PT2P_INPROCESS_COOPERATIVE, PT2P_INPROCESS_THREADS);
+	constexpr int n = 200;
+	const char *tunables[] = {"PT2P_TRANSPORTS=self,shm", "PT2P_SHM_RING_BYTES=4k", "PT2P_SHM_RING_SLOTS=16", nullptr};
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.tunables = tunables;
+	std::vector<pt2p_context_t *> ctx(n);
+	REQUIRE(pt2p_init_inprocess(n, mode, &options, ctx.data()) == PT2P_OK);
+	// Some have met, most have not.
+	for (int rank = 0; rank < n; rank += 2) {
+		int word = rank;
+		const auto r = static_cast<size_t>(rank);
+		REQUIRE(pt2p_send(ctx[r], &word, sizeof word, rank + 1, 1) == PT2P_OK);
+		REQUIRE(pt2p_recv(ctx[r + 1], &word, sizeof word, rank, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	}
+	const auto start = std::chrono::steady_clock::now();
+	for (pt2p_context_t *c : ctx)
+		CHECK(pt2p_finalize(c) == PT2P_OK);
+	CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
 }

@@ -273,21 +273,47 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
 	environment_.reporter.add(Counter::reconnects);
-	int error = verbs::set_state(queue.qp(), IBV_QPS_RESET);
-	if (!error) {
-		queue.was_reset();
-		error = start_initiator(queue.qp());
-	}
-	if (error) {
-		// Nothing goes through it any more: whoever has work in it is lost to us.
-		const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", error);
-		while (WorkRequest *request = queue.front()) {
-			net_->take_down(*request->peer, PT2P_ERR_SYSTEM, reason);
-			queue.drop_all();
-		}
-		return;
-	}
+	const int error = restart(queue);
+	if (error == ENOMEM || error == EAGAIN)
+		stopped_.push_back({&queue, now_ns()});
+	else if (error)
+		end_work(queue, error);
+}
+
+// An errno, 0: it goes on.
+int DctTransport::restart(SendQueue &queue)
+{
+	if (const int error = verbs::set_state(queue.qp(), IBV_QPS_RESET))
+		return error;
+	queue.was_reset();
+	if (const int error = start_initiator(queue.qp()))
+		return error;
 	queue.post_again();
+	return 0;
+}
+
+// Nothing goes through it any more: whoever has work in it is lost to us.
+void DctTransport::end_work(SendQueue &queue, int error)
+{
+	const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", error);
+	while (WorkRequest *request = queue.front()) {
+		net_->take_down(*request->peer, PT2P_ERR_SYSTEM, reason);
+		queue.drop_all();
+	}
+}
+
+// What this rank lacks to restart an initiator it may get: what was sent through that has to get there.
+void DctTransport::check()
+{
+	NetTransport::check();
+	std::erase_if(stopped_, [this](const Stopped &s) {
+		const int error = restart(*s.queue);
+		if (error && now_ns() - s.since < environment_.config.net_reconnect_time)
+			return false;
+		if (error)
+			end_work(*s.queue, error);
+		return true;
+	});
 }
 
 bool DctTransport::left() const

@@ -49,6 +49,7 @@ public:
 	Endpoint *loopback() override { return &connect(environment_.job.rank(), address()); }
 	Memory memory_per_peer() override;
 
+	void check() override;
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 	bool left() const override;
 	verbs::Peer *substitute() override;
@@ -71,6 +72,8 @@ private:
 	verbs::SendQueue *wait() const;
 	verbs::SendQueue *take(size_t initiator, Peer &peer);
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
+	int restart(verbs::SendQueue &queue);
+	void end_work(verbs::SendQueue &queue, int error);
 	void fail_target(Peer &peer, ibv_wc_status status);
 
 	const uint64_t key_; // of the target: the device refuses who does not know it from the address
@@ -78,6 +81,11 @@ private:
 	std::vector<std::unique_ptr<verbs::SendQueue>> initiators_;
 	std::vector<InitiatorState> states_;
 	Line line_;
+	struct Stopped {
+		verbs::SendQueue *queue;
+		int64_t since;
+	};
+	std::vector<Stopped> stopped_; // initiators that could not be restarted yet
 	uint64_t looks_ = 0;
 };
 

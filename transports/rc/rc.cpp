@@ -39,11 +39,22 @@ void Peer::cut()
 	});
 }
 
+SendQueue *Peer::acquire()
+{
+	if (__builtin_expect(!ready, 0)) {
+		transport->wanted(*this);
+		return nullptr;
+	}
+	return first.queue->room() ? first.queue.get() : nullptr;
+}
+
 // Of those that may be used, the one with the least under way.
 SendQueue *Peer::acquire_for_part()
 {
-	if (!ready)
+	if (!ready) {
+		transport->wanted(*this);
 		return nullptr;
+	}
 	const uint32_t wanted = spread->queue_pairs();
 	uint32_t there = 1;
 	SendQueue *best = first.queue.get();
@@ -143,12 +154,12 @@ Endpoint &RcTransport::connect(int rank, std::string_view text)
 Endpoint *RcTransport::loopback()
 {
 	const int self = environment_.job.rank();
-	if (Peer *known = find(self))
-		return known->down ? nullptr : known;
 	try {
-		Peer &peer = make_peer(self, {net_->device().address, net_->wireup().number()}, environment_.job.secret());
-		connect_to_itself(peer.first);
-		return peer.down ? nullptr : &peer;
+		Peer *known = find(self);
+		Peer &peer = known ? *known : make_peer(self, {net_->device().address, net_->wireup().number()}, environment_.job.secret());
+		if (!known || peer.first.state == Connection::State::refused)
+			connect_to_itself(peer.first);
+		return peer.down || peer.first.state == Connection::State::refused ? nullptr : &peer;
 	} catch (const Error &e) {
 		environment_.reporter.log(LogLevel::info, "no loopback through the device: %s", e.what());
 		return nullptr;
@@ -161,7 +172,7 @@ void RcTransport::connect_to_itself(Connection &c)
 		connected(c);
 }
 
-// Makes it ready to send and to receive; false: it could not be done, and the peer is down.
+// Makes it ready to send and to receive; false: it could not be done.
 bool RcTransport::connect_queue_pair(Connection &c, uint32_t number, uint32_t psn)
 {
 	const int error = verbs::bring_up(net_->device(), c.queue->qp(),
@@ -173,11 +184,42 @@ bool RcTransport::connect_queue_pair(Connection &c, uint32_t number, uint32_t ps
 	                                   .timeout = environment_.config.net_timeout,
 	                                   .retries = environment_.config.net_retries});
 	if (error) {
-		net_->take_down(c.peer, PT2P_ERR_SYSTEM, verbs::failure("ibv_modify_qp", error));
+		c.lacks = verbs::failure("ibv_modify_qp", error);
+		// What was sent before has to get there: it is tried again for a while.
+		if (c.attempt == 1)
+			not_now(c, "this rank cannot connect its queue pair: " + c.lacks);
+		else
+			verbs::set_state(c.queue->qp(), IBV_QPS_RESET);
 		return false;
 	}
 	c.remote_qp = number;
 	return true;
+}
+
+// Nothing has gone through it yet.
+void RcTransport::start_over(Connection &c)
+{
+	verbs::set_state(c.queue->qp(), IBV_QPS_RESET);
+	c.remote_qp = 0;
+	c.state = Connection::State::refused;
+}
+
+void RcTransport::not_now(Connection &c, const std::string &reason)
+{
+	start_over(c);
+	if (c.is_first() && c.peer.peer != environment_.job.rank())
+		net_->put_off(c.peer, PT2P_ERR_NO_MEMORY, reason + "; the next call tries again. PT2P_RC_PEERS=0 does without such connections "
+		                                                   "where the devices have DC");
+}
+
+void RcTransport::wanted(Peer &peer)
+{
+	if (peer.first.state != Connection::State::refused || peer.down || leaving_)
+		return;
+	peer.first.state = Connection::State::requesting;
+	peer.first.since = now_ns();
+	peer.first.asked_from = static_cast<uint32_t>(net_->wireup().next_number());
+	tell(peer.first, WireupMessage::Kind::request);
 }
 
 // Another connection of the same queue pair begins elsewhere, so that packets of the old one fit nowhere.
@@ -208,6 +250,7 @@ void RcTransport::refuse(const WireupMessage &request, const Secret &secret, con
 	refusal.rank = environment_.job.rank();
 	refusal.to = request.rank;
 	refusal.attempt = request.attempt;
+	refusal.psn = static_cast<uint32_t>(request.number);
 	refusal.kind = WireupMessage::Kind::refuse;
 	refusal.connection = request.connection;
 	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
@@ -225,7 +268,7 @@ void RcTransport::part_with(Peer &peer)
 // still read.
 void RcTransport::parted(Connection &first, const WireupMessage &message)
 {
-	if (first.state == Connection::State::requesting)
+	if (first.state == Connection::State::requesting || first.state == Connection::State::refused)
 		return net_->take_down(first.peer, PT2P_ERR_PEER_LOST, "it counts this rank as lost");
 	if (first.state != Connection::State::draining)
 		give_up(first, first.attempt + 1);
@@ -252,7 +295,7 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
 		connection.state = Connection::State::accepting;
 		return &connection;
-	} catch (const Error &e) {
+	} catch (const std::exception &e) { // no memory, too
 		refuse(m, peer ? peer->secret : environment_.job.secret(), e.what());
 		return nullptr;
 	}
@@ -296,10 +339,12 @@ void RcTransport::handle(const WireupMessage &m)
 	}
 	if (m.kind == WireupMessage::Kind::refuse) {
 		const std::string reason(m.reason, strnlen(m.reason, sizeof m.reason));
-		if (c->state == Connection::State::requesting && c->is_first())
-			net_->take_down(c->peer, PT2P_ERR_UNREACHABLE, "it refuses a connection: " + reason);
-		else if (c->state == Connection::State::requesting)
-			c->state = Connection::State::refused;
+		if (c->attempt != 1 || static_cast<int32_t>(m.psn - c->asked_from) < 0)
+			return; // of what has been given up
+		if (c->state == Connection::State::requesting)
+			not_now(*c, "it refuses a connection: " + reason);
+		else if (c->state == Connection::State::accepting)
+			start_over(*c); // what waits here asks for it itself
 		return;
 	}
 	if (c->state == Connection::State::draining) {
@@ -309,8 +354,11 @@ void RcTransport::handle(const WireupMessage &m)
 	}
 	if (c->remote_qp && c->remote_qp != m.qp)
 		return;
-	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn))
+	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn)) {
+		if (c->attempt == 1) // else it asks again
+			refuse(m, c->peer.secret, c->lacks.c_str());
 		return;
+	}
 	if (m.kind == WireupMessage::Kind::request) {
 		if (c->state != Connection::State::connected)
 			c->state = Connection::State::accepting;
@@ -335,6 +383,7 @@ void RcTransport::connected(Connection &c)
 	if (c.state == Connection::State::connected || leaving_)
 		return;
 	c.state = Connection::State::connected;
+	c.lacks.clear();
 	if (c.is_first()) {
 		c.peer.ready = true;
 		c.peer.last_sign = now_ns();
@@ -439,10 +488,14 @@ void RcTransport::look_after(Connection &c)
 	// Who has never answered may be computing, and answers when it calls in. If it is gone the launcher tells, while there is one.
 	const int64_t patience = environment_.config.net_reconnect_time;
 	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
-		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)",
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)%s%s",
 		                                                   c.attempt > 1 ? "its connection broke" : "the launcher is gone",
-		                                                   static_cast<double>(now - c.since) * 1e-9));
-	else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
+		                                                   static_cast<double>(now - c.since) * 1e-9, c.lacks.empty() ? "" : "; ",
+		                                                   c.lacks.c_str()));
+	else if (now - c.asked > ask_again_after && c.peer.peer == environment_.job.rank()) {
+		c.asked = now;
+		connect_to_itself(c);
+	} else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 }
 
@@ -477,7 +530,8 @@ std::string RcTransport::trouble(int rank)
 		return text;
 	peer->for_each_connection([&](const Connection &c) {
 		// Data goes by the others as soon as these are there.
-		if (!text.empty() || c.state == Connection::State::connected || (!c.is_first() && c.attempt == 1))
+		if (!text.empty() || c.state == Connection::State::connected || c.state == Connection::State::refused ||
+		    (!c.is_first() && c.attempt == 1))
 			return;
 		text = format("%s for %.1f s; it answers when it calls into the library, or runs a progress thread",
 		              c.attempt == 1 ? "not connected, asked" : "its connection broke, asked for another",

@@ -3,6 +3,9 @@
 //
 // A connection is made by datagrams (verbs/wireup.hpp):
 //
+// A first connection that cannot be made, because one of the two gets no queue pair or no memory, is refused: what waits for it
+// fails, and the next that is sent asks again.
+//
 //   first send                                  other side
 //   queue pair made  -------- request ------->  queue pair made, ready to receive
 //   ready            <------- accept ---------
@@ -35,7 +38,7 @@ struct Connection final : verbs::QueueOwner {
 		accepting,  // it has asked, we have answered
 		connected,
 		draining,   // given up; what has come through it is still being read
-		refused,    // the peer has none to spare: of those beside the first
+		refused,    // one of the two has none to spare; of the first: until something is to be sent again
 	};
 	Connection(Peer &p, uint8_t n) : peer(p), number(n) {}
 
@@ -47,6 +50,8 @@ struct Connection final : verbs::QueueOwner {
 	uint32_t remote_qp = 0;        // this time; 0: not known yet
 	verbs::WireupMessage request{}; // draining: what the peer has asked for meanwhile; attempt 0: nothing
 	int64_t asked = 0, since = 0;  // when the last datagram was sent, and the first
+	uint32_t asked_from = 0;       // end of the number of the first datagram since something was to be sent again
+	std::string lacks;             // why it could not be made again so far
 
 	bool is_first() const { return number == 0; }
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
@@ -71,7 +76,7 @@ struct Peer final : verbs::Peer {
 			__builtin_unreachable(); // who is ready has one
 		return first.queue.get();
 	}
-	verbs::SendQueue *acquire() override { return ready && first.queue->room() ? first.queue.get() : nullptr; }
+	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;
 
@@ -104,6 +109,8 @@ public:
 	void on_broken(Connection &connection, ibv_wc_status status);
 	// Tells a peer that is given up so; best effort.
 	void part_with(Peer &peer);
+	// Something is to be sent to a peer that is not ready.
+	void wanted(Peer &peer);
 	// Asks for one more with this peer, unless another is being made or refused.
 	void connect_another(Peer &peer);
 	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
@@ -118,6 +125,8 @@ private:
 	bool connect_queue_pair(Connection &connection, uint32_t number, uint32_t psn);
 	void connect_to_itself(Connection &connection);
 	void connected(Connection &connection);
+	void start_over(Connection &connection);
+	void not_now(Connection &connection, const std::string &reason);
 	void give_up(Connection &connection, uint32_t attempt);
 	unsigned finish_draining();
 	void finish_draining(Connection &connection);

@@ -342,6 +342,13 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
 	if (status != PT2P_ERR_PEER_FINALIZED)
 		peer.cut();
+	end_waiting(peer, status);
+	environment_.events.on_peer_down(peer.peer, status, reason);
+}
+
+// Operations with that peer that wait for room; what is under way of them ends by itself.
+void Net::end_waiting(const Peer &peer, pt2p_status_t status)
+{
 	Fifo<Operation> ended;
 	waiting_.remove_if([&](Operation &operation) {
 		if (operation.peer != &peer)
@@ -354,7 +361,12 @@ void Net::take_down(Peer &peer, pt2p_status_t status, const std::string &reason)
 	});
 	while (!ended.empty())
 		finish(ended.pop());
-	environment_.events.on_peer_down(peer.peer, status, reason);
+}
+
+void Net::put_off(Peer &peer, pt2p_status_t status, const std::string &reason)
+{
+	environment_.events.on_refused(peer.peer, status, reason);
+	end_waiting(peer, status); // of which the layer above knows no more, or that go by way of others
 }
 
 void Net::lose(int rank, pt2p_status_t status, const std::string &reason)

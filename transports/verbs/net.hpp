@@ -119,6 +119,8 @@ public:
 	}
 	// Nothing goes to that rank any more. May be called at any time.
 	void take_down(Peer &peer, pt2p_status_t status, const std::string &reason);
+	// Nothing goes to that rank for now, and nothing has yet: what waits for it fails.
+	void put_off(Peer &peer, pt2p_status_t status, const std::string &reason);
 	// As Transport's; for one of the transports, as progress().
 	void unconnected_senders(const void *caller, std::vector<int> &ranks) const;
 	// Nothing need be told to that rank, which has no endpoint here.
@@ -261,6 +263,7 @@ private:
 	static bool busy(const SendQueue *queue);
 	void flush_all();
 	void say_goodbye(bool all, int64_t end);
+	void end_waiting(const Peer &peer, pt2p_status_t status);
 	// take_down() of a rank that need not have an endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();

@@ -30,7 +30,7 @@ struct WireupMessage {
 	uint64_t number;    // of the datagram, among all that the sender has sent; from 1
 	WireupAddress from;
 	int32_t rank, to;   // of the sender; of the receiver
-	uint32_t qp, psn;   // of the sender's queue pair
+	uint32_t qp, psn;   // of the sender's queue pair; in a refusal psn is the end of the number of what is refused
 	uint32_t attempt;   // counts the connections between the two, from 1
 	Kind kind;
 	uint8_t connection; // which of those between the two: 0 carries the messages
@@ -49,6 +49,7 @@ public:
 	uint32_t number() const { return qp_->qp_num; }
 	// Numbers it, adds the proof of knowing the secret, and sends it; best effort.
 	void send(const WireupAddress &to, WireupMessage &message, const Secret &secret);
+	uint64_t next_number() const { return number_ + 1; }
 	// The next message that has come, from whomever; false: there is none.
 	bool take(WireupMessage &message);
 	// Datagrams so far that were no messages at all.
