@@ -243,7 +243,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.pending(); });
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
-			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
+			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->part(); });
 		}
 		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
 		ctx->progress->wait_for(ctx->config.finalize_time, [&] {

@@ -57,6 +57,8 @@ struct RelayPeer final : Endpoint {
 	bool avoided = false;    // the neighbour does not pass messages on
 	bool down = false;       // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
+	bool bye_unanswered = false; // its answer to that is the last that comes from it
+	bool relayed = false;    // something has gone or come by way of others
 	pt2p_status_t failure = PT2P_OK; // why there is no `way`
 	std::string reason;
 
@@ -101,9 +103,9 @@ public:
 	// Whether messages to that rank go by way of others.
 	bool serves(int rank) const;
 	RelayPeer &peer(int rank);
-	// For pt2p_finalize: tells all that it has talked with; then, whether nothing can be lost any more when this rank leaves.
+	// For pt2p_finalize: tells all that it has talked with; then, to be called until it is so, whether this rank may leave.
 	void say_goodbye();
-	bool settled() const;
+	bool part();
 	// Of PT2P_ROUTE=auto.
 	const tune::WayTuner &choice() const { return tuner_; }
 	// Whether nobody makes progress when the program does not; to be told before anything is sent.
@@ -136,7 +138,7 @@ public:
 	unsigned progress();
 
 	// Message ids towards the transports below; those of the layers above are smaller.
-	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61;
+	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61, id_done = 0x62;
 	// To be or-ed to those of the layers above; the transports' own begin at 0xf0.
 	static constexpr uint8_t id_bare_message = 0x80;
 
@@ -163,10 +165,18 @@ private:
 		Waiting *first = nullptr, *last = nullptr;
 		uint32_t own_in_row = 0; // messages of this rank since others had their turn
 		bool own_waiting = false;
+		// Of leaving.
+		bool used = false;          // something has gone or come over it: both sides know of it
+		bool told = false;          // the neighbour, that nothing more goes over it
+		bool told_answer = false;   // and that this rank has heard the same from there
+		bool heard = false;         // that nothing more comes over it
+		bool heard_answer = false;
+		bool over() const { return down || !used || (told_answer && heard_answer); }
 	};
 
 	Link &link(int rank);
 	bool open(int rank, Link &link);
+	bool send_over(Link &link, uint8_t id, uint64_t header, const void *data, size_t length);
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
@@ -174,6 +184,7 @@ private:
 	std::string reason_for_way() const;
 	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
+	bool in_use(const RelayPeer &peer) const;
 	bool send_bare(RelayPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	bool send_first(RelayPeer &peer);
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
@@ -182,10 +193,12 @@ private:
 	void avoid(RelayPeer &peer);
 
 	void bare_message(int source, uint8_t id, uint64_t header, const void *data, size_t length);
-	void arrived(int source, const void *data, size_t length);
+	void arrived(int from, int source, const void *data, size_t length);
 	void deliver(RelayPeer &peer, const Envelope &envelope, const void *payload, size_t length);
 
 	int64_t leaving_timeout() const;
+	bool all_closed() const;
+	bool close_links();
 	void lose_link(int rank);
 	void lose_peer(RelayPeer &peer);
 	void lose(int rank);
@@ -218,7 +231,8 @@ private:
 	std::vector<RelayPeer *> busy_;                 // something has to be sent
 	bool links_busy_ = false;                       // messages of others wait for one, or credits are due
 	bool leaving_ = false;
-	int64_t passes_on_until_ = 0; // ns, once leaving
+	int64_t patient_until_ = 0; // ns, once leaving: with peers, and then with neighbours
+	bool closed_ = false;       // there is nothing more to say to any peer
 };
 
 } // namespace pt2p
