@@ -377,8 +377,13 @@ void Relay::arrived(int from, int source, const void *data, size_t length)
 	}
 	if (e.confirmed == p.outbox.next())
 		p.bye_unanswered = false;
-	if (p.down)
+	if (p.down) { // it may ask for the answer to its goodbye, which a neighbour has taken along
+		if (e.flags & flag_answer) {
+			p.confirm(true);
+			list(p);
+		}
 		return;
+	}
 	const auto *payload = static_cast<const unsigned char *>(data) + sizeof e;
 	length -= sizeof e;
 	if (p.outbox.confirm(e.confirmed))
