@@ -7,6 +7,7 @@
 //
 //   source ---- id_relayed(source, destination), Envelope, payload ----> neighbour ---- the same ----> ... destination
 //          <--- id_credit(n) -------------------------------------------
+//          <--- id_done(heard) ----------------------------------------> when leaving
 //
 // Once and in order: the destination confirms what it has (Envelope::confirmed, with messages that go back anyway, or with
 // one of their own at a quarter of the window). The source keeps what is not confirmed, and sends it again to the
@@ -23,6 +24,16 @@
 // No deadlock: credits are of one link, and what comes over links between groups, inside of a group and on a node never
 // shares them. Routes take these three kinds of links in that order (groups.hpp), so a message waits only for credits of a
 // later kind; the last hop of a route needs none, because a destination takes what comes.
+//
+// Who leaves is needed by nobody any more, and nothing comes to it any more:
+// 1. Each pair of ranks closes. Who leaves says goodbye to all that it has talked with and that have not said it; the answer is
+//    the last that comes from there. When two goodbyes cross, both are answered. Neither these nor the answers begin anything
+//    new: they go by a neighbour only where messages have gone before, and else directly, to a rank that waits for them.
+// 2. Each link closes, from both sides, once all pairs have: id_done says that nothing more goes over it, and whether the same
+//    has been heard from there. What has come over a link may go on over a later kind: those close after it. So a
+//    neighbour is there until it has passed on what it was given, the last answers included.
+// Where all leave at the same time this takes as long as a few messages do. A rank that is late is waited for no longer than
+// for its answer (PT2P_FINALIZE_TIME) and leaving_timeout(), twice: what a neighbour that is gone was to pass on is sent again.
 //
 // Fair: while messages of others wait for a link, this rank's own get every other turn in bunches of `bunch`.
 #pragma once
@@ -57,7 +68,7 @@ struct RelayPeer final : Endpoint {
 	bool avoided = false;    // the neighbour does not pass messages on
 	bool down = false;       // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
-	bool bye_unanswered = false; // its answer to that is the last that comes from it
+	bool bye_unanswered = false; // the answer to that is the last that comes from it
 	bool relayed = false;    // something has gone or come by way of others
 	pt2p_status_t failure = PT2P_OK; // why there is no `way`
 	std::string reason;

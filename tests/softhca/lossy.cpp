@@ -115,6 +115,8 @@ TEST_CASE("receives that are hidden make the sender wait, or give up")
 		expect(pair.a.send_cq);
 		expect(pair.b.receive_cq);
 		CHECK(counter("rnr_naks_sent") == before + 2);
+		CHECK(counter("rnr_resent") == counter("retransmissions"));
+		CHECK(counter("rnr_dropped") == counter("packets_dropped"));
 	}
 	const FaultRules faults("starve count=3");
 	send(pair.a.qp, memory.piece(0, 64));
