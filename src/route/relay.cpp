@@ -151,7 +151,7 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 		return Outcome::no_resource;
 	const bool small = length <= longest_detour_, detours = by_neighbour(p);
 	const bool tuned = automatic_ && small && !p.avoided;
-	if (!detours && !p.outbox.keeps() && !tuner_.tells() && id != id_bye) {
+	if (!detours && !p.outbox.keeps() && !p.inbox.untold() && !tuner_.tells() && id != id_bye) {
 		if (!send_bare(p, id, header, data, length))
 			return Outcome::no_resource;
 		if (tuned)

@@ -14,8 +14,8 @@
 // destination itself when a neighbour is gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT: so neither a rank
 // that dies nor one that computes without calling in stops what it was to pass on. Whatever comes twice is dropped.
 //
-// Bare: what goes to its destination itself, while nothing else is by way of others and no trial is held (PT2P_ROUTE=auto, or
-// a neighbour that is avoided), goes without an envelope: id | id_bare_message.
+// Bare: what goes to its destination itself, while nothing else is by way of others, nothing is to be confirmed and no trial is
+// held (PT2P_ROUTE=auto, or a neighbour that is avoided), goes without an envelope: id | id_bare_message.
 //
 // Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot pass on yet, whatever they wait
 // for: room, credits of the next link, or on its first use that link's address and connection. Who has used its credits up
