@@ -175,29 +175,23 @@ void print_json(const std::vector<const Account *> &accounts)
 	std::printf("\n]}\n");
 }
 
-// What cannot be where nothing is lost and nobody makes a mistake. For want of a receive, a request is refused, what follows it dropped,
-// and both are sent again: that is as it should be.
+// What cannot be where nothing is lost and nobody makes a mistake. What is dropped and sent again because a receive was wanting is as it
+// should be.
 int tell_losses(const std::vector<const Account *> &accounts)
 {
 	std::string text;
 	for (const Account *a : accounts)
 		for (unsigned device = 0; device < std::min(a->devices, most_devices); ++device) {
 			const Counters &c = a->device[device];
-			const auto tell = [&](Counter counter) {
-				if (c.get(counter))
+			const auto tell = [&](Counter counter, uint64_t expected = 0) {
+				if (c.get(counter) != expected)
 					text += "  " + device_name(a->host, device) + ": " + descriptions[static_cast<size_t>(counter)].name + " " +
-					        std::to_string(c.get(counter)) + "\n";
+					        std::to_string(c.get(counter) - expected) + "\n";
 			};
 			tell(Counter::timeouts);
 			tell(Counter::naks_sent);
-			const bool refused = std::any_of(accounts.begin(), accounts.end(), [](const Account *any) {
-				return std::any_of(any->device, any->device + std::min(any->devices, most_devices),
-				                   [](const Counters &of) { return of.get(Counter::rnr_naks_sent) != 0; });
-			});
-			if (refused)
-				continue;
-			tell(Counter::packets_dropped);
-			tell(Counter::retransmissions);
+			tell(Counter::packets_dropped, c.get(Counter::rnr_dropped));
+			tell(Counter::retransmissions, c.get(Counter::rnr_resent));
 		}
 	if (!text.empty())
 		std::fprintf(stderr, "softhca: packets were lost, or came too late, though no fault was asked for:\n%s", text.c_str());

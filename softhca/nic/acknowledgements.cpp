@@ -112,6 +112,7 @@ void Requester::advance(Nic &nic, uint32_t psn)
 void Requester::go_back(uint32_t psn)
 {
 	psn_ = psn;
+	not_ready_ = false;
 	at_ = 0;
 	while (at_ < in_flight_.size() && psn_distance(psn_add(in_flight_[at_]->psn, in_flight_[at_]->packets), psn) <= 0)
 		++at_;
@@ -153,6 +154,7 @@ void Requester::refused(Nic &nic, const Packet &packet)
 		}
 		++rnr_retries_;
 		go_back(packet.psn);
+		not_ready_ = true;
 		deadline_ = 0;
 		not_before_ = nic.now() + rnr_timers[packet.timer % 32] * Time{10'000};
 		nic.remind(not_before_);

@@ -120,6 +120,7 @@ private:
 	Time deadline_ = 0, not_before_ = 0; // 0: none
 	unsigned retries_ = 0, rnr_retries_ = 0; // since something was acknowledged
 	uint64_t fetch_reads_ = 0, fetch_bytes_ = 0; // of the last ring
+	bool not_ready_ = false;           // what is sent again is so because a receive was wanting
 	bool asked_again_ = false;         // sent again, and nothing has come of it yet
 	uint64_t posted_ = 0;              // position of our last packet on the way to the other side
 	// DC: whom we are connected to.
@@ -190,6 +191,7 @@ private:
 	uint32_t number_;           // of the requester
 	uint32_t expected_ = 0;
 	bool refused_ = false;      // nothing is answered until the expected packet comes
+	bool not_ready_ = false;    // because a receive was wanting
 	Message message_ = Message::none;
 	bool has_receive_ = false;
 	Receive receive_{};

@@ -301,8 +301,10 @@ bool Requester::send(Nic &nic, Sent &entry)
 		    gather(qp_, wqe.all(), wqe.raw.data(), offset, to, p.payload);
 	    }))
 		return false;
-	if (psn_distance(psn_, sent_) < 0)
+	if (psn_distance(psn_, sent_) < 0) {
 		qp_.count(Counter::retransmissions, 1);
+		qp_.count(Counter::rnr_resent, not_ready_);
+	}
 	psn_ = psn_add(psn_, psns);
 	if (psn_distance(psn_, sent_) > 0)
 		sent_ = psn_;

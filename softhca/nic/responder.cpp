@@ -15,7 +15,7 @@ void Responder::begin(uint16_t lid, uint32_t number, uint32_t psn)
 	lid_ = lid;
 	number_ = number;
 	expected_ = psn;
-	refused_ = false;
+	refused_ = not_ready_ = false;
 	message_ = Message::none;
 	has_receive_ = false;
 	final_ = Refusal::none;
@@ -53,19 +53,20 @@ void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 	}
 	if (ahead > 0) {
 		qp_.count(Counter::packets_dropped, 1);
+		qp_.count(Counter::rnr_dropped, not_ready_);
 		if (!refused_) {
 			refused_ = true;
 			owe(nic, {PacketKind::refuse, Refusal::sequence, expected_});
 		}
 		return;
 	}
-	refused_ = false;
+	refused_ = not_ready_ = false;
 	const Refusal reason = execute(nic, packet, payload);
 	switch (reason) {
 	case Refusal::none:
 		break;
 	case Refusal::receiver_not_ready:
-		refused_ = true;
+		refused_ = not_ready_ = true;
 		owe(nic, {PacketKind::refuse, reason, packet.psn});
 		return;
 	default:

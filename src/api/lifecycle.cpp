@@ -241,9 +241,12 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		ctx->progress->poll(); // who has said goodbye need not be told
 		if (engine.pending())
 			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.pending(); });
+		// The order of leaving: messages of this rank and goodbyes by way of others are answered and neighbours no longer need it
+		// (relay.hpp); who has sent anything directly gets a connection for its goodbye; what connections hold arrives; each
+		// transport says goodbye to all it has endpoints to. None of these steps causes a message of the one before.
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
-			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->settled(); });
+			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->part(); });
 		}
 		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
 		ctx->progress->wait_for(ctx->config.finalize_time, [&] {

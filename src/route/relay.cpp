@@ -129,6 +129,15 @@ Endpoint *Relay::way_to(RelayPeer &p)
 	return p.way;
 }
 
+// What goes to a neighbour as such; the link is open.
+bool Relay::send_over(Link &l, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	if (l.endpoint->table->send(*l.endpoint, id, header, data, length) != Outcome::done)
+		return false;
+	l.used = true;
+	return true;
+}
+
 void Relay::malformed(int rank)
 {
 	client_.on_message(rank, id_credit, 0, nullptr, 0); // no message of the layer above
@@ -142,7 +151,7 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 		return Outcome::no_resource;
 	const bool small = length <= longest_detour_, detours = by_neighbour(p);
 	const bool tuned = automatic_ && small && !p.avoided;
-	if (!detours && !p.outbox.keeps() && !tuner_.tells() && id != id_bye) {
+	if (!detours && !p.outbox.keeps() && !p.inbox.untold() && !tuner_.tells() && id != id_bye) {
 		if (!send_bare(p, id, header, data, length))
 			return Outcome::no_resource;
 		if (tuned)
@@ -150,8 +159,9 @@ Outcome Relay::send(RelayPeer &p, uint8_t id, uint64_t header, const void *data,
 		return Outcome::done;
 	}
 	const bool wanted = small && detours, detour = wanted && !p.outbox.after_bare(), keeps = p.outbox.keeps();
-	// Who says goodbye waits for an answer only when something may have to be sent again.
-	const bool answer = (id == id_bye && (detour || keeps)) || (wanted && !detour && p.outbox.empty());
+	// Who says goodbye waits for an answer only when something may have to be sent again, or may be on its way.
+	const bool last = id == id_bye && (p.relayed || keeps), answer = last || (wanted && !detour && p.outbox.empty());
+	p.bye_unanswered = last;
 	const Envelope e = envelope(p, id, header, answer ? flag_answer : 0);
 	p.outbox.add(e, data, length);
 	p.told();
@@ -182,9 +192,10 @@ bool Relay::send_first(RelayPeer &p)
 	const Outbox::Kept &kept = p.outbox.at(p.resend);
 	if (!send_envelope(p, p.detour, kept.bytes, kept.length))
 		return false;
-	if (p.detour)
+	if (p.detour) {
+		p.relayed = true;
 		environment_.reporter.add(Counter::forward_sent);
-	else
+	} else
 		p.outbox.release(p.resend); // the transport sees to it
 	++p.resend;
 	return true;
@@ -193,7 +204,14 @@ bool Relay::send_first(RelayPeer &p)
 // Whether the next small message goes by way of the neighbour.
 bool Relay::by_neighbour(const RelayPeer &p) const
 {
-	return p.beyond && !p.avoided && (!automatic_ || tuner_.way() == tune::Way::by_neighbour);
+	return p.beyond && !p.avoided && (!automatic_ || tuner_.way() == tune::Way::by_neighbour) && (!(leaving_ || p.down) || in_use(p));
+}
+
+// Who leaves begins nothing: a neighbour that does not know of this rank, and a rank that expects nothing from there, may be gone.
+bool Relay::in_use(const RelayPeer &p) const
+{
+	const auto &l = links_[static_cast<size_t>(p.next)];
+	return p.relayed && l && l->used && !l->told;
 }
 
 // A message has been sent of which the tuner says which way it goes; `settled` as there.
@@ -230,7 +248,7 @@ bool Relay::send_envelope(RelayPeer &p, bool by_neighbour, const void *bytes, si
 		l.own_waiting = true;
 		return false;
 	}
-	if (l.endpoint->table->send(*l.endpoint, id_relayed, route, bytes, length) != Outcome::done)
+	if (!send_over(l, id_relayed, route, bytes, length))
 		return false;
 	--l.credits;
 	++l.own_in_row;
@@ -247,6 +265,7 @@ void Relay::list(RelayPeer &p)
 bool Relay::serve(RelayPeer &p, unsigned &events)
 {
 	if (p.failure != PT2P_OK) {
+		p.bye_unanswered = false;
 		if (!p.down) {
 			lose_peer(p);
 			client_.on_peer_down(p.peer, p.failure, p.reason);
@@ -255,7 +274,7 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 	}
 	if (p.waiting()) {
 		if (!send_first(p)) {
-			if (leaving_ && p.detour) { // a neighbour that is not ready now need not become so while this rank waits
+			if (leaving_ && p.detour && !in_use(p)) {
 				p.avoided = true;
 				p.detour = false;
 			}
@@ -274,10 +293,8 @@ bool Relay::serve(RelayPeer &p, unsigned &events)
 		++events;
 	}
 	if (leaving_ && !p.told_bye && !p.down && (p.outbox.next() || p.inbox.expected())) {
-		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done) {
-			p.avoided = true;
+		if (send(p, id_bye, 0, nullptr, 0) != Outcome::done)
 			return false;
-		}
 		p.told_bye = true;
 		++events;
 		if (p.waiting())
@@ -314,14 +331,22 @@ void Relay::on_message(int from, uint8_t id, uint64_t header, const void *data, 
 		if (source >= size || destination >= size || static_cast<int>(source) == rank_ || length < sizeof(Envelope))
 			return malformed(from);
 		if (static_cast<int>(destination) == rank_)
-			return arrived(static_cast<int>(source), data, length);
+			return arrived(from, static_cast<int>(source), data, length);
 		return pass_on(from, static_cast<int>(destination), header, data, length);
 	}
 	if (id & id_bare_message)
 		return bare_message(from, id & ~id_bare_message, header, data, length);
-	if (id != id_credit)
+	if (id != id_credit && id != id_done)
 		return client_.on_message(from, id, header, data, length);
 	Link &l = link(from);
+	l.used = true;
+	if (id == id_done) {
+		if (header > 1 || length)
+			return malformed(from);
+		l.heard = true;
+		l.heard_answer = header;
+		return;
+	}
 	if (header > credits_ - l.credits || length)
 		return malformed(from);
 	l.credits += static_cast<uint32_t>(header);
@@ -339,15 +364,26 @@ void Relay::bare_message(int source, uint8_t id, uint64_t header, const void *da
 	client_.on_message(source, id, header, data, length);
 }
 
-void Relay::arrived(int source, const void *data, size_t length)
+void Relay::arrived(int from, int source, const void *data, size_t length)
 {
 	if (!serves(source))
 		return malformed(source);
 	RelayPeer &p = peer(source);
-	if (p.down)
-		return;
 	Envelope e;
 	std::memcpy(&e, data, sizeof e);
+	if (from != source) {
+		p.relayed = true;
+		link(from).used = true;
+	}
+	if (e.confirmed == p.outbox.next())
+		p.bye_unanswered = false;
+	if (p.down) { // it may ask for the answer to its goodbye, which a neighbour has taken along
+		if (e.flags & flag_answer) {
+			p.confirm(true);
+			list(p);
+		}
+		return;
+	}
 	const auto *payload = static_cast<const unsigned char *>(data) + sizeof e;
 	length -= sizeof e;
 	if (p.outbox.confirm(e.confirmed))
@@ -387,6 +423,7 @@ void Relay::deliver(RelayPeer &p, const Envelope &e, const void *payload, size_t
 {
 	if (e.id != id_bye)
 		return client_.on_message(p.peer, e.id, e.header, payload, length);
+	p.bye_unanswered &= !p.waiting(); // it does not leave any more
 	lose_peer(p);
 	client_.on_peer_down(p.peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 }
@@ -467,25 +504,51 @@ int64_t Relay::leaving_timeout() const { return std::min<int64_t>(environment_.c
 void Relay::say_goodbye()
 {
 	leaving_ = true;
-	passes_on_until_ = now_ns() + leaving_timeout();
+	patient_until_ = now_ns() + leaving_timeout();
 	for (auto &p : peers_)
 		if (p && !p->down)
 			list(*p);
 }
 
-bool Relay::settled() const
+// Whether there is nothing more to say to any peer, and nothing more comes from any.
+bool Relay::all_closed() const
 {
-	const bool late = now_ns() > passes_on_until_;
-	for (const auto &place : peers_) {
-		if (!place)
-			continue;
+	const bool late = now_ns() > patient_until_;
+	return std::all_of(peers_.begin(), peers_.end(), [&](const auto &p) {
 		// Who has said goodbye waits until it is confirmed, but may have been told in another way.
-		if (place->down ? place->listed && !late : place->listed || place->outbox.keeps())
-			return false;
+		return !p || (!p->bye_unanswered && !p->listed) || (late && (p->down || (!p->listed && !p->outbox.keeps())));
+	});
+}
+
+// Tells neighbours that nothing more goes to them as soon as that is so: what comes from another group may have to be passed on
+// inside of this one, and what comes from there on this node. Whether all have told the same.
+bool Relay::close_links()
+{
+	Dimension comes = Dimension::none;
+	for (const int rank : neighbours_)
+		if (const Link &l = *links_[static_cast<size_t>(rank)]; l.used && !l.down && !l.heard)
+			comes = std::max(comes, groups_.between(rank_, rank));
+	bool over = true;
+	for (size_t i = 0; i < neighbours_.size(); ++i) {
+		const int rank = neighbours_[i];
+		Link &l = link(rank);
+		if (!l.over() && !l.first && groups_.between(rank_, rank) >= comes && (!l.told || l.heard > l.told_answer) && open(rank, l) &&
+		    send_over(l, id_done, l.heard, nullptr, 0)) {
+			l.told = true;
+			l.told_answer = l.heard;
+		}
+		over &= l.over() && !l.first;
 	}
-	// Of what is others', their sources have copies.
-	return late || std::none_of(neighbours_.begin(), neighbours_.end(),
-	                                                   [this](int rank) { return links_[static_cast<size_t>(rank)]->first; });
+	return over;
+}
+
+bool Relay::part()
+{
+	if (!all_closed())
+		return false;
+	if (!std::exchange(closed_, true))
+		patient_until_ = now_ns() + leaving_timeout();
+	return close_links() || now_ns() > patient_until_;
 }
 
 // ---- what is lost -----------------------------------------------------------------------------------------------------
@@ -515,7 +578,7 @@ void Relay::lose(int rank)
 	lose_link(rank); // also when there was none: there will not be
 	if (auto &p = peers_[static_cast<size_t>(rank)]) {
 		lose_peer(*p);
-		p->confirm_due = p->ask = false;
+		p->bye_unanswered = p->confirm_due = p->ask = false;
 	}
 }
 

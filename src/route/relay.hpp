@@ -7,14 +7,15 @@
 //
 //   source ---- id_relayed(source, destination), Envelope, payload ----> neighbour ---- the same ----> ... destination
 //          <--- id_credit(n) -------------------------------------------
+//          <--- id_done(heard) ----------------------------------------> when leaving
 //
 // Once and in order: the destination confirms what it has (Envelope::confirmed, with messages that go back anyway, or with
 // one of their own at a quarter of the window). The source keeps what is not confirmed, and sends it again to the
 // destination itself when a neighbour is gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT: so neither a rank
 // that dies nor one that computes without calling in stops what it was to pass on. Whatever comes twice is dropped.
 //
-// Bare: what goes to its destination itself, while nothing else is by way of others and no trial is held (PT2P_ROUTE=auto, or
-// a neighbour that is avoided), goes without an envelope: id | id_bare_message.
+// Bare: what goes to its destination itself, while nothing else is by way of others, nothing is to be confirmed and no trial is
+// held (PT2P_ROUTE=auto, or a neighbour that is avoided), goes without an envelope: id | id_bare_message.
 //
 // Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot pass on yet, whatever they wait
 // for: room, credits of the next link, or on its first use that link's address and connection. Who has used its credits up
@@ -23,6 +24,16 @@
 // No deadlock: credits are of one link, and what comes over links between groups, inside of a group and on a node never
 // shares them. Routes take these three kinds of links in that order (groups.hpp), so a message waits only for credits of a
 // later kind; the last hop of a route needs none, because a destination takes what comes.
+//
+// Who leaves is needed by nobody any more, and nothing comes to it any more:
+// 1. Each pair of ranks closes. Who leaves says goodbye to all that it has talked with and that have not said it; the answer is
+//    the last that comes from there. When two goodbyes cross, both are answered. Neither these nor the answers begin anything
+//    new: they go by a neighbour only where messages have gone before, and else directly, to a rank that waits for them.
+// 2. Each link closes, from both sides, once all pairs have: id_done says that nothing more goes over it, and whether the same
+//    has been heard from there. What has come over a link may go on over a later kind: those close after it. So a
+//    neighbour is there until it has passed on what it was given, the last answers included.
+// Where all leave at the same time this takes as long as a few messages do. A rank that is late is waited for no longer than
+// for its answer (PT2P_FINALIZE_TIME) and leaving_timeout(), twice: what a neighbour that is gone was to pass on is sent again.
 //
 // Fair: while messages of others wait for a link, this rank's own get every other turn in bunches of `bunch`.
 #pragma once
@@ -57,6 +68,8 @@ struct RelayPeer final : Endpoint {
 	bool avoided = false;    // the neighbour does not pass messages on
 	bool down = false;       // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
+	bool bye_unanswered = false; // the answer to that is the last that comes from it
+	bool relayed = false;    // something has gone or come by way of others
 	pt2p_status_t failure = PT2P_OK; // why there is no `way`
 	std::string reason;
 
@@ -101,9 +114,9 @@ public:
 	// Whether messages to that rank go by way of others.
 	bool serves(int rank) const;
 	RelayPeer &peer(int rank);
-	// For pt2p_finalize: tells all that it has talked with; then, whether nothing can be lost any more when this rank leaves.
+	// For pt2p_finalize: tells all that it has talked with; then, to be called until it is so, whether this rank may leave.
 	void say_goodbye();
-	bool settled() const;
+	bool part();
 	// Of PT2P_ROUTE=auto.
 	const tune::WayTuner &choice() const { return tuner_; }
 	// Whether nobody makes progress when the program does not; to be told before anything is sent.
@@ -142,7 +155,7 @@ public:
 	unsigned progress();
 
 	// Message ids towards the transports below; those of the layers above are smaller.
-	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61;
+	static constexpr uint8_t id_relayed = 0x60, id_credit = 0x61, id_done = 0x62;
 	// To be or-ed to those of the layers above; the transports' own begin at 0xf0.
 	static constexpr uint8_t id_bare_message = 0x80;
 
@@ -169,10 +182,18 @@ private:
 		Waiting *first = nullptr, *last = nullptr;
 		uint32_t own_in_row = 0; // messages of this rank since others had their turn
 		bool own_waiting = false;
+		// Of leaving.
+		bool used = false;          // something has gone or come over it: both sides know of it
+		bool told = false;          // the neighbour, that nothing more goes over it
+		bool told_answer = false;   // and that this rank has heard the same from there
+		bool heard = false;         // that nothing more comes over it
+		bool heard_answer = false;
+		bool over() const { return down || !used || (told_answer && heard_answer); }
 	};
 
 	Link &link(int rank);
 	bool open(int rank, Link &link);
+	bool send_over(Link &link, uint8_t id, uint64_t header, const void *data, size_t length);
 	void malformed(int rank);
 
 	Envelope envelope(RelayPeer &peer, uint8_t id, uint64_t header, uint8_t flags) const;
@@ -180,6 +201,7 @@ private:
 	std::string reason_for_way() const;
 	static void confirmed(RelayPeer &peer);
 	bool by_neighbour(const RelayPeer &peer) const;
+	bool in_use(const RelayPeer &peer) const;
 	bool send_bare(RelayPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	bool send_first(RelayPeer &peer);
 	bool send_envelope(RelayPeer &peer, bool by_neighbour, const void *bytes, size_t length);
@@ -188,10 +210,12 @@ private:
 	void avoid(RelayPeer &peer);
 
 	void bare_message(int source, uint8_t id, uint64_t header, const void *data, size_t length);
-	void arrived(int source, const void *data, size_t length);
+	void arrived(int from, int source, const void *data, size_t length);
 	void deliver(RelayPeer &peer, const Envelope &envelope, const void *payload, size_t length);
 
 	int64_t leaving_timeout() const;
+	bool all_closed() const;
+	bool close_links();
 	void lose_link(int rank);
 	void lose_peer(RelayPeer &peer);
 	void lose(int rank);
@@ -224,7 +248,8 @@ private:
 	std::vector<RelayPeer *> busy_;                 // something has to be sent
 	bool links_busy_ = false;                       // messages of others wait for one, or credits are due
 	bool leaving_ = false;
-	int64_t passes_on_until_ = 0; // ns, once leaving
+	int64_t patient_until_ = 0; // ns, once leaving: with peers, and then with neighbours
+	bool closed_ = false;       // there is nothing more to say to any peer
 };
 
 } // namespace pt2p

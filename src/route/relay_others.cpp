@@ -12,6 +12,7 @@ void Relay::pass_on(int from, int to, uint64_t route, const void *data, size_t l
 {
 	const int next = groups_.next_hop(rank_, to);
 	Link &brought = link(from), &l = link(next);
+	brought.used = true;
 	// Routes go on in a lower dimension than they came; see "No deadlock".
 	if (length > max_send_ + sizeof(Envelope) || brought.held + brought.owed >= credits_ || groups_.between(rank_, next) >= groups_.between(from, rank_))
 		return malformed(from);
@@ -31,7 +32,7 @@ bool Relay::send_on(int next, Link &l, int to, uint64_t route, const void *data,
 {
 	const bool last_hop = next == to;
 	if (!open(next, l) || (!last_hop && !l.credits) ||
-	    l.endpoint->table->send(*l.endpoint, id_relayed, route, data, length) != Outcome::done)
+	    !send_over(l, id_relayed, route, data, length))
 		return false;
 	l.credits -= !last_hop;
 	return true;
@@ -48,7 +49,7 @@ void Relay::passed_on(int from, size_t length)
 
 void Relay::give_credit(int rank, Link &l)
 {
-	if (open(rank, l) && l.endpoint->table->send(*l.endpoint, id_credit, l.owed, nullptr, 0) == Outcome::done)
+	if (l.heard || (open(rank, l) && send_over(l, id_credit, l.owed, nullptr, 0)))
 		l.owed = 0;
 	else
 		links_busy_ |= !l.down;

@@ -111,10 +111,16 @@ TEST_CASE("receives that are hidden make the sender wait, or give up")
 	{
 		const FaultRules faults("starve count=2");
 		const uint64_t before = counter("rnr_naks_sent");
+		const auto lost = [] {
+			return counter("retransmissions") - counter("rnr_resent") + counter("packets_dropped") - counter("rnr_dropped");
+		};
+		const uint64_t lost_before = lost(), resent_before = counter("rnr_resent");
 		send(pair.a.qp, memory.piece(0, 64));
 		expect(pair.a.send_cq);
 		expect(pair.b.receive_cq);
 		CHECK(counter("rnr_naks_sent") == before + 2);
+		CHECK(counter("rnr_resent") == resent_before + 2);
+		CHECK(lost() == lost_before);
 	}
 	const FaultRules faults("starve count=3");
 	send(pair.a.qp, memory.piece(0, 64));

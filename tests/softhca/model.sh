@@ -49,16 +49,24 @@ grep -q '"wqes": [1-9]' "$work/counted.1" || fail "nothing was counted: $(cat "$
 leave()
 {
 	by=$1 count=$2 each=$3 gap=$4
-	timeout -k 5 100 $softhca --model connectx5 --devices "$count" tests/softhca/leaving nodes="$count" ranks="$each" apart="$gap" \
-		PT2P_TRANSPORTS="$by" >"$work/out" 2>&1 || fail "leaving by $*: $(cat "$work/out")"
-	awk '{exit !($1 < 1000)}' "$work/out" || fail "pt2p_finalize by $* takes $(cat "$work/out") us"
-	echo "ok: pt2p_finalize by $*: $(cat "$work/out") us"
+	shift 4
+	timeout -k 5 20 $softhca --model connectx5 --devices "$count" tests/softhca/leaving nodes="$count" ranks="$each" apart="$gap" \
+		PT2P_TRANSPORTS="$by" "$@" >"$work/out" 2>&1 || fail "leaving by $by $count $each $gap $*: $(cat "$work/out")"
+	# By way of others, the first waits until the last has confirmed its goodbye.
+	awk -v first="$((gap * count * each / 1000))" '{exit !($1 < 1000 + first)}' "$work/out" ||
+		fail "pt2p_finalize by $by $count $each $gap $* takes $(cat "$work/out") us"
+	echo "ok: pt2p_finalize by $by $count $each $gap $*: $(cat "$work/out") us"
 }
 for transports in self,shm,rc self,shm,dct self,rc,dct; do
 	for apart in 0 1000 100000; do
 		leave $transports 4 4 $apart
 		leave $transports 2 8 $apart
+		leave $transports 4 4 $apart PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 	done
+	for depth in 4 8; do
+		leave $transports 4 4 1000 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward PT2P_NET_SEND_DEPTH=$depth
+	done
+	leave $transports 3 4 100000 PT2P_GROUPS=nodes:2 PT2P_ROUTE=auto
 done
 
 # Something is lost: it is seen, and said where nobody asked for it.

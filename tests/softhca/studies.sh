@@ -37,6 +37,8 @@ profile=connectib
 twice "$quick" 2 $studies/kv_load nodes=2 ranks=8 operations=1600 workload=a PT2P_TRANSPORTS=self,shm,dct
 profile=connectx6
 twice "$quick" 4 $studies/kv_load nodes=4 operations=1600 workload=c
+# Ways there and back differ: what comes by way of others is confirmed by what goes directly.
+twice "$quick" 3 $studies/kv_load nodes=3 operations=400 PT2P_TRANSPORTS=self,dct PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 profile=
 twice "$quick && \$19 > 0" 4 $studies/kv_load nodes=4 operations=1600 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 # Ranks that are done pass on what others wait for, and who leaves gets its goodbyes confirmed, also where there is little room.
