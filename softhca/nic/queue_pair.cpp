@@ -106,6 +106,7 @@ void Qp::reset(Nic &nic)
 	requester.reset();
 	responder.begin(0, 0, 0);
 	initiators.clear();
+	last_connections.clear();
 	received = 0;
 	settings = {};
 	drain_event = overrun = false;
@@ -166,6 +167,14 @@ bool receive_datagram(Qp &qp, const Packet &packet, const uint8_t *payload)
 
 } // namespace
 
+// Whether one connection of an initiator is older than another: its process numbers them one after the other. What is further apart
+// is of another process.
+static bool is_before(uint32_t one, uint32_t other)
+{
+	constexpr uint32_t same_process = 1u << 20;
+	return other - one - 1 < same_process;
+}
+
 void Qp::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 {
 	const auto drop = [this] { count(Counter::packets_dropped, 1); };
@@ -198,6 +207,7 @@ void Qp::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 
 void Qp::forget_dead_initiators(Nic &nic)
 {
+	std::erase_if(last_connections, [&](const auto &entry) { return !nic.alive(static_cast<uint32_t>(entry.first)); });
 	std::erase_if(initiators, [&](const auto &entry) {
 		const auto &[from, initiator] = entry;
 		if (nic.alive(static_cast<uint32_t>(from)))
@@ -212,11 +222,15 @@ void Qp::handle_initiator(Nic &nic, const Packet &packet, const uint8_t *payload
 {
 	const uint64_t from = static_cast<uint64_t>(packet.source_lid) << 32 | packet.source;
 	const auto found = initiators.find(from);
+	constexpr size_t sweep_every = 1024;
 	if (packet.kind == PacketKind::disconnect) {
 		if (found != initiators.end() && found->second->connection == packet.connection) {
 			nic.forget(*found->second);
 			found->second->flush();
 			initiators.erase(found);
+			last_connections[from] = packet.connection;
+			if (last_connections.size() % sweep_every == 0)
+				forget_dead_initiators(nic);
 		}
 		return;
 	}
@@ -228,8 +242,13 @@ void Qp::handle_initiator(Nic &nic, const Packet &packet, const uint8_t *payload
 		found->second->handle(nic, packet, payload);
 		return;
 	}
-	// A new connection, which replaces an older one of the same initiator.
-	if (!(packet.flags & packet_connect) || (found == initiators.end() && initiators.size() >= max_initiators)) {
+	// A new connection, which replaces an older one of the same initiator: not a late packet of one that has ended, or what it asks
+	// for would be carried out twice.
+	const auto last = last_connections.find(from);
+	const bool late = found != initiators.end()         ? is_before(packet.connection, found->second->connection)
+	                  : last != last_connections.end() ? !is_before(last->second, packet.connection)
+	                                                   : false;
+	if (late || !(packet.flags & packet_connect) || (found == initiators.end() && initiators.size() >= max_initiators)) {
 		count(Counter::packets_dropped, 1);
 		return;
 	}
@@ -247,7 +266,6 @@ void Qp::handle_initiator(Nic &nic, const Packet &packet, const uint8_t *payload
 		return;
 	}
 	// An initiator that was killed has not said that it leaves.
-	constexpr size_t sweep_every = 1024;
 	if (found == initiators.end() && initiators.size() % sweep_every == sweep_every - 1)
 		forget_dead_initiators(nic);
 	auto &responder_of = initiators[from];

@@ -239,6 +239,7 @@ struct Qp {
 	Requester requester;
 	Responder responder;          // not of a DC target
 	std::map<uint64_t, std::unique_ptr<Responder>> initiators; // DC target: by LID and number
+	std::map<uint64_t, uint32_t> last_connections; // of initiators that have left, by the same
 	Counters *counters = nullptr, *device_counters = nullptr;
 
 	// As the NIC keeps it.

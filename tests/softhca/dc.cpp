@@ -338,6 +338,38 @@ TEST_CASE("a target knows a new connection from an old one of the same initiator
 	CHECK((wc.status == IBV_WC_WR_FLUSH_ERR || wc.status == IBV_WC_SUCCESS));
 }
 
+TEST_CASE("a packet that comes when its connection has ended is not carried out again")
+{
+	Device device;
+	Settings settings;
+	settings.timeout = 8; // 1 ms
+	Target target(device, settings), other(device, settings);
+	Memory near(device.pd, 64);
+	near.fill(1);
+	for (const bool comes_back : {false, true}) {
+		INFO((comes_back ? "the initiator has come back" : "the initiator has left"));
+		Dci dci(device, settings);
+		const FaultRules faults("delay count=1 kind=write ms=50");
+		const uint64_t before = counter("packets_dropped");
+		dci.write(target.number(), near.piece(0, 8), target.memory.address(), target.memory.key());
+		expect(dci.cq); // of what was sent again
+		dci.write(other.number(), near.piece(0, 8), other.memory.address(), other.memory.key());
+		expect(dci.cq);
+		if (comes_back) {
+			dci.write(target.number(), near.piece(8, 8), target.memory.address(8), target.memory.key());
+			expect(dci.cq);
+		}
+		target.memory.word(0) = 7; // the program goes on with its memory
+		const auto start = std::chrono::steady_clock::now();
+		while (counter("packets_dropped") == before && std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) {
+			ibv_wc none;
+			CHECK(ibv_poll_cq(dci.cq, 1, &none) == 0);
+		}
+		CHECK(counter("packets_dropped") > before);
+		CHECK(target.memory.word(0) == 7);
+	}
+}
+
 TEST_CASE("an initiator flushes what it has, and a target may go while it is used")
 {
 	Device device;
