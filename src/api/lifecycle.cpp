@@ -1,4 +1,5 @@
 // Making and ending contexts.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/calls.hpp"
+#include "base/clock.hpp"
 
 namespace pt2p {
 
@@ -238,18 +240,22 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		ctx->progress->stop_thread();
 		Progress::Guard guard(*ctx->progress);
 		Engine &engine = *ctx->engine;
+		// Together the waits take no longer than PT2P_FINALIZE_TIME, and a moment each when that is over.
+		constexpr int64_t moment = 100'000'000; // ns
+		const int64_t limit = ctx->config.finalize_time, end = now_ns() + limit;
+		const auto time_left = [&] { return std::max(end - now_ns(), std::min(limit, moment)); };
 		ctx->progress->poll(); // who has said goodbye need not be told
 		if (engine.pending())
-			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return !engine.pending(); });
+			ctx->progress->wait_for(time_left(), [&] { return !engine.pending(); });
 		// The order of leaving: messages of this rank and goodbyes by way of others are answered and neighbours no longer need it
 		// (relay.hpp); who has sent anything directly gets a connection for its goodbye; what connections hold arrives; each
 		// transport says goodbye to all it has endpoints to. None of these steps causes a message of the one before.
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
-			ctx->progress->wait_for(ctx->config.finalize_time, [&] { return relay->part(); });
+			ctx->progress->wait_for(time_left(), [&] { return relay->part(); });
 		}
 		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
-		ctx->progress->wait_for(ctx->config.finalize_time, [&] {
+		ctx->progress->wait_for(time_left(), [&] {
 			bool settled = true;
 			for (auto &transport : ctx->router->transports())
 				settled &= transport->settle();

@@ -100,7 +100,10 @@ TEST_CASE("a neighbour that does not keep to the rules of the relay is given up"
 	CHECK(lost_by(Relay::id_relayed, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
 	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across after a hop on the node
 	CHECK(lost_by(Relay::id_credit, 1, nullptr, 0));                                // more than it has taken
-	CHECK(lost_by(Relay::id_credit + 1, 0, nullptr, 0));
+	CHECK(lost_by(Relay::id_done, 2, nullptr, 0)); // neither heard nor not
+	CHECK(lost_by(Relay::id_done, 0, m.data(), 1));
+	CHECK_FALSE(lost_by(Relay::id_done, 1, nullptr, 0));
+	CHECK(lost_by(Relay::id_done + 1, 0, nullptr, 0));
 	CHECK_FALSE(lost_by(Relay::id_relayed, route(3, 0), m.data(), m.size()));
 }
 
