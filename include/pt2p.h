@@ -166,7 +166,8 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
                                   pt2p_context_t **ctx);
 
 /**
- * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT and PT2P_ERR_FORKED).
+ * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT, PT2P_ERR_FORKED
+ * and PT2P_ERR_IN_HANDLER).
  *
  * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME, those
  * that were given up or have a callback as well, and receives of that kind that have been matched. Receives that were never
@@ -275,7 +276,8 @@ pt2p_status_t pt2p_recvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t c
                          pt2p_result_t *result);
 
 /** A send and a receive at the same time, without deadlock whatever the order of the peers. Arguments as pt2p_send and
- *  pt2p_recv. The buffers must not overlap. Returns the first failure of the two. */
+ *  pt2p_recv. The buffers must not overlap. Returns the failure of the send if it failed, else that of the receive. When the
+ *  send cannot be started, no message is received; when it fails later, *result tells whether one was. */
 pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t send_length, int dest,
                             uint64_t send_tag, void *recv_buffer, size_t recv_capacity, int source, uint64_t recv_tag,
                             uint64_t recv_mask, pt2p_result_t *result);
