@@ -1,6 +1,7 @@
 // An in-process job of libpt2p in virtual time.
 #pragma once
 
+#include <atomic>
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -72,12 +73,15 @@ public:
 	void run(const std::function<void(pt2p_context_t *)> &rank) const
 	{
 		std::vector<std::thread> threads;
-		size_t running = contexts_.size(); // the threads are fibres
+		std::atomic<size_t> running = contexts_.size();
 		for (pt2p_context_t *ctx : contexts_)
 			threads.emplace_back([&, ctx] {
 				rank(ctx);
-				for (--running; running; std::this_thread::yield())
+				--running;
+				while (running.load()) {
 					check(ctx, pt2p_progress(ctx), "pt2p_progress");
+					std::this_thread::yield();
+				}
 			});
 		for (std::thread &t : threads)
 			t.join();
