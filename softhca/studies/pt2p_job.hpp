@@ -1,8 +1,8 @@
 // An in-process job of libpt2p in virtual time.
 #pragma once
 
-#include <atomic>
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
