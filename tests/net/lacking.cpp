@@ -139,7 +139,7 @@ TEST_CASE("what has broken is made anew when there is memory again, and nothing 
 TEST_CASE("what is never made anew is given up in the end, with the reason")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_NET_RECONNECT_TIME=200ms"});
+	Job job(transport, 2, {"PT2P_NET_RECONNECT_TIME=1s"});
 	job.warm_up();
 	Lacking lacking(0, 1 << 30);
 	Faults faults("break count=1");
