@@ -265,7 +265,8 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 		p.messages = std::min(p.messages, 20u);
 	p.preposted = dice.one_in("preposted", 3);
 	p.barriers = dice.one_in("barriers", 2);
-	p.joins = p.mode == Mode::launched && dice.one_in("joins", 5) ? 2 : 1;
+	// Not where the device would refuse what the second start needs.
+	p.joins = p.mode == Mode::launched && p.late_fault.empty() && dice.one_in("joins", 5) ? 2 : 1;
 	p.memory = !has(without, "memory") && dice.one_in("memory", 2);
 	p.operations = dice.choose("operations", {5u, 50u, 300u});
 	if (p.memory)
