@@ -247,7 +247,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		ctx->progress->poll(); // who has said goodbye need not be told
 		if (engine.pending())
 			ctx->progress->wait_for(time_left(), [&] { return !engine.pending(); });
-		// The order of leaving: messages of this rank and goodbyes by way of others are answered and neighbours no longer need it
+		// The order of leaving: forwarded messages and goodbyes of this rank are answered, and no neighbour needs it as a forwarder
 		// (relay.hpp); who has sent anything directly gets a connection for its goodbye; what connections hold arrives; each
 		// transport says goodbye to all it has endpoints to. None of these steps causes a message of the one before.
 		if (Relay *relay = ctx->router->relay()) {

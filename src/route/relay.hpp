@@ -14,8 +14,8 @@
 // destination itself when a neighbour is gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT: so neither a rank
 // that dies nor one that computes without calling in stops what it was to pass on. Whatever comes twice is dropped.
 //
-// Bare: what goes to its destination itself, while nothing else is by way of others, nothing is to be confirmed and no trial is
-// held (PT2P_ROUTE=auto, or a neighbour that is avoided), goes without an envelope: id | id_bare_message.
+// Bare: while nothing is forwarded, nothing is to be confirmed and no trial is held (PT2P_ROUTE=auto, or a neighbour that is
+// avoided), a message goes to its destination without an envelope: id | id_bare_message.
 //
 // Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot pass on yet, whatever they wait
 // for: room, credits of the next link, or on its first use that link's address and connection. Who has used its credits up
@@ -69,7 +69,7 @@ struct RelayPeer final : Endpoint {
 	bool down = false;       // nothing goes to it any more, but for a last confirmation
 	bool told_bye = false;
 	bool bye_unanswered = false; // the answer to that is the last that comes from it
-	bool relayed = false;    // something has gone or come by way of others
+	bool relayed = false;    // a message to or from it was forwarded
 	pt2p_status_t failure = PT2P_OK; // why there is no `way`
 	std::string reason;
 
@@ -130,7 +130,7 @@ public:
 	}
 	void on_peer_down(int rank, pt2p_status_t status, std::string_view reason) override;
 	void on_connect_failure(int rank, pt2p_status_t status) override { client_.on_connect_failure(rank, status); }
-	// What goes by way of others does not need that connection; what was to go by it tries it again.
+	// Forwarded messages do not need that connection. A message that needs it tries again.
 	void on_refused(int rank, pt2p_status_t status, std::string_view reason) override
 	{
 		if (!serves(rank))
