@@ -435,8 +435,11 @@ void Engine::keep(UnexpectedMessage &m, const void *data)
 
 void Engine::take_unexpected(Request &r, UnexpectedMessage &m)
 {
-	if (m.announced && !can_answer(r, m.source, m.tag, m.length))
-		return; // the message stays, or has gone with its sender
+	const bool fails = m.announced && !can_answer(r, m.source, m.tag, m.length);
+	if (fails && !is_down(m.source))
+		return; // for want of something here: the message waits for another receive
+	if (fails)
+		return drop_unexpected(m);
 	matcher_.remove(m);
 	hand_over(r, m);
 }
@@ -528,11 +531,8 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		reporter_.add(Counter::peers_lost);
 	if (Channel *c = router_->find(peer))
 		c->take_down();
-	// Announced messages of that rank can no longer be fetched; eager ones are whole.
-	matcher_.for_each_unexpected([&](UnexpectedMessage &m) {
-		if (m.source == peer && m.announced)
-			drop_unexpected(m);
-	});
+	// Its unexpected messages stay: an eager one is whole, and an announced one fails the receive that it matches, so that no
+	// later message is received in its place.
 	const bool alone = static_cast<int>(losses_.size()) == size_ - 1;
 	requests_.for_each([&](Request &r) {
 		if (r.state == Request::State::moving && r.peer == peer) {

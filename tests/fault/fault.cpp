@@ -343,6 +343,49 @@ int announced()
 	return 1;
 }
 
+// The victim's long message lies between two short ones of the same tag. When it is dead, each receive gets what it matches: the
+// long message fails its receive, and the second short one is not received in its place.
+int overtaken(int source)
+{
+	join();
+	std::vector<unsigned char> data(4u << 20), brief(100);
+	if (is_victim()) {
+		for (int peer = 0; peer < ranks; ++peer) {
+			pt2p_request_t *r;
+			if (peer == me)
+				continue;
+			for (unsigned number : {1, 2, 3}) {
+				fill(brief, number);
+				must(number == 2 ? pt2p_isend(ctx, data.data(), data.size(), peer, tag_large, &r)
+				                 : pt2p_send(ctx, brief.data(), brief.size(), peer, tag_large),
+				     "a send:");
+			}
+			must(pt2p_send(ctx, nullptr, 0, peer, tag_after), "pt2p_send:");
+		}
+		for (int peer = 0; peer < ranks; ++peer)
+			if (peer != me)
+				must(pt2p_recv(ctx, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+		die();
+	}
+	must(pt2p_recv(ctx, nullptr, 0, victim, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+	must(pt2p_send(ctx, nullptr, 0, victim, tag_after), "pt2p_send:");
+	const double start = now();
+	char byte;
+	if (pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
+		fail("a receive from the victim ends otherwise:", pt2p_last_error(ctx));
+	for (unsigned number : {1, 2, 3}) {
+		pt2p_result_t result;
+		const pt2p_status_t status = pt2p_recv(ctx, data.data(), data.size(), source, tag_large, PT2P_TAG_EXACT, &result);
+		const bool right = number == 2 ? status == PT2P_ERR_PEER_LOST : status == PT2P_OK && result.length == brief.size();
+		if (!right || result.source != victim)
+			fail("a receive gets what another one matches:", pt2p_strerror(status));
+		if (number != 2)
+			verify({data.begin(), data.begin() + static_cast<ptrdiff_t>(brief.size())}, number);
+	}
+	survived(pt2p_recv(ctx, data.data(), data.size(), victim, tag_large, PT2P_TAG_EXACT, nullptr), now() - start);
+	return 1;
+}
+
 // The victim never receives what was announced to it, or sent synchronously.
 int ignored(bool synchronous)
 {
@@ -1198,6 +1241,8 @@ int main(int argc, char **argv)
 		return callbacks();
 	if (mode == "announced")
 		return announced();
+	if (mode == "overtaken" || mode == "overtaken_any")
+		return overtaken(mode == "overtaken" ? victim : PT2P_ANY_SOURCE);
 	if (mode == "ignored" || mode == "ignored_synchronous")
 		return ignored(mode == "ignored_synchronous");
 	if (mode == "taken")

@@ -143,6 +143,8 @@ if [ $openmpi = yes ]; then
 	killed callbacks 3
 	killed callbacks 3 PT2P_SHM_SINGLE_COPY=0
 	killed announced 3
+	killed overtaken 3
+	killed overtaken_any 3
 	killed ignored 3
 	killed ignored_synchronous 3
 	killed taken 3
@@ -168,8 +170,8 @@ if [ $openmpi = yes ]; then
 	if [ -x softhca/softhca ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
 		for transport in rc dct; do
-			for case in eager large_sender large_receiver callbacks ignored ignored_synchronous taken barrier any_source \
-				finalize_dead one_sided; do
+			for case in eager large_sender large_receiver callbacks overtaken overtaken_any ignored ignored_synchronous taken \
+				barrier any_source finalize_dead one_sided; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport
@@ -178,7 +180,7 @@ if [ $openmpi = yes ]; then
 			done
 		done
 		# The victim passes on what ranks 0 and 3, and their likes, have for each other.
-		for case in eager large_sender ignored_synchronous taken barrier any_source finalize_dead finalized; do
+		for case in eager large_sender overtaken ignored_synchronous taken barrier any_source finalize_dead finalized; do
 			killed $case 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 'PT2P_GROUPS=0,2;1,3' PT2P_ROUTE=forward \
 				PT2P_NET_RECONNECT_TIME=500ms
 		done

@@ -49,7 +49,7 @@ public:
 	{
 		for (size_t i = 0; i < guard; ++i)
 			if ((data_ - guard)[i] != canary || data_[length_ + i] != canary)
-				throw Failure("bytes beside the buffer of " + what + " have changed");
+				fail("bytes beside the buffer of " + what + " have changed");
 	}
 
 private:

@@ -165,7 +165,7 @@ void Lane::something_else()
 		pt2p_result_t result{};
 		if (rank.ok(pt2p_iprobe(rank.ctx, PT2P_ANY_SOURCE, 0, PT2P_TAG_ANY, &found, &result), PT2P_ANY_SOURCE, "pt2p_iprobe") && found &&
 		    (result.source < 0 || result.source >= rank.plan.ranks))
-			throw Failure("a probe found a message of rank " + std::to_string(result.source));
+			fail("a probe found a message of rank " + std::to_string(result.source));
 		return;
 	}
 	case 4: { // what nobody sends
@@ -246,7 +246,7 @@ void Lane::in_order(const Message &m)
 	if (rank.has_victim() && m.source == rank.plan.victim && m.number > next)
 		next = m.number;
 	if (m.number != next)
-		throw Failure("out of order: from " + std::to_string(m.source) + "." + std::to_string(m.source_thread) + " to " +
+		fail("out of order: from " + std::to_string(m.source) + "." + std::to_string(m.source_thread) + " to " +
 		              std::to_string(m.dest) + "." + std::to_string(m.dest_thread) + ", kind " + std::to_string(static_cast<int>(m.kind)) +
 		              ": number " + std::to_string(m.number) + ", not " + std::to_string(next));
 	++next;
@@ -258,7 +258,7 @@ void Lane::completed(Operation &o, pt2p_status_t status, const pt2p_result_t &re
 	o.request = nullptr;
 	o.result = result;
 	if (status != result.status)
-		throw Failure(name(o) + ": the call returns " + std::to_string(status) + ", the result has " + std::to_string(result.status));
+		fail(name(o) + ": the call returns " + std::to_string(status) + ", the result has " + std::to_string(result.status));
 	switch (o.what) {
 	case Operation::What::send:
 		o.failed = !rank.ok(status, o.peer, name(o).c_str());
@@ -268,7 +268,7 @@ void Lane::completed(Operation &o, pt2p_status_t status, const pt2p_result_t &re
 	case Operation::What::ghost:
 		if (status != PT2P_ERR_CANCELLED && (status != PT2P_ERR_PEER_FINALIZED || o.peer == rank.me))
 			if (rank.ok(status, o.peer, name(o).c_str()))
-				throw Failure("something has been received that nobody sent");
+				fail("something has been received that nobody sent");
 		++rank.counts.cancelled;
 		break;
 	case Operation::What::receive:
@@ -287,7 +287,7 @@ void Lane::completed(Operation &o, pt2p_status_t status, const pt2p_result_t &re
 		if (atomic_lost)
 			rank.atomics_failed = true;
 		if (done && result.source != o.peer)
-			throw Failure("the result of a one-sided operation names rank " + std::to_string(result.source));
+			fail("the result of a one-sided operation names rank " + std::to_string(result.source));
 		o.then(done);
 	}
 	}
@@ -304,17 +304,17 @@ void Lane::received(Operation &o, pt2p_status_t status)
 	if (m.kind == Kind::any || m.kind == Kind::from) {
 		if (sent.kind != m.kind || sent.dest_thread != thread || (m.kind == Kind::from && sent.source != m.source) ||
 		    o.result.source < 0 || o.result.source >= rank.plan.ranks)
-			throw Failure(name(o) + " got another message: from rank " + std::to_string(o.result.source) + ", tag " +
+			fail(name(o) + " got another message: from rank " + std::to_string(o.result.source) + ", tag " +
 			              std::to_string(o.result.tag));
 		m = sent;
 		if (m.kind == Kind::any)
 			++got_[m.source];
 	} else if (o.result.source != m.source || o.result.tag != tag_of(m)) {
-		throw Failure(name(o) + " names source " + std::to_string(o.result.source) + " and tag " + std::to_string(o.result.tag));
+		fail(name(o) + " names source " + std::to_string(o.result.source) + " and tag " + std::to_string(o.result.tag));
 	}
 	const size_t length = rank.plan.length(m), capacity = o.buffer->length();
 	if (o.result.length != length || (status == PT2P_ERR_TRUNCATED) != (length > capacity))
-		throw Failure(name(o) + ": length " + std::to_string(o.result.length) + ", not " + std::to_string(length) + "; status " +
+		fail(name(o) + ": length " + std::to_string(o.result.length) + ", not " + std::to_string(length) + "; status " +
 		              std::to_string(status) + ", capacity " + std::to_string(capacity));
 	rank.counts.truncated += length > capacity;
 	check(o.buffer->data(), std::min(length, capacity), rank.plan.payload(m), name(o));
@@ -362,7 +362,7 @@ void Lane::complete(std::vector<Operation *> list)
 		}
 		if (index != PT2P_NO_INDEX) {
 			if (index >= n)
-				throw Failure("index " + std::to_string(index) + " of " + std::to_string(n) + " requests");
+				fail("index " + std::to_string(index) + " of " + std::to_string(n) + " requests");
 			completed(*list[index], status, results[0]);
 		} else if (done) {
 			pt2p_status_t first = PT2P_OK;
@@ -370,7 +370,7 @@ void Lane::complete(std::vector<Operation *> list)
 				if (first == PT2P_OK)
 					first = results[i].status;
 			if (status != first)
-				throw Failure("a list of requests ends with " + std::to_string(status) + ", not with the first failure, " + std::to_string(first));
+				fail("a list of requests ends with " + std::to_string(status) + ", not with the first failure, " + std::to_string(first));
 			for (size_t i = 0; i < n; ++i)
 				completed(*list[i], results[i].status, results[i]);
 		} else {
@@ -419,7 +419,7 @@ void Lane::drain_probed(size_t episode)
 		}
 		Operation o{Operation::What::receive, nullptr, decode(probe.source, probe.tag), probe.source, {}, {}, false, {}, 0, 0};
 		if (o.message.kind != Kind::probed || o.message.dest_thread != thread)
-			throw Failure("a probe found tag " + std::to_string(probe.tag));
+			fail("a probe found tag " + std::to_string(probe.tag));
 		o.buffer = std::make_unique<Buffer>(rank.ctx, probe.length, random);
 		const pt2p_status_t got = pt2p_recv(rank.ctx, o.buffer->data(), probe.length, probe.source, probe.tag, PT2P_TAG_EXACT, &result);
 		o.result = result;

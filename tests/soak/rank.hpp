@@ -3,10 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <stdexcept>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <pt2p.h>
@@ -15,9 +16,15 @@
 
 namespace soak {
 
-struct Failure : std::runtime_error {
-	using std::runtime_error::runtime_error;
-};
+inline thread_local int acting = -1; // the rank whose steps this thread takes
+
+// The process ends where it stands: what it lends stays as it is for those who still read it, and they find nothing wrong with it.
+[[noreturn]] inline void fail(const std::string &what)
+{
+	fprintf(stderr, "FAIL rank %d: %s\n", acting, what.c_str());
+	fflush(nullptr);
+	_exit(1);
+}
 
 struct Counts {
 	std::atomic<uint64_t> messages{}, bytes{}, operations{}, cancelled{}, truncated{}, probed{}, lost{};
@@ -44,7 +51,7 @@ struct Rank {
 		for (pt2p_context_t *c : siblings)
 			pt2p_progress(c);
 	}
-	// Whether a call that has to do with `peer` did what it should; false when the peer has been killed. Else throws.
+	// Whether a call that has to do with `peer` did what it should; false when the peer has been killed. Else it fails.
 	bool ok(pt2p_status_t status, int peer, const char *what)
 	{
 		if (status == PT2P_OK)
@@ -54,7 +61,7 @@ struct Rank {
 			++counts.lost;
 			return false;
 		}
-		throw Failure(std::string(what) + " with rank " + std::to_string(peer) + ": status " + std::to_string(status) + ", " +
+		fail(std::string(what) + " with rank " + std::to_string(peer) + ": status " + std::to_string(status) + ", " +
 		              pt2p_strerror(status) + ": " + pt2p_last_error(ctx));
 	}
 };
@@ -77,7 +84,7 @@ inline void check(const unsigned char *data, size_t length, uint64_t seed, const
 			char text[120];
 			snprintf(text, sizeof text, ": bytes from %zu of %zu are %016llx, not %016llx", i, length,
 			         static_cast<unsigned long long>(is), static_cast<unsigned long long>(word));
-			throw Failure("wrong payload of " + what + text);
+			fail("wrong payload of " + what + text);
 		}
 	}
 }

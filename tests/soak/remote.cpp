@@ -150,7 +150,7 @@ void Window::verify()
 		for (int t = 0; t < rank_.plan.threads; ++t) {
 			const int lane = peer * rank_.plan.threads + t;
 			if (checksum(base_ + private_at(lane), private_) != a.checksum[t])
-				throw Failure("what rank " + std::to_string(peer) + " has put here is not here");
+				fail("what rank " + std::to_string(peer) + " has put here is not here");
 		}
 	}
 	if (!all || unknown)
@@ -158,7 +158,7 @@ void Window::verify()
 	for (size_t w = 0; w < words; ++w) {
 		const uint64_t is = __atomic_load_n(reinterpret_cast<uint64_t *>(base_) + w, __ATOMIC_ACQUIRE);
 		if (is != sum[w])
-			throw Failure("word " + std::to_string(w) + " is " + std::to_string(is) + ", all that was done to it makes " + std::to_string(sum[w]));
+			fail("word " + std::to_string(w) + " is " + std::to_string(is) + ", all that was done to it makes " + std::to_string(sum[w]));
 	}
 }
 
@@ -268,7 +268,7 @@ void RemoteLoad::put_or_get(int owner, bool put)
 			size_t i = 0;
 			while (o.buffer->data()[i] == there[i])
 				++i;
-			throw Failure("pt2p_get of " + std::to_string(there.size()) + " bytes from " + std::to_string(at) + " of rank " +
+			fail("pt2p_get of " + std::to_string(there.size()) + " bytes from " + std::to_string(at) + " of rank " +
 			              std::to_string(o.peer) + ": byte " + std::to_string(i) + " is wrong");
 		}
 		o.buffer->check_guards("pt2p_get");
@@ -394,7 +394,7 @@ void RemoteLoad::last()
 			continue;
 		pt2p_memory_gone(rank_.ctx, is.data(), is.size());
 		if (is != expected)
-			throw Failure("what has been put at rank " + std::to_string(owner) + " is not there");
+			fail("what has been put at rank " + std::to_string(owner) + " is not there");
 		window_.leaves(owner, me_, checksum(expected.data(), expected.size()));
 	}
 }

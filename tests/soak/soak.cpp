@@ -42,18 +42,11 @@ void too_long(int)
 	_exit(1);
 }
 
-[[noreturn]] void fail(const std::string &who, const std::string &what)
-{
-	fprintf(stderr, "FAIL %s: %s\n", who.c_str(), what.c_str());
-	fflush(nullptr);
-	_exit(1);
-}
-
 void break_later(const Plan &plan)
 {
 	char why[200] = "";
 	if (!plan.late_fault.empty() && (!softhca_fault || softhca_fault(plan.late_fault.c_str(), why, sizeof why) != 0))
-		fail("soak", "softhca does not take \"" + plan.late_fault + "\": " + why);
+		fail("softhca does not take \"" + plan.late_fault + "\": " + why);
 }
 
 void die_in(unsigned us)
@@ -124,11 +117,11 @@ struct Run {
 			for (;;)
 				pt2p_progress(rank.ctx);
 		if (rank.ok(pt2p_recv(rank.ctx, nullptr, 0, rank.plan.victim, tag_met, PT2P_TAG_EXACT, nullptr), rank.plan.victim, "waiting for the loss"))
-			throw Failure("something came from the victim");
+			fail("something came from the victim");
 		pt2p_peer_info_t info{};
 		rank.ok(pt2p_peer_query(rank.ctx, rank.plan.victim, &info), rank.me, "pt2p_peer_query");
 		if (rank.ok(pt2p_send(rank.ctx, nullptr, 0, rank.plan.victim, tag_met), rank.plan.victim, "a send after the loss"))
-			throw Failure("a send to the victim succeeds after the loss");
+			fail("a send to the victim succeeds after the loss");
 	}
 	void all()
 	{
@@ -138,7 +131,7 @@ struct Run {
 		}
 		std::vector<std::thread> threads;
 		for (size_t t = 1; t < lanes.size(); ++t)
-			threads.emplace_back([this, t] { guarded([this, t] { lane(t); }); });
+			threads.emplace_back([this, t] { as_rank([this, t] { lane(t); }); });
 		lane(0);
 		for (std::thread &t : threads)
 			t.join();
@@ -156,20 +149,17 @@ struct Run {
 			window->withdraw();
 	}
 	template <class F>
-	void guarded(F &&f)
+	void as_rank(F &&f)
 	{
-		try {
-			f();
-		} catch (const std::exception &e) {
-			fail("rank " + std::to_string(rank.me), e.what());
-		}
+		acting = rank.me;
+		f();
 	}
 	void leave()
 	{
 		lanes.clear();
 		const int me = rank.me;
 		if (pt2p_finalize(rank.ctx) != PT2P_OK)
-			fail("rank " + std::to_string(me), std::string("pt2p_finalize: ") + pt2p_last_error(nullptr));
+			fail(std::string("pt2p_finalize: ") + pt2p_last_error(nullptr));
 		const Counts &c = rank.counts;
 		const auto n = [](const std::atomic<uint64_t> &v) { return static_cast<unsigned long long>(v); };
 		printf("done %d messages %llu bytes %llu operations %llu cancelled %llu truncated %llu probed %llu lost %llu\n", me, n(c.messages),
@@ -199,7 +189,7 @@ void cooperate(Runs &runs, const Plan &plan)
 {
 	const auto each = [&runs](auto &&step) {
 		for (auto &r : runs)
-			r->guarded([&] { step(*r); });
+			r->as_rank([&] { step(*r); });
 	};
 	if (plan.memory) {
 		each([](Run &r) { r.window->lend(); });
@@ -231,10 +221,10 @@ void inside(const Plan &plan)
 		for (int join = 0; join < plan.joins; ++join) {
 			watched.assign(1, nullptr);
 			if (pt2p_init(&options, watched.data()) != PT2P_OK)
-				fail("pt2p_init", pt2p_last_error(nullptr));
+				fail(std::string("pt2p_init: ") + pt2p_last_error(nullptr));
 			break_later(plan);
 			Run run(plan, watched[0], messages);
-			run.guarded([&] {
+			run.as_rank([&] {
 				if (plan.victim >= 0 && plan.kill_from == 0)
 					run.greet();
 				if (run.rank.me == plan.victim && plan.kill_from != 1)
@@ -249,7 +239,7 @@ void inside(const Plan &plan)
 	watched.resize(static_cast<size_t>(plan.ranks));
 	const auto mode = plan.mode == Mode::cooperative ? PT2P_INPROCESS_COOPERATIVE : PT2P_INPROCESS_THREADS;
 	if (pt2p_init_inprocess(plan.ranks, mode, &options, watched.data()) != PT2P_OK)
-		fail("pt2p_init_inprocess", pt2p_last_error(nullptr));
+		fail(std::string("pt2p_init_inprocess: ") + pt2p_last_error(nullptr));
 	break_later(plan);
 	Runs runs;
 	for (pt2p_context_t *ctx : watched) {
@@ -262,7 +252,7 @@ void inside(const Plan &plan)
 	std::vector<std::thread> threads;
 	for (auto &r : runs)
 		threads.emplace_back([&r] {
-			r->guarded([&r] { r->all(); });
+			r->as_rank([&r] { r->all(); });
 			r->leave();
 		});
 	for (std::thread &t : threads)
