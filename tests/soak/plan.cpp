@@ -281,7 +281,8 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 		p.kill_from = has(without, "start-kill") ? 0 : dice.choose("kill from", {0, 0, 0, 1, 2});
 		p.joins = 1;
 		p.barriers = false;
-		set(p.tunables, "PT2P_NET_RECONNECT_TIME", "500ms");
+		// Longer than a link is down: else ranks that live count as lost.
+		set(p.tunables, "PT2P_NET_RECONNECT_TIME", p.fault.find("ms=500") == p.fault.npos ? "500ms" : "3s");
 	}
 	for (const std::string &c : changes)
 		apply(p, c);
