@@ -408,9 +408,12 @@ void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 
 // ---- order and end ----------------------------------------------------------------------------------------------------
 
+// A loss is told each time: each thread has to learn that nothing it waits for will be done there.
 pt2p_status_t OneSided::report_failure(Target &t)
 {
-	const pt2p_status_t status = std::exchange(t.failure, PT2P_OK);
+	const pt2p_status_t status = t.failure;
+	if (status != PT2P_ERR_PEER_LOST)
+		t.failure = PT2P_OK;
 	return status == PT2P_OK ? status : reporter_.fail(status, "%s", t.failure_text.c_str());
 }
 
@@ -435,7 +438,8 @@ pt2p_status_t OneSided::flush_all()
 	for (auto &[rank, t] : targets_) {
 		if (first == PT2P_OK)
 			first = report_failure(t);
-		t.failure = PT2P_OK;
+		else if (t.failure != PT2P_ERR_PEER_LOST)
+			t.failure = PT2P_OK;
 	}
 	return first;
 }

@@ -691,6 +691,9 @@ int one_sided(bool stopped)
 			const pt2p_status_t flushed = pt2p_flush(ctx, victim);
 			if (flushed != PT2P_OK && flushed != PT2P_ERR_PEER_LOST)
 				fail("pt2p_flush:", pt2p_last_error(ctx));
+			// Told to each thread, and so again.
+			if (flushed == PT2P_ERR_PEER_LOST && (pt2p_flush(ctx, victim) != flushed || pt2p_flush_all(ctx) != flushed))
+				fail("a flush after the loss ends otherwise");
 		}
 		last = end_round(reqs, status, last);
 		// Memory that is mapped here outlives its owner: news of that come with progress.
