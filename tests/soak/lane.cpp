@@ -452,6 +452,9 @@ void Lane::receive_any()
 			post_receive(o);
 			continue;
 		}
+		// The loss may have been told to one that nobody answers.
+		std::copy_if(open.begin(), open.end(), std::back_inserter(list),
+		             [](const Operation *o) { return o->what == Operation::What::ghost && o->peer == PT2P_ANY_SOURCE; });
 		std::vector<pt2p_request_t *> requests;
 		for (Operation *o : list)
 			requests.push_back(o->request);
