@@ -1,5 +1,5 @@
 // The tuner of the signal period in its place: what it decides is what the device is asked for. Whether it decides well is for
-// tests/unit/test_tune.cpp: latencies of a device in software say little.
+// tests/unit/tuning/test_tune.cpp: latencies of a device in software say little.
 #include "tests/net/job.hpp"
 #include "transports/channel_facts.hpp"
 

@@ -62,7 +62,7 @@ side 0 "$target" &
 side 1 "$target"
 ended 1 137
 # Places are given out in turn: all others have had theirs when the first comes again.
-$softhca --fabric "$EXCHANGE/fabric" tests/softhca/fuzz --joins 1022 || fail "joins"
+$softhca --fabric "$EXCHANGE/fabric" tests/softhca/hostile/fuzz --joins 1022 || fail "joins"
 side 2 "$target"
 ended 2 137
 wait
@@ -88,6 +88,6 @@ done
 
 echo "anything ..."
 for seed in 1 70000; do
-	timeout -k 5 90 $softhca tests/softhca/fuzz $seed 2 || fail "fuzz $seed"
+	timeout -k 5 90 $softhca tests/softhca/hostile/fuzz $seed 2 || fail "fuzz $seed"
 done
 echo "processes: all passed"

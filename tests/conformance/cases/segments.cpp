@@ -1,0 +1,244 @@
+// Messages from and to several places: all mixtures with contiguous buffers, all ways, truncation, very many segments.
+#include <algorithm>
+#include <memory>
+
+#include "tests/conformance/harness.hpp"
+
+namespace conformance {
+namespace {
+
+// A buffer and segments all over it, which do not overlap; with gaps, empty ones, and some that touch.
+struct Scattered {
+	Bytes memory;
+	std::vector<pt2p_iovec_t> list;
+	size_t length = 0;
+
+	Scattered(size_t bytes, size_t count, uint64_t seed)
+	{
+		Random random{seed};
+		std::vector<size_t> cuts;
+		for (size_t i = 1; i < count; ++i)
+			cuts.push_back(random.below(bytes + 1));
+		cuts.push_back(bytes);
+		std::sort(cuts.begin(), cuts.end());
+		memory.assign(bytes + 16 * count, 0xee);
+		size_t at = 0, before = 0;
+		for (size_t cut : cuts) {
+			if (random.below(4))
+				at += random.below(16);
+			const size_t n = cut - before;
+			list.push_back({n || random.below(2) ? memory.data() + at : nullptr, n});
+			at += n;
+			before = cut;
+		}
+		length = bytes;
+		if (count > 3) // order of the list, not of addresses, counts
+			std::swap(list[0], list[count / 2]);
+	}
+	void put(const Bytes &bytes) const
+	{
+		size_t at = 0;
+		for (const pt2p_iovec_t &s : list)
+			for (size_t i = 0; i < s.length; ++i)
+				static_cast<unsigned char *>(s.base)[i] = bytes[at++];
+	}
+	Bytes take() const
+	{
+		Bytes bytes;
+		for (const pt2p_iovec_t &s : list)
+			bytes.insert(bytes.end(), static_cast<unsigned char *>(s.base), static_cast<unsigned char *>(s.base) + s.length);
+		return bytes;
+	}
+	// Bytes beside the segments that are not as they were.
+	size_t spoiled() const
+	{
+		std::vector<bool> inside(memory.size());
+		for (const pt2p_iovec_t &s : list)
+			for (size_t i = 0; i < s.length; ++i)
+				inside[static_cast<size_t>(static_cast<unsigned char *>(s.base) - memory.data()) + i] = true;
+		size_t count = 0;
+		for (size_t i = 0; i < memory.size(); ++i)
+			count += !inside[i] && memory[i] != 0xee;
+		return count;
+	}
+};
+
+struct Message {
+	size_t length, out_segments, in_segments; // 0: contiguous
+	size_t capacity;
+};
+
+struct Exchange {
+	std::vector<std::unique_ptr<Scattered>> out, in;
+	std::vector<Bytes> out_bytes, in_bytes;
+	std::vector<pt2p_request_t *> receives, sends;
+};
+
+// Every other message is unexpected where it can be.
+Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
+{
+	auto x = std::make_shared<Exchange>();
+	const size_t count = messages.size();
+	x->receives.assign(count, nullptr);
+	x->sends.assign(count, nullptr);
+	for (size_t i = 0; i < count; ++i) {
+		const Message &m = messages[i];
+		x->in.push_back(std::make_unique<Scattered>(m.capacity, std::max<size_t>(m.in_segments, 1), seed_of(what, 1, 2, i)));
+		x->in_bytes.emplace_back(m.capacity + 1, 0xee);
+		x->out.push_back(std::make_unique<Scattered>(m.length, std::max<size_t>(m.out_segments, 1), seed_of(what, 3, 4, i)));
+		x->out_bytes.push_back(payload(m.length, seed_of(what, r.me, r.right(), i)));
+		x->out.back()->put(x->out_bytes.back());
+	}
+	const auto receive = [&r, x, messages](size_t i) {
+		const Message &m = messages[i];
+		if (m.in_segments) {
+			std::vector<pt2p_iovec_t> list = x->in[i]->list;
+			EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, list.data(), list.size(), r.left(), 8000 + i, PT2P_TAG_EXACT, &x->receives[i]));
+			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99}); // the list is the caller's again
+		} else {
+			EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, x->in_bytes[i].data(), m.capacity, r.left(), 8000 + i, PT2P_TAG_EXACT,
+			                            &x->receives[i]));
+		}
+	};
+	for (size_t i = 0; i < count; i += 2)
+		receive(i);
+	for (size_t i = 0; i < count; ++i) {
+		if (messages[i].out_segments) {
+			std::vector<pt2p_iovec_t> list = x->out[i]->list;
+			EXPECT_OK(r.ctx, pt2p_isendv(r.ctx, list.data(), list.size(), r.right(), 8000 + i, &x->sends[i]));
+			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99});
+		} else {
+			EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->out_bytes[i].data(), messages[i].length, r.right(), 8000 + i, &x->sends[i]));
+		}
+	}
+	return [&r, x, messages, count, receive, what] {
+		for (size_t i = 1; i < count; i += 2)
+			receive(i);
+		for (size_t i = 0; i < count; ++i) {
+			const Message &m = messages[i];
+			pt2p_result_t result{};
+			const bool cut = m.length > m.capacity;
+			EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, x->receives[i], &result), cut ? PT2P_ERR_TRUNCATED : PT2P_OK);
+			EXPECT_EQ(result.length, m.length);
+			EXPECT_EQ(result.source, r.left());
+			const size_t n = std::min(m.length, m.capacity);
+			Bytes got = m.in_segments ? x->in[i]->take() : x->in_bytes[i];
+			const Bytes wanted = payload(m.length, seed_of(what, r.left(), r.me, i));
+			EXPECT(std::equal(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(n), got.begin()));
+			// What the message did not reach is as it was.
+			EXPECT(std::all_of(got.begin() + static_cast<ptrdiff_t>(n), got.end(), [](unsigned char c) { return c == 0xee; }));
+			if (m.in_segments)
+				EXPECT_EQ(x->in[i]->spoiled(), size_t{0});
+		}
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
+	};
+}
+
+const size_t lengths[] = {0, 1, 100, 5000, 17000, 70000, 900000};
+
+// Contiguous and in segments on either side.
+Finish segments_mixed(Rank &r)
+{
+	std::vector<Message> messages;
+	for (size_t length : lengths)
+		for (size_t out : {0, 1, 7, 40})
+			for (size_t in : {0, 1, 6, 50})
+				if (out || in)
+					messages.push_back({length, out, in, length});
+	return exchange(r, messages, 80);
+}
+
+// Segments so long that each is worth a transfer of its own, and unlike on both sides.
+Finish segments_large(Rank &r)
+{
+	return exchange(r, {{3000000, 5, 0, 3000000}, {3000000, 0, 5, 3000000}, {3000000, 4, 6, 3000001}, {5000000, 33, 31, 5000000},
+	                    {5000000, 600, 700, 5000000}}, 81);
+}
+
+// So short that they are packed: to read each where it is takes far longer.
+Finish segments_tiny(Rank &r)
+{
+	constexpr size_t length = 1 << 20;
+	const uint64_t before = counter(r, "pipelined_bytes");
+	Finish finish = exchange(r, {{length, length / 8, 0, length}}, 84);
+	return [&r, finish, before] {
+		finish();
+		if (r.right() != r.me)
+			EXPECT(counter(r, "pipelined_bytes") - before >= length);
+	};
+}
+
+Finish segments_many(Rank &r)
+{
+	return exchange(r, {{20000, 5000, 0, 20000}, {20000, 0, 5000, 20000}, {200000, 4000, 3000, 200000},
+	                    {2000000, 10000, 0, 2000000}, {2000000, 0, 10000, 2000000}, {2000000, 3000, 9000, 2000000}}, 82);
+}
+
+// Cut in the middle of a segment, between two, and to nothing.
+Finish segments_truncated(Rank &r)
+{
+	std::vector<Message> messages;
+	for (size_t length : {100, 5000, 100000, 900000})
+		for (size_t out : {0, 9})
+			for (size_t in : {1, 8})
+				for (size_t capacity : {size_t{0}, length / 3, length - 1, length + 10})
+					messages.push_back({length, out, in, capacity});
+	return exchange(r, messages, 83);
+}
+
+// The forms that wait; with callbacks, and given up.
+Finish segments_blocking(Rank &r)
+{
+	uint32_t a = 1, b[2] = {2, 3}, in[3] = {};
+	const pt2p_iovec_t out[] = {{&a, 4}, {nullptr, 0}, {b, 8}}, to[] = {{&in[2], 4}, {&in[0], 8}};
+	pt2p_result_t result{};
+	pt2p_request_t *req = nullptr;
+	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8500, PT2P_TAG_EXACT, &req)); // without eager messages a send waits for it
+	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, out, 3, r.me, 8500));
+	EXPECT_OK(r.ctx, pt2p_wait(r.ctx, req, &result));
+	EXPECT_EQ(result.length, size_t{12});
+	EXPECT(in[2] == 1 && in[0] == 2 && in[1] == 3);
+	in[0] = in[1] = in[2] = 0;
+	EXPECT_OK(r.ctx, pt2p_isendv(r.ctx, out, 3, r.me, 8500, &req));
+	EXPECT_OK(r.ctx, pt2p_recvv(r.ctx, to, 2, r.me, 8500, PT2P_TAG_EXACT, &result));
+	EXPECT_OK(r.ctx, pt2p_wait(r.ctx, req, nullptr));
+	EXPECT_EQ(result.length, size_t{12});
+	EXPECT(in[2] == 1 && in[0] == 2 && in[1] == 3);
+	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, nullptr, 0, r.me, 8501));
+	EXPECT_OK(r.ctx, pt2p_recvv(r.ctx, nullptr, 0, PT2P_ANY_SOURCE, 8501, PT2P_TAG_EXACT, &result));
+	EXPECT_EQ(result.length, size_t{0});
+
+	// Cancelled, and with a callback: the lists go with the requests.
+	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8502, PT2P_TAG_EXACT, &req));
+	EXPECT_OK(r.ctx, pt2p_cancel(r.ctx, req));
+	EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, req, nullptr), PT2P_ERR_CANCELLED);
+	bool called = false;
+	in[0] = in[1] = in[2] = 0;
+	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8503, PT2P_TAG_EXACT, &req));
+	EXPECT_OK(r.ctx, pt2p_request_callback(r.ctx, req,
+	                                       [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
+		                                       __atomic_store_n(static_cast<bool *>(argument), true, __ATOMIC_RELEASE);
+	                                       },
+	                                       &called));
+	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, out, 3, r.me, 8503));
+	while (!__atomic_load_n(&called, __ATOMIC_ACQUIRE))
+		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
+	EXPECT(in[2] == 1 && in[0] == 2 && in[1] == 3);
+	return {};
+}
+
+} // namespace
+
+void add_segment_cases(std::vector<Case> &cases)
+{
+	cases.insert(cases.end(), {
+		{"segments_mixed", true, segments_mixed},
+		{"segments_large", true, segments_large},
+		{"segments_tiny", true, segments_tiny},
+		{"segments_many", true, segments_many},
+		{"segments_truncated", true, segments_truncated},
+		{"segments_blocking", true, segments_blocking},
+	});
+}
+
+} // namespace conformance
