@@ -109,6 +109,14 @@ void set(std::vector<std::string> &tunables, const std::string &name, const std:
 	tunables.push_back(name + "=" + value);
 }
 
+template <size_t n>
+void choose_edges(Plan &p, const Dice &dice, const Edges (&list)[n])
+{
+	for (const Edges &e : list)
+		if (dice.one_in(e.name, e.one_in))
+			set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
+}
+
 void choose_faults(Plan &p, const Dice &dice, const std::vector<std::string> &without)
 {
 	const auto add = [&p](const std::string &rule) { p.fault += (p.fault.empty() ? "" : "; ") + rule; };
@@ -141,9 +149,7 @@ void choose_faults(Plan &p, const Dice &dice, const std::vector<std::string> &wi
 
 void choose_device(Plan &p, const Dice &dice, const std::vector<std::string> &without, bool shm)
 {
-	for (const Edges &e : device_edges)
-		if (dice.one_in(e.name, e.one_in))
-			set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
+	choose_edges(p, dice, device_edges);
 	// A slot may not be longer than a message.
 	if (has(p.tunables, "PT2P_NET_MESSAGE_BYTES=256"))
 		std::erase(p.tunables, "PT2P_NET_RING_SLOT_BYTES=1024");
@@ -156,9 +162,7 @@ void choose_device(Plan &p, const Dice &dice, const std::vector<std::string> &wi
 		set(p.tunables, "PT2P_ROUTE", dice.choose("route", {"direct", "forward", "forward", "auto"}));
 		if (dice.one_in("groups", 2))
 			set(p.tunables, "PT2P_GROUPS", dice.choose("group", {"nodes:1", "nodes:2", "auto", "nodes:3"}));
-		for (const Edges &e : route_edges)
-			if (dice.one_in(e.name, e.one_in))
-				set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
+		choose_edges(p, dice, route_edges);
 	}
 	p.set_delivery = dice.one_in("set_delivery", 2);
 	p.exact = dice.one_in("exact", 10);
@@ -212,15 +216,9 @@ std::string value_of(const std::vector<std::string> &changes, const std::string 
 	return value;
 }
 
-} // namespace
-
-Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
+// How many ranks and threads there are, and what starts them. Whether a rank is to be killed.
+bool choose_job(Plan &p, const Dice &dice, const std::vector<std::string> &without, const std::vector<std::string> &changes)
 {
-	const Dice dice{seed};
-	const std::vector<std::string> without = split(value_of(changes, "without"), ',');
-	Plan p;
-	p.seed = seed;
-	p.bound = 100;
 	p.mode = dice.choose("mode", {Mode::threads, Mode::threads, Mode::cooperative, Mode::launched, Mode::launched});
 	if (p.mode == Mode::launched && has(without, "launched"))
 		p.mode = Mode::threads;
@@ -237,7 +235,11 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 	p.threads = p.mode == Mode::cooperative || dice.one_in("one thread", 2) ? 1 : dice.choose("threads", {2, 3, 4});
 	if (p.ranks > 4)
 		p.threads = std::min(p.threads, 2);
+	return kill;
+}
 
+void choose_transports(Plan &p, const Dice &dice, const std::vector<std::string> &without, const std::vector<std::string> &changes)
+{
 	std::string transports = dice.choose("transports", {"self,shm", "self,shm", "self,rc", "self,dct", "self,rc,dct", "self,shm,rc",
 	                                                    "self,shm,dct", "all", "all"});
 	if (const std::string t = value_of(changes, "transports"); !t.empty())
@@ -245,18 +247,17 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 	set(p.tunables, "PT2P_TRANSPORTS", transports);
 	p.device = transports == "all" || transports.ends_with("rc") || transports.ends_with("dct");
 	const bool shm = transports == "all" || transports.find("shm") != transports.npos;
-	for (const Edges &e : any_edges)
-		if (dice.one_in(e.name, e.one_in))
-			set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
+	choose_edges(p, dice, any_edges);
 	if (shm)
-		for (const Edges &e : shm_edges)
-			if (dice.one_in(e.name, e.one_in))
-				set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
+		choose_edges(p, dice, shm_edges);
 	if (p.device)
 		choose_device(p, dice, without, shm);
+}
 
+// What a run moves: less where the devices are in software, and less of each where there are many.
+void choose_load(Plan &p, const Dice &dice, const std::vector<std::string> &without)
+{
 	p.episodes = 1 + static_cast<int>(dice.of("episodes").below(4));
-	// What a run moves: less where the devices are in software, and less of each where there are many.
 	const unsigned lanes = static_cast<unsigned>(p.ranks * p.threads);
 	p.messages = std::max(dice.choose("messages", {20u, 200u, 1000u, 4000u}) / lanes * (p.device ? 1 : 3), 3u);
 	p.longest = dice.choose<size_t>("longest", {100, 9000, 70000, 300000, 3 << 20});
@@ -270,20 +271,36 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 	p.memory = !has(without, "memory") && dice.one_in("memory", 2);
 	p.operations = dice.choose("operations", {5u, 50u, 300u});
 	if (p.memory)
-		for (const Edges &e : memory_edges)
-			if (dice.one_in(e.name, e.one_in))
-				set(p.tunables, e.name, dice.choose(std::string(e.name) + "=", e.values));
-	if (kill) {
-		p.victim = static_cast<int>(dice.of("victim").below(static_cast<uint64_t>(p.ranks)));
-		// It takes the DC initiators of others along, and what these had in flight to anybody.
-		p.breaks |= p.device;
-		p.kill_us = static_cast<unsigned>(dice.of("kill time").below(dice.choose("kill span", {1000u, 30000u, 400000u})));
-		p.kill_from = has(without, "start-kill") ? 0 : dice.choose("kill from", {0, 0, 0, 1, 2});
-		p.joins = 1;
-		p.barriers = false;
-		// Longer than a link is down: else ranks that live count as lost.
-		set(p.tunables, "PT2P_NET_RECONNECT_TIME", p.fault.find("ms=500") == p.fault.npos ? "500ms" : "3s");
-	}
+		choose_edges(p, dice, memory_edges);
+}
+
+void choose_victim(Plan &p, const Dice &dice, const std::vector<std::string> &without)
+{
+	p.victim = static_cast<int>(dice.of("victim").below(static_cast<uint64_t>(p.ranks)));
+	// It takes the DC initiators of others along, and what these had in flight to anybody.
+	p.breaks |= p.device;
+	p.kill_us = static_cast<unsigned>(dice.of("kill time").below(dice.choose("kill span", {1000u, 30000u, 400000u})));
+	p.kill_from = has(without, "start-kill") ? 0 : dice.choose("kill from", {0, 0, 0, 1, 2});
+	p.joins = 1;
+	p.barriers = false;
+	// Longer than a link is down: else ranks that live count as lost.
+	set(p.tunables, "PT2P_NET_RECONNECT_TIME", p.fault.find("ms=500") == p.fault.npos ? "500ms" : "3s");
+}
+
+} // namespace
+
+Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
+{
+	const Dice dice{seed};
+	const std::vector<std::string> without = split(value_of(changes, "without"), ',');
+	Plan p;
+	p.seed = seed;
+	p.bound = 100;
+	const bool kill = choose_job(p, dice, without, changes);
+	choose_transports(p, dice, without, changes);
+	choose_load(p, dice, without);
+	if (kill)
+		choose_victim(p, dice, without);
 	for (const std::string &c : changes)
 		apply(p, c);
 	return p;
