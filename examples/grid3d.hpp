@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-struct Grid { // so many ranks along each axis: three factors, as equal as they get
-	int ranks[3];
+struct Grid {
+	int ranks[3]; // along each axis: three factors of their number, as equal as possible
 
 	explicit Grid(int n) : ranks{n, 1, 1}
 	{

@@ -14,8 +14,8 @@
 
 enum { TAG = 7, ROUNDS = 200, LONGEST = 1 << 20 };
 
-/* Every call returns a status; after a failure pt2p_last_error tells what happened and what helps. pt2p_abort ends the
- * other ranks too, which would otherwise wait for this one. */
+/* Every call returns a status. After a failure, pt2p_last_error tells what happened and what helps. pt2p_abort ends the other
+ * ranks, too: they would wait for this one for ever. */
 #define CHECK(call) \
 	do { \
 		if ((call) != PT2P_OK) { \
@@ -38,7 +38,7 @@ int main(void)
 		fprintf(stderr, "%s\n", pt2p_last_error(NULL));
 		return 1;
 	}
-	const int me = pt2p_rank(ctx);
+	const int me = pt2p_rank(ctx); /* ranks above 1 only take part in the barrier */
 	if (pt2p_size(ctx) < 2) {
 		fprintf(stderr, "pingpong needs two ranks: mpirun -n 2 ./pingpong\n");
 		pt2p_finalize(ctx);
@@ -77,7 +77,7 @@ int main(void)
 	free(ball);
 	free(caught);
 
-	CHECK(pt2p_barrier(ctx)); /* nobody leaves while another still talks */
+	CHECK(pt2p_barrier(ctx)); /* no rank leaves while another is still playing */
 	if (pt2p_finalize(ctx) != PT2P_OK) {
 		fprintf(stderr, "%s\n", pt2p_last_error(NULL));
 		return 1;

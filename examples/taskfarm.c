@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A manager (rank 0) hands out tasks to whichever worker is free. A task counts the primes in a range of numbers, which
- * costs more the larger they are; the total is checked against a sieve. A single rank does the work itself.
+ * Rank 0 is the manager: it gives the next task to whichever worker is free. A task counts the primes in a range of numbers;
+ * ranges of larger numbers cost more. The total is checked against a sieve. A job of one rank does the work itself.
  *
  *     mpirun -n 4 ./taskfarm [numbers]
  */
@@ -17,6 +17,7 @@ typedef struct {
 	int64_t first, end; /* numbers first ... end-1 */
 } task_t;
 
+/* Ends the whole job when a call fails, and says why. */
 #define CHECK(call) \
 	do { \
 		if ((call) != PT2P_OK) { \
@@ -59,13 +60,32 @@ static void work(pt2p_context_t *ctx)
 	for (;;) {
 		task_t task;
 		pt2p_result_t result;
-		/* Task or stop: any tag of the manager will do, the result tells which it was. */
+		/* Any tag of the manager's will do: the result tells whether this is a task or the end. */
 		CHECK(pt2p_recv(ctx, &task, sizeof task, 0, 0, PT2P_TAG_ANY, &result));
 		if (result.tag == TAG_STOP)
 			return;
 		const int64_t count = count_primes(task);
 		CHECK(pt2p_send(ctx, &count, sizeof count, 0, TAG_DONE));
 	}
+}
+
+static task_t next_task(int64_t *next, int64_t chunk, int64_t numbers)
+{
+	const task_t task = {*next, *next + chunk < numbers ? *next + chunk : numbers};
+	*next = task.end;
+	return task;
+}
+
+/* Sends a worker the next task, or lets it go when there is none. Returns whether it has one. */
+static int serve(pt2p_context_t *ctx, int worker, int64_t *next, int64_t chunk, int64_t numbers)
+{
+	if (*next >= numbers) {
+		CHECK(pt2p_send(ctx, NULL, 0, worker, TAG_STOP));
+		return 0;
+	}
+	const task_t task = next_task(next, chunk, numbers);
+	CHECK(pt2p_send(ctx, &task, sizeof task, worker, TAG_TASK));
+	return 1;
 }
 
 static int64_t manage(pt2p_context_t *ctx, int64_t numbers)
@@ -78,34 +98,18 @@ static int64_t manage(pt2p_context_t *ctx, int64_t numbers)
 		pt2p_abort(ctx, 1, "no memory");
 
 	int busy = 0;
-	int worker = 1; /* first everybody gets a task, then whoever is done gets the next one */
-	while (busy > 0 || worker <= workers || (workers == 0 && next < numbers)) {
-		const task_t task = {next, next + chunk < numbers ? next + chunk : numbers};
-		if (workers == 0) {
-			total += count_primes(task);
-			next = task.end;
-			continue;
-		}
-		int to;
-		if (worker <= workers) {
-			to = worker++;
-		} else {
-			int64_t count;
-			pt2p_result_t result;
-			CHECK(pt2p_recv(ctx, &count, sizeof count, PT2P_ANY_SOURCE, TAG_DONE, PT2P_TAG_EXACT, &result));
-			total += count;
-			to = result.source;
-			++tasks_done[to];
-			--busy;
-		}
-		if (next < numbers) {
-			CHECK(pt2p_send(ctx, &task, sizeof task, to, TAG_TASK));
-			next = task.end;
-			++busy;
-		} else {
-			CHECK(pt2p_send(ctx, NULL, 0, to, TAG_STOP));
-		}
+	for (int worker = 1; worker <= workers; ++worker)
+		busy += serve(ctx, worker, &next, chunk, numbers);
+	while (busy > 0) { /* whoever is done gets the next task */
+		int64_t count;
+		pt2p_result_t result;
+		CHECK(pt2p_recv(ctx, &count, sizeof count, PT2P_ANY_SOURCE, TAG_DONE, PT2P_TAG_EXACT, &result));
+		total += count;
+		++tasks_done[result.source];
+		busy += serve(ctx, result.source, &next, chunk, numbers) - 1;
 	}
+	while (next < numbers) /* there are no workers */
+		total += count_primes(next_task(&next, chunk, numbers));
 	for (int w = 1; w <= workers; ++w)
 		printf("worker %d did %lld tasks\n", w, (long long)tasks_done[w]);
 	free(tasks_done);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A work queue without a manager. Rank 0 keeps a counter in its memory; each rank takes the next task by adding one to it,
- * so that whoever is fast does more. Results go into rank 0's memory with a signal behind each, and rank 0 adds them up as
- * they come. A task is to count the steps that numbers take to reach 1 (Collatz); the total is checked by rank 0 alone.
+ * A work queue without a manager. Rank 0 keeps a counter in its memory. Each rank takes the next task by adding one to it, so
+ * a fast rank does more tasks. Results are put into rank 0's memory, each with a signal. When rank 0 has got a signal for each
+ * task, it adds the results up. A task counts the steps that numbers take to reach 1 (Collatz). Rank 0 checks the total.
  *
  *     mpirun -n 4 ./workqueue [tasks]
  */
@@ -12,11 +12,13 @@
 
 #include <pt2p.h>
 
-enum { TAG_EXPORT = 1, NUMBERS = 2000 /* of a task */ };
+enum { TAG_EXPORT = 1, NUMBERS = 2000 /* in a task */ };
 
-/* In rank 0's memory: two words, then the result of each task. Words that are often changed lie apart. */
+/* Offsets in rank 0's memory: two words, then the result of each task. The words are often changed, so they lie in cache lines
+ * of their own. */
 enum { NEXT = 0, DONE = 128, RESULTS = 256 };
 
+/* Ends the whole job when a call fails, and says why. */
 #define CHECK(call) \
 	do { \
 		if ((call) != PT2P_OK) { \
@@ -34,7 +36,7 @@ static uint64_t do_task(uint64_t task)
 	return steps;
 }
 
-/* Every rank, rank 0 too. */
+/* What every rank does, rank 0 too. Returns how many tasks it did. */
 static uint64_t work(pt2p_context_t *ctx, pt2p_remote_t *queue, uint64_t tasks)
 {
 	for (uint64_t mine = 0;; ++mine) {
@@ -90,7 +92,7 @@ static int run(pt2p_context_t *ctx, uint64_t tasks)
 	}
 	printf("rank %d did %llu tasks\n", me, (unsigned long long)mine);
 	CHECK(pt2p_remote_release(ctx, queue));
-	CHECK(pt2p_barrier(ctx)); /* the memory stays until nobody works on it */
+	CHECK(pt2p_barrier(ctx)); /* the memory must stay until no rank works on it */
 	if (memory)
 		CHECK(pt2p_memory_release(ctx, memory));
 	return failed;

@@ -20,6 +20,41 @@ std::atomic<unsigned> cases_run{0};
 	_Exit(1);
 }
 
+void run_cooperatively(const std::string &setting, const Case &c, std::vector<Rank> &ranks)
+{
+	std::vector<Finish> finishes;
+	size_t rank = 0;
+	try {
+		for (; rank < ranks.size(); ++rank)
+			finishes.push_back(c.run(ranks[rank]));
+		for (rank = 0; rank < ranks.size(); ++rank)
+			if (finishes[rank])
+				finishes[rank]();
+		for (rank = 0; rank < ranks.size(); ++rank)
+			ranks[rank].run_last();
+	} catch (const std::exception &e) {
+		give_up(setting, c, static_cast<int>(rank), e.what());
+	}
+}
+
+void run_in_threads(const std::string &setting, const Case &c, std::vector<Rank> &ranks)
+{
+	std::vector<std::thread> threads;
+	for (Rank &r : ranks)
+		threads.emplace_back([&] {
+			try {
+				if (Finish finish = c.run(r))
+					finish();
+				r.run_last();
+				EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
+			} catch (const std::exception &e) {
+				give_up(setting, c, r.me, e.what());
+			}
+		});
+	for (std::thread &t : threads)
+		t.join();
+}
+
 void run_job(bool cooperative, int size, const std::vector<std::string> &tunables, const std::vector<std::string> &names)
 {
 	std::string setting = std::string(cooperative ? "cooperative" : "threads") + " " + std::to_string(size);
@@ -58,36 +93,10 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 			continue;
 		watch(c.name, ranks);
 		++cases_run;
-		if (cooperative) {
-			std::vector<Finish> finishes;
-			size_t rank = 0;
-			try {
-				for (; rank < ranks.size(); ++rank)
-					finishes.push_back(c.run(ranks[rank]));
-				for (rank = 0; rank < ranks.size(); ++rank)
-					if (finishes[rank])
-						finishes[rank]();
-				for (rank = 0; rank < ranks.size(); ++rank)
-					ranks[rank].run_last();
-			} catch (const std::exception &e) {
-				give_up(setting, c, static_cast<int>(rank), e.what());
-			}
-			continue;
-		}
-		std::vector<std::thread> threads;
-		for (Rank &r : ranks)
-			threads.emplace_back([&] {
-				try {
-					if (Finish finish = c.run(r))
-						finish();
-					r.run_last();
-					EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
-				} catch (const std::exception &e) {
-					give_up(setting, c, r.me, e.what());
-				}
-			});
-		for (std::thread &t : threads)
-			t.join();
+		if (cooperative)
+			run_cooperatively(setting, c, ranks);
+		else
+			run_in_threads(setting, c, ranks);
 	}
 	unwatch();
 	for (pt2p_context_t *ctx : contexts)

@@ -327,53 +327,38 @@ void withdraw(pt2p_context_t *ctx)
 	}
 }
 
-void run(const std::vector<const char *> &tunables, double seconds)
+// Memory of each rank that the other one reaches.
+void share_memory(pt2p_context_t *const *contexts, Reached *reached)
 {
-	printf("%s\n", tunables[0] ? tunables[0] : "defaults");
-	fflush(stdout);
-	stop = false;
-	messages = shared_sent = shared_sum = taken = taken_sum = 0;
-	pt2p_options_t options = PT2P_OPTIONS_INIT;
-	options.thread_level = PT2P_THREAD_MULTIPLE;
-	options.tunables = tunables.data();
-	pt2p_context_t *ctx = nullptr, *contexts[ranks];
-	OK(pt2p_init_inprocess(ranks, PT2P_INPROCESS_THREADS, &options, contexts));
-	Reached reached[ranks];
 	for (int i = 0; i < ranks; ++i) {
-		ctx = contexts[i];
+		pt2p_context_t *ctx = contexts[i];
 		char bytes[PT2P_EXPORT_MAX];
 		size_t needed = 0;
 		OK(pt2p_memory_allocate(ctx, (1 + reachers * words_each) * 8, &reached[i].memory, &reached[i].words));
 		OK(pt2p_memory_export(ctx, reached[i].memory, bytes, sizeof bytes, &needed));
 		OK(pt2p_memory_import(contexts[1 - i], i, bytes, needed, &reached[1 - i].remote));
 	}
-	std::vector<std::thread> threads;
-	Relay relays[ranks];
-	for (int i = 0; i < ranks; ++i)
-		relays[i].begin(contexts[i]);
-	for (pt2p_context_t *c : contexts) {
-		threads.emplace_back(take_some, c, 0);
-		for (int t = 0; t < threads_each; ++t)
-			threads.emplace_back(exchange, c, t);
-		threads.emplace_back(disturb, c);
-		threads.emplace_back(feed, c);
-		for (int t = 0; t < probers; ++t)
-			threads.emplace_back(take, c, t);
-		threads.emplace_back(withdraw, c);
-		for (int t = 0; t < reachers; ++t)
-			threads.emplace_back(reach, c, std::ref(reached[pt2p_rank(c)]), t);
-	}
-	std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-	stop = true;
-	for (std::thread &t : threads)
-		t.join();
-	for (Relay &r : relays) {
-		while (!r.over.load())
-			OK(pt2p_progress(r.ctx));
-		TRUE(r.number > 10);
-	}
+}
+
+void start_threads(std::vector<std::thread> &threads, pt2p_context_t *c, Reached &reached)
+{
+	threads.emplace_back(take_some, c, 0);
+	for (int t = 0; t < threads_each; ++t)
+		threads.emplace_back(exchange, c, t);
+	threads.emplace_back(disturb, c);
+	threads.emplace_back(feed, c);
+	for (int t = 0; t < probers; ++t)
+		threads.emplace_back(take, c, t);
+	threads.emplace_back(withdraw, c);
+	for (int t = 0; t < reachers; ++t)
+		threads.emplace_back(reach, c, std::ref(reached), t);
+}
+
+// What has been added to each other's memory.
+void check_sums(pt2p_context_t *const *contexts, const Reached *reached)
+{
 	for (int i = 0; i < ranks; ++i) {
-		ctx = contexts[i];
+		pt2p_context_t *ctx = contexts[i];
 		uint64_t sum = 0;
 		pt2p_request_t *req;
 		std::thread owner([&] { // who may have to be asked
@@ -388,6 +373,37 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		TRUE(sum == reached[i].added);
 		TRUE(sum > 2);
 	}
+}
+
+void run(const std::vector<const char *> &tunables, double seconds)
+{
+	printf("%s\n", tunables[0] ? tunables[0] : "defaults");
+	fflush(stdout);
+	stop = false;
+	messages = shared_sent = shared_sum = taken = taken_sum = 0;
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.thread_level = PT2P_THREAD_MULTIPLE;
+	options.tunables = tunables.data();
+	pt2p_context_t *ctx = nullptr, *contexts[ranks];
+	OK(pt2p_init_inprocess(ranks, PT2P_INPROCESS_THREADS, &options, contexts));
+	Reached reached[ranks];
+	share_memory(contexts, reached);
+	std::vector<std::thread> threads;
+	Relay relays[ranks];
+	for (int i = 0; i < ranks; ++i)
+		relays[i].begin(contexts[i]);
+	for (int i = 0; i < ranks; ++i)
+		start_threads(threads, contexts[i], reached[i]);
+	std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+	stop = true;
+	for (std::thread &t : threads)
+		t.join();
+	for (Relay &r : relays) {
+		while (!r.over.load())
+			OK(pt2p_progress(r.ctx));
+		TRUE(r.number > 10);
+	}
+	check_sums(contexts, reached);
 	for (pt2p_context_t *c : contexts)
 		OK(pt2p_finalize(c));
 	printf("%llu messages, %llu taken by probes\n", static_cast<unsigned long long>(messages.load()),

@@ -134,72 +134,86 @@ TEST_CASE("explanations")
 	CHECK(last_error(&reporter) == place);
 	CHECK(last_error(&reporter) ==
 	      std::string("impossible length: length is -1. Remedy: ") + status_info(PT2P_ERR_LENGTH).remedy);
+}
 
-	SECTION("each context and the one without have their own")
-	{
-		Reporter other;
-		set_last_error(nullptr, PT2P_ERR_LAUNCHER, "no answer");
-		CHECK_THAT(last_error(nullptr), Contains("launcher does not answer: no answer. Remedy: "));
-		CHECK_THAT(last_error(&reporter), Contains("length is -1"));
-		CHECK(last_error(&other) == std::string());
-		other.fail(PT2P_ERR_INTERNAL, "x");
-		CHECK_THAT(last_error(&reporter), Contains("length is -1"));
-		CHECK_THAT(last_error(nullptr), Contains("no answer"));
+namespace {
+
+struct Failed {
+	Failed() { reporter.fail(PT2P_ERR_LENGTH, "length is %d.", -1); }
+	Reporter reporter;
+};
+
+} // namespace
+
+TEST_CASE_METHOD(Failed, "explanations: each context and the one without have their own")
+{
+	Reporter other;
+	set_last_error(nullptr, PT2P_ERR_LAUNCHER, "no answer");
+	CHECK_THAT(last_error(nullptr), Contains("launcher does not answer: no answer. Remedy: "));
+	CHECK_THAT(last_error(&reporter), Contains("length is -1"));
+	CHECK(last_error(&other) == std::string());
+	other.fail(PT2P_ERR_INTERNAL, "x");
+	CHECK_THAT(last_error(&reporter), Contains("length is -1"));
+	CHECK_THAT(last_error(nullptr), Contains("no answer"));
+}
+
+TEST_CASE_METHOD(Failed, "explanations: each thread has its own")
+{
+	std::thread([&] {
+		if (*last_error(&reporter) != '\0')
+			abort();
+		reporter.fail(PT2P_ERR_INTERNAL, "elsewhere");
+	}).join();
+	CHECK_THAT(last_error(&reporter), Contains("length is -1"));
+}
+
+TEST_CASE_METHOD(Failed, "explanations: the context that failed longest ago is forgotten first")
+{
+	std::vector<std::unique_ptr<Reporter>> many;
+	for (int i = 0; i < 20; ++i) {
+		many.push_back(std::make_unique<Reporter>());
+		many.back()->fail(PT2P_ERR_ARGUMENT, "number %d", i);
+		reporter.fail(PT2P_ERR_ARGUMENT, "again %d", i);
 	}
-	SECTION("each thread has its own")
-	{
-		std::thread([&] {
-			if (*last_error(&reporter) != '\0')
-				abort();
-			reporter.fail(PT2P_ERR_INTERNAL, "elsewhere");
-		}).join();
-		CHECK_THAT(last_error(&reporter), Contains("length is -1"));
+	CHECK_THAT(last_error(&reporter), Contains("again 19"));
+	CHECK_THAT(last_error(many[19].get()), Contains("number 19"));
+	CHECK_THAT(last_error(many[13].get()), Contains("number 13"));
+	CHECK(last_error(many[0].get()) == std::string());
+}
+
+TEST_CASE_METHOD(Failed, "explanations: a new context does not inherit")
+{
+	alignas(Reporter) char memory[sizeof(Reporter)];
+	auto *first = new (memory) Reporter;
+	first->fail(PT2P_ERR_INTERNAL, "old");
+	first->~Reporter();
+	auto *second = new (memory) Reporter;
+	CHECK(last_error(second) == std::string());
+	second->~Reporter();
+}
+
+TEST_CASE_METHOD(Failed, "explanations: odd explanations")
+{
+	reporter.fail(PT2P_ERR_RANK, "%s", "");
+	CHECK_THAT(last_error(&reporter), Contains("rank out of range. Remedy: "));
+	reporter.fail(PT2P_ERR_RANK, "what now?\n");
+	CHECK_THAT(last_error(&reporter), Contains("what now? Remedy: "));
+	set_last_error(&reporter, static_cast<pt2p_status_t>(777), "odd");
+	CHECK_THAT(last_error(&reporter), Contains("unknown status: odd"));
+}
+
+TEST_CASE_METHOD(Failed, "explanations: a long explanation is cut, the remedy stays")
+{
+	std::string remedy = status_info(PT2P_ERR_UNFINISHED).remedy;
+	for (size_t n = 700; n < 1100; ++n) {
+		reporter.fail(PT2P_ERR_UNFINISHED, "%s", std::string(n, 'y').c_str());
+		std::string text = last_error(&reporter);
+		REQUIRE(text.size() < 1024);
+		REQUIRE(text.ends_with(". Remedy: " + remedy));
+		REQUIRE((text.find("(cut)") != text.npos || text.find(std::string(n, 'y')) != text.npos));
 	}
-	SECTION("the context that failed longest ago is forgotten first")
-	{
-		std::vector<std::unique_ptr<Reporter>> many;
-		for (int i = 0; i < 20; ++i) {
-			many.push_back(std::make_unique<Reporter>());
-			many.back()->fail(PT2P_ERR_ARGUMENT, "number %d", i);
-			reporter.fail(PT2P_ERR_ARGUMENT, "again %d", i);
-		}
-		CHECK_THAT(last_error(&reporter), Contains("again 19"));
-		CHECK_THAT(last_error(many[19].get()), Contains("number 19"));
-		CHECK_THAT(last_error(many[13].get()), Contains("number 13"));
-		CHECK(last_error(many[0].get()) == std::string());
-	}
-	SECTION("a new context does not inherit")
-	{
-		alignas(Reporter) char memory[sizeof(Reporter)];
-		auto *first = new (memory) Reporter;
-		first->fail(PT2P_ERR_INTERNAL, "old");
-		first->~Reporter();
-		auto *second = new (memory) Reporter;
-		CHECK(last_error(second) == std::string());
-		second->~Reporter();
-	}
-	SECTION("odd explanations")
-	{
-		reporter.fail(PT2P_ERR_RANK, "%s", "");
-		CHECK_THAT(last_error(&reporter), Contains("rank out of range. Remedy: "));
-		reporter.fail(PT2P_ERR_RANK, "what now?\n");
-		CHECK_THAT(last_error(&reporter), Contains("what now? Remedy: "));
-		set_last_error(&reporter, static_cast<pt2p_status_t>(777), "odd");
-		CHECK_THAT(last_error(&reporter), Contains("unknown status: odd"));
-	}
-	SECTION("a long explanation is cut, the remedy stays")
-	{
-		std::string remedy = status_info(PT2P_ERR_UNFINISHED).remedy;
-		for (size_t n = 700; n < 1100; ++n) {
-			reporter.fail(PT2P_ERR_UNFINISHED, "%s", std::string(n, 'y').c_str());
-			std::string text = last_error(&reporter);
-			REQUIRE(text.size() < 1024);
-			REQUIRE(text.ends_with(". Remedy: " + remedy));
-			REQUIRE((text.find("(cut)") != text.npos || text.find(std::string(n, 'y')) != text.npos));
-		}
-		set_last_error(nullptr, PT2P_ERR_UNFINISHED, std::string(100000, 'z'));
-		CHECK(std::string(last_error(nullptr)).ends_with(" ... (cut). Remedy: " + remedy));
-	}
+	set_last_error(nullptr, PT2P_ERR_UNFINISHED, std::string(100000, 'z'));
+	CHECK(std::string(last_error(nullptr)).ends_with(" ... (cut). Remedy: " + remedy));
 }
 
 TEST_CASE("failing needs no memory and keeps errno")
@@ -215,91 +229,98 @@ TEST_CASE("failing needs no memory and keeps errno")
 	CHECK_THAT(last_error(nullptr), Contains("out of memory: a context."));
 }
 
-TEST_CASE("the log")
+TEST_CASE("the log: before it knows itself, warnings and errors only")
 {
 	Reporter reporter;
-	SECTION("before it knows itself, warnings and errors only")
-	{
-		std::string text = written([&] {
-			reporter.log(LogLevel::info, "hidden");
-			reporter.log(LogLevel::warning, "shown %d", 1);
-			reporter.log(LogLevel::error, "shown %d", 2);
-		});
-		auto all = lines(text);
-		REQUIRE(all.size() == 2);
-		CHECK(std::regex_match(all[0], std::regex("\\d\\d:\\d\\d:\\d\\d\\.\\d\\d\\d \\S+ - warning: shown 1")));
-		CHECK(std::regex_match(all[1], std::regex("\\d\\d:\\d\\d:\\d\\d\\.\\d\\d\\d \\S+ - error: shown 2")));
+	std::string text = written([&] {
+		reporter.log(LogLevel::info, "hidden");
+		reporter.log(LogLevel::warning, "shown %d", 1);
+		reporter.log(LogLevel::error, "shown %d", 2);
+	});
+	auto all = lines(text);
+	REQUIRE(all.size() == 2);
+	CHECK(std::regex_match(all[0], std::regex("\\d\\d:\\d\\d:\\d\\d\\.\\d\\d\\d \\S+ - warning: shown 1")));
+	CHECK(std::regex_match(all[1], std::regex("\\d\\d:\\d\\d:\\d\\d\\.\\d\\d\\d \\S+ - error: shown 2")));
+}
+
+TEST_CASE("the log: identity and levels")
+{
+	Reporter reporter;
+	reporter.identify(LogLevel::debug, 42, "node7");
+	CHECK(reporter.rank() == 42);
+	CHECK(reporter.host() == "node7");
+	errno = EXDEV;
+	auto all = lines(written([&] { reporter.log(LogLevel::debug, "text\n"); }));
+	CHECK(errno == EXDEV);
+	REQUIRE(all.size() == 1);
+	CHECK_THAT(all[0], Catch::Matchers::EndsWith(" node7 42 debug: text"));
+	reporter.identify(LogLevel::error, 42, "node7");
+	CHECK(!reporter.shows(LogLevel::warning));
+	CHECK(written([&] { reporter.log(LogLevel::warning, "no"); }).empty());
+}
+
+TEST_CASE("the log: every line of a long text has the head")
+{
+	Reporter reporter;
+	reporter.identify(LogLevel::info, 3, "h");
+	auto all = lines(written([&] { reporter.log(LogLevel::info, "one\n\n%s\n", std::string(5000, 'x').c_str()); }));
+	REQUIRE(all.size() == 3);
+	CHECK_THAT(all[0], Catch::Matchers::EndsWith(" h 3 info: one"));
+	CHECK_THAT(all[1], Catch::Matchers::EndsWith(" h 3 info: "));
+	CHECK_THAT(all[2], Catch::Matchers::EndsWith(" h 3 info: " + std::string(5000, 'x')));
+}
+
+TEST_CASE("the log: without memory the beginning is shown")
+{
+	Reporter reporter;
+	reporter.identify(LogLevel::info, 3, "h");
+	auto all = lines(written([&] {
+		no_memory = true;
+		reporter.log(LogLevel::error, "short, but longer than a small string has room for");
+		no_memory = false;
+	}));
+	REQUIRE(all.size() == 1);
+	CHECK_THAT(all[0], Contains("h 3 error: short, but"));
+}
+
+TEST_CASE("the log: lines of several processes do not mix")
+{
+	Reporter reporter;
+	constexpr int writers = 4, each = 200;
+	std::string filler(300, '=');
+	std::string text = written([&] {
+		for (int w = 0; w < writers; ++w)
+			if (fork() == 0) {
+				reporter.identify(LogLevel::info, w, "host");
+				for (int i = 0; i < each; ++i)
+					reporter.log(LogLevel::info, "%s %d", filler.c_str(), i);
+				_exit(0);
+			}
+		while (wait(nullptr) > 0)
+			;
+	});
+	auto all = lines(text);
+	CHECK(all.size() == writers * each);
+	int next[writers] = {};
+	for (const std::string &line : all) {
+		int rank = -1, i = -1;
+		auto at = line.find(" info: " + filler + " ");
+		REQUIRE(at != line.npos);
+		REQUIRE(sscanf(line.c_str(), "%*s host %d", &rank) == 1);
+		REQUIRE(sscanf(line.c_str() + at + 8 + filler.size(), "%d", &i) == 1);
+		REQUIRE((rank >= 0 && rank < writers));
+		REQUIRE(next[rank]++ == i);
 	}
-	SECTION("identity and levels")
-	{
-		reporter.identify(LogLevel::debug, 42, "node7");
-		CHECK(reporter.rank() == 42);
-		CHECK(reporter.host() == "node7");
-		errno = EXDEV;
-		auto all = lines(written([&] { reporter.log(LogLevel::debug, "text\n"); }));
-		CHECK(errno == EXDEV);
-		REQUIRE(all.size() == 1);
-		CHECK_THAT(all[0], Catch::Matchers::EndsWith(" node7 42 debug: text"));
-		reporter.identify(LogLevel::error, 42, "node7");
-		CHECK(!reporter.shows(LogLevel::warning));
-		CHECK(written([&] { reporter.log(LogLevel::warning, "no"); }).empty());
-	}
-	SECTION("every line of a long text has the head")
-	{
-		reporter.identify(LogLevel::info, 3, "h");
-		auto all = lines(written([&] { reporter.log(LogLevel::info, "one\n\n%s\n", std::string(5000, 'x').c_str()); }));
-		REQUIRE(all.size() == 3);
-		CHECK_THAT(all[0], Catch::Matchers::EndsWith(" h 3 info: one"));
-		CHECK_THAT(all[1], Catch::Matchers::EndsWith(" h 3 info: "));
-		CHECK_THAT(all[2], Catch::Matchers::EndsWith(" h 3 info: " + std::string(5000, 'x')));
-	}
-	SECTION("without memory the beginning is shown")
-	{
-		reporter.identify(LogLevel::info, 3, "h");
-		auto all = lines(written([&] {
-			no_memory = true;
-			reporter.log(LogLevel::error, "short, but longer than a small string has room for");
-			no_memory = false;
-		}));
-		REQUIRE(all.size() == 1);
-		CHECK_THAT(all[0], Contains("h 3 error: short, but"));
-	}
-	SECTION("lines of several processes do not mix")
-	{
-		constexpr int writers = 4, each = 200;
-		std::string filler(300, '=');
-		std::string text = written([&] {
-			for (int w = 0; w < writers; ++w)
-				if (fork() == 0) {
-					reporter.identify(LogLevel::info, w, "host");
-					for (int i = 0; i < each; ++i)
-						reporter.log(LogLevel::info, "%s %d", filler.c_str(), i);
-					_exit(0);
-				}
-			while (wait(nullptr) > 0)
-				;
-		});
-		auto all = lines(text);
-		CHECK(all.size() == writers * each);
-		int next[writers] = {};
-		for (const std::string &line : all) {
-			int rank = -1, i = -1;
-			auto at = line.find(" info: " + filler + " ");
-			REQUIRE(at != line.npos);
-			REQUIRE(sscanf(line.c_str(), "%*s host %d", &rank) == 1);
-			REQUIRE(sscanf(line.c_str() + at + 8 + filler.size(), "%d", &i) == 1);
-			REQUIRE((rank >= 0 && rank < writers));
-			REQUIRE(next[rank]++ == i);
-		}
-	}
-	SECTION("a closed standard error is no disaster")
-	{
-		int before = dup(STDERR_FILENO);
-		close(STDERR_FILENO);
-		reporter.log(LogLevel::error, "into the void");
-		dup2(before, STDERR_FILENO);
-		close(before);
-	}
+}
+
+TEST_CASE("the log: a closed standard error is no disaster")
+{
+	Reporter reporter;
+	int before = dup(STDERR_FILENO);
+	close(STDERR_FILENO);
+	reporter.log(LogLevel::error, "into the void");
+	dup2(before, STDERR_FILENO);
+	close(before);
 }
 
 TEST_CASE("counters")

@@ -361,11 +361,14 @@ Finish one_sided_callbacks(Rank &r)
 		EXPECT_OK(r.ctx, pt2p_memory_import(r.ctx, r.right(), x->other, results[0].length, &remote));
 		x->out = payload(bytes, seed_of(77, r.me, 0, 0));
 		x->in.assign(bytes, 0);
+		const auto wait_for_calls = [&r, &x](size_t calls) {
+			while (x->called[0] + x->called[1] < calls) {
+				EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
+				r.poll();
+			}
+		};
 		EXPECT_OK(r.ctx, pt2p_put_callback(r.ctx, x->out.data(), bytes, remote, 8, count_one, x->called));
-		while (!x->called[0] && !x->called[1]) {
-			EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
-			r.poll();
-		}
+		wait_for_calls(1);
 		void *there = nullptr;
 		EXPECT_OK(r.ctx, pt2p_remote_address(r.ctx, remote, &there));
 		pt2p_remote_info_t info{};
@@ -384,10 +387,7 @@ Finish one_sided_callbacks(Rank &r)
 		EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, remote, 0, 5, nullptr, &req));
 		EXPECT_OK(r.ctx, pt2p_request_free(r.ctx, req));
 		EXPECT_OK(r.ctx, pt2p_flush(r.ctx, r.right()));
-		while (x->called[0] + x->called[1] < 3) {
-			EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
-			r.poll();
-		}
+		wait_for_calls(3);
 		EXPECT_EQ(x->called[1].load(), size_t{0});
 		EXPECT_PAYLOAD(x->in.data(), bytes, seed_of(77, r.me, 0, 0));
 		EXPECT_OK(r.ctx, pt2p_remote_release(r.ctx, remote));

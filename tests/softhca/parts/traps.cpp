@@ -349,86 +349,101 @@ TEST_CASE("traps: faults elsewhere kill as ever", "[softhca]")
 	                SIGSEGV));
 }
 
-TEST_CASE("traps: handlers of the program are called", "[softhca]")
-{
+namespace {
+
+// Puts the handlers of signals back.
+struct Handlers {
+	Handlers()
+	{
+		REQUIRE(sigaction(SIGSEGV, nullptr, &fault_before) == 0);
+		REQUIRE(sigaction(SIGTRAP, nullptr, &trap_before) == 0);
+		calls = 0;
+	}
+	~Handlers()
+	{
+		sigaction(SIGSEGV, &fault_before, nullptr);
+		sigaction(SIGTRAP, &trap_before, nullptr);
+	}
 	struct sigaction fault_before, trap_before;
-	REQUIRE(sigaction(SIGSEGV, nullptr, &fault_before) == 0);
-	REQUIRE(sigaction(SIGTRAP, nullptr, &trap_before) == 0);
-	calls = 0;
-	SECTION("and mend what they fault on")
-	{
-		const struct sigaction action = action_of(count_and_return);
-		sigaction(SIGSEGV, &action, nullptr);
-		Trapped trapped;
-		uint8_t *const mended = forbidden();
-		*static_cast<volatile uint8_t *>(mended) = 5;
-		trapped.page[0] = 1;
-		CHECK(calls == 1);
-		CHECK(*mended == 5);
-		CHECK(trapped.take() == Stores{{0, 1}});
-		// Both in one instruction: the string is read where nothing can be read yet.
-		mprotect(mended, page_bytes, PROT_NONE);
-		uint8_t *source = mended, *to = trapped.page + 1;
-		asm volatile("movsb" : "+S"(source), "+D"(to) : : "memory");
-		CHECK(calls == 2);
-		CHECK(to == trapped.page + 2);
-		CHECK(trapped.alias[1] == 5);
-		CHECK(trapped.take() == Stores{{1, 1}});
-		munmap(mended, page_bytes);
-	}
-	SECTION("and leave by a jump, again and again")
-	{
-		const struct sigaction action = action_of(count_and_leave);
-		sigaction(SIGSEGV, &action, nullptr);
-		Trapped trapped;
-		uint8_t *const page = forbidden();
-		for (std::atomic<int> i = 0; i < 3; ++i) // a jump may take a register back
-			if (sigsetjmp(back, 1) == 0)
-				*static_cast<volatile uint8_t *>(page) = 5;
-		CHECK(calls == 3);
-		munmap(page, page_bytes);
-	}
-	SECTION("for traps and what is sent")
-	{
-		const struct sigaction action = action_of(count);
-		sigaction(SIGSEGV, &action, nullptr);
-		sigaction(SIGTRAP, &action, nullptr);
-		Trapped trapped;
-		asm volatile("int3");
-		CHECK(calls == 1);
-		raise(SIGTRAP);
-		raise(SIGSEGV);
-		CHECK(calls == 3);
-		asm volatile("movups %%xmm0, (%0)" : : "r"(trapped.page) : "memory");
-		CHECK(trapped.take() == Stores{{0, 16}});
-	}
-	SECTION("once, where that was asked for")
-	{
-		CHECK(killed_by(end_of([] {
-			                const struct sigaction action = action_of(count, static_cast<int>(SA_RESETHAND));
-			                sigaction(SIGSEGV, &action, nullptr);
-			                Trapped trapped;
-			                *static_cast<volatile uint8_t *>(forbidden()) = 5;
-		                }),
-		                SIGSEGV));
-	}
-	SECTION("once, when they pass on to this one and it has been put in front again")
-	{
-		CHECK(killed_by(end_of([] {
-			                Trapped first;
-			                const struct sigaction action = action_of(count_and_pass_on);
-			                sigaction(SIGSEGV, &action, &replaced);
-			                first.page[0] = 1;
-			                Trapped second;
-			                second.page[0] = 1;
-			                if (calls != 1 || first.take().size() != 1 || second.take().size() != 1)
-				                _exit(1);
-			                *static_cast<volatile uint8_t *>(forbidden()) = 5;
-		                }),
-		                SIGSEGV));
-	}
-	sigaction(SIGSEGV, &fault_before, nullptr);
-	sigaction(SIGTRAP, &trap_before, nullptr);
+};
+
+} // namespace
+
+TEST_CASE_METHOD(Handlers, "traps: the program's handler mends what it faults on", "[softhca]")
+{
+	const struct sigaction action = action_of(count_and_return);
+	sigaction(SIGSEGV, &action, nullptr);
+	Trapped trapped;
+	uint8_t *const mended = forbidden();
+	*static_cast<volatile uint8_t *>(mended) = 5;
+	trapped.page[0] = 1;
+	CHECK(calls == 1);
+	CHECK(*mended == 5);
+	CHECK(trapped.take() == Stores{{0, 1}});
+	// Both in one instruction: the string is read where nothing can be read yet.
+	mprotect(mended, page_bytes, PROT_NONE);
+	uint8_t *source = mended, *to = trapped.page + 1;
+	asm volatile("movsb" : "+S"(source), "+D"(to) : : "memory");
+	CHECK(calls == 2);
+	CHECK(to == trapped.page + 2);
+	CHECK(trapped.alias[1] == 5);
+	CHECK(trapped.take() == Stores{{1, 1}});
+	munmap(mended, page_bytes);
+}
+
+TEST_CASE_METHOD(Handlers, "traps: the program's handler leaves by a jump, again and again", "[softhca]")
+{
+	const struct sigaction action = action_of(count_and_leave);
+	sigaction(SIGSEGV, &action, nullptr);
+	Trapped trapped;
+	uint8_t *const page = forbidden();
+	for (std::atomic<int> i = 0; i < 3; ++i) // a jump may take a register back
+		if (sigsetjmp(back, 1) == 0)
+			*static_cast<volatile uint8_t *>(page) = 5;
+	CHECK(calls == 3);
+	munmap(page, page_bytes);
+}
+
+TEST_CASE_METHOD(Handlers, "traps: the program's handlers are called for traps and for signals that are sent", "[softhca]")
+{
+	const struct sigaction action = action_of(count);
+	sigaction(SIGSEGV, &action, nullptr);
+	sigaction(SIGTRAP, &action, nullptr);
+	Trapped trapped;
+	asm volatile("int3");
+	CHECK(calls == 1);
+	raise(SIGTRAP);
+	raise(SIGSEGV);
+	CHECK(calls == 3);
+	asm volatile("movups %%xmm0, (%0)" : : "r"(trapped.page) : "memory");
+	CHECK(trapped.take() == Stores{{0, 16}});
+}
+
+TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once where that was asked for", "[softhca]")
+{
+	CHECK(killed_by(end_of([] {
+		                const struct sigaction action = action_of(count, static_cast<int>(SA_RESETHAND));
+		                sigaction(SIGSEGV, &action, nullptr);
+		                Trapped trapped;
+		                *static_cast<volatile uint8_t *>(forbidden()) = 5;
+	                }),
+	                SIGSEGV));
+}
+
+TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it passes on to this one and this one has been put in front again", "[softhca]")
+{
+	CHECK(killed_by(end_of([] {
+		                Trapped first;
+		                const struct sigaction action = action_of(count_and_pass_on);
+		                sigaction(SIGSEGV, &action, &replaced);
+		                first.page[0] = 1;
+		                Trapped second;
+		                second.page[0] = 1;
+		                if (calls != 1 || first.take().size() != 1 || second.take().size() != 1)
+			                _exit(1);
+		                *static_cast<volatile uint8_t *>(forbidden()) = 5;
+	                }),
+	                SIGSEGV));
 }
 
 #endif

@@ -255,15 +255,13 @@ TEST_CASE("threads share a wire under a lock, while one sleeps")
 		thread.join();
 }
 
-TEST_CASE("shared memory that is scribbled over crashes nobody, and the inbox recovers")
-{
-	Directory directory;
-	Wire reader(directory.path), writer(directory.path);
-	const unsigned to = reader.slot();
-	Scribble inbox(directory.path + "/inbox." + std::to_string(to));
-	std::mt19937_64 random(3);
-	auto recovers = [&] {
-		// What is left of the scribble is taken, or dropped; then frames pass again.
+namespace {
+
+// Two processes on a wire; the inbox of one of them can be scribbled over.
+struct Scribbled {
+	// Takes or drops what is left of a scribble. Then frames pass again.
+	void recovers()
+	{
 		while (!reader.front().empty())
 			reader.pop();
 		REQUIRE(send(writer, to, 64, 1, 77));
@@ -272,95 +270,113 @@ TEST_CASE("shared memory that is scribbled over crashes nobody, and the inbox re
 		REQUIRE(head.number == 77);
 		reader.pop();
 		REQUIRE(reader.front().empty());
-	};
-	recovers();
-	const uint64_t values[] = {0,    1,    8,          16,         4096,       ring_bytes, ring_bytes + 16, 1ull << 40,
-	                           ~0ull, ~15ull, 1ull << 63, 0x7fffffff, 0xffffffff, 8192,       8193};
-	SECTION("positions")
-	{
-		for (const size_t where : {tail_at, head_at})
-			for (const uint64_t value : values)
-				for (const int before : {0, 3}) {
-					for (int n = 0; n < before; ++n)
-						REQUIRE(send(writer, to, 100, 1, 0));
-					inbox.put(where, value);
-					uint8_t *frame;
-					if (writer.begin(to, most_frame_bytes, frame) == Room::yes) {
-						REQUIRE(reinterpret_cast<uintptr_t>(frame) % 16 == 0);
-						std::memset(frame, 0xff, most_frame_bytes);
-						writer.end();
-					}
-					recovers();
-				}
 	}
-	SECTION("lengths")
+	// Anything anywhere, but not in the lock: frames of a living process are not to wait for a lock that nobody has.
+	void scribble(std::mt19937_64 &random)
 	{
-		for (const uint64_t value : values)
-			for (const int wrap : {0, 1}) {
-				while (wrap && writer.posted(to) % ring_bytes < ring_bytes - 2000)
-					recovers();
-				const uint64_t at = writer.posted(to);
-				for (int n = 0; n < 4; ++n)
-					REQUIRE(send(writer, to, 700, 1, 0));
-				inbox.put(ring_at + at % ring_bytes, value);
+		switch (random() % 4) {
+		case 0:
+			inbox.put(tail_at, random() >> random() % 64);
+			break;
+		case 1:
+			inbox.put(head_at, random() >> random() % 64);
+			break;
+		case 2:
+			inbox.put(sleeper_at, random());
+			break;
+		default:
+			inbox.put(ring_at + random() % (ring_bytes / 8) * 8, random() >> random() % 64);
+		}
+	}
+	Directory directory;
+	Wire reader{directory.path}, writer{directory.path};
+	const unsigned to = reader.slot();
+	Scribble inbox{directory.path + "/inbox." + std::to_string(to)};
+};
+
+constexpr uint64_t odd_values[] = {0,    1,    8,          16,         4096,       ring_bytes, ring_bytes + 16, 1ull << 40,
+                                   ~0ull, ~15ull, 1ull << 63, 0x7fffffff, 0xffffffff, 8192,       8193};
+
+} // namespace
+
+TEST_CASE_METHOD(Scribbled, "the positions of an inbox may be scribbled over: nobody crashes, and the inbox recovers")
+{
+	recovers();
+	for (const size_t where : {tail_at, head_at})
+		for (const uint64_t value : odd_values)
+			for (const int before : {0, 3}) {
+				for (int n = 0; n < before; ++n)
+					REQUIRE(send(writer, to, 100, 1, 0));
+				inbox.put(where, value);
+				uint8_t *frame;
+				if (writer.begin(to, most_frame_bytes, frame) == Room::yes) {
+					REQUIRE(reinterpret_cast<uintptr_t>(frame) % 16 == 0);
+					std::memset(frame, 0xff, most_frame_bytes);
+					writer.end();
+				}
 				recovers();
 			}
-	}
-	SECTION("lock and sleeper")
-	{
-		for (const uint64_t value : values) {
-			inbox.put(lock_at, value);
-			recovers();
-			inbox.put(sleeper_at, value);
-			recovers();
-			reader.sleep(1ms, true);
-		}
-		inbox.put(lock_at, reader.incarnation(writer.slot()) * most_processes + writer.slot());
-		recovers();
-	}
-	SECTION("everything, while frames are sent and taken")
-	{
-		Number end;
-		Child scribbler([&] {
-			// The frames of a living process are not to wait for a lock that nobody has.
-			while (!*end)
-				for (int n = 0; n < 100; ++n)
-					switch (random() % 4) {
-					case 0:
-						inbox.put(tail_at, random() >> random() % 64);
-						break;
-					case 1:
-						inbox.put(head_at, random() >> random() % 64);
-						break;
-					case 2:
-						inbox.put(sleeper_at, random());
-						break;
-					default:
-						inbox.put(ring_at + random() % (ring_bytes / 8) * 8, random() >> random() % 64);
-					}
-			return 0;
-		});
-		const auto until = Clock::now() + 1s;
-		volatile uint8_t sum = 0;
-		while (Clock::now() < until) {
-			uint8_t *frame;
-			const size_t bytes = 1 + random() % most_frame_bytes;
-			if (writer.begin(to, bytes, frame) == Room::yes) {
-				std::memset(frame, 0xff, bytes);
-				writer.end();
-			}
-			if (const auto got = reader.front(); !got.empty()) {
-				REQUIRE(got.size() <= most_frame_bytes);
-				sum = static_cast<uint8_t>(got.front() + got.back());
-				reader.pop();
-			}
-			if (random() % 64 == 0)
-				reader.sleep(1us, true);
-		}
-		(void)sum;
-		*end = 1;
-		CHECK(scribbler.wait() == 0);
-		recovers();
-	}
 }
 
+TEST_CASE_METHOD(Scribbled, "the lengths in an inbox may be scribbled over: nobody crashes, and the inbox recovers")
+{
+	recovers();
+	for (const uint64_t value : odd_values)
+		for (const int wrap : {0, 1}) {
+			while (wrap && writer.posted(to) % ring_bytes < ring_bytes - 2000)
+				recovers();
+			const uint64_t at = writer.posted(to);
+			for (int n = 0; n < 4; ++n)
+				REQUIRE(send(writer, to, 700, 1, 0));
+			inbox.put(ring_at + at % ring_bytes, value);
+			recovers();
+		}
+}
+
+TEST_CASE_METHOD(Scribbled, "the lock and the sleeper of an inbox may be scribbled over: nobody crashes, and the inbox recovers")
+{
+	recovers();
+	for (const uint64_t value : odd_values) {
+		inbox.put(lock_at, value);
+		recovers();
+		inbox.put(sleeper_at, value);
+		recovers();
+		reader.sleep(1ms, true);
+	}
+	inbox.put(lock_at, reader.incarnation(writer.slot()) * most_processes + writer.slot());
+	recovers();
+}
+
+TEST_CASE_METHOD(Scribbled, "an inbox may be scribbled over while frames are sent and taken: nobody crashes, and it recovers")
+{
+	std::mt19937_64 random(3);
+	recovers();
+	Number end;
+	Child scribbler([&] {
+		while (!*end)
+			for (int n = 0; n < 100; ++n)
+				scribble(random);
+		return 0;
+	});
+	const auto until = Clock::now() + 1s;
+	volatile uint8_t sum = 0;
+	while (Clock::now() < until) {
+		uint8_t *frame;
+		const size_t bytes = 1 + random() % most_frame_bytes;
+		if (writer.begin(to, bytes, frame) == Room::yes) {
+			std::memset(frame, 0xff, bytes);
+			writer.end();
+		}
+		if (const auto got = reader.front(); !got.empty()) {
+			REQUIRE(got.size() <= most_frame_bytes);
+			sum = static_cast<uint8_t>(got.front() + got.back());
+			reader.pop();
+		}
+		if (random() % 64 == 0)
+			reader.sleep(1us, true);
+	}
+	(void)sum;
+	*end = 1;
+	CHECK(scribbler.wait() == 0);
+	recovers();
+}

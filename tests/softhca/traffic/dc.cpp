@@ -38,7 +38,7 @@ void restart(Dci &dci)
 
 } // namespace
 
-TEST_CASE("an initiator does everything with a target")
+TEST_CASE("an initiator sends to a target, writes there and reads from there")
 {
 	Device device;
 	const Settings settings = small_packets();
@@ -69,7 +69,16 @@ TEST_CASE("an initiator does everything with a target")
 		CHECK(expect(dci.cq).byte_len == bytes);
 		CHECK(same(back.at(), target.memory.at(11), bytes) == bytes);
 	}
-	// With immediate data.
+}
+
+TEST_CASE("an initiator sends and writes with immediate data")
+{
+	Device device;
+	const Settings settings = small_packets();
+	Target target(device, settings);
+	Dci dci(device, settings);
+	Memory near(device.pd, 1 << 18);
+	near.fill(1);
 	target.receive(0, 8, 21);
 	target.receive(0, 300, 22);
 	dci.begin();
@@ -96,7 +105,16 @@ TEST_CASE("an initiator does everything with a target")
 	CHECK(be32toh(wc.imm_data) == 66);
 	CHECK(same(target.memory.at(100), near.at(1000), 200) == 200);
 	CHECK(same(target.memory.at(1000), near.at(0), 500) == 500);
-	// Atomic operations.
+}
+
+TEST_CASE("an initiator does atomic operations on a target's memory")
+{
+	Device device;
+	const Settings settings = small_packets();
+	Target target(device, settings);
+	Dci dci(device, settings);
+	Memory near(device.pd, 1 << 18);
+	near.fill(1);
 	target.memory.word(64) = 10;
 	dci.begin();
 	dci.set(3);

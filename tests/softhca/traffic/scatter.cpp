@@ -239,6 +239,32 @@ TEST_CASE("completions without payload: asked for by the environment, or for one
 	CHECK(sender.writes() == 1);
 }
 
+namespace {
+
+// Atomic operations whose answers come in the completion, when `inside`; the first one's is the n-th of the queue.
+void check_atomics(Pair &pair, Memory &near, Memory &far, const Raw &raw, uint32_t n, bool inside, bool wide)
+{
+	for (ibv_wr_opcode opcode : {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+		far.word(512) = 0x0102030405060708;
+		const Counts counts(pair.a.number());
+		ibv_sge piece = near.piece(512, 8);
+		ibv_send_wr wr = request(opcode, {&piece, 1});
+		wr.wr.atomic.remote_addr = far.address(512);
+		wr.wr.atomic.rkey = far.key();
+		wr.wr.atomic.compare_add = 0x0102030405060708;
+		wr.wr.atomic.swap = 0x0204060a080c0e10;
+		post(pair.a.qp, wr);
+		expect(pair.a.send_cq);
+		const uint64_t &found = inside ? *reinterpret_cast<const uint64_t *>(raw.payload(n)) : near.word(512);
+		CHECK(found == 0x0102030405060708);
+		++n;
+		CHECK((wide || near.word(512) == found));
+		CHECK(counts.scattered() == inside);
+	}
+}
+
+} // namespace
+
 TEST_CASE("what READ brings comes in the completion when it fits there, and when there is one for sure")
 {
 	const bool wide = GENERATE(false, true);
@@ -282,23 +308,7 @@ TEST_CASE("what READ brings comes in the completion when it fits there, and when
 			CHECK(same(near.at(100), far.at(11 + bytes / 3), bytes - bytes / 3) == bytes - bytes / 3);
 			CHECK(near.at(100 + bytes - bytes / 3)[0] == 0);
 		}
-		for (ibv_wr_opcode opcode : {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
-			far.word(512) = 0x0102030405060708;
-			const Counts counts(pair.a.number());
-			ibv_sge piece = near.piece(512, 8);
-			ibv_send_wr wr = request(opcode, {&piece, 1});
-			wr.wr.atomic.remote_addr = far.address(512);
-			wr.wr.atomic.rkey = far.key();
-			wr.wr.atomic.compare_add = 0x0102030405060708;
-			wr.wr.atomic.swap = 0x0204060a080c0e10;
-			post(pair.a.qp, wr);
-			expect(pair.a.send_cq);
-			const uint64_t &found = way == not_asked_for ? near.word(512) : *reinterpret_cast<const uint64_t *>(raw.payload(n));
-			CHECK(found == 0x0102030405060708);
-			++n;
-			CHECK((wide || near.word(512) == found));
-			CHECK(counts.scattered() == (way != not_asked_for));
-		}
+		check_atomics(pair, near, far, raw, n, way != not_asked_for, wide);
 		if (way == by_signal)
 			continue;
 		// Without a completion there is only the memory.

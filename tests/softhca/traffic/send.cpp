@@ -293,6 +293,63 @@ TEST_CASE("lists of work requests are posted at once, and a ring that is full ta
 	CHECK(same(memory.at(), memory.at(1024), 128) == 128);
 }
 
+namespace {
+
+// Two sends and a write in one list; then a list that is given up, and nothing of it happens.
+void post_three(ibv_qp_ex *ex, Memory &memory)
+{
+	ibv_wr_start(ex);
+	ex->wr_id = 1;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(ex);
+	const ibv_sge pieces[] = {memory.piece(4096, 1000), memory.piece(5096, 1500)};
+	ibv_wr_set_sge_list(ex, 2, pieces);
+	ex->wr_id = 2;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send_imm(ex, htobe32(4711));
+	ibv_wr_set_inline_data(ex, memory.at(4096), 20);
+	ex->wr_id = 3;
+	ibv_wr_rdma_write(ex, memory.key(), memory.address(4000));
+	ibv_wr_set_sge(ex, pieces[0].lkey, pieces[0].addr, 50);
+	REQUIRE(ibv_wr_complete(ex) == 0);
+	ibv_wr_start(ex);
+	ex->wr_id = 99;
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, 0xbad, 0, 50);
+	ibv_wr_abort(ex);
+}
+
+// Takes the completions of both sides and checks them.
+void poll_all(ibv_cq_ex *extended, Pair &pair)
+{
+	std::deque<uint64_t> sent = {1, 2, 3}, received = {500, 501};
+	ibv_poll_cq_attr none{};
+	for (unsigned tries = 0; !sent.empty() || !received.empty(); ++tries) {
+		REQUIRE(tries < 10'000'000);
+		if (ibv_start_poll(extended, &none) == ENOENT)
+			continue;
+		do {
+			REQUIRE(extended->status == IBV_WC_SUCCESS);
+			const bool receive_side = ibv_wc_read_opcode(extended) & IBV_WC_RECV;
+			CHECK(ibv_wc_read_qp_num(extended) == (receive_side ? pair.b.number() : pair.a.number()));
+			std::deque<uint64_t> &ids = receive_side ? received : sent;
+			REQUIRE(!ids.empty());
+			CHECK(extended->wr_id == ids.front());
+			ids.pop_front();
+			if (extended->wr_id == 500)
+				CHECK(ibv_wc_read_byte_len(extended) == 2500);
+			if (extended->wr_id == 501) {
+				CHECK(ibv_wc_read_byte_len(extended) == 20);
+				CHECK(ibv_wc_read_wc_flags(extended) == IBV_WC_WITH_IMM);
+				CHECK(be32toh(ibv_wc_read_imm_data(extended)) == 4711);
+			}
+		} while (ibv_next_poll(extended) == 0);
+		ibv_end_poll(extended);
+	}
+}
+
+} // namespace
+
 TEST_CASE("the newer interface for posting and polling does the same")
 {
 	Device device;
@@ -313,52 +370,8 @@ TEST_CASE("the newer interface for posting and polling does the same")
 		std::memset(memory.at(), 0, 4096);
 		receive(pair.b.qp, {memory.piece(0, 3000)}, 500);
 		receive(pair.b.qp, {memory.piece(3000, 500)}, 501);
-		ibv_qp_ex *ex = ibv_qp_to_qp_ex(pair.a.qp);
-		ibv_wr_start(ex);
-		ex->wr_id = 1;
-		ex->wr_flags = IBV_SEND_SIGNALED;
-		ibv_wr_send(ex);
-		const ibv_sge pieces[] = {memory.piece(4096, 1000), memory.piece(5096, 1500)};
-		ibv_wr_set_sge_list(ex, 2, pieces);
-		ex->wr_id = 2;
-		ex->wr_flags = IBV_SEND_SIGNALED;
-		ibv_wr_send_imm(ex, htobe32(4711));
-		ibv_wr_set_inline_data(ex, memory.at(4096), 20);
-		ex->wr_id = 3;
-		ibv_wr_rdma_write(ex, memory.key(), memory.address(4000));
-		ibv_wr_set_sge(ex, pieces[0].lkey, pieces[0].addr, 50);
-		REQUIRE(ibv_wr_complete(ex) == 0);
-		// Given up: nothing of it happens.
-		ibv_wr_start(ex);
-		ex->wr_id = 99;
-		ibv_wr_send(ex);
-		ibv_wr_set_sge(ex, 0xbad, 0, 50);
-		ibv_wr_abort(ex);
-
-		std::deque<uint64_t> sent = {1, 2, 3}, received = {500, 501};
-		ibv_poll_cq_attr none{};
-		for (unsigned tries = 0; !sent.empty() || !received.empty(); ++tries) {
-			REQUIRE(tries < 10'000'000);
-			if (ibv_start_poll(extended, &none) == ENOENT)
-				continue;
-			do {
-				REQUIRE(extended->status == IBV_WC_SUCCESS);
-				const bool receive_side = ibv_wc_read_opcode(extended) & IBV_WC_RECV;
-				CHECK(ibv_wc_read_qp_num(extended) == (receive_side ? pair.b.number() : pair.a.number()));
-				std::deque<uint64_t> &ids = receive_side ? received : sent;
-				REQUIRE(!ids.empty());
-				CHECK(extended->wr_id == ids.front());
-				ids.pop_front();
-				if (extended->wr_id == 500)
-					CHECK(ibv_wc_read_byte_len(extended) == 2500);
-				if (extended->wr_id == 501) {
-					CHECK(ibv_wc_read_byte_len(extended) == 20);
-					CHECK(ibv_wc_read_wc_flags(extended) == IBV_WC_WITH_IMM);
-					CHECK(be32toh(ibv_wc_read_imm_data(extended)) == 4711);
-				}
-			} while (ibv_next_poll(extended) == 0);
-			ibv_end_poll(extended);
-		}
+		post_three(ibv_qp_to_qp_ex(pair.a.qp), memory);
+		poll_all(extended, pair);
 		CHECK(same(memory.at(), memory.at(4096), 2500) == 2500);
 		CHECK(same(memory.at(3000), memory.at(4096), 20) == 20);
 		CHECK(same(memory.at(4000), memory.at(4096), 50) == 50);
