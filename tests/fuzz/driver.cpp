@@ -14,7 +14,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-// When something breaks, the seed of the input is told: --seed S --seconds 0 repeats it.
+// When something breaks, the seed of the input is printed: --seed S --seconds 0 repeats it.
 extern "C" void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));
 
 namespace {

@@ -1,4 +1,4 @@
-// What a fuzzer hands in, taken apart from its beginning; zeros after its end.
+// The fuzzer's input, taken apart from its beginning. There are zeros after its end.
 #pragma once
 
 #include <algorithm>

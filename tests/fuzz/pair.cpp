@@ -36,7 +36,7 @@ Pair::Pair(bool single_copy, bool tight, bool gentle) : single_copy_(single_copy
 		fprintf(stderr, "pt2p_init_inprocess: %s\n", pt2p_last_error(nullptr));
 		exit(1);
 	}
-	// Both rings are there and have carried something.
+	// Both rings exist and have carried a message.
 	char byte = 0;
 	for (int i = 0; i < 2; ++i)
 		pt2p_send(ctx_[i], &byte, 1, 1 - i, 0);
@@ -137,7 +137,7 @@ void Pair::receive(Input &in, int rank)
 	auto buffer = fresh(capacity);
 	const int source = how & 2 ? PT2P_ANY_SOURCE : 1 - rank;
 	const uint64_t tag = in.byte() % 4, mask = how & 4 ? PT2P_TAG_ANY : PT2P_TAG_EXACT;
-	if (how & 8) { // some of the messages that are taken are left
+	if (how & 8) { // some of the matched messages are not received
 		pt2p_message_t *m = nullptr;
 		pt2p_improbe(ctx_[rank], source, tag, mask, &m, nullptr);
 		if (m)

@@ -15,11 +15,11 @@ constexpr size_t most_steps = 400;
 
 void Pair::run(Input in)
 {
-	// Some more steps once the peer has been given up: late answers must do no harm either.
+	// Some more steps after the peer has been given up: late answers must do no harm, either.
 	for (size_t i = 0, after = 0; i < most_steps && after < 30 && !in.empty(); ++i, after += given_up())
 		step(in);
 	check_guards();
-	// Everything that can end ends, and what the library tells of it is readable.
+	// Everything that can end ends, and the summary can be written.
 	for (int i = 0; i < 8; ++i)
 		for (pt2p_context_t *c : ctx_)
 			pt2p_progress(c);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Garbage into a rank that passes messages on. Four contexts of an in-process job, on four pretended nodes in two groups,
-// exchange real messages by way of each other, while the input hands rank 2 relayed messages and credits that no neighbour
-// would send: wrong routes, numbers, lengths, ids. Whatever comes, nothing may crash; requests end with a status.
+// Garbage into a rank that forwards messages. Four contexts of an in-process job, on four pretended nodes in two groups,
+// exchange real messages through each other. The input makes rank 2 get forwarded messages and credits that no neighbour would
+// send: wrong routes, numbers, lengths, ids. Whatever comes, nothing may crash, and requests end with a status.
 //
-//   group 0: 0 1    group 1: 2 3    from 0 to 3 by way of 2, from 1 to 2 by way of 3, from 2 to 1 by way of 0
+//   group 0: 0 1    group 1: 2 3    the forwarder from 0 to 3 is 2, from 1 to 2 it is 3, from 2 to 1 it is 0
 //
-// A libFuzzer target as receive.cpp; to be run on a device in software.
+// A libFuzzer target like receive.cpp, to be run below softhca.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -64,7 +64,7 @@ public:
 
 	void run(Input in)
 	{
-		// Some more steps once all neighbours have been given up: late answers must do no harm either.
+		// Some more steps after all neighbours have been given up: late answers must do no harm, either.
 		for (size_t i = 0, after = 0; i < most_steps && after < 30 && !in.empty(); ++i, after += given_up())
 			step(in);
 		for (int i = 0; i < 8; ++i)
@@ -110,9 +110,9 @@ private:
 
 	bool given_up() const { return ctx_[victim]->reporter.read(Counter::peers_lost) == ranks - 1; }
 
-	// Now and then, in gentle inputs hardly ever.
+	// Now and then; hardly ever in gentle inputs.
 	bool lies(Input &in) const { return in.byte() % 16 == 0 && (!gentle_ || in.byte() % 16 == 0); }
-	// Mostly the right one, else one beside it or any.
+	// Mostly the right number, else one beside it or any.
 	uint64_t near(Input &in, uint64_t right) const
 	{
 		const uint8_t how = in.byte();
@@ -122,7 +122,7 @@ private:
 	void forge_relayed(Input &in)
 	{
 		static constexpr uint8_t ids[] = {0, Engine::id_eager, Engine::id_eager, Engine::id_eager, Engine::id_eager};
-		// From 0 to be passed on to 3; or from 1 by way of 3.
+		// From 0, to be forwarded to 3; or from 1, through 3.
 		const bool pass_on = in.byte() % 2;
 		const int from = lies(in) ? neighbour(in) : pass_on ? 0 : 3;
 		const uint64_t source = near(in, pass_on ? 0 : 1), destination = near(in, pass_on ? 3 : victim);
@@ -159,7 +159,7 @@ private:
 		relay_->on_message(neighbour(in), Relay::id_credit, lies(in) ? in.number(8) : 0, &byte, lies(in));
 	}
 
-	// Of rank 1, which is no neighbour of the victim's, or who else.
+	// Of rank 1, which is not the victim's neighbour, or of another rank.
 	void forge_bare(Input &in)
 	{
 		const size_t length = in.number(2) % longest;

@@ -37,7 +37,7 @@ value() { awk -v name="$1" '$1 == name { print $2 }' "$work/report"; }
 # Each side sends 100 messages of 8 bytes, inline as the tool does when it can.
 [ "$(value doorbells)" = 200 ] || fail "200 posts are $(value doorbells) doorbells: $(cat "$work/report")"
 [ "$(value blueflames)" = 200 ] || fail "200 posts are $(value blueflames) BlueFlame writes"
-[ "$(value wqes)" = 200 ] || fail "200 posts are $(value wqes) entries"
+[ "$(value wqes)" = 200 ] || fail "200 posts are $(value wqes) WQEs"
 [ "$(value cqes)" = 400 ] || fail "200 messages are $(value cqes) completions"
 
 run $softhca --json --report-file "$work/json" sh "$work/pingpong"

@@ -38,12 +38,12 @@ pingpong()
 	EOF
 }
 pingpong 200 >"$work/pingpong"
-# Losses end before the programs do: an acknowledgement that is lost last of all is missed, on real wires, too.
+# The losses end before the programs do. A program whose last acknowledgement is lost misses it, on real wires, too.
 for rule in 'drop rate=0.05 count=20' 'duplicate rate=0.2' 'reorder rate=0.05' 'delay rate=0.1 us=200'; do
 	run $softhca --fault "$rule" --report --report-file "$work/report" sh "$work/pingpong"
 	grep -q '^faults' "$work/report" || fail "$rule: no fault was counted"
 done
-# An acknowledgement that is still under way when its sender ends arrives nevertheless.
+# An acknowledgement that is delayed beyond the end of its sender arrives nevertheless.
 pingpong 3 >"$work/pingpong"
 for seed in 1 2 3 4 5 6; do
 	run $softhca --fault "delay kind=acknowledge rate=0.4 us=30000 seed=$seed" sh "$work/pingpong"

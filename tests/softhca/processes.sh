@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# softhca across processes: many of them, one that is killed, two hosts, and one that sends anything.
+# softhca across processes: many of them, one that is killed, several hosts, and one that sends anything.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 tests=tests/softhca/verbs_tests
@@ -14,7 +14,7 @@ begin()
 	mkdir "$EXCHANGE"
 	echo "$1 ..."
 }
-# side I TEST [COMMAND...]: runs one of them, below COMMAND.
+# side I TEST [COMMAND...]: runs one side, below COMMAND.
 side()
 {
 	i=$1 test=$2 code=0
@@ -22,13 +22,13 @@ side()
 	SIDE=$i $softhca --fabric "$EXCHANGE/fabric" "$@" timeout -k 5 90 $tests "$test" >"$EXCHANGE/out.$i" 2>&1 || code=$?
 	echo $code >"$EXCHANGE/code.$i"
 }
-# ended I CODE: the side has ended so.
+# ended I CODE: checks how the side has ended.
 ended()
 {
 	code=$(cat "$EXCHANGE/code.$1")
 	[ "$code" = "$2" ] || { cat "$EXCHANGE"/out.*; fail "side $1 ends with $code instead of $2"; }
 }
-# together TEST: all sides at once, none may fail.
+# together TEST: runs all sides at once. None may fail.
 together()
 {
 	i=0
@@ -49,7 +49,7 @@ together "$all"
 
 begin killed 3
 for i in 0 1 2; do
-	side $i 'who loses the other side is told\, and serves those that are left' &
+	side $i 'a side that loses another gets errors\, and goes on with those that are left' &
 done
 wait
 ended 0 0
@@ -57,18 +57,18 @@ ended 1 137
 ended 2 0
 
 begin again 3
-target='a target takes an initiator for a new one when its process is new'
+target='a target recognizes an initiator with the same number in a new process as a new one'
 side 0 "$target" &
 side 1 "$target"
 ended 1 137
-# Places are given out in turn: all others have had theirs when the first comes again.
+# Slots are given out in turn, so all others are given out before the first one again.
 $softhca --fabric "$EXCHANGE/fabric" tests/softhca/hostile/fuzz --joins 1022 || fail "joins"
 side 2 "$target"
 ended 2 137
 wait
 ended 0 0
 
-# Another host name, and where that is possible another network, makes another host.
+# A process with another host name (and another network, where that is possible) is on another host.
 for spaces in --uts '--uts --net'; do
 	# shellcheck disable=SC2086
 	unshare $spaces true 2>/dev/null || continue

@@ -46,7 +46,7 @@ if unshare --uts true 2>/dev/null; then
 	echo "ok: hosts $one and $other"
 fi
 
-# Many at once make one tree.
+# Processes that start together make one sysfs tree.
 for i in 1 2 3 4 5 6 7 8; do
 	$softhca --fabric "$work/crowd" ibv_devinfo >"$work/crowd.$i" 2>&1 || : >"$work/crowd.failed" &
 done

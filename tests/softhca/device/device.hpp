@@ -1,4 +1,4 @@
-// The first device, opened, and a protection domain; both must go without a trace.
+// The first device, opened, and a protection domain. Both must be destroyed without an error.
 #pragma once
 
 #include <catch2/catch.hpp>

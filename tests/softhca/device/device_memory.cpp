@@ -41,7 +41,7 @@ TEST_CASE("what is copied into device memory comes out again")
 	}
 }
 
-TEST_CASE("pieces do not overlap, and all of the memory can be had")
+TEST_CASE("pieces do not overlap, and all of the memory can be allocated")
 {
 	Device device;
 	const size_t all = most(device.context), piece = 1024;
@@ -60,7 +60,7 @@ TEST_CASE("pieces do not overlap, and all of the memory can be had")
 		REQUIRE(ibv_memcpy_from_dm(found.data(), pieces[n], 0, piece) == 0);
 		REQUIRE(found == wanted);
 	}
-	// A hole in the middle is used again, and only for what fits.
+	// A hole in the middle is used again, and only for pieces that fit.
 	REQUIRE(ibv_free_dm(pieces[7]) == 0);
 	CHECK_FALSE(allocate(device.context, piece + 4));
 	pieces[7] = allocate(device.context, piece);
@@ -77,7 +77,7 @@ TEST_CASE("alignment is kept")
 	Device device;
 	ibv_dm *first = allocate(device.context, 4); // so that the next would not be aligned by chance
 	REQUIRE(first);
-	// 128 KiB twice fit beside nothing else: with the first piece in place, only one aligned half is left.
+	// Two pieces of 128 KiB would take all of the memory. Beside the first piece, only one aligned half is left.
 	ibv_dm *half = allocate(device.context, most(device.context) / 2, 17);
 	REQUIRE(half);
 	CHECK_FALSE(allocate(device.context, most(device.context) / 2, 17));

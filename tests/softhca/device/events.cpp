@@ -1,5 +1,5 @@
-// Events: of completion queues, by their channel, and asynchronous ones. What is not read or not acknowledged must not
-// keep an object from going.
+// Completion events and asynchronous events. An event that is not read or not acknowledged must not keep an object from being
+// destroyed.
 #include <catch2/catch.hpp>
 
 #include <cerrno>
@@ -25,7 +25,7 @@ struct Channel {
 		pollfd ready{channel->fd, POLLIN, 0};
 		return poll(&ready, 1, 0) == 0;
 	}
-	// The queue that the next event is of; acknowledged.
+	// Reads and acknowledges the next event. Returns its completion queue.
 	ibv_cq *next() const
 	{
 		pollfd ready{channel->fd, POLLIN, 0};
@@ -72,7 +72,7 @@ TEST_CASE("each request for an event leads to one event, at the next completion"
 	Device device;
 	Listener l(device);
 	ibv_wc wc;
-	l.send_one(); // nobody has asked
+	l.send_one(); // no event was requested
 	CHECK(l.channel.quiet());
 	REQUIRE(ibv_poll_cq(l.cq, 1, &wc) == 1);
 
@@ -82,7 +82,7 @@ TEST_CASE("each request for an event leads to one event, at the next completion"
 	CHECK(l.channel.next() == l.cq.cq);
 	CHECK(l.channel.quiet());
 	REQUIRE(ibv_poll_cq(l.cq, 1, &wc) == 1);
-	l.send_one(); // not asked again
+	l.send_one(); // no event was requested again
 	l.send_one();
 	CHECK(l.channel.quiet());
 	CHECK(wait(l.cq, 2).size() == 2);
@@ -110,7 +110,7 @@ TEST_CASE("a completion between the last poll and the request for an event is no
 	CHECK(ibv_poll_cq(l.cq, 1, &wc) == 1);
 }
 
-TEST_CASE("who asks for solicited events is woken by messages that ask for it, and by errors")
+TEST_CASE("a request for solicited events is met by messages that ask for it, and by errors")
 {
 	Device device;
 	Listener l(device);
@@ -121,12 +121,12 @@ TEST_CASE("who asks for solicited events is woken by messages that ask for it, a
 	l.send_one(IBV_SEND_SOLICITED);
 	CHECK(l.channel.next() == l.cq.cq);
 	CHECK(wait(l.cq, 3).size() == 3);
-	// Solicited events count for those as well who asked for any.
+	// A request for any event is met by a solicited one, too.
 	REQUIRE(ibv_req_notify_cq(l.cq, 0) == 0);
 	l.send_one(IBV_SEND_SOLICITED);
 	CHECK(l.channel.next() == l.cq.cq);
 	expect(l.cq);
-	// A WRITE with immediate data can ask as well.
+	// A WRITE with immediate data can ask for it, too.
 	REQUIRE(ibv_req_notify_cq(l.cq, 1) == 0);
 	for (unsigned flags : {0u, static_cast<unsigned>(IBV_SEND_SOLICITED)}) {
 		CHECK(l.channel.quiet());
@@ -144,7 +144,7 @@ TEST_CASE("who asks for solicited events is woken by messages that ask for it, a
 	expect(l.cq, IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_CASE("several queues share a channel, and queues may go with events that nobody has read")
+TEST_CASE("several queues share a channel, and a queue can be destroyed with events that nobody has read")
 {
 	Device device;
 	Channel channel(device);
@@ -191,7 +191,7 @@ TEST_CASE("several queues share a channel, and queues may go with events that no
 	CHECK(channel.quiet());
 }
 
-TEST_CASE("a completion queue that overruns breaks what uses it, and is told once")
+TEST_CASE("a completion queue that overruns breaks the queue pairs that use it, and raises one event")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -221,19 +221,19 @@ TEST_CASE("a completion queue that overruns breaks what uses it, and is told onc
 		while (pair.a.state() != IBV_QPS_ERR && std::chrono::steady_clock::now() < until)
 			ibv_poll_cq(pair.a.receive_cq, 1, &wc);
 		CHECK(pair.a.state() == IBV_QPS_ERR);
-		// Another one hears of it when it wants to complete something.
+		// Another queue pair breaks when it has to complete something.
 		CHECK(other.a.state() == IBV_QPS_RTS);
 		write(other.a.qp, memory.piece(0, 8), memory.address(64), memory.key());
 		CHECK(next_event(device.context, IBV_EVENT_QP_FATAL).element.qp == other.a.qp);
 		CHECK(no_event(device.context));
-		// What was in time is there.
+		// The completions before the overrun are there.
 		for (uint64_t i = 0; i < room; ++i)
 			CHECK(expect(*small).wr_id == i);
 		CHECK(ibv_poll_cq(*small, 1, &wc) == 0);
 	}
 }
 
-TEST_CASE("asynchronous events that nobody reads keep nothing from going")
+TEST_CASE("asynchronous events that nobody reads keep no object from being destroyed")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -246,8 +246,8 @@ TEST_CASE("asynchronous events that nobody reads keep nothing from going")
 			;
 		CHECK_FALSE(no_event(device.context));
 	}
-	CHECK(no_event(device.context)); // of an object that is no more
-	// Of several, only those of the object go.
+	CHECK(no_event(device.context)); // its object has been destroyed
+	// Only the events of the destroyed object are withdrawn.
 	auto first = std::make_unique<Pair>(device), second = std::make_unique<Pair>(device);
 	for (Pair *pair : {first.get(), second.get(), first.get()}) {
 		reconnect(pair->a, pair->b);
@@ -259,7 +259,7 @@ TEST_CASE("asynchronous events that nobody reads keep nothing from going")
 	CHECK(no_event(device.context));
 }
 
-TEST_CASE("events beyond what the program leaves unread are lost, and do no harm")
+TEST_CASE("when too many events are unread, further ones are lost and do no harm")
 {
 	Device device;
 	Memory memory(device.pd, 64);
@@ -279,7 +279,7 @@ TEST_CASE("events beyond what the program leaves unread are lost, and do no harm
 	CHECK_FALSE(no_event(device.context));
 }
 
-TEST_CASE("a queue pair with a shared receive queue tells when it takes no more from it")
+TEST_CASE("a queue pair with a shared receive queue raises an event when it takes no more from it")
 {
 	Device device;
 	Srq srq(device);
@@ -291,7 +291,7 @@ TEST_CASE("a queue pair with a shared receive queue tells when it takes no more 
 	pair.b.to(IBV_QPS_ERR);
 	CHECK(next_event(device.context, IBV_EVENT_QP_LAST_WQE_REACHED).element.qp == pair.b.qp);
 	pair.b.to(IBV_QPS_ERR);
-	CHECK(no_event(device.context)); // it was there already
+	CHECK(no_event(device.context)); // the event was raised before
 	ibv_wc wc;
 	CHECK(ibv_poll_cq(pair.b.receive_cq, 1, &wc) == 0); // the receive is for others
 	reconnect(pair.a, pair.b);

@@ -1,4 +1,4 @@
-// In exact mode, what programs cost a NIC is counted exactly. Run by exact.sh, under softhca --exact.
+// In exact mode, everything that a program makes a NIC do is counted exactly. exact.sh runs this under softhca --exact.
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -24,7 +24,7 @@ private:
 	uint64_t before_;
 };
 
-constexpr uint64_t unit = 64; // of a send queue
+constexpr uint64_t unit = 64; // a WQEBB, in bytes
 
 } // namespace
 
@@ -45,7 +45,7 @@ TEST_CASE("every post of one inline message is one BlueFlame write, and nothing 
 	CHECK(rings() == n);
 	CHECK(of_queue_pair() == n);
 	CHECK(blueflames() == n);
-	CHECK(bytes() == n * unit); // control, 8 bytes and their length fit into one unit
+	CHECK(bytes() == n * unit); // the control segment, 8 bytes and their length fit into one WQEBB
 	CHECK(reads() == 0);
 	CHECK(payload() == 0);
 	CHECK(inlined() == n * 8);
@@ -56,7 +56,7 @@ TEST_CASE("a list of work requests is one doorbell, and one read fetches them", 
 	Device device;
 	Memory memory(device.pd, 4096);
 	Pair pair(device);
-	constexpr size_t n = 4; // one unit each: 256 bytes from the start of the queue
+	constexpr size_t n = 4; // one WQEBB each: 256 bytes from the start of the queue
 	ibv_sge pieces[n];
 	ibv_send_wr list[n];
 	for (size_t i = 0; i < n; ++i) {
@@ -79,7 +79,7 @@ TEST_CASE("a list of work requests is one doorbell, and one read fetches them", 
 	CHECK(cqes() == 1);
 }
 
-TEST_CASE("payload is booked by the transactions that its place asks for", "[.exact]")
+TEST_CASE("payload is counted in the PCIe transactions that its address and length take", "[.exact]")
 {
 	Device device;
 	Memory from(device.pd, 8192), to(device.pd, 8192);
@@ -129,7 +129,7 @@ TEST_CASE("stores to device memory are counted to the byte, and what is sent fro
 	CHECK(ibv_free_dm(dm) == 0);
 }
 
-TEST_CASE("device memory that comes and goes is counted each time", "[.exact]")
+TEST_CASE("device memory that is allocated and freed again and again is counted each time", "[.exact]")
 {
 	Device device;
 	Change stored("dm_store_bytes");
@@ -146,7 +146,7 @@ TEST_CASE("device memory that comes and goes is counted each time", "[.exact]")
 	CHECK(stored() == times * sizeof bytes);
 }
 
-TEST_CASE("threads that post at once lose no ring", "[.exact]")
+TEST_CASE("threads that post at the same time lose no doorbell", "[.exact]")
 {
 	Device device;
 	constexpr unsigned threads = 4, posts = 500;
@@ -207,7 +207,7 @@ TEST_CASE("a DC initiator's connections and switches are counted", "[.exact]")
 	CHECK(switches() == 10);
 }
 
-TEST_CASE("arming a completion queue is no doorbell of a queue pair", "[.exact]")
+TEST_CASE("arming a completion queue is not counted as a doorbell of a queue pair", "[.exact]")
 {
 	Device device;
 	ibv_comp_channel *channel = ibv_create_comp_channel(device.context);
@@ -234,7 +234,7 @@ TEST_CASE("arming a completion queue is no doorbell of a queue pair", "[.exact]"
 	ibv_destroy_comp_channel(channel);
 }
 
-TEST_CASE("counters of a queue pair outlive it, and what does not exist is not found")
+TEST_CASE("counters of a queue pair outlive it, and unknown counters and queue pairs are not found")
 {
 	Device device;
 	Memory memory(device.pd, 64);

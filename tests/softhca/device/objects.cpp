@@ -1,5 +1,5 @@
-// What an unmodified libibverbs gets from softhca: devices, ports, protection domains, memory regions, completion channels
-// and queues, and the errors for what is wrong. Run below the softhca command.
+// What an unmodified libibverbs gets from softhca: devices, ports, protection domains, memory regions, completion channels and
+// queues, and errors for wrong arguments. Run below the softhca command.
 #include <catch2/catch.hpp>
 
 #include <cerrno>
@@ -21,7 +21,7 @@
 
 namespace {
 
-// A page of its own, so that rights can be taken away.
+// A page whose access rights can be taken away.
 struct Page {
 	explicit Page(int rights = PROT_READ | PROT_WRITE)
 	    : at(mmap(nullptr, 4096, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
@@ -87,7 +87,7 @@ TEST_CASE("a port that does not exist is refused")
 	CHECK(pkey == 0xffff);
 }
 
-TEST_CASE("only what works is offered")
+TEST_CASE("the device offers only what works")
 {
 	Device device;
 	ibv_device_attr attributes;
@@ -118,7 +118,7 @@ TEST_CASE("memory is registered when this process may use it that way")
 	CHECK(ibv_dereg_mr(odd) == 0);
 	odd = ibv_reg_mr(device.pd, static_cast<char *>(page.at) + 100, 17, 0);
 	REQUIRE(odd);
-	CHECK(odd->lkey != old_key); // a key does not come back to life
+	CHECK(odd->lkey != old_key); // an old key is not used again
 	CHECK(ibv_dereg_mr(odd) == 0);
 	ibv_mr *nothing = ibv_reg_mr(device.pd, page.at, 0, 0);
 	CHECK(nothing);
@@ -170,7 +170,7 @@ TEST_CASE("completion queues come in all sizes, empty and quiet")
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-TEST_CASE("a closed completion channel is none any more")
+TEST_CASE("a completion channel that was closed is refused")
 {
 	Device device;
 	ibv_comp_channel *channel = ibv_create_comp_channel(device.context);
@@ -181,7 +181,7 @@ TEST_CASE("a closed completion channel is none any more")
 	CHECK(errno == EINVAL);
 }
 
-TEST_CASE("there are no asynchronous events, and a reader that must not wait is told so")
+TEST_CASE("there are no asynchronous events at first, and a non-blocking read says so")
 {
 	Device device;
 	REQUIRE(fcntl(device.context->async_fd, F_SETFL, O_NONBLOCK) == 0);
@@ -190,7 +190,7 @@ TEST_CASE("there are no asynchronous events, and a reader that must not wait is 
 	CHECK(errno == EAGAIN);
 }
 
-TEST_CASE("contexts are apart, and leave nothing behind")
+TEST_CASE("contexts are independent, and leave nothing behind")
 {
 	const auto descriptors = [] {
 		int n = 0;
@@ -211,7 +211,7 @@ TEST_CASE("contexts are apart, and leave nothing behind")
 	CHECK(descriptors() == before);
 }
 
-TEST_CASE("other files are left alone")
+TEST_CASE("other files are not touched")
 {
 	const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	REQUIRE(fd >= 0);
@@ -245,7 +245,7 @@ TEST_CASE("a completion queue can be resized, and what has not been polled is st
 				CHECK(wc.wr_id == polled++);
 			}
 		};
-		// So that completions are there, unpolled: the other queue's polls move both sides forward.
+		// Polls of the other queue move both sides forward, so completions are there that nobody has polled.
 		const auto settle = [&] {
 			ibv_wc wc;
 			for (int i = 0; i < 1000; ++i)
@@ -267,7 +267,7 @@ TEST_CASE("a completion queue can be resized, and what has not been polled is st
 		}
 		write_some(20);
 		settle();
-		CHECK(ibv_resize_cq(cq, 8) != 0); // no room
+		CHECK(ibv_resize_cq(cq, 8) != 0); // too few CQEs for the completions
 		poll_some(20);
 		CHECK(ibv_resize_cq(cq, 1 << 30) != 0);
 		exchange(device, pair.a, pair.b);
@@ -358,7 +358,7 @@ TEST_CASE("a region that is registered again has its new rights, domain and memo
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-TEST_CASE("completions tell when they came, by the device's clock and by the time of day")
+TEST_CASE("completions have a time stamp, by the device's clock and by the time of day")
 {
 	Device device;
 	ibv_device_attr_ex attributes{};
@@ -405,7 +405,7 @@ TEST_CASE("completions tell when they came, by the device's clock and by the tim
 	}
 }
 
-TEST_CASE("a queue pair tells how much its receive ring takes, and no more can be posted")
+TEST_CASE("a queue pair says how many receives its ring takes, and no more can be posted")
 {
 	Device device;
 	Settings settings;
@@ -426,7 +426,7 @@ TEST_CASE("a queue pair tells how much its receive ring takes, and no more can b
 	CHECK(ibv_post_recv(pair.a.qp, &request, &bad) == ENOMEM);
 }
 
-TEST_CASE("a shared receive queue may be as small as can be")
+TEST_CASE("a shared receive queue may have the smallest size")
 {
 	Device device;
 	ibv_srq_init_attr attributes{};

@@ -1,4 +1,4 @@
-// What needs several processes. Cases with the tag [.side] are the sides of tests that processes.sh starts:
+// Tests with several processes. A case with the tag [.side] is one side of a test that processes.sh starts:
 //
 //   SIDE       which one this is, from 0
 //   SIDES      how many there are
@@ -51,7 +51,7 @@ void tell(const std::string &name, const std::vector<uint64_t> &numbers)
 	REQUIRE(std::rename(temporary.c_str(), path.c_str()) == 0);
 }
 
-// What another has left, when it has.
+// Waits for what another side has left.
 std::vector<uint64_t> hear(const std::string &name)
 {
 	const std::string path = exchange_path(name);
@@ -68,7 +68,7 @@ std::vector<uint64_t> hear(const std::string &name)
 	return numbers;
 }
 
-// Both ends call it with the other's side.
+// Both sides call it with the number of the other.
 void connect_to(Endpoint &end, unsigned other, const std::string &what = "")
 {
 	const auto name = [&](unsigned from, unsigned to) {
@@ -82,7 +82,7 @@ void connect_to(Endpoint &end, unsigned other, const std::string &what = "")
 	end.to_rts();
 }
 
-// Returns when all sides have come here.
+// Waits until all sides have come here.
 void meet(const std::string &name)
 {
 	tell(name + "." + std::to_string(side()), {});
@@ -155,7 +155,7 @@ TEST_CASE("every process exchanges messages with every other", "[.side]")
 }
 
 // Side 0 survives, side 1 is killed, side 2 goes on.
-TEST_CASE("who loses the other side is told, and serves those that are left", "[.side]")
+TEST_CASE("a side that loses another gets errors, and goes on with those that are left", "[.side]")
 {
 	Device device;
 	constexpr size_t bytes = 1 << 20;
@@ -168,7 +168,7 @@ TEST_CASE("who loses the other side is told, and serves those that are left", "[
 		connect_to(end, 0);
 		tell("process." + std::to_string(side()), {static_cast<uint64_t>(getpid()), memory.address(), memory.key()});
 		const std::string over = exchange_path("over");
-		// Moves the device until all is over, or it is killed.
+		// Polls, so that the device moves, until the test ends or this side is killed.
 		const auto until = std::chrono::steady_clock::now() + 3 * patience;
 		while (access(over.c_str(), F_OK) != 0) {
 			ibv_wc wc;
@@ -181,7 +181,7 @@ TEST_CASE("who loses the other side is told, and serves those that are left", "[
 	connect_to(victim, 1);
 	connect_to(other, 2);
 	const auto who = hear("process.1"), third = hear("process.2");
-	// A stream of WRITEs and READs to both; then one of them is no more.
+	// A stream of WRITEs and READs to both. Then one of them is killed.
 	const auto start = [&](Endpoint &end, const std::vector<uint64_t> &to, uint64_t id) {
 		if (id % 2)
 			write(end.qp, memory.whole(), to[1], static_cast<uint32_t>(to[2]), id);
@@ -197,7 +197,7 @@ TEST_CASE("who loses the other side is told, and serves those that are left", "[
 		start(other, third, i);
 		expect(other.send_cq);
 	}
-	// Some may have been in time; then one fails, and the rest is flushed.
+	// Some may have completed before. Then one fails, and the rest is flushed.
 	size_t failed = 0;
 	for (const ibv_wc &wc : wait(victim.send_cq, 19)) {
 		if (failed)
@@ -215,9 +215,9 @@ TEST_CASE("who loses the other side is told, and serves those that are left", "[
 	tell("over", {});
 }
 
-// Side 0 is the target; one after the other comes, sends, and is killed. The next one gets its place on the wire, and with
-// it its numbers: processes.sh sees to that.
-TEST_CASE("a target takes an initiator for a new one when its process is new", "[.side]")
+// Side 0 is the target. The others come one after the other: each sends, and is killed. processes.sh takes care that the next
+// one gets the same slot of the wire, and with it the same numbers.
+TEST_CASE("a target recognizes an initiator with the same number in a new process as a new one", "[.side]")
 {
 	constexpr uint64_t messages = 5;
 	Device device;
@@ -236,7 +236,7 @@ TEST_CASE("a target takes an initiator for a new one when its process is new", "
 			CHECK(wc.wr_id == i);
 			CHECK(memory.word(i * 8) == i / messages * 100 + i % messages);
 			number = number ? number : wc.src_qp;
-			CHECK(wc.src_qp == number); // or the test shows nothing
+			CHECK(wc.src_qp == number); // else the test shows nothing
 		}
 		return;
 	}

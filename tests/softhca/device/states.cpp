@@ -47,7 +47,7 @@ ibv_qp_attr good(ibv_qp_state state, uint16_t lid)
 
 } // namespace
 
-TEST_CASE("a queue pair goes through its states, and says what was set")
+TEST_CASE("a queue pair goes through its states, and a query returns what was set")
 {
 	Device device;
 	const uint16_t lid = lid_of(device.context);
@@ -99,7 +99,7 @@ TEST_CASE("a queue pair goes through its states, and says what was set")
 	}
 }
 
-TEST_CASE("a step that there is not, or that lacks something, changes nothing")
+TEST_CASE("a transition that does not exist, or that lacks an attribute, changes nothing")
 {
 	Device device;
 	const uint16_t lid = lid_of(device.context);
@@ -141,7 +141,7 @@ TEST_CASE("a step that there is not, or that lacks something, changes nothing")
 	steps_refused({IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE});
 }
 
-TEST_CASE("values that are not possible are refused")
+TEST_CASE("impossible values are refused")
 {
 	Device device;
 	const uint16_t lid = lid_of(device.context);
@@ -191,7 +191,7 @@ TEST_CASE("values that are not possible are refused")
 	REQUIRE(ibv_modify_qp(end.qp, &a, rts_mask) == 0);
 }
 
-TEST_CASE("a queue pair begins anew after a reset, from every state and with anything in its queues")
+TEST_CASE("a queue pair starts afresh after a reset, from every state and with anything in its queues")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -200,7 +200,7 @@ TEST_CASE("a queue pair begins anew after a reset, from every state and with any
 	Pair pair(device, settings);
 	for (unsigned round = 0; round < 12; ++round) {
 		INFO("round " << round);
-		// Odd numbers of entries, so that the rings are somewhere in the middle.
+		// Odd numbers of WQEs, so that the producer indices are somewhere in the middle.
 		for (unsigned i = 0; i < round % 4; ++i)
 			exchange(device, pair.a, pair.b);
 		for (unsigned i = 0; i < 1 + round % 3; ++i) {
@@ -212,7 +212,7 @@ TEST_CASE("a queue pair begins anew after a reset, from every state and with any
 		if (round % 3 == 0)
 			pair.b.to(IBV_QPS_ERR);
 		reconnect(pair.a, pair.b);
-		// Nothing is left of the earlier life, not even its completions.
+		// Nothing is left from before the reset, not even completions.
 		ibv_wc wc;
 		CHECK(ibv_poll_cq(pair.a.send_cq, 1, &wc) == 0);
 		CHECK(ibv_poll_cq(pair.a.receive_cq, 1, &wc) == 0);
@@ -229,7 +229,7 @@ TEST_CASE("a queue pair begins anew after a reset, from every state and with any
 	CHECK(expect(fresh.receive_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 3);
 }
 
-TEST_CASE("a queue pair that is ready to receive only does that")
+TEST_CASE("a queue pair in the state RTR only receives")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -248,7 +248,7 @@ TEST_CASE("a queue pair that is ready to receive only does that")
 	exchange(device, a, b);
 }
 
-TEST_CASE("a send queue that is drained finishes what it has begun, and goes on later")
+TEST_CASE("a send queue in the state SQD finishes what it has begun, and goes on later")
 {
 	Device device;
 	Settings settings;
@@ -271,7 +271,7 @@ TEST_CASE("a send queue that is drained finishes what it has begun, and goes on 
 		CHECK(next_event(device.context, IBV_EVENT_SQ_DRAINED).element.qp == pair.a.qp);
 		CHECK(Queried(pair.a.qp).attr.sq_draining == 0);
 		CHECK(pair.a.state() == IBV_QPS_SQD);
-		// What is complete now is all there will be.
+		// No further completion comes.
 		std::vector<ibv_wc> done;
 		ibv_wc wc;
 		while (ibv_poll_cq(pair.a.send_cq, 1, &wc) == 1)
@@ -286,7 +286,7 @@ TEST_CASE("a send queue that is drained finishes what it has begun, and goes on 
 		expect(pair.b.send_cq);
 		expect(pair.a.receive_cq);
 		CHECK(ibv_poll_cq(pair.a.send_cq, 1, &wc) == 0);
-		// What may be changed meanwhile.
+		// Some attributes may be changed in this state.
 		ibv_qp_attr a{};
 		a.timeout = 12;
 		a.retry_cnt = 5;

@@ -19,7 +19,7 @@ using namespace hostile;
 using softhca::Wire;
 using Clock = std::chrono::steady_clock;
 
-// A pair that has nothing to do with what was before exchanges a message.
+// A new pair of queue pairs exchanges a message.
 void prove_alive(ibv_context *context, ibv_pd *pd, Arena &arena)
 {
 	Round round(context, pd, arena, true);
@@ -51,7 +51,7 @@ void prove_alive(ibv_context *context, ibv_pd *pd, Arena &arena)
 	check(std::memcmp(from, to, 5000) == 0, "a message arrives damaged");
 }
 
-// Twenty times something hostile, with what a program would do in between.
+// Twenty times something hostile. In between, what an honest program would do.
 void play_round(ibv_context *context, ibv_pd *pd, Arena &arena, Wire &wire)
 {
 	Round round(context, pd, arena);
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
 	ibv_pd *pd = ibv_alloc_pd(context);
 	check(pd, "no protection domain");
 	Arena arena(pd);
-	prove_alive(context, pd, arena); // the device has its place on the wire now
+	prove_alive(context, pd, arena); // now the device has its slot of the wire
 	Wire wire(fabric);
 	Round::hostile_number = wire.slot() << 14 | 16;
 	const auto until = Clock::now() + std::chrono::duration<double>(seconds);

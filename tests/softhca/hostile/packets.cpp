@@ -58,7 +58,7 @@ void fuzz_packets(Round &round, Wire &wire)
 		std::memcpy(frame, bytes.data(), size);
 		wire.end();
 	}
-	// What is sent to us is not looked at.
+	// Packets that the device sends to this process are dropped.
 	while (!wire.front().empty())
 		wire.pop();
 }

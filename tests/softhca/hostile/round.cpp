@@ -170,7 +170,7 @@ void Round::post_receives()
 		wr.sg_list = pieces;
 		wr.num_sge = static_cast<int>(random_below(3));
 		for (ibv_qp *qp : {one, other, datagrams})
-			ibv_post_recv(qp, &wr, &bad); // when the ring is full, it is
+			ibv_post_recv(qp, &wr, &bad); // may fail: the ring may be full
 		if (!srq_spoiled)
 			ibv_post_srq_recv(srq, &wr, &bad);
 	}

@@ -54,7 +54,7 @@ struct Arena {
 			if ((i < area || i >= 2 * area) && bytes[i] != guard(i))
 				fail("memory that no key allows to write has changed");
 	}
-	// Mostly where it may be, sometimes across its end, sometimes anywhere.
+	// Mostly within the memory that may be written, sometimes across its end, sometimes anywhere.
 	uint64_t address() const
 	{
 		if (sometimes(10))
@@ -86,7 +86,7 @@ struct Round {
 	void start_datagrams();
 	void start_dct();
 	void start_dci();
-	// Some completions, and time for the device.
+	// Takes completions, and so gives the device time.
 	void poll(unsigned times);
 	void post_receives();
 
@@ -99,7 +99,7 @@ struct Round {
 	uint16_t lid;
 	ibv_cq *cq;
 	ibv_srq *srq;
-	bool srq_spoiled = false; // its list is broken: libmlx5 would follow it
+	bool srq_spoiled = false; // its free list has been overwritten; libmlx5 would follow it
 	ibv_ah *ah;
 	ibv_qp *one, *other, *shared, *datagrams, *dct, *dci;
 	ibv_qp_attr attributes{};

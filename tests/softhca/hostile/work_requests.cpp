@@ -13,12 +13,12 @@ void put16(uint8_t *&at, uint16_t v) { v = htobe16(v), std::memcpy(at, &v, sizeo
 void put32(uint8_t *&at, uint32_t v) { v = htobe32(v), std::memcpy(at, &v, sizeof v), at += sizeof v; }
 void put64(uint8_t *&at, uint64_t v) { v = htobe64(v), std::memcpy(at, &v, sizeof v), at += sizeof v; }
 
-// An entry as libmlx5 would write it; its number of segments.
-uint32_t make_entry(const Round &round, ibv_qp *qp, bool address, uint16_t index, uint8_t *entry)
+// Encodes a WQE as libmlx5 would. Returns the number of its 16-byte segments.
+uint32_t encode_wqe(const Round &round, ibv_qp *qp, bool address, uint16_t index, uint8_t *wqe)
 {
 	constexpr uint8_t opcodes[] = {0x00, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12};
 	const uint8_t opcode = one_of(opcodes);
-	uint8_t *at = entry + 16;
+	uint8_t *at = wqe + 16;
 	if (address) {
 		put64(at, qp == round.dci ? dc_key : UINT64_C(0x11) << 32);
 		ibv_qp *targets[] = {round.dct, round.dct, round.datagrams, round.one};
@@ -41,7 +41,7 @@ uint32_t make_entry(const Round &round, ibv_qp *qp, bool address, uint16_t index
 		put64(at, round.arena.address());
 	} else if (opcode) {
 		for (uint32_t n = random_below(4); n; --n) {
-			if (sometimes(4)) { // in the entry
+			if (sometimes(4)) { // inline
 				const uint32_t bytes = random_below(29);
 				put32(at, bytes | 0x80000000);
 				at += (bytes + 4 + 15) / 16 * 16 - 4;
@@ -52,8 +52,8 @@ uint32_t make_entry(const Round &round, ibv_qp *qp, bool address, uint16_t index
 			}
 		}
 	}
-	const auto segments = static_cast<uint32_t>(at - entry) / 16;
-	at = entry;
+	const auto segments = static_cast<uint32_t>(at - wqe) / 16;
+	at = wqe;
 	put32(at, static_cast<uint32_t>(index) << 8 | opcode);
 	put32(at, qp->qp_num << 8 | segments);
 	const uint32_t flags = (sometimes(2) ? 8u : 0u) | (sometimes(4) ? 2u : 0u) | (sometimes(8) ? 0x80u : 0u);
@@ -75,17 +75,17 @@ void fuzz_send_queue(Round &round, ibv_qp *qp, bool address)
 	const size_t ring_bytes = static_cast<size_t>(dv.sq.wqe_cnt) * dv.sq.stride;
 	auto producer = static_cast<uint16_t>(be32toh(dv.dbrec[1]));
 	for (uint32_t n = 1 + random_below(12); n; --n) {
-		uint8_t entry[1024] = {};
-		uint32_t segments = make_entry(round, qp, address, producer, entry);
+		uint8_t wqe[1024] = {};
+		uint32_t segments = encode_wqe(round, qp, address, producer, wqe);
 		if (sometimes(12))
-			for (uint8_t &byte : entry)
+			for (uint8_t &byte : wqe)
 				byte = static_cast<uint8_t>(engine());
 		if (sometimes(3))
 			for (uint32_t flips = 1 + random_below(3); flips; --flips)
-				entry[random_below(segments * 16)] ^= static_cast<uint8_t>(1u << random_below(8));
+				wqe[random_below(segments * 16)] ^= static_cast<uint8_t>(1u << random_below(8));
 		const uint32_t units = std::max(1u, (segments + 3) / 4);
 		for (size_t i = 0; i < units * 64; ++i)
-			ring[(static_cast<size_t>(producer) * 64 + i) % ring_bytes] = entry[i];
+			ring[(static_cast<size_t>(producer) * 64 + i) % ring_bytes] = wqe[i];
 		producer = static_cast<uint16_t>(producer + units);
 	}
 	if (sometimes(30))

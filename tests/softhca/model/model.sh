@@ -17,19 +17,19 @@ run()
 	echo "ok: $*"
 }
 
-# Everything, over each transport, and by way of others.
+# All cases, over each transport, and forwarded.
 run $softhca --model connectx5 --devices 3 $cases threads 3 PT2P_TRANSPORTS=self,rc $nodes
 run $softhca --model connectib --devices 3 $cases threads 3 PT2P_TRANSPORTS=self,dct $nodes
 run $softhca --model connectx6 --devices 4 $cases threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward \
 	PT2P_PROGRESS_THREAD=no $nodes
-# A wire that loses: time-outs pass in no time.
+# A lossy wire. Time-outs take no real time.
 run $softhca --model connectx5 --devices 2 --fault 'drop count=1000 rate=0.02 seed=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
 	random_exact unexpected_flood
 # A link that goes down and comes back: nothing moves for 3 ms.
 run $softhca --model connectx5 --devices 2 --fault 'link_down device=1 after=100 count=1 ms=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
 	random_exact unexpected_flood
 
-# The same to the bit, with and without others on the machine.
+# Two runs are the same to the bit, whether or not the machine is busy.
 same()
 {
 	timeout -k 5 100 $softhca --model connectx5 --devices 4 --json --report-file "$work/report.$1" \
@@ -44,15 +44,15 @@ kill $busy
 cmp "$work/counted.1" "$work/counted.2" || fail "two runs differ"
 grep -q '"wqes": [1-9]' "$work/counted.1" || fail "nothing was counted: $(cat "$work/counted.1")"
 
-# Many ranks share a device, their initiators change targets all the time, and all leave at once or one after the other: nothing is
-# lost, which softhca says by itself, and nobody waits in pt2p_finalize for a target that is gone.
+# Many ranks share a device, and their initiators change targets all the time. All leave at once or one after the other. Nothing
+# is lost (softhca checks that), and no rank waits in pt2p_finalize for a target that is gone.
 leave()
 {
 	by=$1 count=$2 each=$3 gap=$4
 	shift 4
 	timeout -k 5 20 $softhca --model connectx5 --devices "$count" tests/softhca/model/leaving nodes="$count" ranks="$each" apart="$gap" \
 		PT2P_TRANSPORTS="$by" "$@" >"$work/out" 2>&1 || fail "leaving by $by $count $each $gap $*: $(cat "$work/out")"
-	# By way of others, the first waits until the last has confirmed its goodbye.
+	# Where messages are forwarded, the first rank waits until the last has acknowledged its goodbye.
 	awk -v first="$((gap * count * each / 1000))" '{exit !($1 < 1000 + first)}' "$work/out" ||
 		fail "pt2p_finalize by $by $count $each $gap $* takes $(cat "$work/out") us"
 	echo "ok: pt2p_finalize by $by $count $each $gap $*: $(cat "$work/out") us"
@@ -69,7 +69,7 @@ for transports in self,shm,rc self,shm,dct self,rc,dct; do
 	leave $transports 3 4 100000 PT2P_GROUPS=nodes:2 PT2P_ROUTE=auto
 done
 
-# Something is lost: it is seen, and said where nobody asked for it.
+# Losses are counted, and reported when no fault was asked for.
 lossy="$work/lossy"
 timeout 100 $softhca --fabric "$lossy" --model connectx5 --devices 2 --fault 'drop count=10 rate=0.02 seed=3' $cases threads 2 \
 	PT2P_TRANSPORTS=self,rc $nodes random_exact >"$work/out" 2>&1 || fail "a lossy wire: $(cat "$work/out")"
@@ -81,8 +81,9 @@ timeout 20 $softhca --fabric "$lossy" --model connectx5 true 2>"$work/out" || co
 grep -q 'no fault was asked for' "$work/out" || fail "losses: $(cat "$work/out")"
 echo "ok: losses are seen"
 
-# Ranks of one node: a rank sees what its neighbour has stored as soon as the profile says (cpu_share) and it looks (cpu_poll, 10 ns),
-# also while it waits for its device, and while the neighbour computes. Without a device it is a yield (220 ns) until it looks.
+# Ranks of one node: a store of one rank is visible to its neighbour after cpu_share, and the neighbour polls every cpu_poll
+# (10 ns). It does so while it waits for its device, too, and while the first rank computes. Without a device, a poll comes after a
+# yield (220 ns).
 yield=220
 seen()
 {
@@ -101,7 +102,7 @@ for share in 20 80 500; do
 	seen self,shm,rc $share $share $((share + 10))
 done
 
-# What cannot be.
+# Options that are refused.
 refused()
 {
 	text=$1

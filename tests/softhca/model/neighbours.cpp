@@ -1,6 +1,6 @@
-// What messages through shared memory take in virtual time, and when they are seen by a rank that waits for its device as well:
-// the mean of half a round trip, and of what a message takes whose sender computes for 10 us as soon as it has sent it, in
-// nanoseconds; run by model.sh. The last of the ranks on the node wait for nothing but the end.
+// What a message through shared memory takes in virtual time, in nanoseconds, also for a rank that waits for its device. Prints
+// the mean of half a round trip, and the mean for a message whose sender then computes for 10 us. The node's other ranks only
+// wait for the end. Run by model.sh.
 #include "softhca/studies/pt2p_job.hpp"
 
 using namespace study;

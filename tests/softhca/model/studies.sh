@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Each program of the studies, and scripts that use them, with a small load: they work, two runs are the same to the bit, nothing is
-# lost (softhca itself looks), and no operation takes longer than it can. Run in the build tree. verbs_load.sh and ucx_load.sh have the
-# others.
+# The programs of the studies, and scripts that use them, with a small load. They work, two runs are the same to the bit, nothing is
+# lost (softhca checks that), and no operation takes too long. verbs_load.sh and ucx_load.sh run the other programs. Run in the build
+# tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca studies=./softhca/studies
 [ -x $studies/kv_load ] && [ -x $softhca ] || skip "built without libibverbs"
@@ -19,7 +19,7 @@ twice()
 	for run in one other; do
 		timeout -k 5 60 $softhca --model "${profile:-connectx5}" --devices "$devices" "$@" >"$work/$run" 2>"$work/err" ||
 			{ cat "$work/$run" "$work/err"; fail "$*"; }
-		# The heap, the 13th of kv_load's figures, is not the model's: it depends on how long the process's number is, too.
+		# The heap, kv_load's 13th figure, is not of the model. It depends on the length of the process's number, for instance.
 		awk -F, -v OFS=, 'NF == 19 { $13 = "" } { print }' "$work/$run" >"$work/$run.figures"
 	done
 	cmp "$work/one.figures" "$work/other.figures" || { cat "$work/one" "$work/other"; fail "two runs differ: $*"; }
@@ -37,11 +37,11 @@ profile=connectib
 twice "$quick" 2 $studies/kv_load nodes=2 ranks=8 operations=1600 workload=a PT2P_TRANSPORTS=self,shm,dct
 profile=connectx6
 twice "$quick" 4 $studies/kv_load nodes=4 operations=1600 workload=c
-# Ways there and back differ: what comes by way of others is confirmed by what goes directly.
+# The routes there and back differ: forwarded messages are acknowledged by direct ones.
 twice "$quick" 3 $studies/kv_load nodes=3 operations=400 PT2P_TRANSPORTS=self,dct PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 profile=
 twice "$quick && \$19 > 0" 4 $studies/kv_load nodes=4 operations=1600 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
-# Ranks that are done pass on what others wait for, and who leaves gets its goodbyes confirmed, also where there is little room.
+# Ranks that are done forward what others wait for. The goodbyes of a rank that leaves are acknowledged, also with few credits.
 profile=connectx3
 twice "$quick" 2 $studies/kv_load nodes=2 ranks=6 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 twice "$quick" 8 $studies/kv_load nodes=8 ranks=3 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 \

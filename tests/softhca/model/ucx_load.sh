@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The key-value load with UCX in virtual time: each value is that of its key (the load looks), over the transports that are
-# asked for, and two runs are the same. Run in the build tree.
+# The key-value load with UCX in virtual time. Each value belongs to its key (the load checks that), UCX uses the transports that it
+# is told to, and two runs are the same. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca load=./softhca/studies/ucx_load
 [ -x $load ] || skip "no ucx_load: configure has not found UCX (Debian: libucx-dev)"
@@ -27,7 +27,7 @@ for UCX_TLS in rc_x,self dc_x,self; do
 	run "$work/other"
 	cmp "$work/one" "$work/other" || fail "two runs with $UCX_TLS differ"
 	run "$work/unexpected" receives=1 sends=1
-	# One for each of three peers, or two initiators and a target; and that of datagrams, by which UCX connects.
+	# One for each of three peers, or two initiators and a target. And one for datagrams, by which UCX connects.
 	[ "$(column "$work/one" queue_pairs_per_node)" = 4.0 ] || { cat "$work/one"; fail "$UCX_TLS: other queue pairs than expected"; }
 	# Two initiators for three targets.
 	switches=$(column "$work/one" dc_switches_per_op)

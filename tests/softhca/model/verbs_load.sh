@@ -5,7 +5,7 @@
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca load=./softhca/studies/verbs_load
 [ -x $load ] || skip "built without libibverbs"
-# Sanitizers do not know fibres; and the program leaves what it has made to its end.
+# Sanitizers do not know fibres, and the program does not free its objects.
 model=yes
 case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
 *__asan* | *__tsan*)
@@ -29,7 +29,7 @@ for what in "op=read transport=rc" "op=write transport=rc inline=1" "op=send tra
 		echo "ok: $what $how"
 	done
 done
-# One queue pair of each machine: not all completion queues that are polled belong to one.
+# With one queue pair on each machine, some of the completion queues that are polled belong to no queue pair.
 timeout -k 5 60 $softhca --devices 3 $load op=send pattern=all machines=3 ops=200 check=1 >"$work/out" || fail "idle receivers, live"
 if [ $model = yes ]; then
 	timeout -k 5 60 $softhca --model connectib --devices 3 $load op=send pattern=all machines=3 ops=200 check=1 >"$work/out" ||
@@ -45,7 +45,7 @@ if [ $model = yes ]; then
 	[ "$same" -lt "$same_idle" ] && [ "$same_idle" -eq "$turn_idle" ] && [ "$turn_idle" -lt "$turn" ] ||
 		fail "READ by DC: $same ns to one target, $turn in turn; with dc_idle=0 $same_idle and $turn_idle"
 	echo "ok: dc_idle"
-	# One that has more to do goes on when it has taken the last answer, whenever that can be seen; the program waits to see it.
+	# An initiator that has more to do goes on when it has the last answer. The program has to wait until the answer is visible.
 	[ "$(latency turn ,pcie_write=200 8)" -eq "$(latency turn ,pcie_write=0 8)" ] &&
 		[ "$(latency turn ,pcie_write=200)" -gt "$(latency turn ,pcie_write=0)" ] || fail "READ by DC: an answer is waited for too long"
 	echo "ok: DC goes on"

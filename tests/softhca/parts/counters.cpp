@@ -1,11 +1,11 @@
-// The rules that make PCIe transactions of transfers.
+// How many PCIe transactions a transfer takes.
 #include <catch2/catch.hpp>
 
 #include "softhca/counters/counters.hpp"
 
 using namespace softhca;
 
-TEST_CASE("a transfer of nothing is no transaction")
+TEST_CASE("a transfer of no bytes takes no transaction")
 {
 	CHECK(pcie_reads(0x1000, 0) == 0);
 	CHECK(pcie_writes(0x1000, 0) == 0);

@@ -57,7 +57,7 @@ TEST_CASE("rules that cannot be understood say why, and change nothing")
 	CHECK(faults.none());
 }
 
-TEST_CASE("after and count choose what is hit")
+TEST_CASE("after and count choose the packets that are hit")
 {
 	Faults faults;
 	REQUIRE(faults.add("drop after=2 count=3") == "");

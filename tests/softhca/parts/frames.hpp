@@ -28,7 +28,7 @@ using namespace softhca;
 using namespace std::chrono_literals;
 using Room = Wire::Room;
 
-// A fabric's directory, and a limit to the time that a test may take in it.
+// A fabric's directory, and a limit on the time that a test may take in it.
 struct Directory {
 	Directory()
 	{
@@ -91,7 +91,7 @@ private:
 	pid_t pid_;
 };
 
-// What processes tell each other beside the wire.
+// A number in shared memory, by which processes tell each other things outside of the wire.
 template <class T>
 struct Shared {
 	Shared() : at(static_cast<T *>(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)))

@@ -1,4 +1,4 @@
-// What the model of a device is made of, by itself: links, caches, profiles.
+// The parts of the model of a device: links, caches, profiles.
 #include <catch2/catch.hpp>
 
 #include <stdexcept>
@@ -31,7 +31,7 @@ TEST_CASE("a link moves bytes one after the other", "[model]")
 	CHECK(link.move(200'000, 10) == 210'000);
 }
 
-TEST_CASE("what a link will move later leaves it free until then", "[model]")
+TEST_CASE("a link that is booked for later is free until then", "[model]")
 {
 	Link link(1000);
 	CHECK(link.move(1'000'000, 100) == 1'100'000);
@@ -70,9 +70,9 @@ TEST_CASE("a cache has everything until it is full", "[model]")
 	CHECK(cache.size() == 64);
 }
 
-TEST_CASE("a cache hits as chance has it, the same in every run", "[model]")
+TEST_CASE("a cache hits at random, the same in every run", "[model]")
 {
-	// Keys in turn, twice as many as there is room for: a key is asked for again after 2 n others, of which a part h hits; it
+	// Keys in turn, twice as many as there is room for. A key is asked for again after 2 n others, of which a part h hits. It
 	// survives (1 - 1/n) to the power of the misses among them: h = exp(-2 (1 - h)), which is 0.203.
 	constexpr size_t n = 500;
 	Cache cache(n), again(n);
@@ -90,7 +90,7 @@ TEST_CASE("a cache hits as chance has it, the same in every run", "[model]")
 	CHECK(cache.size() == n);
 }
 
-TEST_CASE("a cache of entries throws out the oldest", "[model]")
+TEST_CASE("a cache of WQEs evicts the oldest", "[model]")
 {
 	Fifo cache(3);
 	CHECK(!cache.use(1));
@@ -104,7 +104,7 @@ TEST_CASE("a cache of entries throws out the oldest", "[model]")
 	CHECK(!cache.use(5));
 	CHECK(cache.size() == 3);
 	CHECK(cache.has(3));
-	// What was forgotten and has come again is young.
+	// What was evicted and has come again is young.
 	cache.forget(3);
 	CHECK(!cache.use(3));
 	CHECK(!cache.use(6));
@@ -113,7 +113,7 @@ TEST_CASE("a cache of entries throws out the oldest", "[model]")
 	CHECK(cache.size() == 3);
 }
 
-TEST_CASE("profiles by name, with what is different", "[model]")
+TEST_CASE("profiles have names, and parameters can be changed", "[model]")
 {
 	CHECK(read_profile("connectx3").units == 1);
 	CHECK(read_profile("connectib").wire_rate > read_profile("connectx3").wire_rate);
@@ -124,7 +124,7 @@ TEST_CASE("profiles by name, with what is different", "[model]")
 	CHECK(describe(changed).find("units") != std::string::npos);
 }
 
-TEST_CASE("what a profile cannot be is refused with the cause", "[model]")
+TEST_CASE("an impossible profile is refused with the cause", "[model]")
 {
 	CHECK(refusal("connectx9").find("no profile connectx9") != std::string::npos);
 	CHECK(refusal("").find("no profile") != std::string::npos);

@@ -1,4 +1,4 @@
-// The steps of a queue pair's life, by what a program does and by trying everything.
+// The state transitions of queue pairs: those that a program makes, and all combinations.
 #include <catch2/catch.hpp>
 
 #include <random>
@@ -19,13 +19,13 @@ struct Step {
 	uint32_t mask;
 };
 
-// A life from the first step to the last: every attribute of a step is needed, and none of another kind is taken.
+// All transitions in turn. Every required attribute of a transition is needed, and none of another kind is taken.
 void live(QpKind kind, const std::vector<Step> &steps)
 {
 	for (const Step &step : steps) {
 		const uint32_t mask = qp_state | step.mask;
 		CHECK(may_modify(kind, step.from, step.to, mask));
-		CHECK_FALSE(may_modify(kind, step.from, step.to, step.mask)); // the state has to be said
+		CHECK_FALSE(may_modify(kind, step.from, step.to, step.mask)); // the state has to be given
 		for (uint32_t bit = 2; bit <= qp_dest_qpn; bit <<= 1)
 			if (step.mask & bit)
 				CHECK_FALSE(may_modify(kind, step.from, step.to, mask & ~bit));

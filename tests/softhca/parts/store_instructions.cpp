@@ -1,4 +1,4 @@
-// Instructions that store, into trapped pages: each is told of once, and leaves the same bytes and registers as in ordinary
+// Store instructions into trapped pages. Each store is reported once, and leaves the same bytes and registers as in ordinary
 // memory.
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ Stores repeat(size_t count, size_t from, long distance, size_t bytes)
 	return stores;
 }
 
-// `code` gets a page to store into, and may return what must be the same wherever that is.
+// `code` gets a page to store into. What it returns must not depend on the page.
 template <class F>
 void check(const Stores &expected, F code)
 {
@@ -152,7 +152,7 @@ TEST_CASE("traps: moves of general registers", "[softhca]")
 		return uint64_t{0};
 	});
 
-	// Where the base cannot be changed: it is the value, or the index, or the stack pointer, or there is none.
+	// The base register cannot be changed: it is the value, or the index, or the stack pointer, or there is none.
 	Trapped trapped;
 	uint8_t *p = trapped.page;
 	asm volatile("movq %0, 32(%0)" : "+r"(p) : : "memory");
@@ -310,8 +310,8 @@ TEST_CASE("traps: instructions that read and write", "[softhca]")
 	});
 }
 
-// What follows a store is carried out by whoever carried out the store: it leaves the same registers and flags as it would by
-// itself.
+// Instructions after a store are executed with it, by the handler of the trap. They leave the same registers and flags as
+// without a trap.
 #define CHECK_FOLLOWED(a_value, b_value, instruction)                                                                  \
 	check({{0, 8}, {8, 8}}, [&](uint8_t *page) {                                                                       \
 		uint64_t a = a_value, b = b_value, flags;                                                                      \

@@ -1,4 +1,4 @@
-// Trapped pages in a program: regions, threads, signals, handlers of its own, and what cannot be trapped.
+// Trapped pages in a program: regions, threads, signals, the program's own handlers, and memory that cannot be trapped.
 #include <catch2/catch.hpp>
 
 #ifdef __x86_64__
@@ -38,7 +38,7 @@ struct End {
 	int status;
 	std::string said;
 };
-// How a process ends that runs this, with no handlers at first.
+// Runs this in a child without signal handlers. Returns how the child ends.
 template <class F>
 End end_of(F code)
 {
@@ -225,7 +225,7 @@ TEST_CASE("traps: after release", "[softhca]")
 	trapped.page[1] = 2;
 	CHECK(trapped.take().empty());
 	CHECK(trapped.alias[1] == 2);
-	release_stores(trapped.page); // means nothing now
+	release_stores(trapped.page); // has no effect now
 }
 
 TEST_CASE("traps: what cannot be trapped", "[softhca]")
@@ -246,7 +246,7 @@ TEST_CASE("traps: what cannot be trapped", "[softhca]")
 	munmap(gone, page_bytes);
 	CHECK(refused(gone, page_bytes, memory.alias) == ENOMEM);
 
-	// As many as there may be, by themselves, in two rounds.
+	// As many regions as possible, in two rounds.
 	std::vector<int> counts(most_trapped_pages);
 	for (int round = 1; round <= 2; ++round) {
 		bool all = true;
@@ -314,7 +314,7 @@ TEST_CASE("traps: instructions that cannot be carried out", "[softhca]")
 	           Contains("by 48 c7 40 fc"));
 }
 
-TEST_CASE("traps: faults elsewhere kill as ever", "[softhca]")
+TEST_CASE("traps: faults elsewhere kill the process as usual", "[softhca]")
 {
 	CHECK(killed_by(end_of([] {
 		                Trapped trapped;
@@ -380,7 +380,7 @@ TEST_CASE_METHOD(Handlers, "traps: the program's handler mends what it faults on
 	CHECK(calls == 1);
 	CHECK(*mended == 5);
 	CHECK(trapped.take() == Stores{{0, 1}});
-	// Both in one instruction: the string is read where nothing can be read yet.
+	// Both in one instruction: the source cannot be read until the handler has mended it.
 	mprotect(mended, page_bytes, PROT_NONE);
 	uint8_t *source = mended, *to = trapped.page + 1;
 	asm volatile("movsb" : "+S"(source), "+D"(to) : : "memory");
@@ -430,7 +430,7 @@ TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once where th
 	                SIGSEGV));
 }
 
-TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it passes on to this one and this one has been put in front again", "[softhca]")
+TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it calls the trap's, which has been installed again", "[softhca]")
 {
 	CHECK(killed_by(end_of([] {
 		                Trapped first;

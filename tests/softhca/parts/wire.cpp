@@ -1,5 +1,5 @@
-// Frames between processes: order, wrap-around, full rings, sleep, and shared memory that somebody has scribbled over. Who
-// comes and goes is in wire_members.cpp.
+// Frames between processes: order, wrap-around, full rings, sleep, and shared memory that somebody has scribbled over.
+// wire_members.cpp tests how processes join and leave.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -93,7 +93,7 @@ TEST_CASE("a full ring gives no room until frames are taken")
 		const uint64_t in_ring = writer.posted(reader.slot()) - writer.taken(reader.slot());
 		CHECK(in_ring <= ring_bytes);
 		CHECK(in_ring > ring_bytes - 2048);
-		// Room comes before all is taken.
+		// There is room again before all frames are taken.
 		while (writer.begin(reader.slot(), 1000, frame) == Room::full)
 			REQUIRE(receive(reader).number == taken++);
 		CHECK(taken < sent);
@@ -167,7 +167,7 @@ TEST_CASE("sleep ends by a frame, by wake() and by time")
 		wire.pop();
 	}
 	for (const bool for_frames : {false, true}) {
-		wire.wake(); // is remembered, once
+		wire.wake(); // is remembered until one sleep
 		CHECK(time_of([&] { wire.sleep(20s, for_frames); }) < 10s);
 		CHECK(time_of([&] { wire.sleep(20ms, for_frames); }) >= 20ms);
 		std::thread waker([&] {
@@ -179,7 +179,7 @@ TEST_CASE("sleep ends by a frame, by wake() and by time")
 	}
 }
 
-TEST_CASE("no frame and no wake() is slept through")
+TEST_CASE("no sleep misses a frame or a wake()")
 {
 	Directory directory;
 	Wire wire(directory.path);

@@ -34,7 +34,7 @@ std::string error_of(const std::string &directory)
 
 } // namespace
 
-TEST_CASE("processes that are killed lose nothing of the others and hold up nobody")
+TEST_CASE("processes that are killed lose no frames of the others and block nobody")
 {
 	Directory directory;
 	Wire reader(directory.path);
@@ -142,7 +142,7 @@ TEST_CASE("a process that is stopped in the middle of a frame makes the inbox lo
 	Room room = Room::yes;
 	CHECK(time_of([&] { room = wire.begin(to, 64, frame); }) < 1s);
 	CHECK(room == Room::full);
-	CHECK(send(wire, other.slot(), 64, 1, 0)); // other inboxes are not concerned
+	CHECK(send(wire, other.slot(), 64, 1, 0)); // other inboxes are not affected
 	stopped.signal(SIGCONT);
 	CHECK(stopped.wait() == 0);
 	CHECK(send(wire, to, 64, 1, 0));
@@ -150,7 +150,7 @@ TEST_CASE("a process that is stopped in the middle of a frame makes the inbox lo
 	CHECK(receive(wire).sender == 1);
 }
 
-TEST_CASE("slots are given in turn, and again when their owners have left or died")
+TEST_CASE("slots are given out in turn, and again when their owners have left or died")
 {
 	Directory directory;
 	Wire wire(directory.path);
@@ -195,7 +195,7 @@ TEST_CASE("slots are given in turn, and again when their owners have left or die
 	CHECK(wire.begin(died, 64, frame) == Room::nobody);
 	CHECK(wire.incarnation(died) == incarnation);
 
-	// Once around; nobody else keeps the slot.
+	// All other slots are given out once, and given back.
 	std::set<unsigned> seen;
 	for (unsigned n = 0; n + 2 < most_processes; ++n)
 		seen.insert(Wire(directory.path).slot());
@@ -225,7 +225,7 @@ TEST_CASE("the slot of a process that has died unnoticed is taken over")
 	});
 	await(slot, 1);
 	victim.kill();
-	// All others are taken: one locked file under all names.
+	// All other slots are taken, by one locked file under all names.
 	const std::string file = directory.path + "/file";
 	const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	REQUIRE(flock(fd, LOCK_EX) == 0);
@@ -245,7 +245,7 @@ TEST_CASE("the slot of a process that has died unnoticed is taken over")
 	CHECK(error_of(directory.path) == "");
 }
 
-TEST_CASE("many join and leave at once")
+TEST_CASE("many processes join and leave at once")
 {
 	Directory directory;
 	std::vector<std::unique_ptr<Child>> children;
@@ -264,7 +264,7 @@ TEST_CASE("many join and leave at once")
 		CHECK(entry.path().filename() == "slots");
 }
 
-TEST_CASE("a child of fork() that forgets the wire does not stand for its parent")
+TEST_CASE("a child of fork() that forgets the wire does not act for its parent")
 {
 	Directory directory;
 	Wire wire(directory.path);

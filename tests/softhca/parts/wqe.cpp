@@ -1,4 +1,4 @@
-// Entries as libmlx5 writes them, entries that wrap, and bytes that are no entries.
+// WQEs as libmlx5 encodes them, WQEs that wrap, and bytes that are no WQE.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -12,7 +12,7 @@ using namespace softhca;
 
 namespace {
 
-// Writes an entry into a ring, segment by segment.
+// Encodes a WQE in a ring, segment by segment.
 class Builder {
 public:
 	Builder(size_t units, uint16_t index, Opcode opcode, uint8_t flags = 0, uint32_t immediate = 0)
@@ -120,7 +120,7 @@ TEST_CASE("address vectors, long and short")
 	CHECK((w.destination == 0x17 && w.lid == 3 && w.piece_count == 1));
 }
 
-TEST_CASE("what does not fit is refused")
+TEST_CASE("a WQE that does not fit is refused")
 {
 	Wqe w;
 	CHECK(Builder(8, 0, Opcode::nop).parse(QpKind::rc, w));
@@ -128,12 +128,12 @@ TEST_CASE("what does not fit is refused")
 	CHECK_FALSE(Builder(8, 0, Opcode::rdma_write).be64(1).be64(2).parse(QpKind::ud, w)); // datagrams cannot write
 	CHECK_FALSE(Builder(8, 0, static_cast<Opcode>(0x77)).parse(QpKind::rc, w));
 	CHECK_FALSE(Builder(8, 0, Opcode::rdma_read).parse(QpKind::rc, w));                   // no remote segment
-	CHECK_FALSE(Builder(8, 0, Opcode::send).be32(0x80000000u | 100).pad().parse(QpKind::rc, w)); // longer than the entry
+	CHECK_FALSE(Builder(8, 0, Opcode::send).be32(0x80000000u | 100).pad().parse(QpKind::rc, w)); // longer than the WQE
 	CHECK_FALSE(Builder(1, 0, Opcode::send).data(1, 2, 3).parse(QpKind::rc, w, 3));       // longer than the ring
 	CHECK_FALSE(Builder(8, 0, Opcode::send).parse(QpKind::rc, w, -1));                    // no segment at all
 	Builder stale(8, 5, Opcode::send);
 	REQUIRE(stale.data(1, 2, 3).parse(QpKind::rc, w));
-	CHECK_FALSE(parse_wqe(stale.ring, 5 + 8, QpKind::rc, w)); // the entry of an earlier turn
+	CHECK_FALSE(parse_wqe(stale.ring, 5 + 8, QpKind::rc, w)); // the WQE of an earlier turn
 }
 
 TEST_CASE("any bytes are read without harm")
@@ -146,7 +146,7 @@ TEST_CASE("any bytes are read without harm")
 			byte = static_cast<uint8_t>(random());
 		const auto index = static_cast<uint16_t>(random());
 		const size_t at = index % (ring.size() / 64) * 64;
-		if (i % 2) { // often enough a head that is believed
+		if (i % 2) { // often a control segment that is accepted
 			const uint8_t opcodes[] = {0, 1, 8, 9, 10, 11, 16, 17, 18};
 			const uint32_t what = htobe32(static_cast<uint32_t>(index) << 8 | opcodes[random() % sizeof opcodes]);
 			std::memcpy(&ring[at], &what, sizeof what);

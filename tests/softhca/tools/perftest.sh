@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # perftest on softhca: every operation over RC, DC and UD, polled and with events, several queue pairs, all sizes. Few
-# rounds each: what counts is that they end, not how fast. Run in the build tree. Exits with 77 where perftest is missing.
+# rounds each: the runs have to end, not to be fast. Run in the build tree. Exits with 77 where perftest is missing.
 . "${srcdir:-.}/tests/common.sh"
 . "${srcdir:-.}/tests/softhca/tools/sides.sh"
 for tool in ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat ib_atomic_bw ib_send_lat ib_send_bw; do
@@ -13,7 +13,7 @@ ok()
 {
 	lines=$1
 	shift
-	# With sanitizers most latency tests are left out: those of bandwidth post the same, and need not wait.
+	# With sanitizers most latency tests are left out. The bandwidth tests post the same work requests and do not wait.
 	if sanitized; then
 		case "$*" in *' -I '*) ;; ib_*_lat*) return 0 ;; esac
 	fi
@@ -32,8 +32,8 @@ ok()
 	echo "ok: ${here:+two hosts: }$*"
 }
 
-# Every run of a latency test takes most of a second, in which perftest measures the frequency of the processor, and with -a
-# once for each size; hence -a for bandwidth only.
+# A latency test takes nearly a second, in which perftest measures the processor's frequency; with -a, once for each size. So -a is
+# for bandwidth only.
 sizes=23 # of -a: 2 bytes to 8 MiB
 for connection in RC DC; do
 	for operation in write read send; do
@@ -47,7 +47,7 @@ for connection in RC DC; do
 	ok 1 ib_atomic_lat -c $connection -n 100
 	ok 1 ib_atomic_bw -c $connection -n 100 -A CMP_AND_SWAP -q 4
 	ok 1 ib_atomic_bw -c $connection -n 100 -b
-	# In the entry, several in one call.
+	# Inline, and several work requests in one call.
 	ok 1 ib_write_lat -c $connection -n 100 -s 1 -I 64
 	ok 1 ib_send_lat -c $connection -n 100 -s 200 -I 200
 	ok 1 ib_write_bw -c $connection -n 200 -s 32 -I 32 -l 8

@@ -27,7 +27,7 @@ ok()
 	echo "ok: ${here:+($here) }$*"
 }
 
-# refused PATTERN COMMAND...: it says so at once.
+# refused PATTERN COMMAND...: the tool refuses at once, and says why.
 refused()
 {
 	pattern=$1
@@ -81,7 +81,7 @@ ok ibv_rc_pingpong -t -n 200 # with -e it gives up when a completion comes betwe
 ok ibv_rc_pingpong -c -n 1000 -r 2
 ok ibv_ud_pingpong -c -n 500 -r 2
 
-# Not ours to offer.
+# Features that the device does not offer.
 refused "device isn't ODP capable|[Oo]n.?[Dd]emand|ODP" ibv_rc_pingpong -o
 refused "device isn't ODP capable|[Oo]n.?[Dd]emand|ODP" ibv_srq_pingpong -o
 

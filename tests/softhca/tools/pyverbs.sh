@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# rdma-core's own tests on softhca, from Debian's package of rdma-core. What is to pass is listed below, and so is why
+# rdma-core's own tests on softhca, from Debian's package of rdma-core. Below are the tests that must pass, and the reasons why
 # others are skipped. Run in the build tree. Exits with 77 where the tests or pyverbs are not installed.
 . "${srcdir:-.}/tests/common.sh"
-# Python and its modules never free a lot: with a sanitizer that is no matter here.
+# Python and its modules leave a lot of memory allocated. Sanitizers are not to report that.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export ASAN_OPTIONS
 python=/usr/bin/python3 # Debian's: pyverbs belongs to it
@@ -115,7 +115,7 @@ awk '$2 == "passed" { print $1 }' results | sort -u >passed
 awk '$2 == "failed" { print $1 }' results | sort -u >failed
 awk '$2 == "skipped"' results >skipped
 cut -d ' ' -f 1 results | sort -u | comm -12 - wanted.names | comm -23 - passed >lost
-# Its flags are drawn by lot.
+# It chooses its flags at random.
 grep -E '^test_qp\.[a-z_]*_ud_qp[a-z_]* ' skipped | grep 'UD QP' | cut -d ' ' -f 1 | sort -u >lot
 comm -23 lost lot >lost.really
 grep -Ev "^[^ ]* skipped .*($(cat pattern))" skipped >unexplained || :

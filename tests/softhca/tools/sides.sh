@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Tools that run as a server and its client, on one fabric; sourced after tests/common.sh. What they say is in
-# $work/server and $work/client, how they end in $server_code and $code.
-# What these tools never free is no matter here, and leaks cannot be looked for in another PID name space; our own tests
-# look for them.
+# Runs a tool as a server and its client, on one fabric. Sourced after tests/common.sh. Their output is in $work/server and
+# $work/client, their exit codes are in $server_code and $code.
+# Leaks are not reported: these tools have some, and leaks cannot be found in another PID name space. Other tests look for leaks.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export ASAN_OPTIONS
 softhca="./softhca/softhca --fabric $work/fabric"
@@ -10,8 +9,8 @@ server= # its process, while there is one
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
 here= there= # what puts the two processes on two hosts
 
-# A TCP port that nobody uses, in $port: below those that the system gives out by itself, and not the one that a test that
-# runs at the same time is about to use.
+# Finds a TCP port that nobody uses, for $port. It is below those that the system gives out by itself. It is random, as other tests
+# look for one at the same time.
 free_port()
 {
 	while :; do
@@ -21,7 +20,7 @@ free_port()
 }
 sockets() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
 
-# serve COMMAND...: starts a server, with -p and a port, and comes back when it listens.
+# serve COMMAND...: starts a server with -p and a port, and returns when it listens.
 serve()
 {
 	free_port
@@ -37,7 +36,7 @@ serve()
 client()
 {
 	timeout -k 5 60 $softhca $there "$@" -p $port >"$work/client" 2>&1 || code=$?
-	# A server that its client has left would wait for ever; one that has served it ends by itself, if not at once.
+	# When the client fails, the server would wait for ever. When the server has served it, it ends by itself, a little later.
 	for _ in 1 2 3 4 5 6 7 8 9 10; do
 		[ $code -ne 0 ] && kill -0 $server 2>/dev/null || break
 		sleep 0.5

@@ -23,7 +23,7 @@ void send_to(Datagrams &from, ibv_ah *ah, uint32_t number, uint32_t qkey, std::s
 
 } // namespace
 
-TEST_CASE("datagrams of every length arrive after the room for a header, and say where they come from")
+TEST_CASE("datagrams of every length arrive behind the room for a header, with their source")
 {
 	Device device;
 	Datagrams from(device), to(device);
@@ -47,7 +47,7 @@ TEST_CASE("datagrams of every length arrive after the room for a header, and say
 		CHECK(same(far.at(8 + header), near.at(), bytes) == bytes);
 		CHECK(far.at(8 + header + bytes)[0] == 0xee);
 	}
-	// Two pieces, with the border within the header; immediate data; back to where it came from.
+	// Two pieces that meet within the header, immediate data, and back to the source.
 	near.fill(1);
 	receive(to.qp, {far.piece(0, 30), far.piece(100, 3000)});
 	ibv_sge piece = near.piece(0, 1000);
@@ -60,7 +60,7 @@ TEST_CASE("datagrams of every length arrive after the room for a header, and say
 	CHECK(same(far.at(110), near.at(), 1000) == 1000);
 }
 
-TEST_CASE("a datagram with a global route carries its header, and can be answered by it")
+TEST_CASE("a datagram with a global route carries its header, which is enough to answer it")
 {
 	Device device;
 	Datagrams from(device), to(device);
@@ -107,7 +107,7 @@ TEST_CASE("datagrams that nobody wants are dropped, and those after them arrive"
 	// Nobody has posted a receive yet.
 	send_to(from, peer.ah, to.number(), key, {&piece, 1});
 	expect(from.send_cq);
-	exchange(device, reliable.a, reliable.b); // what was sent before has arrived
+	exchange(device, reliable.a, reliable.b); // all that was sent before has arrived
 	receive(to.qp, {memory.piece(1000, 100)}, 1);
 	receive(to.qp, {memory.piece(1000, 100)}, 2);
 	send_to(from, peer.ah, to.number(), key + 1, {&piece, 1});           // another key
@@ -116,7 +116,7 @@ TEST_CASE("datagrams that nobody wants are dropped, and those after them arrive"
 	send_to(from, peer.ah, 0xfffff0, key, {&piece, 1});                  // no such process
 	send_to(from, peer.ah, reliable.b.number(), key, {&piece, 1});       // a connected one
 	send_to(from, peer.ah, idle.number(), key, {&piece, 1});             // not ready
-	send_to(from, peer.ah, to.number(), 0x80000000, {&piece, 1}, 7);     // the sender's own key is meant
+	send_to(from, peer.ah, to.number(), 0x80000000, {&piece, 1}, 7);     // stands for the sender's own key
 	memory.at()[0] = 9;
 	for (int i = 0; i < 7; ++i)
 		expect(from.send_cq); // a datagram is complete when it is sent
@@ -187,7 +187,7 @@ TEST_CASE("a datagram that does not fit into its receive is an error of the rece
 	CHECK(from.state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("only what is for datagrams is posted to them, and their steps are their own")
+TEST_CASE("datagram queue pairs take only operations and transitions for datagrams")
 {
 	Device device;
 	Endpoint end(device, {}, IBV_QPT_UD);

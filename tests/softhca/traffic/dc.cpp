@@ -8,7 +8,7 @@
 
 namespace {
 
-// A target with what it needs.
+// A target with its queues and memory.
 struct Target {
 	explicit Target(Device &device, const Settings &settings = {}, uint64_t key = dc_key)
 	    : srq(device, 256), cq(device.context), memory(device.pd, 1 << 18), dct(device, srq.srq, cq, settings, key)
@@ -208,7 +208,7 @@ TEST_CASE("the long messages of several initiators to one target do not mix")
 	}
 }
 
-TEST_CASE("a wrong key is an error of the initiator and an event of the target, which serves others still")
+TEST_CASE("a wrong key is an error for the initiator and an event for the target, which still serves others")
 {
 	Device device;
 	Target target(device);
@@ -231,7 +231,7 @@ TEST_CASE("a wrong key is an error of the initiator and an event of the target, 
 	CHECK(no_event(device.context));
 }
 
-TEST_CASE("what an initiator does wrong at a target ends its connection, and nobody else's")
+TEST_CASE("an initiator's error at a target ends its own connection only")
 {
 	Device device;
 	const Settings settings = small_packets();
@@ -268,25 +268,25 @@ TEST_CASE("what an initiator does wrong at a target ends its connection, and nob
 	expect(bad.cq, IBV_WC_REM_INV_REQ_ERR);
 	CHECK(next_event(device.context, IBV_EVENT_QP_REQ_ERR).element.qp == locked.dct.qp);
 	still_good();
-	// A message that is too long for its receive, found out in its last packet.
+	// A message that is too long for its receive. Only the last packet shows it.
 	target.receive(0, 2999, 1);
 	bad.send(target.number(), memory.piece(0, 3000), 2);
 	CHECK(expect(bad.cq, IBV_WC_REM_INV_REQ_ERR).wr_id == 2);
 	CHECK(expect(target.cq, IBV_WC_LOC_LEN_ERR).wr_id == 1);
 	still_good();
-	// A receive into memory that is none.
+	// A receive into memory that does not exist.
 	target.srq.post({target.memory.address(), 3000, 0xbad}, 1);
 	bad.send(target.number(), memory.piece(0, 3000), 2);
 	CHECK(expect(bad.cq, IBV_WC_REM_OP_ERR).wr_id == 2);
 	CHECK(expect(target.cq, IBV_WC_LOC_PROT_ERR).wr_id == 1);
 	still_good();
-	// Errors of its own are none of the target's.
+	// Local errors of an initiator do not affect the target.
 	bad.send(target.number(), {memory.address(), 10, 0xbad});
 	expect(bad.cq, IBV_WC_LOC_PROT_ERR);
 	still_good();
 }
 
-TEST_CASE("an initiator gives up a target that does not answer, and has not got a receive")
+TEST_CASE("an initiator gives up when a target does not answer or has no receive")
 {
 	Device device;
 	Settings settings = small_packets();
@@ -306,7 +306,7 @@ TEST_CASE("an initiator gives up a target that does not answer, and has not got 
 	dci.send(target.number(), memory.piece(0, 3000), 4);
 	CHECK(expect(dci.cq, IBV_WC_RNR_RETRY_EXC_ERR).wr_id == 4);
 	restart(dci);
-	// A receive in time.
+	// A receive that is posted in time.
 	settings.rnr_retries = 7;
 	Dci patient(device, settings);
 	patient.send(target.number(), memory.piece(0, 3000), 5);
@@ -318,7 +318,7 @@ TEST_CASE("an initiator gives up a target that does not answer, and has not got 
 	CHECK(expect(target.cq).wr_id == 6);
 }
 
-// The target must not take the first packets of the new connection for repetitions of the old one's.
+// The first packets of the new connection must not be taken for repeated packets of the old one.
 TEST_CASE("a target knows a new connection from an old one of the same initiator")
 {
 	Device device;
@@ -341,7 +341,7 @@ TEST_CASE("a target knows a new connection from an old one of the same initiator
 			dci.to(IBV_QPS_ERR);
 		restart(dci);
 	}
-	// Broken in the middle of a message: the receive is given back when the initiator comes again, or leaves.
+	// A message that breaks off: its receive is given back when the initiator connects again, or leaves.
 	target.receive(0, 1 << 17, 50);
 	Memory large(device.pd, 1 << 17);
 	large.fill(1);
@@ -356,7 +356,7 @@ TEST_CASE("a target knows a new connection from an old one of the same initiator
 	CHECK((wc.status == IBV_WC_WR_FLUSH_ERR || wc.status == IBV_WC_SUCCESS));
 }
 
-TEST_CASE("a packet that comes when its connection has ended is not carried out again")
+TEST_CASE("a packet that arrives after its connection has ended is not executed again")
 {
 	Device device;
 	Settings settings;
@@ -370,7 +370,7 @@ TEST_CASE("a packet that comes when its connection has ended is not carried out 
 		const FaultRules faults("delay count=1 kind=write ms=50");
 		const uint64_t before = counter("packets_dropped");
 		dci.write(target.number(), near.piece(0, 8), target.memory.address(), target.memory.key());
-		expect(dci.cq); // of what was sent again
+		expect(dci.cq); // of the packet that was sent again
 		dci.write(other.number(), near.piece(0, 8), other.memory.address(), other.memory.key());
 		expect(dci.cq);
 		if (comes_back) {
@@ -388,7 +388,7 @@ TEST_CASE("a packet that comes when its connection has ended is not carried out 
 	}
 }
 
-TEST_CASE("an initiator flushes what it has, and a target may go while it is used")
+TEST_CASE("an initiator flushes its work requests, and a target can be destroyed while it is used")
 {
 	Device device;
 	Settings settings = small_packets();

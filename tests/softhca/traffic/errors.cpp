@@ -1,4 +1,4 @@
-// Every way in which a work request fails: what each side is told, and that both sides work again after a reset.
+// Every way in which a work request fails: the errors on both sides, and that both work again after a reset.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -30,7 +30,7 @@ TEST_CASE("a message that is longer than its receive fails on both sides")
 {
 	Device device;
 	Memory memory(device.pd, 65536);
-	// The first packet is too long already; only the last is; the last would have fitted into the memory, not the receive.
+	// The first packet is too long; only the last is; the last fits into the memory, but not into the receive.
 	for (auto [length, room] : {std::pair<size_t, size_t>{100, 99}, {5000, 4999}, {5000, 0}, {1, 0}}) {
 		Pair pair(device);
 		INFO(length << " into " << room);
@@ -47,7 +47,7 @@ TEST_CASE("a message that is longer than its receive fails on both sides")
 			REQUIRE(memory.at()[i] == 0);
 		check_broken(pair.a);
 		check_broken(pair.b);
-		CHECK(no_event(device.context)); // the completion has told
+		CHECK(no_event(device.context)); // there was a completion
 		check_alive(device, pair);
 	}
 }
@@ -85,7 +85,7 @@ TEST_CASE("READs and atomic operations need resources at both ends")
 	check_broken(pair.b);
 }
 
-TEST_CASE("memory that a work request may not use is a local protection error")
+TEST_CASE("a work request with memory that it may not use is a local protection error")
 {
 	Device device;
 	ibv_pd *other_pd = ibv_alloc_pd(device.context);
@@ -100,7 +100,7 @@ TEST_CASE("memory that a work request may not use is a local protection error")
 		before.addr -= 1;
 		for (const ibv_sge &bad : {unknown, past, before, foreign.piece(0, 8), gone_piece}) {
 			Pair pair(device);
-			// Sent; what went before is complete, what comes after is flushed.
+			// A send: earlier ones complete, later ones are flushed.
 			receive(pair.b.qp, {memory.piece(0, 100)});
 			send(pair.a.qp, memory.piece(200, 100), 1);
 			send(pair.a.qp, bad, 2);
@@ -145,7 +145,7 @@ TEST_CASE("memory that a work request may not use is a local protection error")
 	CHECK(ibv_dealloc_pd(other_pd) == 0);
 }
 
-TEST_CASE("everything in the queues is flushed, in order, also what is posted later")
+TEST_CASE("everything in the queues is flushed in order, and so is what is posted later")
 {
 	Device device;
 	Settings settings;
@@ -198,7 +198,7 @@ TEST_CASE("the queue of receives is flushed when a message of several packets is
 	check_alive(device, pair);
 }
 
-TEST_CASE("without an answer, a request is tried again and given up")
+TEST_CASE("a request without an answer is retried, and then fails")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -243,7 +243,7 @@ TEST_CASE("without an answer, a request is tried again and given up")
 	}
 }
 
-TEST_CASE("without a receive, a message is tried again and given up")
+TEST_CASE("a message without a receive is retried, and then fails")
 {
 	Device device;
 	Memory memory(device.pd, 8192);
@@ -262,7 +262,7 @@ TEST_CASE("without a receive, a message is tried again and given up")
 		expect(pair.b.receive_cq);
 		CHECK(pair.b.state() == IBV_QPS_RTS);
 		check_alive(device, pair);
-		// A WRITE with immediate data needs a receive at its end only.
+		// A WRITE with immediate data needs a receive only for its last packet.
 		ibv_sge piece = memory.piece(0, 4000);
 		ibv_send_wr wr = rdma(IBV_WR_RDMA_WRITE_WITH_IMM, {&piece, 1}, memory.address(4096), memory.key());
 		post(pair.a.qp, wr);
@@ -270,7 +270,7 @@ TEST_CASE("without a receive, a message is tried again and given up")
 	}
 }
 
-TEST_CASE("a receive that is posted in time takes the message that has waited for it")
+TEST_CASE("a receive that is posted in time gets the message that has waited for it")
 {
 	Device device;
 	Settings settings;
@@ -279,7 +279,7 @@ TEST_CASE("a receive that is posted in time takes the message that has waited fo
 	Pair pair(device, settings);
 	Memory near(device.pd, 65536), far(device.pd, 65536);
 	near.fill(1);
-	// Messages of all lengths, mixed with what needs no receive.
+	// Messages of all lengths, mixed with operations that need no receive.
 	constexpr uint64_t n = 20;
 	const auto length = [](uint64_t i) { return i * 111; };
 	for (uint64_t i = 0; i < n; ++i) {
@@ -288,7 +288,7 @@ TEST_CASE("a receive that is posted in time takes the message that has waited fo
 	}
 	uint64_t id = 0;
 	for (uint64_t i = 0; i < n; ++i) {
-		// So that each is refused at least once: until then it cannot be complete.
+		// Each is refused at least once, and cannot complete before.
 		ibv_wc wc;
 		for (unsigned polls = 0; polls < 20; ++polls)
 			REQUIRE(ibv_poll_cq(pair.b.receive_cq, 1, &wc) == 0);
@@ -313,7 +313,7 @@ TEST_CASE("a receive that is posted in time takes the message that has waited fo
 	CHECK(same(far.at(), near.at(), 5000) == 5000);
 }
 
-TEST_CASE("both directions of a connection end with it")
+TEST_CASE("an error ends both directions of a connection")
 {
 	Device device;
 	Pair pair(device);
@@ -322,7 +322,7 @@ TEST_CASE("both directions of a connection end with it")
 	send(pair.b.qp, memory.piece(64, 8), 2);
 	expect(pair.b.send_cq);
 	expect(pair.a.receive_cq);
-	// The requester's error flushes its receives too; the other side does not know yet.
+	// The requester's error flushes its receives, too. The other side does not know yet.
 	receive(pair.a.qp, {memory.piece(0, 8)}, 3);
 	write(pair.a.qp, {0, 8, 0xbad}, memory.address(), memory.key(), 4);
 	expect(pair.a.send_cq, IBV_WC_LOC_PROT_ERR);

@@ -1,4 +1,4 @@
-// What is lost, doubled, late or in the wrong order on the wire does not show: fault rules set from inside.
+// Packets that are lost, duplicated, delayed or reordered change no result. The fault rules are set by the tests.
 #include <catch2/catch.hpp>
 
 #include <cerrno>
@@ -33,7 +33,7 @@ void mixed_traffic(Device &device, unsigned rounds)
 		receive(pair.b.qp, {to.piece(0, page)});
 		send(pair.a.qp, from.piece(0, bytes), 1, 0);
 		write(pair.a.qp, from.piece(page, bytes), to.address(page), to.key(), 2, 0);
-		// What has just been written comes back.
+		// Reads back what has just been written.
 		read(pair.a.qp, from.piece(2 * page, bytes), to.address(page), to.key(), 3, 0);
 		ibv_sge piece = results.piece(8 * (round % 64), 8);
 		ibv_send_wr atomic = request(IBV_WR_ATOMIC_FETCH_AND_ADD, {&piece, 1}, 4, IBV_SEND_SIGNALED);
@@ -99,7 +99,7 @@ TEST_CASE("a DC initiator that changes targets survives losses")
 	}
 }
 
-TEST_CASE("receives that are hidden make the sender wait, or give up")
+TEST_CASE("when receives are hidden, the sender waits or gives up")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -127,7 +127,7 @@ TEST_CASE("receives that are hidden make the sender wait, or give up")
 	expect(pair.a.send_cq, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-TEST_CASE("a link that is down for a moment is noticed, and made good")
+TEST_CASE("a link that is down for a moment causes an event, and nothing is lost")
 {
 	Device device;
 	Memory memory(device.pd, 4096);
@@ -223,7 +223,7 @@ TEST_CASE("fault rules that cannot be understood are refused with the cause")
 	CHECK(softhca_fault(nullptr, why, sizeof why) == -1);
 }
 
-TEST_CASE("one packet that is lost is made good, whichever it is")
+TEST_CASE("one lost packet is sent again, whichever it is")
 {
 	Device device;
 	Settings settings;
@@ -257,7 +257,7 @@ TEST_CASE("one packet that is lost is made good, whichever it is")
 			for (uint64_t id : {0, 10, 1, 11, 2, 3})
 				REQUIRE(expect(pair.a.send_cq).wr_id == id);
 			REQUIRE(expect(pair.b.receive_cq).byte_len == bytes);
-			for (size_t i = 16; i < bytes; ++i) // the first bytes have been overwritten by what was there
+			for (size_t i = 16; i < bytes; ++i) // the atomic operation has overwritten the first bytes
 				REQUIRE(far.at()[i] == pattern(after, i));
 			REQUIRE(same(far.at(bytes), near.at(bytes), bytes) == bytes);
 			REQUIRE(same(near.at(2 * bytes), near.at(bytes), bytes) == bytes);
@@ -265,7 +265,7 @@ TEST_CASE("one packet that is lost is made good, whichever it is")
 		}
 }
 
-TEST_CASE("a response that is lost is asked for once, however many have come after it")
+TEST_CASE("a lost response is asked for once, however many come after it")
 {
 	Device device;
 	Settings settings;
@@ -311,7 +311,7 @@ TEST_CASE("READs that arrive twice do not count as more than are allowed")
 }
 
 // In a process of its own: the device stays broken.
-TEST_CASE("a device that fails tells everybody, and can be closed", "[.fatal]")
+TEST_CASE("a device that fails raises events for everybody, and can be closed", "[.fatal]")
 {
 	Device device;
 	Memory memory(device.pd, 4096);

@@ -174,7 +174,7 @@ TEST_CASE("READs are executed one at a time or sixteen at once, in order, and mi
 	}
 }
 
-TEST_CASE("what is fenced waits for the READ before it")
+TEST_CASE("a fenced work request waits for the READ before it")
 {
 	Device device;
 	Settings settings;
@@ -188,7 +188,7 @@ TEST_CASE("what is fenced waits for the READ before it")
 		near.clear();
 		copy.clear();
 		read(pair.a.qp, near.whole(), far.address(), far.key(), 1, 0);
-		// Sends what has been read just now.
+		// Sends what the READ before it brings.
 		write(pair.a.qp, near.whole(), copy.address(), copy.key(), 2, IBV_SEND_SIGNALED | IBV_SEND_FENCE);
 		CHECK(expect(pair.a.send_cq).wr_id == 2);
 		REQUIRE(same(copy.at(), far.at(), bytes) == bytes);
@@ -234,7 +234,7 @@ TEST_CASE("atomic operations return what was there, and change it once")
 	CHECK(near.word(0) == 59);
 }
 
-TEST_CASE("a counter that four threads increase by four queue pairs loses nothing")
+TEST_CASE("four threads add to a counter over four queue pairs, and no addition is lost")
 {
 	constexpr unsigned threads = 4, each = 300;
 	Device device;
@@ -276,7 +276,7 @@ TEST_CASE("a counter that four threads increase by four queue pairs loses nothin
 		for (unsigned i = 0; i < each; ++i) {
 			const uint64_t value = worker->result.word(i * 8);
 			REQUIRE(value < seen.size());
-			REQUIRE_FALSE(seen[value]); // nobody else got the same
+			REQUIRE_FALSE(seen[value]); // no other thread got the same
 			seen[value] = true;
 			if (i)
 				REQUIRE(value > worker->result.word(i * 8 - 8));

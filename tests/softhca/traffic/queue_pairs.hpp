@@ -1,4 +1,4 @@
-// Queue pairs and what belongs to them, as objects that must go without a trace.
+// Queue pairs and completion queues as C++ objects. Destruction must not fail.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ struct Settings {
 	uint32_t send_wr = 64, receive_wr = 64, pieces = 4, inline_bytes = 64;
 	bool signal_all = false;
 	ibv_srq *srq = nullptr;
-	ibv_cq *send_cq = nullptr, *receive_cq = nullptr; // null: of its own
+	ibv_cq *send_cq = nullptr, *receive_cq = nullptr; // null: its own
 	uint64_t operations = 0;                          // of the ibv_wr_* interface; 0: without
 	uint32_t qkey = 0x11111111;
 	uint32_t create_flags = 0;                        // MLX5DV_QP_CREATE_*
@@ -53,7 +53,7 @@ struct Settings {
 
 uint16_t lid_of(ibv_context *context);
 
-// A queue pair and its completion queues, in `reset` at first.
+// A queue pair and its completion queues, in the state RESET at first.
 class Endpoint {
 public:
 	Endpoint(Device &device, const Settings &settings, ibv_qp_type type = IBV_QPT_RC);
@@ -67,7 +67,7 @@ public:
 	void to(ibv_qp_state state);
 	ibv_qp_state state() const;
 	uint32_t number() const { return qp->qp_num; }
-	void destroy(); // before its time
+	void destroy(); // before the destructor
 
 	Device &device;
 	const Settings settings;
@@ -79,7 +79,7 @@ private:
 	std::vector<ibv_cq *> own_;
 };
 
-// To `rts`, each with the other as its destination.
+// Brings both to RTS, each with the other as its destination.
 void connect(Endpoint &one, Endpoint &other);
 // From any state.
 void reconnect(Endpoint &one, Endpoint &other);
@@ -93,7 +93,7 @@ struct Pair {
 	Endpoint a, b;
 };
 
-// A datagram queue pair in `rts`.
+// A datagram queue pair in RTS.
 class Datagrams : public Endpoint {
 public:
 	explicit Datagrams(Device &device, const Settings &settings = {});

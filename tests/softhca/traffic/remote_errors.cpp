@@ -1,5 +1,5 @@
-// Requests that the other side refuses: keys, bounds, rights, and regions that go. What each side is told, and that both
-// work again after a reset.
+// Requests that the other side refuses: keys, bounds, rights, and regions that are deregistered. The errors on both sides, and
+// that both work again after a reset.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -87,7 +87,7 @@ TEST_CASE("a key that does not allow an operation is a remote access error")
 		for (const RemoteCase &c : cases)
 			try_remote(device, near, c, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
 
-		// By one byte at either end; the last packet of a longer message must not be what finds out.
+		// One byte out of bounds at either end. Already the first packet of a longer message must be refused.
 		Settings settings;
 		settings.mtu = IBV_MTU_256;
 		Memory large(device.pd, 65536);
@@ -106,7 +106,7 @@ TEST_CASE("a key that does not allow an operation is a remote access error")
 			expect(pair.a.send_cq, IBV_WC_REM_ACCESS_ERR);
 			next_event(device.context, IBV_EVENT_QP_ACCESS_ERR);
 		}
-		// Nothing is moved: the key does not matter.
+		// No bytes are moved, so the key does not matter.
 		Pair pair(device);
 		write(pair.a.qp, near.piece(0, 0), 0, 0xdead);
 		expect(pair.a.send_cq);
@@ -116,7 +116,7 @@ TEST_CASE("a key that does not allow an operation is a remote access error")
 	CHECK(ibv_dealloc_pd(other_pd) == 0);
 }
 
-TEST_CASE("an operation that the queue pair is not open for is an invalid request")
+TEST_CASE("an operation that the queue pair does not allow is an invalid request")
 {
 	Device device;
 	Memory near(device.pd, 4096), far(device.pd, 4096);
@@ -131,7 +131,7 @@ TEST_CASE("an operation that the queue pair is not open for is an invalid reques
 		try_remote(device, near, c, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
 
-TEST_CASE("a key stays invalid when its region has gone, whatever is registered afterwards")
+TEST_CASE("the key of a deregistered region stays invalid, whatever is registered afterwards")
 {
 	Device device;
 	Memory near(device.pd, 4096), far(device.pd, 4096, 0);
@@ -155,8 +155,8 @@ TEST_CASE("a key stays invalid when its region has gone, whatever is registered 
 	}
 }
 
-// The operations are long, so that the region goes in the middle nearly always.
-TEST_CASE("a region may go while it is being used")
+// The operations are long, so the region nearly always goes in the middle of one.
+TEST_CASE("a region can be deregistered while it is used")
 {
 	Device device;
 	Settings settings;
@@ -212,7 +212,7 @@ TEST_CASE("a region may go while it is being used")
 		CHECK(n == 3);
 }
 
-// The answer to a READ that comes before the bad request fills the way back: the refusal has to wait until there is room.
+// The response to a READ before the bad request fills the ring back. The refusal has to wait until there is room.
 TEST_CASE("an error is reported after everything that came before it")
 {
 	Device device;

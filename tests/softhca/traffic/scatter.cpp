@@ -1,4 +1,4 @@
-// Small payload that comes with the completion: libmlx5 takes it from there.
+// Small payload inside of the CQE. libmlx5 takes it from there.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// A variable that libmlx5 reads, for the time of its life.
+// Sets an environment variable that libmlx5 reads. The destructor restores it.
 class Variable {
 public:
 	Variable(const char *name, const char *value) : name_(name)
@@ -28,7 +28,7 @@ private:
 	std::optional<std::string> before_;
 };
 
-// The completions that nobody has polled yet, as they lie in memory.
+// The CQEs in memory, before libmlx5 has polled them.
 class Raw {
 public:
 	explicit Raw(ibv_cq *cq)
@@ -38,7 +38,7 @@ public:
 		REQUIRE(mlx5dv_init_obj(&objects, MLX5DV_OBJ_CQ) == 0);
 	}
 	size_t entry_bytes() const { return dv_.cqe_size; }
-	// Of the n-th entry of the first round: its own 64 bytes.
+	// The last 64 bytes of the n-th CQE in the first turn of the ring.
 	const uint8_t *entry(uint32_t n) const
 	{
 		return static_cast<const uint8_t *>(dv_.buf) + (n + 1) * entry_bytes() - 64;
@@ -63,7 +63,7 @@ struct Counts {
 
 } // namespace
 
-TEST_CASE("a message comes in the completion when it fits there, and goes to its receive when not")
+TEST_CASE("a message comes in the CQE when it fits there, and goes to its receive when not")
 {
 	const bool wide = GENERATE(false, true), shared = GENERATE(false, true);
 	const Variable size("MLX5_CQE_SIZE", wide ? "128" : "64");
@@ -100,7 +100,7 @@ TEST_CASE("a message comes in the completion when it fits there, and goes to its
 		CHECK(counts.writes() == (bytes && !inside));
 		CHECK(raw.format(n) == (!inside ? 0 : wide ? MLX5_INLINE_SCATTER_64 : MLX5_INLINE_SCATTER_32));
 		if (inside) {
-			// The memory of the receive is as it was until the program polls.
+			// The memory of the receive does not change before the program polls.
 			CHECK(far.at(7)[0] == 0xee);
 			CHECK(same(raw.payload(n), near.at(3), bytes) == bytes);
 		}
@@ -119,7 +119,7 @@ TEST_CASE("a message comes in the completion when it fits there, and goes to its
 	CHECK(counter("scattered_cqes", pair.a.number()) == 0);
 }
 
-TEST_CASE("a message in the completion is spread over the pieces of its receive, and too long for them is an error")
+TEST_CASE("a message in the CQE is scattered to the pieces of its receive, and it is an error when it is too long for them")
 {
 	Device device;
 	Pair pair(device);
@@ -142,7 +142,7 @@ TEST_CASE("a message in the completion is spread over the pieces of its receive,
 	check_alive(device, pair);
 }
 
-TEST_CASE("what WRITE with immediate data brings goes where it says, and datagrams go to their receives")
+TEST_CASE("payload of a WRITE with immediate data goes to its address, and datagrams go to their receives")
 {
 	Device device;
 	Memory near(device.pd, 4096), far(device.pd, 4096);
@@ -175,7 +175,7 @@ TEST_CASE("what WRITE with immediate data brings goes where it says, and datagra
 	CHECK(counter("scattered_cqes", other.number()) == 0);
 }
 
-TEST_CASE("a DC target's completions bring payload when they have 128 bytes, and say who has sent it")
+TEST_CASE("a DC target's CQEs carry payload when they have 128 bytes, and the sender's number")
 {
 	const bool wide = GENERATE(false, true);
 	const Variable size("MLX5_CQE_SIZE", wide ? "128" : "64");
@@ -203,7 +203,7 @@ TEST_CASE("a DC target's completions bring payload when they have 128 bytes, and
 			CHECK(same(far.at(), near.at(bytes), bytes) == bytes);
 		}
 	}
-	// An initiator's answers do not: libmlx5 could not take them from there.
+	// The responses to an initiator do not come in the CQE: libmlx5 could not take them from there.
 	const Counts counts(dci.qp->qp_num);
 	dci.read(dct.number(), far.piece(200, 8), near.address(100), near.key());
 	expect(dci.cq);
@@ -211,7 +211,7 @@ TEST_CASE("a DC target's completions bring payload when they have 128 bytes, and
 	CHECK(counts.scattered() == 0);
 }
 
-TEST_CASE("completions without payload: asked for by the environment, or for one queue pair")
+TEST_CASE("CQEs carry no payload when the environment or the queue pair's flags say so")
 {
 	Device device;
 	Memory near(device.pd, 4096), far(device.pd, 4096);
@@ -241,7 +241,7 @@ TEST_CASE("completions without payload: asked for by the environment, or for one
 
 namespace {
 
-// Atomic operations whose answers come in the completion, when `inside`; the first one's is the n-th of the queue.
+// Atomic operations. When `inside`, their responses come in the CQE. The first one's is the n-th CQE of the queue.
 void check_atomics(Pair &pair, Memory &near, Memory &far, const Raw &raw, uint32_t n, bool inside, bool wide)
 {
 	for (ibv_wr_opcode opcode : {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
@@ -265,7 +265,7 @@ void check_atomics(Pair &pair, Memory &near, Memory &far, const Raw &raw, uint32
 
 } // namespace
 
-TEST_CASE("what READ brings comes in the completion when it fits there, and when there is one for sure")
+TEST_CASE("the response to a READ comes in the CQE when it fits there and a CQE is certain")
 {
 	const bool wide = GENERATE(false, true);
 	const Variable size("MLX5_CQE_SIZE", wide ? "128" : "64");
@@ -273,8 +273,8 @@ TEST_CASE("what READ brings comes in the completion when it fits there, and when
 	Device device;
 	Memory near(device.pd, 4096), far(device.pd, 4096);
 	far.fill(1);
-	// libmlx5 takes answers from one byte before their place in completions of 128 bytes (rdma-core before 64.0; mended by
-	// "mlx5: Fix inline-scatter source address on 128B CQE REQ completions"): there only the device's part can be looked at.
+	// In CQEs of 128 bytes, libmlx5 takes responses from one byte before their place (rdma-core before 64.0; fixed by "mlx5: Fix
+	// inline-scatter source address on 128B CQE REQ completions"). There only the CQE can be checked.
 	enum Way { not_asked_for, by_flag, by_signal };
 	for (Way way : {not_asked_for, by_flag, by_signal}) {
 		Settings settings;
@@ -282,7 +282,7 @@ TEST_CASE("what READ brings comes in the completion when it fits there, and when
 		settings.create_flags = way == by_flag ? MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE : 0;
 		Pair pair(device, settings);
 		const Raw raw(pair.a.send_cq);
-		// One without payload first: libmlx5's byte too early is then in the queue, and no sanitizer minds.
+		// A completion without payload comes first, so that libmlx5's byte before the place is within the queue.
 		write(pair.a.qp, far.piece(0, 8), far.address(0), far.key());
 		expect(pair.a.send_cq);
 		uint32_t n = 1;
@@ -311,7 +311,7 @@ TEST_CASE("what READ brings comes in the completion when it fits there, and when
 		check_atomics(pair, near, far, raw, n, way != not_asked_for, wide);
 		if (way == by_signal)
 			continue;
-		// Without a completion there is only the memory.
+		// Without a CQE, the response goes to memory.
 		const Counts counts(pair.a.number());
 		read(pair.a.qp, near.piece(700, 8), far.address(64), far.key(), 0, 0);
 		read(pair.a.qp, near.piece(800, 8), far.address(72), far.key());
@@ -322,7 +322,7 @@ TEST_CASE("what READ brings comes in the completion when it fits there, and when
 	}
 }
 
-TEST_CASE("payload in completions survives losses, repetitions and entries that wrap")
+TEST_CASE("payload in CQEs survives losses, repetitions and WQEs that wrap")
 {
 	Device device;
 	Memory near(device.pd, 8192), far(device.pd, 8192);
@@ -338,7 +338,7 @@ TEST_CASE("payload in completions survives losses, repetitions and entries that 
 	for (unsigned i = 0; i < 100; ++i) {
 		near.clear();
 		receive(pair.b.qp, {near.piece(1000, 100)}, i);
-		// One entry takes one unit of the queue, the other two: they begin everywhere.
+		// One WQE takes one WQEBB, the other two, so they begin everywhere in the queue.
 		ibv_sge few = near.piece(0, 16), many[] = {near.piece(100, 3), near.piece(200, 2), near.piece(300, 1), near.piece(400, 9)};
 		ibv_send_wr wr = rdma(IBV_WR_RDMA_READ, {&few, 1}, far.address(i), far.key(), 3 * i);
 		post(pair.a.qp, wr);
@@ -359,7 +359,7 @@ TEST_CASE("payload in completions survives losses, repetitions and entries that 
 	CHECK(counter("scattered_cqes", pair.b.number()) == 100);
 }
 
-TEST_CASE("payload in completions moves along when the queue gets another size, and comes by the other way of polling")
+TEST_CASE("payload in CQEs is kept when the queue is resized, and the newer interface for polling delivers it")
 {
 	const bool wide = GENERATE(false, true);
 	const Variable size("MLX5_CQE_SIZE", wide ? "128" : "64");

@@ -1,4 +1,4 @@
-// SEND and RECV between two queue pairs of one process: every size, what the pieces look like, the order, the options.
+// SEND and RECV between two queue pairs of one process: all sizes, pieces, order, and options.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t mtu_bytes(ibv_mtu mtu) { return size_t{128} << mtu; }
 
-// Sends `bytes` at odd places, and looks at every byte of the receiver, also at those around.
+// Sends `bytes` from an odd address to another, and checks every byte of the receiver, also around the message.
 void send_once(Pair &pair, Memory &from, Memory &to, size_t bytes, unsigned seed)
 {
 	constexpr size_t from_offset = 13, to_offset = 7, guard = 64;
@@ -66,7 +66,7 @@ TEST_CASE("packet numbers wrap around")
 		for (unsigned i = 0; i < 10; ++i)
 			send_once(pair, from, to, 2000, i);
 		send_once(pair, from, to, 200'000, 3);
-		// Responses have numbers as well.
+		// Responses have packet numbers, too.
 		to.clear();
 		read(pair.b.qp, to.piece(0, 200'000), from.address(), from.key());
 		expect(pair.b.send_cq);
@@ -98,7 +98,7 @@ TEST_CASE("a message is gathered from pieces and scattered to others")
 	CHECK(to.at()[1] == 0);
 	CHECK(to.at(8000)[wanted.size() - 4001] == 0);
 
-	// No piece at all, and only empty ones, are messages of no bytes.
+	// A message without pieces, or with empty ones, has no bytes.
 	receive(pair.b.qp, {});
 	receive(pair.b.qp, {to.piece(0, 0), to.piece(8, 0)});
 	wr = request(IBV_WR_SEND, {});
@@ -164,7 +164,7 @@ TEST_CASE("immediate data comes with the message")
 	}
 }
 
-TEST_CASE("only what is signalled completes, and completes all before it")
+TEST_CASE("only signalled work requests have completions, which complete all before them")
 {
 	Device device;
 	Settings settings;
@@ -206,7 +206,7 @@ TEST_CASE("thousands of messages arrive in order, over rings that wrap, in both 
 	Pair pair(device, settings);
 	constexpr size_t slot = 1024, slots = 16;
 	constexpr uint64_t messages = 3000;
-	// Sizes that repeat only after a while; the first eight bytes say which message it is.
+	// Sizes repeat only after a while. The first eight bytes are the message's number.
 	const auto length = [](uint64_t i) { return 8 + i * 37 % 900; };
 	struct Side {
 		Endpoint &end;
@@ -295,7 +295,7 @@ TEST_CASE("lists of work requests are posted at once, and a ring that is full ta
 
 namespace {
 
-// Two sends and a write in one list; then a list that is given up, and nothing of it happens.
+// Posts two sends and a write in one list. Then a list is aborted, and nothing of it may happen.
 void post_three(ibv_qp_ex *ex, Memory &memory)
 {
 	ibv_wr_start(ex);

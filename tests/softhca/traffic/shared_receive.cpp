@@ -24,7 +24,7 @@ ibv_srq_attr query(ibv_srq *srq)
 
 } // namespace
 
-TEST_CASE("queue pairs take from a shared queue in the order of its entries")
+TEST_CASE("queue pairs take receives from a shared queue in order")
 {
 	Device device;
 	Srq srq(device, 64, 3);
@@ -41,7 +41,7 @@ TEST_CASE("queue pairs take from a shared queue in the order of its entries")
 	for (; posted < slots; ++posted)
 		srq.post(far.piece(posted % slots * slot, slot), posted);
 	for (uint64_t round = 0; round < rounds; ++round) {
-		// Three from one, two from the other, at the same time: the order among them is theirs.
+		// Three messages from one and two from the other at the same time, in any order among the two.
 		for (unsigned i = 0; i < 3; ++i)
 			send(one.a.qp, near.piece(round * 5 + i, 40 + i));
 		for (unsigned i = 3; i < 5; ++i)
@@ -66,7 +66,7 @@ TEST_CASE("queue pairs take from a shared queue in the order of its entries")
 	}
 }
 
-TEST_CASE("an entry of a shared queue may have several pieces, or none")
+TEST_CASE("a receive in a shared queue may have several pieces, or none")
 {
 	Device device;
 	Srq srq(device, 8, 3);
@@ -92,7 +92,7 @@ TEST_CASE("an entry of a shared queue may have several pieces, or none")
 	CHECK(far.at(200 + 1989)[0] == 0);
 }
 
-TEST_CASE("the limit of a shared queue is told once each time that it was asked for")
+TEST_CASE("the limit of a shared queue raises one event each time that it is set")
 {
 	Device device;
 	Srq srq(device, 16, 1);
@@ -121,11 +121,11 @@ TEST_CASE("the limit of a shared queue is told once each time that it was asked 
 	CHECK(no_event(device.context));
 	take();
 	CHECK(next_event(device.context, IBV_EVENT_SRQ_LIMIT_REACHED).element.srq == srq.srq);
-	// Fewer are left already.
+	// Fewer than the limit are left.
 	REQUIRE(modify(srq.srq, 9) == 0);
 	CHECK(next_event(device.context, IBV_EVENT_SRQ_LIMIT_REACHED).element.srq == srq.srq);
 	REQUIRE(modify(srq.srq, 3) == 0);
-	REQUIRE(modify(srq.srq, 0) == 0); // not any more
+	REQUIRE(modify(srq.srq, 0) == 0); // no limit any more
 	for (int i = 0; i < 5; ++i)
 		take();
 	CHECK(no_event(device.context));
@@ -152,7 +152,7 @@ TEST_CASE("a shared queue says what it is, and changes nothing but its limit")
 	uint32_t posted = 0;
 	while (posted <= attributes.max_wr && ibv_post_srq_recv(srq.srq, &wr, &bad) == 0)
 		++posted;
-	CHECK(posted >= 20); // libmlx5 keeps some of its entries to itself
+	CHECK(posted >= 20); // libmlx5 keeps some WQEs for itself
 	CHECK(posted <= attributes.max_wr);
 	wr.num_sge = static_cast<int>(attributes.max_sge) + 1;
 	CHECK(ibv_post_srq_recv(srq.srq, &wr, &bad) != 0);
@@ -162,7 +162,7 @@ TEST_CASE("a shared queue says what it is, and changes nothing but its limit")
 	CHECK_FALSE(ibv_create_srq(device.pd, &too_large));
 }
 
-TEST_CASE("a shared queue that is empty lets messages wait")
+TEST_CASE("messages wait while a shared queue is empty")
 {
 	Device device;
 	Srq srq(device);
@@ -185,7 +185,7 @@ TEST_CASE("a shared queue that is empty lets messages wait")
 	}
 }
 
-TEST_CASE("a receive that a broken message has taken is flushed, the others stay")
+TEST_CASE("a receive that a broken message has taken is flushed, and the others stay")
 {
 	Device device;
 	Srq srq(device);
@@ -204,7 +204,7 @@ TEST_CASE("a receive that a broken message has taken is flushed, the others stay
 	CHECK(expect(other.b.receive_cq).wr_id == 2);
 }
 
-TEST_CASE("a shared queue in use cannot go")
+TEST_CASE("a shared queue in use cannot be destroyed")
 {
 	Device device;
 	Srq srq(device);

@@ -1,4 +1,4 @@
-// Memory for queue pairs, work requests, completions, events: what tests do with two queue pairs that are connected.
+// Memory, work requests, completions, events: what tests do with two connected queue pairs.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 #include "tests/softhca/traffic/queue_pairs.hpp"
 
-// Pages of their own, registered; zero at first.
+// Registered pages that hold nothing else. They are zero at first.
 class Memory {
 public:
 	Memory(ibv_pd *pd, size_t bytes, int access = all_access);
@@ -28,10 +28,10 @@ public:
 		return {address(offset), static_cast<uint32_t>(length), mr_->lkey};
 	}
 	ibv_sge whole() const { return piece(0, size_); }
-	// Another pattern for each seed.
+	// Writes a pattern that depends on the seed.
 	void fill(unsigned seed);
 	void clear();
-	// Before its time.
+	// Deregisters the memory before the destructor does.
 	void deregister();
 	uint64_t &word(size_t offset) { return *reinterpret_cast<uint64_t *>(bytes_ + offset); }
 
@@ -42,7 +42,7 @@ private:
 };
 // The pattern that fill() writes.
 uint8_t pattern(unsigned seed, size_t offset);
-// Compares byte by byte; the offset of the first difference, or `bytes`.
+// Returns the offset of the first byte that differs, or `bytes`.
 size_t same(const uint8_t *one, const uint8_t *other, size_t bytes);
 
 // Work requests. The pieces must live until they are posted.
@@ -59,24 +59,24 @@ void read(ibv_qp *qp, ibv_sge piece, uint64_t address, uint32_t key, uint64_t id
           unsigned flags = IBV_SEND_SIGNALED);
 void receive(ibv_qp *qp, std::initializer_list<ibv_sge> pieces, uint64_t id = 0);
 
-// The next `n` completions, whatever they say; fails when they do not come for 20 seconds.
+// Returns the next `n` completions, whatever their status. Fails when none comes for 20 seconds.
 std::vector<ibv_wc> wait(ibv_cq *cq, size_t n);
-// The next one, which must have that status.
+// Returns the next completion, which must have that status.
 ibv_wc expect(ibv_cq *cq, ibv_wc_status status = IBV_WC_SUCCESS);
-// A message of one byte from one to the other and back, to see that both still work.
+// Sends a message of one byte to the other and back, to see that both work.
 void exchange(Device &device, Endpoint &one, Endpoint &other);
 
-// Fails when the queue pair does not come into error: at once, or soon, as the other side may just be hearing of it.
+// Fails when the queue pair does not get into the state ERROR soon. It may take a moment until it hears of the other side's error.
 void check_broken(Endpoint &end);
-// Both sides work again, from whatever state.
+// Connects both sides again, from any state, and exchanges messages.
 void check_alive(Device &device, Pair &pair);
 
-// The next asynchronous event, which must be of that type, acknowledged; what it is about.
+// Acknowledges the next asynchronous event, which must be of that type, and returns it.
 ibv_async_event next_event(ibv_context *context, ibv_event_type type);
-// Whether there is none now.
+// Whether no event is there now.
 bool no_event(ibv_context *context);
 
-// Fault rules for the time of its life, in place of all others.
+// Replaces all fault rules. The destructor removes them.
 class FaultRules {
 public:
 	explicit FaultRules(const std::string &rules);
@@ -85,5 +85,5 @@ public:
 	FaultRules &operator=(const FaultRules &) = delete;
 };
 
-// What softhca has counted in this process: for one queue pair, or with 0 for all devices.
+// A counter of softhca in this process: of one queue pair, or with 0 of all devices.
 uint64_t counter(const char *name, uint32_t qp = 0);
