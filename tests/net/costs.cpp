@@ -1,4 +1,4 @@
-// What messages cost the device, counted: work queue entries, doorbells, reads over PCIe, completions.
+// What messages cost the device, as softhca counts it: WQEs, doorbells, reads over PCIe, completions.
 #include <thread>
 
 #include "tests/net/job.hpp"
@@ -9,16 +9,16 @@ using namespace net;
 
 namespace {
 
-constexpr uint64_t unit = 64; // of a send queue
+constexpr uint64_t unit = 64; // a WQEBB, in bytes
 
-// Sends `n` messages of `length` bytes one by one, each received before the next is sent.
+// Sends `n` messages of `length` bytes. Each is received before the next is sent.
 void send_singly(Job &job, unsigned n, size_t length)
 {
 	for (unsigned i = 0; i < n; ++i)
 		job.exchange(0, 1, length);
 }
 
-// Sends `k` messages of 8 bytes at once, when all their receives are posted.
+// Sends `k` messages of 8 bytes together. Their receives are posted before.
 void send_together(Job &job, unsigned k)
 {
 	std::vector<uint64_t> out(k), in(k);
@@ -36,7 +36,7 @@ void send_together(Job &job, unsigned k)
 
 } // namespace
 
-TEST_CASE("an 8-byte message is one entry of the smallest size and one BlueFlame write, and no payload is read", "[.exact]")
+TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame write, and no payload is read", "[.exact]")
 {
 	const bool dc = GENERATE(false, true);
 	Job job(dc ? "dct" : "rc");
@@ -47,19 +47,19 @@ TEST_CASE("an 8-byte message is one entry of the smallest size and one BlueFlame
 	    fetched("wqe_reads"), completions("cqes"), payload_bytes("inline_bytes");
 	send_singly(job, n, 8);
 	CHECK(wqes() == n);
-	// Control 16, payload with its header and length 28; and with DC the address 48.
+	// The control segment has 16 bytes, the payload with its header and length 28, and the address of DC 48.
 	CHECK(bytes() == n * unit * (dc ? 2 : 1));
 	CHECK(payload_bytes() == n * 24);
 	CHECK(rings() == n);
 	CHECK(blueflames() == n);
 	CHECK(fetched() == 0);
 	CHECK(payload() == 0);
-	// One for each message at the receiver, one for each signal period at the sender.
+	// The receiver has one for each message, the sender one for each signal period.
 	CHECK(completions() <= n + n / 32 + 1);
 	CHECK(completions() >= n + n / 32);
 }
 
-TEST_CASE("messages that are posted together are one doorbell", "[.exact]")
+TEST_CASE("messages that are posted together share one doorbell", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	constexpr unsigned k = 16;
@@ -73,7 +73,7 @@ TEST_CASE("messages that are posted together are one doorbell", "[.exact]")
 	CHECK(reads() == 0);
 }
 
-TEST_CASE("messages that had to wait for room are handed over together", "[.exact]")
+TEST_CASE("messages that had to wait for room are posted together", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_SEND_DEPTH=8"});
@@ -82,7 +82,7 @@ TEST_CASE("messages that had to wait for room are handed over together", "[.exac
 	Change wqes("wqes"), rings("doorbells");
 	send_together(job, k);
 	CHECK(wqes() == k);
-	// The first eight of each sixteen one by one; the others when the call makes progress, as room comes back.
+	// Of each sixteen, the first eight are posted one by one. The others are posted in progress, when there is room again.
 	CHECK(rings() <= k * 3 / 4);
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("a message of 512 bytes goes through device memory, and is not read fr
 	CHECK(job.counter(0, "net_device_memory_messages") == n);
 }
 
-TEST_CASE("without device memory the same goes through a buffer", "[.exact]")
+TEST_CASE("without device memory the same message goes through a buffer", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY=0"});
@@ -118,8 +118,8 @@ TEST_CASE("up to which length device memory is used can be measured")
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY_MAX=0"});
 	job.warm_up();
-	// The device in software takes no longer for the one than for the other: what comes out is anything, and what goes through
-	// device memory is what fits into the cells that were made for it.
+	// softhca is as quick with the one as with the other, so the measured length can be anything. Messages up to that length go
+	// through device memory when they fit into its cells.
 	const pt2p::Channel *channel = job.ctx[0]->router->find(1);
 	const auto &net = *static_cast<const pt2p::verbs::Peer &>(channel->endpoint).net;
 	const size_t header = sizeof(pt2p::verbs::MessageHeader), cell = net.device_memory.cell_bytes();
@@ -134,7 +134,7 @@ TEST_CASE("up to which length device memory is used can be measured")
 	CHECK(cell <= 4096 + 64);
 }
 
-TEST_CASE("device memory that is full is no obstacle", "[.exact]")
+TEST_CASE("messages that find device memory full go through buffers", "[.exact]")
 {
 	Job job("rc", 2, {"PT2P_NET_DEVICE_MEMORY=4096"}); // three cells
 	job.warm_up();
@@ -156,7 +156,7 @@ TEST_CASE("device memory that is full is no obstacle", "[.exact]")
 	CHECK(job.counter(0, "net_device_memory_full") > 0);
 }
 
-TEST_CASE("a message that is written into a ring takes no receive and no completion", "[.exact]")
+TEST_CASE("a message in a write ring takes no receive and no completion", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_DELIVERY=write"});
@@ -166,7 +166,7 @@ TEST_CASE("a message that is written into a ring takes no receive and no complet
 	Change wqes("wqes"), rings("doorbells"), payload("payload_reads"), receives("receives"), completions("cqes");
 	send_singly(job, n, 8);
 	CHECK(job.counter(0, "net_deposits") >= n);
-	// The receiver tells twice a round of 64 slots how far it is.
+	// The receiver returns its consumer index twice for a round of 64 slots.
 	CHECK(wqes() == n + n / 32);
 	CHECK(rings() == wqes());
 	CHECK(payload() == 0);
@@ -174,7 +174,7 @@ TEST_CASE("a message that is written into a ring takes no receive and no complet
 	CHECK(completions() <= n / 32 + 2);
 }
 
-TEST_CASE("rings carry what fits, and what finds them full is sent: all in order", "[.exact]")
+TEST_CASE("write rings carry what fits, messages that find them full are sent, and all arrive in order", "[.exact]")
 {
 	Job job("rc", 2, {"PT2P_NET_DELIVERY=write", "PT2P_NET_RING_SLOTS=4", "PT2P_NET_RINGS=1"});
 	job.warm_up();
@@ -195,7 +195,7 @@ TEST_CASE("rings carry what fits, and what finds them full is sent: all in order
 	CHECK(job.counter(0, "net_deposits") < before + k);
 }
 
-TEST_CASE("each direction of a channel is delivered as its sender says, from one message to the next, and in order")
+TEST_CASE("the sender sets the delivery of its direction, which can change with each message, and order is kept")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool preset = GENERATE(false, true);
@@ -208,7 +208,7 @@ TEST_CASE("each direction of a channel is delivered as its sender says, from one
 			REQUIRE(pt2p_set_delivery(job.ctx[0], 1, there) == PT2P_OK);
 			REQUIRE(pt2p_set_delivery(job.ctx[1], 0, back) == PT2P_OK);
 			uint64_t deposits[2], announced[2], eager[2];
-			constexpr unsigned settle = 40, n = 100; // rings are asked for at the first message, if not there
+			constexpr unsigned settle = 40, n = 100; // without a write ring, the first message asks for one
 			for (unsigned i = 0; i < settle + n; ++i) {
 				for (int r = 0; i == settle && r < 2; ++r) {
 					deposits[r] = job.counter(r, "net_deposits");
@@ -216,7 +216,7 @@ TEST_CASE("each direction of a channel is delivered as its sender says, from one
 					eager[r] = job.counter(r, "eager_sent");
 				}
 				for (int from = 0; from < 2; ++from) {
-					// Two at a time: the second must not overtake.
+					// Two at a time: the second must not overtake the first.
 					uint64_t out[2] = {number[from], number[from] + 1}, in[2] = {};
 					number[from] += 2;
 					pt2p_request_t *requests[4];
@@ -244,7 +244,7 @@ TEST_CASE("each direction of a channel is delivered as its sender says, from one
 		}
 }
 
-TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs", "[.exact]")
+TEST_CASE("a message of 1 MiB moves from buffer to buffer without a copy", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool write = GENERATE(false, true);
@@ -261,7 +261,7 @@ TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs
 	REQUIRE(pt2p_wait(job.ctx[1], receive, nullptr) == PT2P_OK);
 	REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
 	CHECK(in == out);
-	// Every byte is read once and written once by the device; beside it there are the control messages only.
+	// The device reads and writes each byte once. Besides, there are only control messages.
 	CHECK(read() == length);
 	CHECK(written() >= length);
 	CHECK(written() < length + 512);
@@ -271,7 +271,7 @@ TEST_CASE("a message of 1 MiB is read where it lies and written where it belongs
 	CHECK(job.counter(1, "pipelined_bytes") == 0);
 }
 
-TEST_CASE("segments are read where they lie")
+TEST_CASE("segments are not packed")
 {
 	const char *transport = GENERATE("shm", "rc", "dct");
 	Job job(transport, 2);
@@ -280,7 +280,7 @@ TEST_CASE("segments are read where they lie")
 	std::vector<unsigned char> out(length), in(length);
 	for (size_t i = 0; i < length; ++i)
 		out[i] = static_cast<unsigned char>(i * 7 + i / 251);
-	// Backwards, so that none touch, and cut in other places on the other side.
+	// Backwards, so that no two are adjacent. The other side cuts at other places.
 	std::vector<pt2p_iovec_t> from, to;
 	for (size_t at = length; at; at -= length / 16)
 		from.push_back({&out[at - length / 16], length / 16});
@@ -300,7 +300,7 @@ TEST_CASE("segments are read where they lie")
 
 namespace {
 
-// Sends from `out`, which is all that rank 0 has to register for it.
+// Sends from `out`, which is all that rank 0 has to register for that.
 void send_long(Job &job, std::vector<unsigned char> &out)
 {
 	std::vector<unsigned char> in(out.size());
@@ -331,7 +331,7 @@ TEST_CASE("memory that the program has registered is not registered again", "[.e
 	CHECK(job.counter(0, "registrations") == before + 2);
 }
 
-TEST_CASE("without a promise a registration ends with its message; with one it ends when the program says so", "[.exact]")
+TEST_CASE("a registration ends with its message, or with a promise of the program when the program says so", "[.exact]")
 {
 	const bool all = GENERATE(false, true);
 	Job job("rc", 2, {all ? "PT2P_REGISTRATION_CACHE=all" : "PT2P_REGISTRATION_CACHE=explicit"});
@@ -346,7 +346,7 @@ TEST_CASE("without a promise a registration ends with its message; with one it e
 	CHECK(job.counter(0, "registrations") == (all ? 2 : 6));
 }
 
-TEST_CASE("an idle peer costs nothing of the device, and few bytes")
+TEST_CASE("an idle peer takes nothing of the device, and few bytes")
 {
 	const char *transport = GENERATE("rc", "dct");
 	constexpr int size = 16;
@@ -364,7 +364,7 @@ TEST_CASE("an idle peer costs nothing of the device, and few bytes")
 	CHECK(job.counter(5, "peers_connected") == 0);
 }
 
-TEST_CASE("how many work requests may be under way is told where it is less than PT2P_NET_SEND_DEPTH")
+TEST_CASE("a depth below PT2P_NET_SEND_DEPTH is reported")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool direct = GENERATE(true, false);
@@ -374,12 +374,12 @@ TEST_CASE("how many work requests may be under way is told where it is less than
 	REQUIRE(pt2p_summary(job.ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
 	const std::string summary = text.data();
 	CAPTURE(summary);
-	// Work requests of a DC initiator are longer, and so is its queue.
+	// WQEs of a DC initiator are longer, and so is its queue.
 	const bool less = direct && !std::strcmp(transport, "rc");
 	CHECK((summary.find("85 of 128 work requests at a time (PT2P_NET_SEND_DEPTH)") != summary.npos) == less);
 }
 
-TEST_CASE("where ranks share processors, a device in software has its turn with each turn that finds nothing")
+TEST_CASE("where ranks share processors, softhca gets a turn with each progress call that finds nothing")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool direct = GENERATE(true, false);
@@ -401,5 +401,5 @@ TEST_CASE("where ranks share processors, a device in software has its turn with 
 		REQUIRE(in == i);
 		REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
 	}
-	CHECK(turns <= 7 * n / 2); // one after what was found before, one in which the device sends, one in which it receives
+	CHECK(turns <= 7 * n / 2); // one after a message, one in which the device sends, one in which it receives
 }

@@ -12,7 +12,7 @@ namespace {
 Job job_of_groups(std::vector<std::string> more, const char *transports = "rc,dct")
 {
 	more.push_back("PT2P_RANKS_PER_NODE=2");
-	more.push_back("PT2P_RC_PEERS=2"); // does not count
+	more.push_back("PT2P_RC_PEERS=2"); // has no effect
 	return Job(transports, 8, more);
 }
 
@@ -32,7 +32,7 @@ std::string summary(const Job &job, int rank)
 
 } // namespace
 
-TEST_CASE("with groups of nodes rc is used inside of a group and dct between groups")
+TEST_CASE("with groups of nodes, rc is used inside of a group and dct between groups")
 {
 	Job job = job_of_groups({"PT2P_GROUPS=nodes:2"});
 	REQUIRE(job.ctx[0]->router->groups());
@@ -56,17 +56,17 @@ TEST_CASE("without PT2P_GROUPS and PT2P_ROUTE there are no groups")
 	CHECK(!job.ctx[0]->router->groups());
 }
 
-TEST_CASE("without dct the ranks of other groups are reached by rc")
+TEST_CASE("without dct, ranks of other groups are reached by rc")
 {
 	Job job = job_of_groups({"PT2P_GROUPS=0,3;1-2"}, "rc");
 	job.warm_up(0, 2);
 	CHECK(transport(job, 0, 2) == "rc");
 }
 
-TEST_CASE("ranks with other groups or routes say so")
+TEST_CASE("ranks with different groups or routes report it")
 {
 	Job job = job_of_groups({"PT2P_GROUPS=nodes:2"});
-	job.ctx[0]->config.route = pt2p::choice::route::forward; // as if it had been started with another setting
+	job.ctx[0]->config.route = pt2p::choice::route::forward; // as if it had started with another setting
 	uint64_t word = 1;
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 2, 1) == PT2P_ERR_UNREACHABLE);
 	const std::string why = pt2p_last_error(job.ctx[0]);
@@ -75,7 +75,7 @@ TEST_CASE("ranks with other groups or routes say so")
 	CHECK(why.find("and this rank, 0, has PT2P_ROUTE=forward and 2 groups of nodes") != why.npos);
 }
 
-TEST_CASE("groups that cannot be understood are an error of the start")
+TEST_CASE("groups that cannot be parsed are an error at the start")
 {
 	pt2p_context_t *ctx[2];
 	const char *tunables[] = {"PT2P_GROUPS=0;2", "PT2P_TRANSPORTS=self,shm", nullptr};

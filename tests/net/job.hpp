@@ -1,4 +1,4 @@
-// A small job inside of this process whose ranks talk through a network transport; one thread drives all.
+// A small job inside of this process whose ranks talk through a network transport. One thread drives all of them.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -46,7 +46,7 @@ struct Job {
 			if (c)
 				pt2p_progress(c);
 	}
-	// A message each way, so that everything is connected and warm.
+	// Sends a message each way, so that everything is connected and warm.
 	void warm_up(int a = 0, int b = 1)
 	{
 		exchange(a, b);
@@ -77,7 +77,7 @@ struct Job {
 	std::vector<pt2p_context_t *> ctx;
 };
 
-// From rank 0, in windows, so that most are not sent on an idle channel.
+// Sends from rank 0 in windows, so most messages are not sent on an idle channel.
 inline void send_many(Job &job, unsigned count, size_t length, int to = 1)
 {
 	constexpr unsigned window = 50;
@@ -93,7 +93,7 @@ inline void send_many(Job &job, unsigned count, size_t length, int to = 1)
 	}
 }
 
-// Fault rules for a while.
+// Fault rules. The destructor removes them.
 struct Faults {
 	explicit Faults(const std::string &rules)
 	{

@@ -1,4 +1,4 @@
-// What short one-sided operations cost, and what they leave behind.
+// What short one-sided operations cost, and that they leave nothing behind.
 #include "tests/net/window.hpp"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ TEST_CASE("short puts and gets need no registered memory, long ones do")
 TEST_CASE("short operations that do not find a buffer wait for one")
 {
 	const char *transport = GENERATE("rc", "dct");
-	// 16 buffers, of 256 bytes; more wait than there are.
+	// 16 buffers of 256 bytes, for more operations than that.
 	Job job(transport, 2, apart({"PT2P_NET_SEND_DEPTH=4", "PT2P_NET_MESSAGE_BYTES=256"}));
 	job.warm_up();
 	constexpr size_t count = 300, each = 100;
@@ -64,7 +64,7 @@ TEST_CASE("short operations that do not find a buffer wait for one")
 	CHECK(w.bytes == out);
 	for (size_t i = 0; i < count; ++i)
 		REQUIRE(pt2p_get(job.ctx[0], &in[i * each], each, w.remote, i * each, &requests[i]) == PT2P_OK);
-	job.exchange(0, 1, 200); // by buffers, too
+	job.exchange(0, 1, 200); // these take buffers, too
 	REQUIRE(pt2p_waitall(job.ctx[0], count, requests.data(), nullptr) == PT2P_OK);
 	CHECK(in == out);
 	CHECK(job.counter(0, "registrations") == 0);
@@ -83,7 +83,7 @@ TEST_CASE("short operations survive queue pairs that break")
 		const Bytes out = random_bytes(count * 200, ++round);
 		Bytes in(out.size());
 		std::vector<pt2p_request_t *> requests(count);
-		for (size_t i = 0; i < count; ++i) // from within the entry, and from a buffer
+		for (size_t i = 0; i < count; ++i) // inline, and from a buffer
 			REQUIRE(pt2p_put(job.ctx[0], &out[i * 200], i % 2 ? 200 : 40, w.remote, i * 200, &requests[i]) == PT2P_OK);
 		REQUIRE(pt2p_waitall(job.ctx[0], count, requests.data(), nullptr) == PT2P_OK);
 		for (size_t i = 0; i < count; ++i)
@@ -98,7 +98,7 @@ TEST_CASE("short operations survive queue pairs that break")
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("the loopback by which a device changes words of its own rank is connected again when it breaks")
+TEST_CASE("the loopback, by which a device changes words of its own rank, is reconnected when it breaks")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, apart({"PT2P_NET_RECONNECT_TIME=3s", "PT2P_FINALIZE_TIME=1s"}));

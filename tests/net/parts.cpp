@@ -1,4 +1,4 @@
-// Parts by themselves.
+// Decisions of rc, dct and the router, without a device.
 #include <catch2/catch.hpp>
 
 #include "route/choice.hpp"
@@ -107,7 +107,7 @@ TEST_CASE("a place is not kept for ever for a target that does not ask again")
 	CHECK(line.admit(other, 1, 104));
 }
 
-TEST_CASE("DC initiators for parts: idle ones up to a number, those that served the target first, then the one with least to do")
+TEST_CASE("DC initiators for parts: idle ones up to a number, first those that served the target, then the one with least to do")
 {
 	int a, b;
 	uint32_t working = 0;
@@ -126,14 +126,14 @@ TEST_CASE("DC initiators for parts: idle ones up to a number, those that served 
 	all[1].outstanding = all[2].outstanding = 1;
 	CHECK(choose_for_part(all, &a, 0, 4, working) == 3);
 	CHECK(working == 2);
-	// Nothing is gained by another while one that works for it has nothing to do.
+	// Another initiator gains nothing while one that works for the target is idle.
 	all[0].outstanding = all[2].outstanding = 0;
 	CHECK(choose_for_part(all, &a, 0, 4, working) == 0);
 	all[0].room = all[1].room = all[2].room = all[3].room = false;
 	CHECK(choose_for_part(all, &a, 0, 4, working) == no_initiator);
 }
 
-TEST_CASE("ranks agree on who has a reliable connection, and nobody has more than he may")
+TEST_CASE("ranks agree on who has a reliable connection, and no rank has more than it may")
 {
 	for (const int size : {2, 3, 7, 8, 100})
 		for (const int64_t most : {0, 1, 2, 5, 8, 99, 1000})

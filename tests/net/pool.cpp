@@ -11,7 +11,7 @@ using namespace net;
 
 namespace {
 
-// Messages from rank 0 to another, numbered. The receiver has receives posted for all that are under way.
+// Numbered messages from rank 0 to another. The receiver has posted receives for all that are in flight.
 class Stream {
 public:
 	static constexpr uint64_t window = 300;
@@ -21,7 +21,7 @@ public:
 		for (uint64_t n = 0; n < window; ++n)
 			receive(n);
 	}
-	// Up to so many more; how many there was room for.
+	// Sends up to so many more. Returns how many there was room for.
 	uint64_t send(uint64_t count, size_t length = 8)
 	{
 		count = std::min(count, received_ + window - sent_);
@@ -34,7 +34,7 @@ public:
 		}
 		return count;
 	}
-	// How many of them have been handed to the device.
+	// How many of them have been posted.
 	uint64_t posted()
 	{
 		for (; posted_ < sent_; ++posted_) {
@@ -48,7 +48,7 @@ public:
 		}
 		return posted_;
 	}
-	// Takes what has come, in order.
+	// Receives what has arrived, in order.
 	void take()
 	{
 		for (int done = 1; received_ < sent_;) {
@@ -60,7 +60,7 @@ public:
 		}
 	}
 	uint64_t received() const { return received_; }
-	// The rest.
+	// Waits for the rest.
 	void end()
 	{
 		while (received_ < sent_) {
@@ -92,10 +92,10 @@ private:
 
 } // namespace
 
-// More streams than initiators have places for: each message once, in order, also when initiators fail.
+// More streams than the initiators have room for. Each message arrives once and in order, also when initiators fail.
 TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages stay in order")
 {
-	// Work has to stay under way for a while.
+	// Work has to stay in flight for a while.
 	const char *rules = GENERATE("drop rate=0.002 seed=7", "delay rate=0.01 us=300 seed=7", "break rate=0.001 count=12 seed=7");
 	const char *initiators = GENERATE("PT2P_DCT_INITIATORS=1", "PT2P_DCT_INITIATORS=2");
 	constexpr int ranks = 7;
@@ -113,7 +113,7 @@ TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages s
 		job.progress();
 		for (size_t i = 0; i < streams.size(); ++i) {
 			streams[i].take();
-			if (turn / pause % streams.size() != i) // else it has a rest
+			if (turn / pause % streams.size() != i) // else it rests
 				streams[i].send(random() % 6, 8 + random() % 57);
 		}
 	}
@@ -124,8 +124,8 @@ TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages s
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-// The bound of pool.hpp, for two that wait behind one that always has more to send than there is room for.
-TEST_CASE("a rank that is always sent to keeps no other from a DC initiator")
+// The bound of pool.hpp: two streams wait behind one that always has more to send than there is room for.
+TEST_CASE("a steady stream to one rank keeps no other rank from a DC initiator")
 {
 	constexpr uint64_t depth = 64;
 	Job job("dct", 4, {"PT2P_DCT_INITIATORS=1", "PT2P_NET_SEND_DEPTH=" + std::to_string(depth)});
@@ -149,7 +149,7 @@ TEST_CASE("a rank that is always sent to keeps no other from a DC initiator")
 		CHECK(streams[2].send(1) == 1);
 		while (streams[1].posted() <= n || streams[2].posted() <= n)
 			turn();
-		// And the last turn goes on once both are served: then there is room for a queue full.
+		// And the last turn goes on after both are served, with room for a full queue.
 		REQUIRE(busy.posted() - before <= pt2p::dct::quota + 2 * depth);
 	}
 	CHECK(job.counter(0, "dct_waits") > 0);
@@ -158,14 +158,14 @@ TEST_CASE("a rank that is always sent to keeps no other from a DC initiator")
 		s.end();
 }
 
-// Who shares initiators has to know which of them is done. That costs a completion for each message, as long as it is needed.
+// Ranks that share initiators have to know which of them is done. That costs a completion for each message, while it is needed.
 TEST_CASE("each work request is signalled while DC initiators change targets, and only then")
 {
 	Job job("dct", 4, {"PT2P_DCT_INITIATORS=2"});
 	for (int to = 1; to < 4; ++to)
 		job.warm_up(0, to);
 	constexpr unsigned messages = 320;
-	// Completions, of sends and of receives, for a message.
+	// Completions of sends and of receives for each message.
 	const auto completions = [&](int targets) {
 		uint64_t before, after;
 		REQUIRE(softhca_counter("cqes", -1, 0, &before) == 0);
@@ -176,7 +176,7 @@ TEST_CASE("each work request is signalled while DC initiators change targets, an
 		return static_cast<double>(after - before) / messages;
 	};
 	CHECK(completions(3) >= 2);
-	completions(1); // becomes calm
+	completions(1); // settles
 	CHECK(completions(1) < 1.1);
 	CHECK(completions(3) >= 1.9);
 }

@@ -1,5 +1,5 @@
-// Messages by way of other ranks (src/route/relay.hpp): which way they take, and that nothing is lost, doubled or out of
-// order when a rank between computes, leaves or dies.
+// Forwarded messages (src/route/relay.hpp): their routes, and that nothing is lost, duplicated or reordered when a forwarder
+// computes, leaves or dies.
 //
 // Eight ranks on four pretended nodes in two groups. From 0 to 7: across to 4, inside of the group to 6, on the node to 7.
 //
@@ -27,8 +27,8 @@ std::vector<std::string> forward(std::vector<std::string> more = {})
 	return more;
 }
 
-// A stream of numbered messages of several sizes from one rank to another; calls that wait are not used, so that only those
-// ranks make progress that a test drives.
+// A stream of numbered messages of several sizes from one rank to another. It calls nothing that waits, so only those ranks make
+// progress that a test drives.
 struct Stream {
 	Stream(Job &j, int from, int to) : job(j), source(from), destination(to) {}
 
@@ -92,7 +92,7 @@ struct Stream {
 	unsigned sent = 0, received = 0;
 };
 
-// Drives these ranks until all has arrived that was sent before `count` messages of each stream.
+// Drives these ranks until the first `count` messages of each stream have arrived.
 void run(
     Job &job, std::vector<Stream> &streams, unsigned count, const std::vector<int> &ranks,
     const std::function<void()> &each_turn = [] {}, unsigned window = 20)
@@ -119,7 +119,7 @@ constexpr const char *transports = "shm,rc,dct";
 
 } // namespace
 
-TEST_CASE("a message goes by way of neighbours, a large one directly")
+TEST_CASE("a message is forwarded by neighbours, a large one goes directly")
 {
 	Job job(transports, 8, forward());
 	job.exchange(0, 7);
@@ -130,16 +130,16 @@ TEST_CASE("a message goes by way of neighbours, a large one directly")
 	CHECK(job.counter(0, "dct_messages") == 1);
 	CHECK(job.counter(4, "rc_messages") == 1);
 	CHECK(job.counter(7, "dct_messages") == 0);
-	// Neighbours need nobody.
+	// Neighbours need no forwarder.
 	for (const int neighbour : {1, 2, 4})
 		job.exchange(0, neighbour);
 	CHECK(job.counter(0, "forward_sent") == 1);
-	// The announcement goes by way of others, the data does not.
+	// The announcement is forwarded, the data is not.
 	job.exchange(0, 7, 100'000);
 	CHECK(job.counter(0, "forward_sent") == 2);
 	CHECK(job.counter(4, "forwarded_bytes") < 1000);
 	CHECK(job.counter(7, "net_read_bytes") == 100'000);
-	// Too long to be forwarded, too short to be announced: itself directly, and still in order.
+	// A message too long to be forwarded and too short to be announced goes directly, and still in order.
 	job.exchange(0, 7, 6000);
 	CHECK(job.counter(0, "forward_sent") == 2);
 	pt2p_peer_info_t info;
@@ -147,7 +147,7 @@ TEST_CASE("a message goes by way of neighbours, a large one directly")
 	CHECK(std::string(info.transport) == "relay");
 }
 
-TEST_CASE("streams by way of others, of all sizes and between all ranks, keep their order")
+TEST_CASE("forwarded streams of all sizes between all ranks keep their order")
 {
 	for (const char *credits : {"PT2P_FORWARD_CREDITS=64", "PT2P_FORWARD_CREDITS=4"}) {
 		Job job(transports, 8, forward({credits, "PT2P_FORWARD_WINDOW=8", "PT2P_DCT_INITIATORS=1"}));
@@ -167,7 +167,7 @@ TEST_CASE("streams by way of others, of all sizes and between all ranks, keep th
 	}
 }
 
-TEST_CASE("a rank that does not call in delays what it was to pass on, and stops nothing")
+TEST_CASE("a forwarder that makes no progress delays what it should forward, and nothing else")
 {
 	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=20ms"}));
 	std::vector<Stream> streams;
@@ -178,7 +178,7 @@ TEST_CASE("a rank that does not call in delays what it was to pass on, and stops
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("a rank that dies under load is gone round")
+TEST_CASE("messages are routed round a forwarder that dies under load")
 {
 	for (const int victim : {4, 6}) {
 		Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=50ms"}));
@@ -205,7 +205,7 @@ TEST_CASE("a rank that dies under load is gone round")
 	}
 }
 
-TEST_CASE("a rank that was gone before a message was to go by way of it is gone round")
+TEST_CASE("messages are routed round a forwarder that was lost before")
 {
 	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=10s"}));
 	pt2p::declare_lost(*job.ctx[4]->job, 4, "killed by this test");
@@ -216,7 +216,7 @@ TEST_CASE("a rank that was gone before a message was to go by way of it is gone 
 	CHECK(job.counter(0, "forward_sent") == 0);
 }
 
-TEST_CASE("a rank that finalizes under load is gone round")
+TEST_CASE("messages are routed round a forwarder that finalizes under load")
 {
 	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=50ms"}));
 	std::vector<Stream> streams;
@@ -236,10 +236,10 @@ TEST_CASE("a rank that finalizes under load is gone round")
 	CHECK(left);
 }
 
-TEST_CASE("a rank that passes messages on and leaves tells those that it never sent anything to")
+TEST_CASE("a forwarder that leaves says goodbye to ranks that it never sent anything to, too")
 {
 	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=10s", "PT2P_NET_TIMEOUT=18"})); // one second
-	job.exchange(0, 7); // 4 hears from 0, and 7 confirms by way of 3
+	job.exchange(0, 7); // 4 gets a message from 0, and 7 acknowledges through 3
 	const Change timeouts("timeouts");
 	CHECK(pt2p_finalize(job.ctx[4]) == PT2P_OK);
 	job.ctx[4] = nullptr;
@@ -253,9 +253,9 @@ TEST_CASE("a rank that passes messages on and leaves tells those that it never s
 	CHECK(timeouts() == 0);
 }
 
-TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks between do")
+TEST_CASE("messages in flight arrive when their sender leaves, whatever the forwarders do")
 {
-	// With those between at work in threads of their own, and with nobody at work.
+	// With forwarders that progress in their own threads, and with nobody who progresses.
 	for (const bool thread : {true, false}) {
 		Job job(transports, 8,
 		        forward({"PT2P_FORWARD_TIMEOUT=20ms", thread ? "PT2P_PROGRESS_THREAD=auto" : "PT2P_PROGRESS_THREAD=no"}),
@@ -273,7 +273,7 @@ TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks 
 			CHECK(pt2p_wait(job.ctx[7], requests[i], nullptr) == PT2P_OK);
 			CHECK(in[i] == i + 1);
 		}
-		// And that it has left is known, although the two were never connected.
+		// And it is known that it has left, although the two were never connected.
 		char byte;
 		CHECK(pt2p_recv(job.ctx[7], &byte, 1, 0, 2, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_PEER_FINALIZED);
 	}
@@ -281,9 +281,9 @@ TEST_CASE("what is under way arrives when its sender leaves, whatever the ranks 
 
 // Sixteen ranks on sixteen pretended nodes in four groups of four, each with as many initiators as there are other groups.
 //
-// Directly a rank has 12 targets of DC: with 3 initiators each message to another group needs a new connection. By way of
-// others it has 3, which keep their connections.
-TEST_CASE("by way of others a rank connects to one target of each other group, once")
+// Without forwarding, a rank has 12 DC targets: with 3 initiators, each message to another group needs a new connection. With
+// forwarding it has 3, which keep their connections.
+TEST_CASE("with forwarding, a rank connects to one target of each other group, once")
 {
 	constexpr int size = 16, group = 4, rounds = 3;
 	constexpr uint64_t others = size / group - 1, far = size - group;
@@ -301,7 +301,7 @@ TEST_CASE("by way of others a rank connects to one target of each other group, o
 		switches[forwarded] = switched();
 		for (int rank = 0; rank < size; ++rank) {
 			CHECK(job.counter(rank, "forward_rerouted") == 0);
-			// The arithmetic of groups: 12 far ranks, 3 of them neighbours in other groups; what is passed on has one hop more.
+			// 12 far ranks, 3 of them neighbours in other groups. A forwarded message takes one more hop.
 			CHECK(job.counter(rank, "forward_sent") == (forwarded ? rounds * (far - others) : 0));
 		}
 	}
@@ -311,9 +311,9 @@ TEST_CASE("by way of others a rank connects to one target of each other group, o
 	CHECK(switches[1] == 0);
 }
 
-// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that rank: more
-// than the 8 and 16 that its first two completion queues have room for.
-TEST_CASE("completion queues are added while messages are passed on")
+// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that rank. Its first
+// two completion queues have room for 8 and 16 of them.
+TEST_CASE("completion queues are added while messages are forwarded")
 {
 	constexpr int size = 24;
 	Job job("rc,dct", size,
@@ -324,7 +324,7 @@ TEST_CASE("completion queues are added while messages are passed on")
 	CHECK(job.counter(size / 2, "forwarded") == size / 2 - 1);
 }
 
-TEST_CASE("messages that go directly need no envelope while none is by way of others")
+TEST_CASE("direct messages need no envelope while nothing is forwarded")
 {
 	Job job(transports, 8, {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=auto"});
 	const auto bare = [&](int from, int to) {
@@ -341,7 +341,7 @@ TEST_CASE("messages that go directly need no envelope while none is by way of ot
 	CHECK(job.counter(0, "dct_messages") == 200);
 }
 
-TEST_CASE("all ranks hold a trial of the ways together, and nothing is lost or overtaken in it")
+TEST_CASE("all ranks hold the trial of the routes together, and nothing is lost or reordered in it")
 {
 	Job job(
 	    transports, 8,
@@ -357,7 +357,7 @@ TEST_CASE("all ranks hold a trial of the ways together, and nothing is lost or o
 	const auto nothing = [] {};
 	unsigned count = 0, over = 0;
 	for (; over < 8 && count < 40'000;) {
-		// Two messages in a row for a target at most: it changes often.
+		// At most two messages in a row for a target, which changes often.
 		run(job, streams, count += 100, {0, 1, 2, 3, 4, 5, 6, 7}, nothing, 2);
 		over = 0;
 		for (int rank = 0; rank < 8; ++rank)
@@ -368,7 +368,7 @@ TEST_CASE("all ranks hold a trial of the ways together, and nothing is lost or o
 		CHECK(job.counter(rank, "forward_sent") > 0);
 }
 
-TEST_CASE("a rank holds as many messages of a neighbour as it has given credits for, and no more")
+TEST_CASE("a rank holds no more messages of a neighbour than it has given credits for")
 {
 	constexpr unsigned credits = 8, count = 50;
 	Job job(transports, 8, forward({"PT2P_FORWARD_CREDITS=8", "PT2P_FORWARD_TIMEOUT=10s"}));
@@ -379,8 +379,8 @@ TEST_CASE("a rank holds as many messages of a neighbour as it has given credits 
 		REQUIRE(pt2p_irecv(job.ctx[7], &in[i], sizeof in[i], 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
 		REQUIRE(pt2p_isend(job.ctx[0], &out[i], sizeof out[i], 7, 1, &sends[i]) == PT2P_OK);
 	}
-	// Rank 4 is at work, rank 6 is not: there is no connection between them yet, and it waits. What the credits allow arrives
-	// in time; more than that would come in the turns after it.
+	// Rank 4 progresses, rank 6 does not, so they cannot connect, and rank 4 holds the messages. What the credits allow arrives in
+	// time. Any more would come in the turns after that.
 	const auto end = Clock::now() + std::chrono::seconds(60);
 	for (unsigned more = 2000; more && Clock::now() < end; more -= job.counter(4, "forward_queued") >= credits)
 		for (const int rank : {0, 4})
@@ -388,7 +388,7 @@ TEST_CASE("a rank holds as many messages of a neighbour as it has given credits 
 	CHECK(job.counter(0, "forward_sent") == credits);
 	CHECK(job.counter(4, "forward_queued") == credits);
 	CHECK(job.counter(4, "forwarded") == 0);
-	// With all at work all of it arrives.
+	// When all progress, everything arrives.
 	REQUIRE(pt2p_waitall(job.ctx[7], count, receives.data(), nullptr) == PT2P_OK);
 	REQUIRE(pt2p_waitall(job.ctx[0], count, sends.data(), nullptr) == PT2P_OK);
 	CHECK(in == out);
@@ -396,10 +396,10 @@ TEST_CASE("a rank holds as many messages of a neighbour as it has given credits 
 	CHECK(job.counter(4, "forward_queue_ns") > 0);
 }
 
-TEST_CASE("messages of a rank and those that it passes on both get their turn")
+TEST_CASE("a forwarder's own messages and those that it forwards both get their turn")
 {
 	Job job(transports, 8, forward({"PT2P_FORWARD_CREDITS=8", "PT2P_FORWARD_TIMEOUT=10s"}));
-	// Both go from 4 by way of 6.
+	// Both go from 4 through 6.
 	std::vector<Stream> streams;
 	streams.emplace_back(job, 0, 7);
 	streams.emplace_back(job, 4, 7);

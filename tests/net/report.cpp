@@ -1,4 +1,4 @@
-// The report on a channel against what the device in software has counted.
+// The report on a channel, compared with what softhca has counted.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,12 +40,12 @@ double number(const std::string &text, const std::string &words)
 
 } // namespace
 
-TEST_CASE("the report's shares and bytes are those that the device counts")
+TEST_CASE("the report's shares and bytes are those that softhca counts")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY=256k"}); // more than can be under way
+	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY=256k"}); // more than can be in flight
 	CHECK_THAT(report(job), Contains("libpt2p: rank 0 of 2") && !Contains("rank 0 to 1"));
-	job.exchange(0, 1); // connects, by messages of its own
+	job.exchange(0, 1); // connects, which takes messages, too
 	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes"), device_bytes("dm_read_bytes"),
 	    host_bytes("payload_read_bytes");
 	send_many(job, 600, 8);
@@ -63,16 +63,16 @@ TEST_CASE("the report's shares and bytes are those that the device counts")
 	CHECK(number(text, "is an entry of ") == Approx(double(entry_bytes()) / double(entries())).margin(0.06));
 	CHECK_THAT(text, Contains("L  not measured; signal period 32\n"));
 	CHECK_THAT(text, Contains("limit: not known: "));
-	// Nothing goes the other way.
+	// Nothing goes in the other direction.
 	CHECK_THAT(report(job, 1), !Contains("rank 1 to 0"));
 }
 
-TEST_CASE("the report counts entries and inline bytes for each channel, whatever queue pairs they share")
+TEST_CASE("the report counts WQEs and inline bytes for each channel, whatever queue pairs they share")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 3);
 	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes");
-	// Before, behind and above the length that takes the short way; so many that those of connecting do not show.
+	// Below, at and above the length that takes the short path. So many that those of connecting do not show.
 	constexpr size_t lengths[] = {8, 28, 29, 48};
 	double entry[3] = {}, inlined[3] = {};
 	for (const int to : {1, 2}) {
@@ -93,7 +93,7 @@ TEST_CASE("the report counts entries and inline bytes for each channel, whatever
 	}
 }
 
-TEST_CASE("the report counts what is under way, and what a broken queue pair posts again")
+TEST_CASE("the report counts what is in flight, and what a broken queue pair posts again")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
@@ -122,7 +122,7 @@ TEST_CASE("the report counts what is under way, and what a broken queue pair pos
 	CHECK(job.counter(0, "reconnects") > 0);
 }
 
-TEST_CASE("the report tells that device memory is full")
+TEST_CASE("the report says that device memory is full")
 {
 	Job job("rc", 2, {"PT2P_NET_DEVICE_MEMORY=8k"});
 	Change device_bytes("dm_read_bytes"), host_bytes("payload_read_bytes");
@@ -151,7 +151,7 @@ TEST_CASE("the report counts doorbells", "[.exact]")
 	CHECK((share > 0.5) == (batch != "1"));
 }
 
-TEST_CASE("the report of a tuned channel has L, N and the period, and what it was")
+TEST_CASE("the report of a tuned channel has L, N and the period, now and before")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2,
@@ -164,8 +164,8 @@ TEST_CASE("the report of a tuned channel has L, N and the period, and what it wa
 	CAPTURE(text);
 	CHECK(number(text, "L  inline: N ") > 0);
 	CHECK(number(text, " ns, L ") > 0);
-	CHECK(number(text, " ns, L/N ") >= 0); // N may hold what goes on in the device when it starts
-	// In the device's queue there may be room for less than PT2P_NET_SEND_DEPTH.
+	CHECK(number(text, " ns, L/N ") >= 0); // N may include what the device does when it starts
+	// The device's queue may have room for less than PT2P_NET_SEND_DEPTH.
 	const double depth = number(text.substr(text.find("at most ")), " of ");
 	CHECK(depth <= 128);
 	CHECK(number(text, "; signal period ") == depth);
@@ -184,7 +184,7 @@ TEST_CASE("the report of a large message")
 	CHECK_THAT(report(job, 0), !Contains(" large transfers"));
 }
 
-TEST_CASE("by verbs, how long entries are is not known")
+TEST_CASE("with libibverbs, the length of WQEs is not known")
 {
 	Job job("rc", 2, {"PT2P_NET_DIRECT=0"});
 	send_many(job, 1000, 8);
@@ -222,7 +222,7 @@ TEST_CASE("a report that is too long is cut")
 	CHECK(small.substr(60) == std::string(40, 'x'));
 }
 
-TEST_CASE("a trace has a line on each observation")
+TEST_CASE("a trace has a line for each observation")
 {
 	char path[] = "/tmp/pt2p_trace_XXXXXX";
 	const int fd = mkstemp(path);

@@ -1,4 +1,4 @@
-// Queues of the device, written and read without libmlx5.
+// The device's queues, written and read without libmlx5.
 #include <poll.h>
 #include <vector>
 
@@ -56,7 +56,7 @@ struct Loop {
 	void stop() const { REQUIRE(set_state(qp.get(), IBV_QPS_RESET) == 0); }
 	mlx5::CompletionRing &ring() { return *completions[0].ring; }
 
-	// Lays a SEND of so many bytes down, each of this value.
+	// Encodes a SEND of so many bytes, each of this value.
 	uint16_t lay_down(uint32_t length, unsigned char value, bool signalled = true) const
 	{
 		unsigned char *entry = out->begin(), *to = entry + mlx5::SendRing::control_bytes;
@@ -64,13 +64,13 @@ struct Loop {
 		std::memset(to + 4, value, length);
 		return out->end(MLX5_OPCODE_SEND, signalled, mlx5::SendRing::control_bytes + 4 + length);
 	}
-	// The next completion; null: none has come.
+	// The next completion. Null: there is none.
 	const mlx5_cqe64 *next()
 	{
 		uint8_t kind;
 		return ring().next(kind);
 	}
-	// The same; fails after a while.
+	// Waits for it. Fails after a while.
 	const mlx5_cqe64 *wait()
 	{
 		for (int i = 0; i < 20'000; ++i) {
@@ -95,7 +95,7 @@ struct Loop {
 
 } // namespace
 
-TEST_CASE("entries of all sizes go round a send queue many times, alone and in batches")
+TEST_CASE("WQEs of all sizes go round a send queue many times, alone and in batches")
 {
 	net::Job job("rc");
 	Loop loop(device_of(job));
@@ -107,7 +107,7 @@ TEST_CASE("entries of all sizes go round a send queue many times, alone and in b
 		numbers.clear();
 		lengths.clear();
 		for (uint32_t i = 0; i < batch; ++i, ++sent) {
-			lengths.push_back(1 + sent * 7 % 160); // one block to three
+			lengths.push_back(1 + sent * 7 % 160); // one WQEBB to three
 			numbers.push_back(loop.lay_down(lengths.back(), static_cast<unsigned char>(sent), i + 1 == batch));
 		}
 		loop.out->ring(batch == 1);
@@ -135,7 +135,7 @@ TEST_CASE("entries of all sizes go round a send queue many times, alone and in b
 	}
 }
 
-TEST_CASE("completions of a queue pair that was reset are passed over, and it begins anew")
+TEST_CASE("completions of a queue pair that was reset are skipped, and it starts afresh")
 {
 	net::Job job("rc");
 	Loop loop(device_of(job));
@@ -143,7 +143,7 @@ TEST_CASE("completions of a queue pair that was reset are passed over, and it be
 		for (unsigned char i = 0; i < 4; ++i)
 			REQUIRE(loop.lay_down(8, i) == i);
 		loop.out->ring(false);
-		// Four of sends and four of receives have come and are not read.
+		// Completions of four sends and four receives are there and not read.
 		uint64_t cqes = 0;
 		for (int i = 0; i < 2000 && cqes < 8u * static_cast<unsigned>(round + 1); ++i) {
 			REQUIRE(softhca_counter("cqes", 0, loop.qp->qp_num, &cqes) == 0);
@@ -172,7 +172,7 @@ TEST_CASE("completions of a queue pair that was reset are passed over, and it be
 	}
 }
 
-TEST_CASE("a completion that was asked for raises one event")
+TEST_CASE("arming a completion queue gives one event")
 {
 	net::Job job("rc");
 	Loop loop(device_of(job));

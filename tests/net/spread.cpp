@@ -1,4 +1,4 @@
-// Large data over several queue pairs: how it is spread, and that nothing but the time it takes depends on it.
+// Striping: large data over several queue pairs. How it is divided, and that only its time depends on it.
 #include "tests/net/window.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::vector<pt2p::verbs::SendQueue *> queues_of(Job &job, int rank = 1)
 	return dynamic_cast<pt2p::dct::DctTransport &>(t).queues_for(peer_of(job, rank));
 }
 
-// Puts all of `out` at the window's begin, by `count` operations at once, and looks at what has arrived.
+// Puts all of `out` to the beginning of the window, by `count` operations together, and checks what has arrived.
 void put(Window &w, const Bytes &out, size_t count)
 {
 	std::vector<pt2p_request_t *> requests(count);
@@ -39,7 +39,7 @@ void put(Window &w, const Bytes &out, size_t count)
 	REQUIRE(std::equal(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count * each), w.bytes.begin()));
 }
 
-// Large data goes until the queue pairs that were asked for are there.
+// Sends large data until all queue pairs that were asked for are connected.
 void connect_all(Window &w, uint32_t n)
 {
 	const Bytes out = random_bytes(256 << 10, 1);
@@ -73,7 +73,7 @@ std::string report(Job &job)
 
 } // namespace
 
-TEST_CASE("parts of large data go by as many queue pairs as are asked for, about the same number by each")
+TEST_CASE("parts of large data go over as many queue pairs as are asked for, about the same number over each")
 {
 	const char *transport = GENERATE("rc", "dct"), *direct = GENERATE("1", "0");
 	const unsigned n = GENERATE(2u, 4u);
@@ -102,7 +102,7 @@ TEST_CASE("parts of large data go by as many queue pairs as are asked for, about
 	                                 std::to_string(n) + "\n"));
 }
 
-TEST_CASE("pinned to one, or neither pinned nor tuned, all goes by one queue pair")
+TEST_CASE("pinned to one, or neither pinned nor tuned, all parts go over one queue pair")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool pin = GENERATE(true, false);
@@ -125,7 +125,7 @@ TEST_CASE("short operations and messages stay on one queue pair")
 	CHECK(job.counter(0, "net_parts_beside") == 0);
 }
 
-TEST_CASE("what was got and received over several queue pairs is what was there")
+TEST_CASE("gets and large messages over several queue pairs bring the right bytes")
 {
 	const char *transport = GENERATE("rc", "dct"), *rendezvous = GENERATE("read", "write");
 	Job job(transport, 2, pinned(3, {std::string("PT2P_RENDEZVOUS=") + rendezvous}));
@@ -137,7 +137,7 @@ TEST_CASE("what was got and received over several queue pairs is what was there"
 	pt2p_request_t *request;
 	REQUIRE(pt2p_get(job.ctx[0], in.data(), in.size(), w.remote, 0, &request) == PT2P_OK);
 	REQUIRE(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_OK);
-	CHECK((in == there)); // not all of it printed
+	CHECK((in == there)); // without printing all of it
 	// Large messages, both ways, and short ones between them arrive in order.
 	for (int round = 0; round < 4; ++round) {
 		const int from = round % 2, to = 1 - from;
@@ -159,7 +159,7 @@ TEST_CASE("what was got and received over several queue pairs is what was there"
 	CHECK(job.counter(1, "net_parts_beside") > 0);
 }
 
-TEST_CASE("over several queue pairs a signal comes behind its data, and a fence holds, on any wire")
+TEST_CASE("over several queue pairs, a signal comes after its data and a fence holds, on any wire")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const char *wire = GENERATE("", "drop rate=0.01; duplicate rate=0.02; reorder rate=0.05");
@@ -176,7 +176,7 @@ TEST_CASE("over several queue pairs a signal comes behind its data, and a fence 
 	const auto *word = reinterpret_cast<const uint64_t *>(w.bytes.data());
 	for (unsigned i = 1; i <= 20; ++i) {
 		const Bytes overwritten = random_bytes(length, 1000 + i), out = random_bytes(length, i);
-		constexpr size_t first = 130'000; // cut elsewhere than what follows
+		constexpr size_t first = 130'000; // divided at another place than what follows
 		REQUIRE(pt2p_put(job.ctx[0], overwritten.data(), first, w.remote, 8, nullptr) == PT2P_OK);
 		REQUIRE(pt2p_put(job.ctx[0], overwritten.data() + first, length - first, w.remote, 8 + first, nullptr) == PT2P_OK);
 		REQUIRE(pt2p_fence(job.ctx[0], 1) == PT2P_OK);
@@ -189,7 +189,7 @@ TEST_CASE("over several queue pairs a signal comes behind its data, and a fence 
 	CHECK(job.counter(0, "net_parts_beside") - before > 40);
 }
 
-TEST_CASE("one of several queue pairs that breaks is made anew, and nothing is lost")
+TEST_CASE("when one of several queue pairs breaks it is made anew, and nothing is lost")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const size_t which = GENERATE(0u, 1u, 3u);
@@ -213,7 +213,7 @@ TEST_CASE("one of several queue pairs that breaks is made anew, and nothing is l
 	job.warm_up();
 }
 
-TEST_CASE("queue pairs that break all the time lose nothing either")
+TEST_CASE("nothing is lost when queue pairs break all the time")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, pinned(4));
@@ -230,7 +230,7 @@ TEST_CASE("queue pairs that break all the time lose nothing either")
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("who is given up is given up on all queue pairs, and others are not touched")
+TEST_CASE("a rank that is given up is given up on all queue pairs, and others are not affected")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 3, pinned(3));
@@ -257,7 +257,7 @@ TEST_CASE("who is given up is given up on all queue pairs, and others are not to
 	CHECK(peer_of(job, 2).spread->under_way() == 0);
 }
 
-TEST_CASE("a remote access error fails the operation once, whichever queue pairs its parts are in")
+TEST_CASE("a remote access error fails the operation once, whichever queue pairs its parts are on")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, pinned(4));
@@ -274,7 +274,7 @@ TEST_CASE("a remote access error fails the operation once, whichever queue pairs
 	put(w, random_bytes(4 << 20, 9), 8);
 }
 
-TEST_CASE("queue pairs that are refused, here or there, are done without")
+TEST_CASE("when queue pairs are refused, on either side, fewer are used")
 {
 	const char *rule = GENERATE("refuse qp", "refuse qp after=1 count=1");
 	Job job("rc", 2, pinned(4));
@@ -288,7 +288,7 @@ TEST_CASE("queue pairs that are refused, here or there, are done without")
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("a single DC initiator is all there is to spread over")
+TEST_CASE("with a single DC initiator there is no striping")
 {
 	Job job("dct", 2, pinned(4, {"PT2P_DCT_INITIATORS=1"}));
 	Window w(job, 1, 4 << 20);
@@ -319,7 +319,7 @@ TEST_CASE("the tuner tries numbers of queue pairs within its bounds, and loses n
 	CHECK_THAT(text, Contains("     large data over ") && Contains(" trials of other numbers, of which "));
 }
 
-TEST_CASE("a rank that ends with large data under way over several queue pairs lets it arrive")
+TEST_CASE("a rank that ends with large data in flight over several queue pairs lets it arrive")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, pinned(4));

@@ -1,5 +1,5 @@
-// Staging and doorbell batch while they are tuned: what is pinned stays, what is decided is what the device sees, and nothing is
-// lost or reordered when it changes. Whether it is decided well is for tests/unit.
+// Staging and doorbell batch while they are tuned. A pinned setting stays, the device sees what the tuner decides, and nothing is
+// lost or reordered when that changes. Whether the decisions are good is for tests/unit.
 #include <algorithm>
 
 #include "tests/net/job.hpp"
@@ -19,7 +19,7 @@ pt2p::verbs::Peer &peer(Job &job) { return static_cast<pt2p::verbs::Peer &>(job.
 pt2p::verbs::Net &net_of(Job &job) { return *peer(job).net; }
 StagingTuner &tuner(Job &job) { return peer(job).tuner->stagings.of(bytes); }
 
-// Makes the tuner choose this, by made-up latencies.
+// Makes the tuner choose this, with made-up latencies.
 void force(StagingTuner &t, Staging where)
 {
 	while (t.chosen() != where) {
@@ -35,7 +35,7 @@ std::string report(Job &job)
 	return text.c_str();
 }
 
-// Messages that say which they are, from rank 0 to 1, each with the next tag-less number; checked in order.
+// Sends numbered messages from rank 0 to 1, and checks their order.
 struct Numbered {
 	Job &job;
 	uint64_t next = 0;
@@ -64,7 +64,7 @@ TEST_CASE("staging that is pinned is not tuned")
 {
 	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
 	const bool device = GENERATE(false, true);
-	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k", // more than can be under way
+	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k", // more than can be in flight
 	                       device ? "PT2P_NET_STAGING=device" : "PT2P_NET_STAGING=host"});
 	job.warm_up();
 	force(tuner(job), device ? Staging::buffer : Staging::device_memory);
@@ -77,7 +77,7 @@ TEST_CASE("staging that is pinned is not tuned")
 	CHECK_THAT(report(job), !Contains("chosen anew"));
 }
 
-TEST_CASE("staging that is tuned goes where the tuner says, but for what tries the other")
+TEST_CASE("tuned staging follows the tuner, except for messages that try the alternative")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const Staging where = GENERATE(Staging::device_memory, Staging::buffer);
@@ -100,13 +100,13 @@ TEST_CASE("staging that is tuned goes where the tuner says, but for what tries t
 	CHECK(tuner(job).latency_of(Staging::buffer) > 0);
 	CHECK_THAT(report(job), Contains(where == Staging::buffer ? "     up to 1024 bytes from host memory: "
 	                                                          : "     up to 1024 bytes by device memory: "));
-	// Lengths that device memory is not for, and those that go inline, are not chosen for.
+	// There is no choice for lengths that do not fit into device memory, and for those that go inline.
 	send_many(job, 100, 3000);
 	send_many(job, 100, 8);
 	CHECK_THAT(report(job), !Contains("up to 4096 bytes") && !Contains("up to 128 bytes"));
 }
 
-TEST_CASE("device memory that is half taken is not tried for")
+TEST_CASE("device memory is not tried while half of it is taken")
 {
 	Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k"}); // 15 cells
 	job.warm_up();
@@ -127,7 +127,7 @@ TEST_CASE("device memory that is half taken is not tried for")
 	CHECK(from_device() > 0);
 }
 
-TEST_CASE("periods longer than the time between two samples of staging end all the same")
+TEST_CASE("periods that are longer than the time between two samples of staging still end")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
@@ -149,8 +149,8 @@ TEST_CASE("tied: a period that is shorter when a sample is taken still ends with
 	const auto &channel = *peer(job).tuner;
 	while (channel.period(pt2p::tune::SizeClass::inlined).period() < 65)
 		send_many(job, 50, 8);
-	// That of longer messages is one. The first sample among them makes it the queue's, the second its limit; the end of the
-	// long period may be far from there.
+	// The period of longer messages is one. Their first sample makes it the queue's period, the second its limit. The end of the
+	// long period may be far away then.
 	for (int i = 0; i < 2; ++i) {
 		while (!tuner(job).next(false).sample)
 			tuner(job).sent(Staging::device_memory, false);
@@ -206,7 +206,7 @@ TEST_CASE("a doorbell batch that is pinned is not tuned", "[.exact]")
 	CHECK_THAT(report(job), !Contains("now up to"));
 }
 
-TEST_CASE("without the tuner of the channel the batch is one; with it, what is set counts")
+TEST_CASE("without the channel's tuner the batch is one, and with it the setting counts")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job off(transport, 2), set(transport, 2, {"PT2P_TUNE=tied", "PT2P_NET_DOORBELL_BATCH=7"});
@@ -255,7 +255,7 @@ TEST_CASE("nothing is lost or reordered while the doorbell batch changes, and no
 	CHECK(changes > 400);
 }
 
-TEST_CASE("a smaller batch lets go of what waits", "[.exact]")
+TEST_CASE("when the batch gets smaller, what waits for a doorbell is posted", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_TUNE=free"});

@@ -1,5 +1,5 @@
-// The tuner of the signal period in its place: what it decides is what the device is asked for. Whether it decides well is for
-// tests/unit/tuning/test_tune.cpp: latencies of a device in software say little.
+// The tuner of the signal period within the library: the device sees what it decides. Whether its decisions are good is for
+// tests/unit/tuning/test_tune.cpp, as latencies of softhca say little.
 #include "tests/net/job.hpp"
 #include "transports/channel_facts.hpp"
 
@@ -8,7 +8,7 @@ using net::send_many;
 
 namespace {
 
-// A law by which the period always grows, or never.
+// Laws by which the period always grows, or never.
 const std::vector<std::string> grow{"PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32"};
 const std::vector<std::string> stay{"PT2P_TUNE_RAISE_BELOW=0", "PT2P_TUNE_CUT_ABOVE=0", "PT2P_NET_STAGING=device"};
 
@@ -18,7 +18,7 @@ std::vector<std::string> with(const std::string &tune, std::vector<std::string> 
 	return law;
 }
 
-// Completions of the sender alone: the receiver has one for each message.
+// Completions of the sender alone. The receiver has one for each message.
 uint64_t completions_of_sends(Job &job, unsigned count, size_t length)
 {
 	uint64_t before = 0, after = 0;
@@ -33,7 +33,7 @@ std::string description(Job &job)
 	return job.ctx[0]->router->transport_of(job.ctx[0]->router->find(1)->endpoint)->describe(1);
 }
 
-// Of the queue, in which there may be room for less than PT2P_NET_SEND_DEPTH.
+// The depth of the queue, which may be less than PT2P_NET_SEND_DEPTH.
 unsigned depth(Job &job)
 {
 	pt2p::ChannelFacts facts;
@@ -41,7 +41,7 @@ unsigned depth(Job &job)
 	return facts.depth;
 }
 
-// As it is told; 0: none is known.
+// The period in the report; 0: none.
 unsigned period(Job &job, const std::string &kind)
 {
 	const std::string text = description(job), before = kind + ": signal period ";
@@ -51,7 +51,7 @@ unsigned period(Job &job, const std::string &kind)
 
 } // namespace
 
-TEST_CASE("a period that grows by every observation reaches the depth, and is halved by none")
+TEST_CASE("a period that grows with every observation reaches the depth, and is never halved")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, with("tied", grow));
@@ -60,11 +60,11 @@ TEST_CASE("a period that grows by every observation reaches the depth, and is ha
 	INFO(description(job));
 	CHECK(description(job).find(pt2p::format("inline: signal period %u, N ", depth(job))) != std::string::npos);
 	CHECK(description(job).find(" 0 cuts") != std::string::npos);
-	// One in 85 at least, and now and then one on an idle channel.
+	// At least one in 85, and now and then one on an idle channel.
 	CHECK(completions_of_sends(job, 12'800, 8) <= 100 + 12'800 / 64);
 }
 
-TEST_CASE("free: the period is a tenth of what may be under way, a quarter where doorbells are shared, whatever L is")
+TEST_CASE("free: the period is a tenth of the window, a quarter where doorbells are shared, whatever L is")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const auto band = GENERATE(values({grow, stay}));
@@ -83,7 +83,7 @@ TEST_CASE("free: the period is a tenth of what may be under way, a quarter where
 		CHECK(inlined >= most * 3 / 4);
 	send_many(job, 2000, 512);
 	INFO(description(job));
-	CHECK(period(job, "inline") == most); // all of the queue is for both
+	CHECK(period(job, "inline") == most); // both may use all of the queue
 }
 
 TEST_CASE("a period that never grows is one, also for other payloads")
@@ -92,7 +92,7 @@ TEST_CASE("a period that never grows is one, also for other payloads")
 	Job job(transport, 2, with("tied", stay));
 	job.warm_up();
 	send_many(job, 1000, 8);
-	CHECK(completions_of_sends(job, 1000, 8) >= 900); // the last may still be under way
+	CHECK(completions_of_sends(job, 1000, 8) >= 900); // the last may still be in flight
 	CHECK(completions_of_sends(job, 1000, 512) >= 900);
 	const std::string text = description(job);
 	INFO(text);
@@ -100,7 +100,7 @@ TEST_CASE("a period that never grows is one, also for other payloads")
 	CHECK(text.find("device memory: signal period 1, N ") != std::string::npos);
 }
 
-TEST_CASE("each kind of payload has a period of its own")
+TEST_CASE("each kind of payload has its own period")
 {
 	Job job("rc", 2, with("tied", grow));
 	job.warm_up();
@@ -113,7 +113,7 @@ TEST_CASE("each kind of payload has a period of its own")
 	CHECK(period(job, "buffer") < 100);
 }
 
-TEST_CASE("tied: no more than one period is under way", "[.exact]")
+TEST_CASE("tied: no more than one period is in flight", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, with("tied", stay));

@@ -36,7 +36,7 @@ inline Bytes random_bytes(size_t length, unsigned seed)
 	return bytes;
 }
 
-// On nodes of their own, or a put would be a memcpy.
+// Each rank on a node of its own, else a put would be a memcpy.
 inline std::vector<std::string> apart(std::vector<std::string> more = {})
 {
 	more.push_back("PT2P_RANKS_PER_NODE=1");

@@ -1,3 +1,3 @@
-// The one main of the Catch2 programs.
+// The main function of all Catch2 programs.
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>

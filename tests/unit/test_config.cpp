@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The configuration: its four sources and their order, every kind of value, and the explanations of what is wrong.
+// The configuration: its four sources and their order, all kinds of values, and explanations of errors.
 #include <catch2/catch.hpp>
 
 #include <cstdio>
@@ -159,7 +159,7 @@ TEST_CASE("every printed default parses back to the default")
 	}
 }
 
-TEST_CASE("the limits of every range are allowed and what lies beyond is not")
+TEST_CASE("the limits of every range are allowed, and values beyond are not")
 {
 	Sandbox sandbox;
 	for (const TunableInfo &t : standard_tunables()) {
@@ -303,17 +303,17 @@ TEST_CASE("values that contradict each other")
 	               Contains("PT2P_NET_RING_SLOT_BYTES=320 would do"));
 	CHECK_THAT(refusal({"PT2P_NET_RING_SLOT_BYTES=384", "PT2P_NET_MESSAGE_BYTES=320"}), Contains("=320 would do"));
 	CHECK(refusal({"PT2P_NET_RING_SLOT_BYTES=320", "PT2P_NET_MESSAGE_BYTES=320"}).empty());
-	CHECK(refusal({"PT2P_NET_MESSAGE_BYTES=256"}).empty()); // the least, with the default slot
+	CHECK(refusal({"PT2P_NET_MESSAGE_BYTES=256"}).empty()); // the smallest with the default slot
 }
 
-TEST_CASE("what a number has to be besides lying in its range")
+TEST_CASE("rules for numbers besides their range")
 {
 	Sandbox sandbox;
 	for (const TunableInfo &t : standard_tunables()) {
 		const std::string kind = t.kind, name = t.name;
 		CHECK((*t.rule != '\0') == (kind == "power" || kind == "bytes64"));
 	}
-	// The limits keep to the rule; one off on the inner side does not.
+	// The limits keep to the rule. The next number inside of the range does not.
 	for (const char *good : {"4", "8", "64", "2048", "4096"})
 		CHECK(refusal({("PT2P_NET_RING_SLOTS=" + std::string(good)).c_str()}).empty());
 	for (const char *bad : {"5", "63", "65", "4095"})
@@ -333,7 +333,7 @@ TEST_CASE("bad values in the environment")
 	Sandbox sandbox;
 	sandbox.set("PT2P_EAGER_MAX", "lots");
 	CHECK_THAT(refusal(), Contains("PT2P_EAGER_MAX = \"lots\" in the environment"));
-	CHECK_THAT(refusal({"PT2P_EAGER_MAX=1"}), Contains("lots")); // hidden, and still wrong
+	CHECK_THAT(refusal({"PT2P_EAGER_MAX=1"}), Contains("lots")); // overridden, but still an error
 	sandbox.set("PT2P_EAGER_MAX", std::string(100000, '9'));
 	CHECK_THAT(refusal(), Contains("too large") && Contains("...\""));
 	CHECK(refusal().size() < 300);
@@ -341,7 +341,7 @@ TEST_CASE("bad values in the environment")
 	CHECK_THAT(refusal(), Contains("no value"));
 }
 
-TEST_CASE("the file's form")
+TEST_CASE("the syntax of the file")
 {
 	Sandbox sandbox;
 	sandbox.set("PT2P_CONF", "my.conf");
@@ -422,7 +422,7 @@ TEST_CASE("an unreadable file is an error")
 		CHECK_THAT(refusal(), Contains("EACCES"));
 }
 
-TEST_CASE("random text is refused or read, never worse")
+TEST_CASE("random text is read or refused, and does no harm")
 {
 	Sandbox sandbox;
 	sandbox.set("PT2P_CONF", "my.conf");

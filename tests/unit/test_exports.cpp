@@ -1,4 +1,4 @@
-// Exports of memory: what is damaged, or made by somebody else, is refused; and what cannot be memory is none.
+// Exports of memory: damaged or forged ones are refused. And impossible memory is refused.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -56,7 +56,7 @@ TEST_CASE("a proof is SipHash-2-4")
 	CHECK(proof_of(one, input, 14) != proof_of(one, input, 15));
 }
 
-TEST_CASE("an export of which a bit has changed is refused, and nothing comes to harm")
+TEST_CASE("an export with a changed bit is refused, and does no harm")
 {
 	Ranks ranks("self,shm");
 	const int importer = GENERATE(0, 1); // another rank, and the owner itself
@@ -95,7 +95,7 @@ TEST_CASE("an export of which a bit has changed is refused, and nothing comes to
 	}
 	CHECK(accepted == 0);
 	CHECK(ranks.refused(importer) > 500);
-	// Made by who knows all but the owner's secret.
+	// Made by somebody who knows everything but the owner's secret.
 	std::string forged = good;
 	const uint64_t proof = proof_of(random_secret(), forged.data(), forged.size() - 8);
 	std::memcpy(forged.data() + forged.size() - 8, &proof, 8);
@@ -110,7 +110,7 @@ TEST_CASE("an export of which a bit has changed is refused, and nothing comes to
 	REQUIRE(pt2p_memory_release(ranks.ctx[1], memory) == PT2P_OK);
 }
 
-TEST_CASE("memory that cannot be is not registered, allocated or transferred, and the error says why")
+TEST_CASE("impossible memory is not registered, allocated or transferred, and the error says why")
 {
 	Ranks ranks("self,shm");
 	pt2p_context_t *ctx = ranks.ctx[1];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs without a launcher: alone, in-process, pretended nodes, and what the environment may say of launchers.
+// Jobs without a launcher: alone, in-process, on pretended nodes, and with what the environment says of launchers.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 using namespace pt2p;
 using Catch::Matchers::Contains;
 
-// PMIx keeps a few strings for good; the leak sanitizer, if this is built with it, is not to blame us for them.
+// PMIx never frees a few strings. The leak sanitizer is not to report them.
 extern "C" __attribute__((weak)) const char *__lsan_default_suppressions()
 {
 	return "leak:libpmix\n";
@@ -41,7 +41,7 @@ const char *const launcher_variables[] = {
 	"SLURM_NTASKS", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
 };
 
-// The environment with just these launcher variables, put back afterwards.
+// Sets only these variables of launchers. The destructor restores the environment.
 class Environment {
 public:
 	explicit Environment(const std::map<std::string, std::string> &variables)
@@ -74,7 +74,7 @@ std::unique_ptr<Job> join()
 	return join_job(Config{}, topology, reporter);
 }
 
-// The explanation with which joining is refused; empty when it is not.
+// The explanation with which joining is refused; empty when it succeeds.
 std::string refusal(const std::map<std::string, std::string> &variables)
 {
 	Environment environment(variables);
@@ -178,7 +178,7 @@ TEST_CASE("in-process ranks read one another's blobs", "[job]")
 	for (int r = 0; r < n; r++)
 		threads.emplace_back([&, r] {
 			Job &job = *jobs[static_cast<size_t>(r)];
-			// Half of them ask before they tell.
+			// Half of them look up before they publish.
 			if (r % 2)
 				std::this_thread::sleep_for(std::chrono::milliseconds(20));
 			job.publish("blob " + std::to_string(r));
@@ -235,7 +235,7 @@ TEST_CASE("a cooperative lookup steps instead of blocking", "[job]")
 	CHECK(steps.back() == 0);
 }
 
-TEST_CASE("a lost in-process rank is told to all others, once", "[job]")
+TEST_CASE("the loss of an in-process rank is reported to all others, once", "[job]")
 {
 	auto jobs = make_inprocess_jobs(4, Config{}, nullptr);
 	jobs[3]->leave();
@@ -290,7 +290,7 @@ TEST_CASE("what is kept lives until the last rank leaves", "[job]")
 	CHECK(watch.expired());
 }
 
-TEST_CASE("what is kept may use the job while it goes", "[job]")
+TEST_CASE("what is kept may use the job while it is destroyed", "[job]")
 {
 	auto jobs = make_inprocess_jobs(2, Config{}, nullptr);
 	Job *first = jobs[0].get();
@@ -353,7 +353,7 @@ TEST_CASE("abort ends the process with the code and shows the message", "[job]")
 	for (const auto &[given, seen] : codes) {
 		int output[2];
 		REQUIRE(pipe(output) == 0);
-		std::fflush(stdout); // or the child shows it again
+		std::fflush(stdout); // else the child prints it again
 		const pid_t child = fork();
 		REQUIRE(child >= 0);
 		if (child == 0) {

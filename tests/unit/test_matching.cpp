@@ -29,7 +29,7 @@ bool fits(int want, uint64_t tag, uint64_t mask, int source, uint64_t message_ta
 
 class Model {
 public:
-	// The message that the receive takes, -1 when it is posted. Without `takes`: a probe, which changes nothing.
+	// Returns the message that the receive takes, or -1 when it is posted. Without `takes` it is a probe, which changes nothing.
 	int receive(ModelReceive r, bool takes = true)
 	{
 		const auto m = std::find_if(messages.begin(), messages.end(), [&](const ModelMessage &x) {
@@ -45,7 +45,7 @@ public:
 			messages.erase(m);
 		return id;
 	}
-	// The receive that the message goes to, -1 when it is unexpected.
+	// Returns the receive that the message goes to, or -1 when it is unexpected.
 	int arrive(ModelMessage m)
 	{
 		const auto r = std::find_if(receives.begin(), receives.end(), [&](const ModelReceive &x) {
@@ -74,7 +74,7 @@ struct Unexpected : UnexpectedMessage {
 
 namespace {
 
-// What a random sequence is made of.
+// The mix of a random sequence.
 struct Shape {
 	uint64_t steps, sources;
 	uint64_t wild;                // percent of the receives
@@ -82,7 +82,7 @@ struct Shape {
 	std::vector<uint64_t> tags, masks;
 };
 
-// Receives, arrivals, withdrawals and messages taken as by a probe, in a random order; each does what the model does.
+// Receives, arrivals, cancelled receives and matched probes, in a random order. Each gives the same result as the model.
 void agrees_with_the_model(const Shape &shape, std::mt19937 &random)
 {
 	Matcher matcher;
@@ -146,7 +146,7 @@ void agrees_with_the_model(const Shape &shape, std::mt19937 &random)
 	CHECK(left == model_left);
 }
 
-// Tags that all meet in one bucket of every table when the source is 0: the hash multiplies by this one's inverse.
+// Tags that fall into one bucket of every table when the source is 0: the hash multiplies by the inverse.
 uint64_t colliding_tag(uint64_t i)
 {
 	constexpr uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
@@ -180,7 +180,7 @@ TEST_CASE("matching agrees with a naive model on random sequences")
 		agrees_with_the_model(shape, random);
 		shape.sources = seed % 3 + 1;
 		shape.tags = seed % 2 ? colliding : wide_tags;
-		shape.arrivals = 44 + seed % 13; // one side or the other gets long
+		shape.arrivals = 44 + seed % 13; // one side or the other grows
 		agrees_with_the_model(shape, random);
 		shape.masks = seed % 2 ? few_masks : std::vector<uint64_t>{PT2P_TAG_EXACT, ~UINT64_C(0xff), UINT64_C(0xff) << 40};
 		shape.arrivals = 52;
@@ -201,13 +201,13 @@ PostedReceive wanting(int source, uint64_t tag, uint64_t mask)
 	return r;
 }
 
-// Low field ignored, high field ignored, and all of the tag: what layers above use.
+// The low field ignored, the high field ignored, and the whole tag: what layers above use.
 constexpr uint64_t low_ignored = ~UINT64_C(0xffffff), high_ignored = UINT64_C(0xffffffff);
 uint64_t two_fields(size_t i) { return static_cast<uint64_t>(i) << 32 | (i * 7919 % many); }
 
 } // namespace
 
-TEST_CASE("what a message is compared with does not grow with the number of wild receives")
+TEST_CASE("the comparisons of a message do not grow with the number of wildcard receives")
 {
 	struct {
 		const char *what;
@@ -225,7 +225,7 @@ TEST_CASE("what a message is compared with does not grow with the number of wild
 			posted.push_back(wanting(kind.source, two_fields(i), kind.mask));
 		for (PostedReceive &r : posted)
 			matcher.post(r);
-		for (size_t i = many; i-- > 0;) // the last first: a list would be walked to its end
+		for (size_t i = many; i-- > 0;) // the last one first: a list would be searched to its end
 			REQUIRE(matcher.match(3, two_fields(i)) == &posted[i]);
 		CHECK_FALSE(matcher.any_posted());
 		CHECK(matcher.compared() < 5 * many);
@@ -251,7 +251,7 @@ TEST_CASE("several patterns and exact receives together cost a few comparisons e
 	CHECK(matcher.compared() < 12 * many);
 }
 
-TEST_CASE("what a wild receive is compared with does not grow with the number of unexpected messages")
+TEST_CASE("the comparisons of a wildcard receive do not grow with the number of unexpected messages")
 {
 	Matcher matcher;
 	std::vector<UnexpectedMessage> messages(many);
@@ -270,11 +270,11 @@ TEST_CASE("what a wild receive is compared with does not grow with the number of
 		}
 		CHECK(matcher.unexpected() == 0);
 	}
-	// Of each: three finds that compare a few, and a place in each of at most four indexes.
+	// For each: three searches with a few comparisons, and a place in each of at most four indexes.
 	CHECK(matcher.compared() < 40 * many);
 }
 
-TEST_CASE("programs without wild receives compare nothing for them")
+TEST_CASE("programs without wildcard receives compare nothing for them")
 {
 	Matcher matcher;
 	std::vector<PostedReceive> posted(many);
@@ -310,7 +310,7 @@ TEST_CASE("ten thousand exact receives are found wherever they are")
 	CHECK_FALSE(matcher.any_posted());
 }
 
-TEST_CASE("of an older wild and a younger exact receive the older one wins, and the other way round")
+TEST_CASE("of a wildcard and an exact receive the older one wins")
 {
 	Matcher matcher;
 	PostedReceive wild, exact, later;

@@ -19,7 +19,7 @@ struct Thing {
 
 } // namespace
 
-TEST_CASE("a handle finds its object until the object is given back, and never again")
+TEST_CASE("a handle finds its object until the object is released, and never again")
 {
 	HandlePool<Thing> pool(7);
 	std::mt19937 random(1);
@@ -61,7 +61,7 @@ TEST_CASE("invented handles find nothing or an object of the pool, and do not cr
 	CHECK(pool.find(t->handle) == t);
 }
 
-TEST_CASE("a pool reuses what it was given")
+TEST_CASE("a pool reuses released objects")
 {
 	Pool<int> pool;
 	std::set<int *> first;

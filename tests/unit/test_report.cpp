@@ -145,7 +145,7 @@ struct Failed {
 
 } // namespace
 
-TEST_CASE_METHOD(Failed, "explanations: each context and the one without have their own")
+TEST_CASE_METHOD(Failed, "explanations: each context has its own, and so have calls without a context")
 {
 	Reporter other;
 	set_last_error(nullptr, PT2P_ERR_LAUNCHER, "no answer");
@@ -229,7 +229,7 @@ TEST_CASE("failing needs no memory and keeps errno")
 	CHECK_THAT(last_error(nullptr), Contains("out of memory: a context."));
 }
 
-TEST_CASE("the log: before it knows itself, warnings and errors only")
+TEST_CASE("the log: before identify(), only warnings and errors are shown")
 {
 	Reporter reporter;
 	std::string text = written([&] {

@@ -1,4 +1,4 @@
-// Both ends of a ring in one thread: whatever goes in comes out, in order, and full is full.
+// Both ends of a ring in one thread: everything that goes in comes out, in order, and a full ring refuses.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 	for (unsigned seed = 0; seed < 20; ++seed) {
 		std::mt19937 random(seed);
 		const uint32_t slots = 8u << random() % 4, data = 4096u << random() % 3;
-		// Half of them begin with as much room as the longest message takes, and get more now and then when they want it.
+		// Half of them begin with room for the longest message only, and get more now and then when they want it.
 		const bool grows = seed % 2;
 		Pair ring(slots, data, grows ? data / 4 : data);
 		std::deque<std::vector<unsigned char>> in_flight;
@@ -55,7 +55,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 					return ring.writer.write(static_cast<uint8_t>(sent % 7), sent, message.data(), n, 0);
 				};
 				if (!write()) {
-					// Full for a reason, and never when all has been read; a writer with little room has to be told that.
+					// Never full when all has been read, except that a writer with little room has to learn of that first.
 					if (in_flight.empty()) {
 						REQUIRE(grows);
 						ring.writer.head().starved = 1;
@@ -92,7 +92,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 				ring.reader.publish_if_due();
 				in_flight.pop_front();
 				++received;
-				if (random() % 4 == 0) { // an answer carries the credit
+				if (random() % 4 == 0) { // an answer carries the consumer index
 					ring.writer.acknowledge(static_cast<uint32_t>(received));
 					ring.reader.piggybacked(ring.reader.position());
 				}
@@ -104,7 +104,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 	}
 }
 
-TEST_CASE("a ring that gets no more room carries messages as long as what it has, one at a time")
+TEST_CASE("a ring that gets no more room carries messages as long as its room, one at a time")
 {
 	Pair ring(8, 65536, 4096);
 	std::vector<unsigned char> message(4096);
@@ -134,7 +134,7 @@ TEST_CASE("a message that is longer than the room leaves the ring as it was")
 	CHECK(std::equal(first.begin(), first.end(), m.payload));
 }
 
-TEST_CASE("a full ring refuses, and every read slot comes back to a starved writer")
+TEST_CASE("a full ring refuses, and a starved writer gets every slot back that is read")
 {
 	Pair ring(8, 4096);
 	for (int i = 0; i < 8; ++i)
@@ -143,13 +143,13 @@ TEST_CASE("a full ring refuses, and every read slot comes back to a starved writ
 	Reader::Message m;
 	REQUIRE(ring.reader.peek(m) == Reader::Peek::message);
 	ring.reader.pop(m.length);
-	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0)); // not worth a credit line yet
+	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0)); // too few to return the index
 	ring.writer.head().starved = 1;
 	ring.reader.relieve();
 	CHECK(ring.writer.write(1, 0, nullptr, 0, 0));
 }
 
-TEST_CASE("acknowledgements that cannot be are ignored")
+TEST_CASE("impossible acknowledgements are ignored")
 {
 	Pair ring(8, 4096);
 	for (int i = 0; i < 8; ++i)
@@ -181,7 +181,7 @@ TEST_CASE("offsets and lengths outside the data area are malformed")
 	CHECK(forge(113, 0xffffffff) == Reader::Peek::malformed);
 }
 
-TEST_CASE("pieces of a shared transfer are taken once, and not under an old generation")
+TEST_CASE("pieces of a shared transfer are taken once, and never with an old generation")
 {
 	Claim claim{};
 	open_claim(claim, 5);

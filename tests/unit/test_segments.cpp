@@ -7,7 +7,7 @@
 
 using namespace pt2p;
 
-TEST_CASE("a list is cut into messages whose limit shrinks before they are taken")
+TEST_CASE("a list is cut into messages, and their limit may shrink before they are taken")
 {
 	std::vector<unsigned char> data(1000), buffer(256), got;
 	std::iota(data.begin(), data.end(), 0);
@@ -19,7 +19,7 @@ TEST_CASE("a list is cut into messages whose limit shrinks before they are taken
 		size_t length = 0;
 		const size_t left = data.size() - got.size();
 		gather.next(std::min(limit, left), length);
-		limit = std::max<size_t>(limit / 2, 16); // there was no room, nor will there ever be for so much
+		limit = std::max<size_t>(limit / 2, 16); // there was no room, and never will be for so much
 		const unsigned char *bytes = gather.next(std::min(limit, left), length);
 		REQUIRE(length > 0);
 		REQUIRE(length <= limit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who does not know the secret of a shared segment: gets no message in, and is not taken for the peer.
+// A process that does not know the secret of a shared segment gets no message in, and is not taken for the peer.
 #include <catch2/catch.hpp>
 
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ ShmTransport *shm_of(pt2p_context_t *ctx)
 	return nullptr;
 }
 
-// What opening the segment of the calling process gives in another one, as that one's exit code; 0: it is let in.
+// Opens the segment of the calling process in another process. Returns that process's exit code; 0: it is let in.
 int opened_elsewhere(const Address &address)
 {
 	const pid_t child = fork();
@@ -43,7 +43,7 @@ int opened_elsewhere(const Address &address)
 
 } // namespace
 
-TEST_CASE("a stranger that writes into a segment is refused, and the rank in whose name it wrote is not")
+TEST_CASE("a stranger that writes into a segment is refused, and the rank in whose name it writes is not")
 {
 	pt2p_context_t *ctx[2];
 	REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx) == PT2P_OK);
@@ -51,7 +51,7 @@ TEST_CASE("a stranger that writes into a segment is refused, and the rank in who
 	Address address;
 	REQUIRE(Address::unpack(shm_of(ctx[1])->address(), address));
 
-	// All that rank 0 would do, but for the proof.
+	// Everything that rank 0 would do, except for the proof.
 	Writer writer;
 	writer.open(Ring::at(reinterpret_cast<unsigned char *>(h) + header_bytes(2), address.shape.slots), address.shape.slots,
 	            address.shape.data_bytes, address.shape.room);
@@ -98,7 +98,7 @@ TEST_CASE("a segment that does not carry the published secret, or is another use
 	Address other = address;
 	other.secret.words[0] ^= 1;
 	CHECK(opened_elsewhere(other) == PT2P_ERR_PROTOCOL);
-	CHECK_THROWS_AS(PeerSegment(other), Error); // within the process, too
+	CHECK_THROWS_AS(PeerSegment(other), Error); // in the same process, too
 
 	// A file too short for a header must not be looked into.
 	const FileDescriptor empty = make_shared_file(choice::shm_backing::memfd, "empty");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The host topology: this host, and described machines that this host is not.
+// The host topology: of this host, and of descriptions of other machines.
 #include <catch2/catch.hpp>
 
 #include <csignal>

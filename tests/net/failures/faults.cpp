@@ -1,4 +1,4 @@
-// What happens when things go wrong: nothing is lost, doubled or out of order, or the failure is told.
+// What happens when things go wrong: nothing is lost, duplicated or reordered, or the failure is reported.
 #include "tests/net/job.hpp"
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct Traffic {
 	std::vector<Pending> sends[2];
 	std::vector<Pending> receives[2];
 
-	// Keeps `window` messages under way in each direction until `done()`, checks each, then waits for those under way.
+	// Keeps `window` messages in flight in each direction until `done()`, and checks each. Then waits for those in flight.
 	template <class Done>
 	void run(unsigned window, const Done &done)
 	{
@@ -106,16 +106,16 @@ const std::vector<std::string> impatient = {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETR
 
 } // namespace
 
-TEST_CASE("the queue pair by which connections are asked for breaks, and works again")
+TEST_CASE("the queue pair of the wire-up breaks, and works again")
 {
 	Job job("rc", 3, {"PT2P_NET_RECONNECT_TIME=20s"});
 	job.warm_up(0, 1);
-	Faults faults("break count=1"); // the first that is posted: the request
+	Faults faults("break count=1"); // the first work request: the connection request
 	job.exchange(0, 2);
 	job.exchange(2, 1);
 }
 
-TEST_CASE("a queue pair that breaks under traffic is connected again, and each message arrives once")
+TEST_CASE("a queue pair that breaks under traffic is reconnected, and each message arrives once")
 {
 	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
 	Job job(transport, 2, {std::string("PT2P_NET_DELIVERY=") + delivery});
@@ -130,7 +130,7 @@ TEST_CASE("a queue pair that breaks under traffic is connected again, and each m
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("packets that get lost for longer than the device tries again are sent by a new connection")
+TEST_CASE("when packets are lost for longer than the device retries, messages are sent over a new connection")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, impatient);
@@ -141,7 +141,7 @@ TEST_CASE("packets that get lost for longer than the device tries again are sent
 		{
 			Faults faults("drop");
 			traffic.run(16, [&, end = Clock::now() + 150ms] {
-				// Under way when the wire comes back.
+				// In flight when the wire comes back.
 				return Clock::now() >= end && softhca_fault("clear", nullptr, 0) == 0;
 			});
 		}
@@ -151,7 +151,7 @@ TEST_CASE("packets that get lost for longer than the device tries again are sent
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("a link that is down for two seconds holds everything up, and no more")
+TEST_CASE("a link that is down for two seconds delays everything, and nothing is lost")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
@@ -169,7 +169,7 @@ TEST_CASE("a link that is down for two seconds holds everything up, and no more"
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("a receiver that is not ready for long loses nothing")
+TEST_CASE("a receiver that is not ready for a long time loses nothing")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_RECEIVES=16", "PT2P_NET_SEND_DEPTH=256"});
@@ -207,7 +207,7 @@ TEST_CASE("a remote access error fails its operation, and nothing else")
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("a message that overtakes another waits for it, and one that comes twice is dropped")
+TEST_CASE("a message that overtakes another waits for it, and a duplicate is dropped")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
@@ -215,7 +215,7 @@ TEST_CASE("a message that overtakes another waits for it, and one that comes twi
 	pt2p::Channel *channel = job.ctx[0]->router->find(1);
 	auto &peer = static_cast<pt2p::verbs::Peer &>(channel->endpoint);
 	const uint32_t first = peer.next_sequence;
-	// As if they had gone by several queue pairs.
+	// As if they had been sent on several queue pairs.
 	for (const uint32_t place : {2u, 1u, 0u, 1u, 3u}) {
 		peer.next_sequence = first + place;
 		REQUIRE(pt2p_send(job.ctx[0], &place, sizeof place, 1, 4) == PT2P_OK);
@@ -229,7 +229,7 @@ TEST_CASE("a message that overtakes another waits for it, and one that comes twi
 	job.exchange(0, 1);
 }
 
-TEST_CASE("memory that the device refuses to register makes a message go in pieces")
+TEST_CASE("a message from memory that the device refuses to register goes in pieces")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
@@ -244,14 +244,14 @@ TEST_CASE("memory that the device refuses to register makes a message go in piec
 	CHECK(job.counter(1, "net_read_bytes") == 100000);
 }
 
-TEST_CASE("a rank that sleeps is woken by what arrives")
+TEST_CASE("a message wakes a rank that sleeps")
 {
 	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
 	// Each context is driven by its own thread.
 	Job job(transport, 2, {"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0", std::string("PT2P_NET_DELIVERY=") + delivery},
 	        PT2P_INPROCESS_THREADS);
-	// A nap that nobody ends takes 20 ms. Where others need the processors, so does many a one that is ended: then it takes
-	// more of them.
+	// A nap that no message ends takes 20 ms. Where others need the processors, many other naps take as long, so more of them are
+	// needed.
 	constexpr unsigned n = 60, most = 20 * n, enough = n / 4;
 	struct Message {
 		unsigned number;
@@ -269,7 +269,7 @@ TEST_CASE("a rank that sleeps is woken by what arrives")
 	unsigned asleep = 0, quick = 0, naps = 0;
 	for (bool last = false; !last; ++naps) {
 		last = naps + 1 == most || (naps + 1 >= n && quick > enough);
-		// The other one goes to sleep, or has just begun another nap.
+		// The other rank goes to sleep, or has just begun another nap.
 		const uint64_t before = job.counter(1, "sleeps");
 		for (int k = 0; k < 20'000 && job.counter(1, "sleeps") == before; ++k)
 			std::this_thread::sleep_for(100us);
@@ -287,7 +287,7 @@ TEST_CASE("a rank that sleeps is woken by what arrives")
 	CHECK(quick > enough);
 }
 
-TEST_CASE("a context ends whatever its threads are doing", "[.often]")
+TEST_CASE("a context can be finalized whatever its threads are doing", "[.often]")
 {
 	for (int i = 0; i < 150; ++i) {
 		Job job("rc", 2,
@@ -298,7 +298,7 @@ TEST_CASE("a context ends whatever its threads are doing", "[.often]")
 	}
 }
 
-TEST_CASE("a rank that was only sent to says goodbye, too")
+TEST_CASE("a rank that has only received says goodbye, too")
 {
 	Job job("dct", 2, {"PT2P_NET_TIMEOUT=18"}); // one second
 	job.exchange(0, 1);
@@ -312,7 +312,7 @@ TEST_CASE("a rank that was only sent to says goodbye, too")
 	CHECK(timeouts() == 0);
 }
 
-TEST_CASE("a rank that others count as lost hears of it, reads what they had sent, and waits for none of them")
+TEST_CASE("a rank that others count as lost learns of it, receives what they had sent, and waits for none of them")
 {
 	const bool told = GENERATE(true, false);
 	const std::string timeout = told ? "20" : "8"; // four seconds, or one millisecond
@@ -324,7 +324,7 @@ TEST_CASE("a rank that others count as lost hears of it, reads what they had sen
 	for (const auto end = Clock::now() + 20ms; Clock::now() < end;)
 		pt2p_progress(job.ctx[0]); // rank 1 does nothing meanwhile
 	{
-		// What tells it gets lost, and rank 1 has to ask.
+		// The message that says so gets lost, and rank 1 has to ask.
 		const std::unique_ptr<Faults> faults(told ? nullptr : new Faults("break count=2"));
 		pt2p::declare_lost(*job.ctx[1]->job, 1, "by this test");
 		for (const int other : {0, 2})
@@ -360,7 +360,7 @@ TEST_CASE("a connection that is refused is an error that says why")
 	CHECK(why.find("rank 1") != why.npos);
 }
 
-TEST_CASE("near ranks are connected, far ones reached by DC, and ranks that disagree say so")
+TEST_CASE("near ranks use rc, far ranks dct, and ranks that disagree on that report it")
 {
 	{
 		Job job("rc,dct", 6, {"PT2P_RC_PEERS=2"});
@@ -378,7 +378,7 @@ TEST_CASE("near ranks are connected, far ones reached by DC, and ranks that disa
 		CHECK(summary.find("because: self: another rank; rc: not among the 2 nearest ranks (PT2P_RC_PEERS)") != summary.npos);
 	}
 	Job job("rc,dct", 4, {"PT2P_RC_PEERS=2"});
-	job.ctx[0]->config.rc_peers = 4; // as if it had been started with another setting
+	job.ctx[0]->config.rc_peers = 4; // as if it had started with another setting
 	uint64_t word = 1;
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 2, 1) == PT2P_ERR_UNREACHABLE);
 	const std::string why = pt2p_last_error(job.ctx[0]);
@@ -386,7 +386,7 @@ TEST_CASE("near ranks are connected, far ones reached by DC, and ranks that disa
 	CHECK(why.find("rank 2 has PT2P_RC_PEERS=2 and this rank, 0, has PT2P_RC_PEERS=4") != why.npos);
 }
 
-// The device is gone afterwards, for the whole process.
+// Afterwards the device has failed for the whole process.
 void fail_device(const char *transport)
 {
 	Job job(transport);
@@ -404,10 +404,10 @@ void fail_device(const char *transport)
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 1, 1) == PT2P_ERR_SYSTEM);
 }
 
-TEST_CASE("a device that fails for good fails what needs it, and says so: rc", "[.fatal_rc]") { fail_device("rc"); }
-TEST_CASE("a device that fails for good fails what needs it, and says so: dct", "[.fatal_dct]") { fail_device("dct"); }
+TEST_CASE("when a device fails for good, operations that need it fail and say so: rc", "[.fatal_rc]") { fail_device("rc"); }
+TEST_CASE("when a device fails for good, operations that need it fail and say so: dct", "[.fatal_dct]") { fail_device("dct"); }
 
-TEST_CASE("what the device refuses at the start is done without, or is an error that says why", "[.refused]")
+TEST_CASE("what the device refuses at the start is not needed, or is an error that says why", "[.refused]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	pt2p_context_t *ctx[2] = {};
@@ -439,7 +439,7 @@ TEST_CASE("what the device refuses at the start is done without, or is an error 
 	}
 }
 
-TEST_CASE("a queue that is too long for the device names the tunable and what would do")
+TEST_CASE("when a queue is too long for the device, the error names the tunable and a value that would do")
 {
 	pt2p::verbs::Device device;
 	device.name = "mlx5_9:1";
@@ -455,6 +455,6 @@ TEST_CASE("a queue that is too long for the device names the tunable and what wo
 	CHECK_THAT(text, Catch::Matchers::Contains("PT2P_NET_RECEIVES=32767") && Catch::Matchers::Contains("mlx5_9:1") &&
 	                     Catch::Matchers::Contains("limit is 4095") && Catch::Matchers::Contains("PT2P_NET_RECEIVES=2047"));
 	CHECK(said(ENOMEM, 32767, 4095).first == PT2P_ERR_TUNABLE);
-	CHECK(said(ENOMEM, 512, 4095).first == PT2P_ERR_NO_MEMORY); // not for its length
+	CHECK(said(ENOMEM, 512, 4095).first == PT2P_ERR_NO_MEMORY); // not because of its length
 	CHECK(said(EPERM, 32767, 4095).first == PT2P_ERR_SYSTEM);
 }

@@ -1,5 +1,5 @@
-// What a rank lacks for a while, here or at the other end, is no verdict on anybody: the call that needed it fails and says so, and
-// the next one tries again.
+// What a rank lacks for a while, here or at the other end, does not make a peer lost. The call that needed it fails and says so, and
+// the next call tries again.
 #include "tests/net/window.hpp"
 
 #include <atomic>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Calls of ibv_modify_qp towards a state that can send or receive: so many succeed, then so many fail for want of memory.
+// Of the calls of ibv_modify_qp to a state that can send or receive, so many succeed. Then so many fail with ENOMEM.
 std::atomic<int> modify_passes{0}, modify_failures{0};
 
 struct Lacking {
@@ -30,7 +30,7 @@ struct Lacking {
 
 } // namespace
 
-// In front of libibverbs' own.
+// Replaces that of libibverbs.
 extern "C" int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask)
 {
 	static const auto real = reinterpret_cast<decltype(&ibv_modify_qp)>(dlsym(RTLD_NEXT, "ibv_modify_qp"));
@@ -67,7 +67,7 @@ void nobody_is_lost(const Job &job)
 
 } // namespace
 
-TEST_CASE("a peer that has no queue pair to spare fails what needs it, and only for now")
+TEST_CASE("operations fail while the peer can create no queue pair, and work afterwards")
 {
 	Job job("rc", 2, apart());
 	Window w(job, 1, 100'000);
@@ -102,9 +102,9 @@ TEST_CASE("a peer that has no queue pair to spare fails what needs it, and only 
 	CHECK(pt2p_flush(job.ctx[0], 1) == PT2P_OK);
 }
 
-TEST_CASE("a queue pair that cannot be connected for now fails what needs it, on either side")
+TEST_CASE("operations fail while a queue pair cannot be connected, on either side, and work afterwards")
 {
-	// The other side makes its queue pair ready first, in two steps.
+	// The other side first brings its queue pair to RTS, in two steps.
 	const int passes = GENERATE(0, 1, 2, 3);
 	const bool first = GENERATE(true, false);
 	Job job("rc");
@@ -119,7 +119,7 @@ TEST_CASE("a queue pair that cannot be connected for now fails what needs it, on
 	nobody_is_lost(job);
 }
 
-TEST_CASE("what has broken is made anew when there is memory again, and nothing is lost meanwhile")
+TEST_CASE("a broken connection is made anew when there is memory again, and nothing is lost meanwhile")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
@@ -136,7 +136,7 @@ TEST_CASE("what has broken is made anew when there is memory again, and nothing 
 	nobody_is_lost(job);
 }
 
-TEST_CASE("what is never made anew is given up in the end, with the reason")
+TEST_CASE("a broken connection that cannot be made anew is given up in the end, with the reason")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_RECONNECT_TIME=1s"});
@@ -159,7 +159,7 @@ TEST_CASE("what is never made anew is given up in the end, with the reason")
 	CHECK(why.find("ENOMEM") != why.npos);
 }
 
-TEST_CASE("a barrier for which ranks have no queue pairs ends at all of them, and the next ones work")
+TEST_CASE("a barrier for which ranks can create no queue pairs ends on all of them, and the next ones work")
 {
 	const int enough = GENERATE(0, 1, 2, 3, 5, 8, 11);
 	const int n = GENERATE(2, 4, 5);
@@ -171,7 +171,7 @@ TEST_CASE("a barrier for which ranks have no queue pairs ends at all of them, an
 	std::vector<std::thread> threads;
 	for (pt2p_context_t *ctx : job.ctx)
 		threads.emplace_back([&, ctx] {
-			// Some may pass one that fails for others; which of them a rank is in counts.
+			// Some ranks may pass a barrier that fails for others, so the number of a rank's barrier counts.
 			for (;;) {
 				const pt2p_status_t status = pt2p_barrier(ctx);
 				strange += status != PT2P_OK && status != PT2P_ERR_NO_MEMORY;
@@ -185,7 +185,7 @@ TEST_CASE("a barrier for which ranks have no queue pairs ends at all of them, an
 			}
 		});
 	const auto end = std::chrono::steady_clock::now() + 200ms;
-	// Who reaches nobody enters no barrier: the others wait for him.
+	// A rank that reaches nobody enters no barrier, and the others wait for it.
 	while (ended < n && std::chrono::steady_clock::now() < end)
 		std::this_thread::sleep_for(1ms);
 	faults.reset();
@@ -198,12 +198,12 @@ TEST_CASE("a barrier for which ranks have no queue pairs ends at all of them, an
 		CHECK(job.counter(rank, "peers_lost") == 0);
 }
 
-TEST_CASE("a barrier ends at all ranks when one cannot reach another, and can tell that to a third alone")
+TEST_CASE("a barrier ends on all ranks when one cannot reach another and can tell only a third one")
 {
-	const bool refused = GENERATE(false, true); // by the other; or this rank has no queue pair itself
+	const bool refused = GENERATE(false, true); // by the other rank; else this rank can create no queue pair
 	constexpr int n = 5;
 	Job job("rc", n, {}, PT2P_INPROCESS_THREADS);
-	// All that tell each other in a barrier are connected, but for ranks 0 and 2.
+	// All pairs of ranks that send to each other in a barrier are connected, except for ranks 0 and 2.
 	const auto exchange = [&](int from, int to) {
 		uint64_t word = 1;
 		pt2p_request_t *send, *receive;

@@ -1,4 +1,4 @@
-// The limit of memory that may be locked: when it stands in the way, and what is said then.
+// The limit on locked memory: when it is the cause of a failure, and what the explanation says.
 #include <catch2/catch.hpp>
 
 #include "transports/verbs/device/memlock.hpp"
@@ -20,7 +20,7 @@ bool says(const std::string &text, const char *what) { return text.find(what) !=
 
 } // namespace
 
-TEST_CASE("nothing is said of the limit of locked memory when it does not matter")
+TEST_CASE("the limit on locked memory is not mentioned when it does not matter")
 {
 	CHECK(lock_shortage({none, none, 0, false}, 100 * mib).empty());
 	CHECK(lock_shortage({none, none, 0, false}, unknown_need).empty());
@@ -30,7 +30,7 @@ TEST_CASE("nothing is said of the limit of locked memory when it does not matter
 	CHECK(lock_shortage({8 * mib, 8 * mib, 3 * mib, false}, 5 * mib).empty());
 }
 
-TEST_CASE("a limit of locked memory that is too low is named, with what is needed and what helps")
+TEST_CASE("a limit on locked memory that is too low is named, with what is needed and what helps")
 {
 	std::string text = lock_shortage({8 * mib, 8 * mib, 0, false}, 8 * mib + 1);
 	CHECK(says(text, "may lock 8192 KiB"));
@@ -52,7 +52,7 @@ TEST_CASE("a limit of locked memory that is too low is named, with what is neede
 	CHECK(text.size() < 700);
 	CHECK(!says(lock_shortage({8 * mib, 16 * mib, 8 * mib, false}, 9 * mib), "ulimit"));
 	CHECK(!says(lock_shortage({8 * mib, 16 * mib, 17 * mib, false}, 9 * mib), "ulimit"));
-	// A call has failed: how much more it would have taken is not known.
+	// A call has failed. How much memory it would have locked is not known.
 	text = lock_shortage({8 * mib, none, 0, false}, unknown_need);
 	CHECK(says(text, "may lock 8192 KiB"));
 	CHECK(!says(text, "needs"));
@@ -60,13 +60,13 @@ TEST_CASE("a limit of locked memory that is too low is named, with what is neede
 	CHECK(says(lock_shortage({0, 0, 0, false}, 1), "may lock 0 KiB"));
 }
 
-TEST_CASE("who may lock without limit is told by the capability, and by whose it is")
+TEST_CASE("the capability, in the initial user name space, allows to lock without limit")
 {
 	CHECK(may_lock_all(status("0000000000004000"), all_users));
 	CHECK(may_lock_all(status("000001ffffffffff"), all_users));
 	CHECK(!may_lock_all(status("0000000000000000"), all_users));
 	CHECK(!may_lock_all(status("000001ffffffbfff"), all_users));
-	// In a container of a user who is none.
+	// In a container whose user is not root outside.
 	CHECK(!may_lock_all(status("000001ffffffffff"), "         0       1000          1\n"));
 	CHECK(!may_lock_all(status("000001ffffffffff"), "         0     100000      65536\n"));
 	CHECK(!may_lock_all(status("000001ffffffffff"), ""));

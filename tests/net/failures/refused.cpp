@@ -1,4 +1,4 @@
-// What a device refuses: it goes another way, or the failure says why; nothing waits for ever.
+// What a device refuses is done in another way, or the failure says why. Nothing waits for ever.
 #include "tests/net/window.hpp"
 
 #include <sys/mman.h>
@@ -55,7 +55,7 @@ TEST_CASE("long puts and gets from memory that the device refuses to register go
 	Bytes in(n);
 	Faults faults("refuse mr");
 	pt2p_request_t *first = nullptr, *second = nullptr, *third = nullptr;
-	// Two halves and what is short, side by side.
+	// Two halves and short messages at the same time.
 	REQUIRE(pt2p_put(job.ctx[0], out.data(), n / 2, w.remote, 0, requests ? &first : nullptr) == PT2P_OK);
 	REQUIRE(pt2p_put(job.ctx[0], out.data() + n / 2, n - n / 2 - 100, w.remote, n / 2, requests ? &second : nullptr) == PT2P_OK);
 	REQUIRE(pt2p_put(job.ctx[0], out.data() + n - 100, 100, w.remote, n - 100, requests ? &third : nullptr) == PT2P_OK);
@@ -75,7 +75,7 @@ TEST_CASE("long puts and gets from memory that the device refuses to register go
 	CHECK(job.counter(1, "one_sided_served") == 0);
 }
 
-TEST_CASE("a put with a signal and atomic operations need no memory that is registered for them")
+TEST_CASE("a put with a signal and atomic operations need no registration")
 {
 	const char *transport = GENERATE("rc", "dct"), *atomics = GENERATE("cpu", "nic");
 	Job job(transport, 2, apart({std::string("PT2P_ATOMICS=") + atomics}));
@@ -126,7 +126,7 @@ TEST_CASE("staged puts and gets survive queue pairs that break")
 	CHECK(job.counter(0, "reconnects") >= 3);
 }
 
-TEST_CASE("a buffer that may only be read is named as the reason why nothing comes into it")
+TEST_CASE("when a buffer may only be read, the explanation of the failed receive says so")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool by_write = GENERATE(false, true);
@@ -148,7 +148,7 @@ TEST_CASE("a buffer that may only be read is named as the reason why nothing com
 	why = pt2p_last_error(job.ctx[0]);
 	INFO(why);
 	CHECK(why.find("may only be read") != why.npos);
-	// The same for a message, on both sides.
+	// The same for a message, when either side writes it.
 	Bytes out(n, 3);
 	pt2p_request_t *send;
 	REQUIRE(pt2p_irecv(job.ctx[0], buffer.memory, n, 1, 7, PT2P_TAG_EXACT, &request) == PT2P_OK);
@@ -163,7 +163,7 @@ TEST_CASE("a buffer that may only be read is named as the reason why nothing com
 	CHECK(why.find("rank 0") != why.npos);
 	if (by_write) // the device of the sender is the one that fails
 		return;
-	// Nothing else has come to harm, and what may only be read can be sent.
+	// Nothing else has failed, and memory that may only be read can be sent.
 	REQUIRE(pt2p_put(job.ctx[0], buffer.memory, n, w.remote, 0, nullptr) == PT2P_OK);
 	CHECK(pt2p_flush(job.ctx[0], 1) == PT2P_OK);
 	job.warm_up();
@@ -171,7 +171,7 @@ TEST_CASE("a buffer that may only be read is named as the reason why nothing com
 	CHECK(job.counter(0, "peers_lost") + job.counter(1, "peers_lost") == 0);
 }
 
-TEST_CASE("nothing is kept of a failure that nobody is told of")
+TEST_CASE("nothing is kept of a failure that is reported to nobody")
 {
 	enum class End { wait, free_failed, give_up, callback, sendrecv };
 	const char *transport = GENERATE("rc", "dct");
@@ -185,7 +185,7 @@ TEST_CASE("nothing is kept of a failure that nobody is told of")
 	pt2p_request_t *send, *request = nullptr;
 	REQUIRE(pt2p_isend(job.ctx[1], out.data(), n, 0, 7, &send) == PT2P_OK);
 	if (end == End::sendrecv) {
-		// Both fail, and it tells of the send.
+		// Both fail, and the explanation is that of the send.
 		pt2p_request_t *receive;
 		REQUIRE(pt2p_irecv(job.ctx[1], buffer.memory, n, 0, 8, PT2P_TAG_EXACT, &receive) == PT2P_OK);
 		CHECK(pt2p_sendrecv(ctx, out.data(), n, 1, 8, buffer.memory, n, 1, 7, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_SYSTEM);
@@ -200,7 +200,7 @@ TEST_CASE("nothing is kept of a failure that nobody is told of")
 	if (end == End::callback)
 		REQUIRE(pt2p_request_callback(ctx, request, count, &calls) == PT2P_OK);
 	CHECK(pt2p_wait(job.ctx[1], send, nullptr) == PT2P_ERR_SYSTEM);
-	job.exchange(1, 0); // and what has completed before is dealt with
+	job.exchange(1, 0); // and handles what has completed before
 	if (end == End::wait)
 		CHECK(pt2p_wait(ctx, request, nullptr) == PT2P_ERR_ARGUMENT);
 	if (end == End::free_failed)
@@ -210,7 +210,7 @@ TEST_CASE("nothing is kept of a failure that nobody is told of")
 	CHECK(job.ctx[1]->engine->reasons() == 0);
 }
 
-TEST_CASE("a message that fails by itself is not blamed on a rank that leaves afterwards")
+TEST_CASE("the failure of a message is not explained with a rank that leaves afterwards")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const int leaves = GENERATE(0, 1);
@@ -260,7 +260,7 @@ TEST_CASE("operations on memory that its owner has released say so")
 	job.warm_up();
 }
 
-TEST_CASE("a message arrives whose sender leaves while its connection is broken")
+TEST_CASE("a message arrives although its sender leaves while its connection is broken")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, apart());

@@ -1,4 +1,4 @@
-// Who is not of the job, on the same fabric: nothing that it sends counts.
+// Processes on the same fabric that are not of the job: nothing that they send has an effect.
 #include "tests/net/window.hpp"
 
 #include <chrono>
@@ -24,7 +24,7 @@ Net &net_of(const Job &job, int from, int to)
 	return *static_cast<pt2p::verbs::Peer &>(job.ctx[Job::index(from)]->router->find(to)->endpoint).net;
 }
 
-// All ranks make progress until one has counted so many refusals.
+// Progresses all ranks until one has counted so many refusals.
 bool refused(const Job &job, int rank, uint64_t wanted)
 {
 	for (const auto end = std::chrono::steady_clock::now() + 10s; job.counter(rank, "auth_refused") < wanted;) {
@@ -50,7 +50,7 @@ WireupMessage request_of(int rank, const WireupAddress &from)
 
 } // namespace
 
-TEST_CASE("datagrams of who does not know the secret of a rank are refused and counted")
+TEST_CASE("datagrams without the secret of a rank are refused and counted")
 {
 	Job job("rc", 3);
 	job.warm_up(0, 1);
@@ -58,7 +58,7 @@ TEST_CASE("datagrams of who does not know the secret of a rank are refused and c
 	Wireup stranger(net.device(), nullptr, -1);
 	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
 	uint64_t count = 0;
-	// In the name of one that is connected, and of one that is not.
+	// In the name of a rank that is connected, and of one that is not.
 	for (const int rank : {1, 2})
 		for (const auto kind : {WireupMessage::Kind::request, WireupMessage::Kind::accept, WireupMessage::Kind::confirm,
 		                        WireupMessage::Kind::refuse, WireupMessage::Kind::part})
@@ -77,7 +77,7 @@ TEST_CASE("datagrams of who does not know the secret of a rank are refused and c
 			reinterpret_cast<unsigned char *>(&m)[at] = static_cast<unsigned char>(random());
 		stranger.send(to, m, pt2p::random_secret());
 		CHECK(refused(job, 0, ++count));
-		WireupMessage answer; // there is none, and it gets its send slots back
+		WireupMessage answer; // there is none; the call gives the send slots back
 		CHECK(!stranger.take(answer));
 	}
 	CHECK(!job.ctx[0]->router->find(2));
@@ -95,14 +95,14 @@ TEST_CASE("a datagram that was recorded is refused")
 	Net &net = net_of(job, 0, 1);
 	Wireup stranger(net.device(), nullptr, -1);
 	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
-	// As rank 1 sends its first: with the proof of rank 0's secret, which is in the blob of rank 0, and number 1.
+	// Like the first datagram of rank 1: with number 1, and the proof of rank 0's secret, which is in rank 0's blob.
 	const Secret secret = job.ctx[0]->job->secret();
 	WireupMessage first = request_of(1, from);
 	first.kind = WireupMessage::Kind::part;
 	stranger.send(to, first, secret);
 	CHECK(first.number == 1);
 	CHECK(refused(job, 0, 1));
-	// One that nobody has recorded would count: this test can tell.
+	// The same datagram counts when it has not been seen before, so this test can fail.
 	job.warm_up();
 	CHECK(job.counter(0, "peers_lost") == 0);
 	CHECK(job.counter(0, "reconnects") == 0);
@@ -116,7 +116,7 @@ TEST_CASE("a datagram that was recorded on its way to another rank is refused")
 	Net &net = net_of(job, 2, 1);
 	Wireup stranger(net.device(), nullptr, -1);
 	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
-	// As rank 1 sends it to one that has asked it for the connection: with the proof of its own secret, which both others know.
+	// Like rank 1's answer to a rank that has asked it for a connection: with the proof of its own secret, which both others know.
 	WireupMessage message = request_of(1, from);
 	message.kind = WireupMessage::Kind::part;
 	for (int i = 0; i < 20; ++i)
@@ -129,7 +129,7 @@ TEST_CASE("a datagram that was recorded on its way to another rank is refused")
 	CHECK(job.counter(2, "reconnects") == 0);
 }
 
-TEST_CASE("a DC message with another key than that of the address comes to nothing")
+TEST_CASE("a DC message with another key than that of the address has no effect")
 {
 	Job job("dct", 2), others("dct", 2, {"PT2P_NET_TIMEOUT=8", "PT2P_NET_RETRIES=1", "PT2P_NET_RECONNECT_TIME=300ms"});
 	job.warm_up();
@@ -146,11 +146,11 @@ TEST_CASE("a DC message with another key than that of the address comes to nothi
 	Bytes in(1000);
 	pt2p_request_t *receive;
 	REQUIRE(pt2p_irecv(job.ctx[0], in.data(), in.size(), PT2P_ANY_SOURCE, 0, 0, &receive) == PT2P_OK);
-	// Those others know all of the address but the key.
+	// The others know all of the address but the key.
 	const std::string blob = job.ctx[1]->job->lookup(0);
 	std::string part = pt2p::address_part(blob, "dct");
 	pt2p::dct::Address address;
-	REQUIRE(part.size() > sizeof address); // what all network transports add follows it
+	REQUIRE(part.size() > sizeof address); // it is followed by what all network transports add
 	std::memcpy(&address, part.data(), sizeof address);
 	address.key ^= 1;
 	std::memcpy(part.data(), &address, sizeof address);
@@ -180,7 +180,7 @@ TEST_CASE("a DC message with another key than that of the address comes to nothi
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("an export of which a bit has changed, or of another job, is refused where memory is reached through a device")
+TEST_CASE("an export with a changed bit, or of another job, is refused where memory is reached through a device")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, apart()), others(transport, 2, apart());

@@ -1,4 +1,4 @@
-// What two ranks keep of their messages: whatever the ways between them do, each message arrives once and in order.
+// End-to-end reliability: whatever the routes between two ranks do, each message arrives once and in order.
 #include <catch2/catch.hpp>
 
 #include <deque>
@@ -78,7 +78,7 @@ TEST_CASE("messages that overtake each other are delivered in order")
 	CHECK(p.outbox.empty());
 }
 
-TEST_CASE("what comes twice is dropped, early or late")
+TEST_CASE("duplicates are dropped, early or late")
 {
 	Pair p;
 	const std::string first = p.send("first"), second = p.send("second");
@@ -90,14 +90,14 @@ TEST_CASE("what comes twice is dropped, early or late")
 	CHECK(p.delivered == std::vector<std::string>{"first", "second"});
 }
 
-TEST_CASE("numbers that cannot be are refused")
+TEST_CASE("impossible numbers are refused")
 {
 	Pair p;
 	CHECK(p.inbox.take(numbered(window), nullptr, 0) == Inbox::Verdict::impossible);
 	CHECK(p.inbox.take(numbered(window - 1), nullptr, 0) == Inbox::Verdict::held);
 	CHECK(p.inbox.take(numbered(0x7fffffff), nullptr, 0) == Inbox::Verdict::impossible);
 	CHECK(p.inbox.take(numbered(0xffffffff), nullptr, 0) == Inbox::Verdict::duplicate);
-	// Confirmations: of what was never sent, and what has been confirmed.
+	// Acknowledgements of what was never sent, and of what has been acknowledged.
 	p.send("a"), p.send("b");
 	CHECK_FALSE(p.outbox.confirm(3));
 	CHECK_FALSE(p.outbox.confirm(0));
@@ -108,7 +108,7 @@ TEST_CASE("numbers that cannot be are refused")
 	CHECK(p.outbox.next() == 2);
 }
 
-TEST_CASE("the window is the limit, and a copy can be given up")
+TEST_CASE("the window limits what is kept, and a copy can be released")
 {
 	Pair p;
 	for (uint32_t i = 0; i < window; ++i) {
@@ -123,7 +123,7 @@ TEST_CASE("the window is the limit, and a copy can be given up")
 	CHECK_FALSE(p.outbox.full());
 }
 
-TEST_CASE("bare messages are counted by both sides, and not confirmed")
+TEST_CASE("headerless messages are counted by both sides, and not acknowledged")
 {
 	Pair p;
 	const std::string first = p.send("first");
@@ -139,7 +139,7 @@ TEST_CASE("bare messages are counted by both sides, and not confirmed")
 	CHECK(p.outbox.next() == p.inbox.expected());
 	CHECK(p.outbox.empty());
 	CHECK(p.inbox.untold() == 0);
-	// Until one after them is confirmed, nobody knows that they have arrived.
+	// Nobody knows that they have arrived until a later message is acknowledged.
 	CHECK(p.outbox.after_bare());
 	CHECK_FALSE(p.outbox.confirm(late));
 	CHECK_FALSE(p.outbox.confirm(p.inbox.tell()));
@@ -147,21 +147,21 @@ TEST_CASE("bare messages are counted by both sides, and not confirmed")
 	CHECK(p.arrive(p.send("last")) == Inbox::Verdict::deliver);
 	CHECK(p.outbox.confirm(p.inbox.tell()));
 	CHECK_FALSE(p.outbox.after_bare());
-	// Where a message has come early there is none.
+	// There is none while a message has come early.
 	const std::string next = p.send("next"), early = p.send("early");
 	CHECK(p.arrive(next) == Inbox::Verdict::deliver);
 	p.inbox.take(numbered(p.inbox.expected() + 1), "x", 1);
 	CHECK(p.arrive(early) == Inbox::Verdict::deliver);
 	CHECK(p.inbox.bare());
 	p.inbox.take(numbered(p.inbox.expected() + 1), "x", 1);
-	CHECK(p.inbox.bare()); // and then that one's turn has come
+	CHECK(p.inbox.bare()); // then it is that message's turn
 	CHECK_FALSE(p.inbox.bare());
 }
 
-// Two ways: one keeps its order and loses nothing. The other delays what it will, and dies again and again with all that is
-// in it; then what is not confirmed is sent again the first way, while copies of it may still be on the second. On the first,
-// messages are bare when they can be. Confirmations are late, too.
-TEST_CASE("ways that die, delay and double lose nothing")
+// Two routes. The direct one keeps its order and loses nothing, and messages on it are headerless when they can be. The other
+// delays messages, and dies again and again with everything that it holds. Then what is not acknowledged is sent again on the
+// first, while copies may still be on the second. Acknowledgements are late, too.
+TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 {
 	struct Sure {
 		bool bare;
@@ -174,7 +174,7 @@ TEST_CASE("ways that die, delay and double lose nothing")
 		Pair p;
 		const unsigned count = 300;
 		unsigned sent = 0, rounds = 0, deaths = 0;
-		bool directly = false; // for a while
+		bool directly = false; // changes now and then
 		std::deque<Sure> sure;
 		std::vector<std::string> unsure;
 		std::deque<uint32_t> told;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups of nodes: where messages go on their way between ranks, and how groups are written.
+// Groups of nodes: the routes of messages between ranks, and how groups are written.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Channel = std::pair<int, int>; // who hands to whom
+using Channel = std::pair<int, int>; // from a rank to the next hop
 
 struct Topology {
 	std::vector<int> node_of, group_of;
@@ -35,7 +35,7 @@ int up_to(std::mt19937 &random, int most)
 	return std::uniform_int_distribution(1, most)(random);
 }
 
-// Ranks, nodes and groups in any order, as many in each as it comes, or the same in each.
+// Ranks, nodes and groups in any order. Either random numbers in each, or the same number in each.
 Topology make(std::mt19937 &random, bool even)
 {
 	Topology t;
@@ -49,7 +49,7 @@ Topology make(std::mt19937 &random, bool even)
 			t.group_of.push_back(g * 7);
 		}
 	std::shuffle(t.node_of.begin(), t.node_of.end(), random);
-	// Another order of groups, with each node still having its ranks.
+	// Another order of groups. Each node keeps its ranks.
 	std::shuffle(t.group_of.begin(), t.group_of.end(), random);
 	return t;
 }
@@ -59,7 +59,7 @@ bool same(const Place &a, const Place &b)
 	return a.group == b.group && a.index == b.index && a.local == b.local;
 }
 
-// Takes channels away that no other one leads to, until none is left; with a cycle some remain.
+// Removes channels that no other one leads to, until none is left. With a cycle some remain.
 bool acyclic(const std::map<Channel, std::set<Channel>> &waits_for)
 {
 	std::map<Channel, int> led_to;
@@ -85,7 +85,7 @@ bool acyclic(const std::map<Channel, std::set<Channel>> &waits_for)
 	return taken == led_to.size();
 }
 
-// What is wrong with the routes between all ranks; empty: nothing. One check of Catch for each topology is enough.
+// What is wrong with the routes between all ranks; empty: nothing. Catch checks only this, once for each topology.
 std::string wrong(const Topology &t)
 {
 	const Groups groups(t.node_of, t.group_of);
@@ -161,7 +161,7 @@ std::string refusal(const std::string &text, int nodes, const std::vector<std::s
 	return "";
 }
 
-// A file that is there while this is.
+// A file that exists as long as this object.
 class File {
 public:
 	explicit File(const std::string &text)
@@ -180,7 +180,7 @@ private:
 
 } // namespace
 
-TEST_CASE("routes over random groups end, go down in dimension and make no cycle", "[groups]")
+TEST_CASE("routes over random groups end, follow the order of dimensions and make no cycle", "[groups]")
 {
 	std::mt19937 random(20);
 	size_t most = 0, least = 1000;
@@ -204,7 +204,7 @@ TEST_CASE("the search for cycles finds one", "[groups]")
 	CHECK_FALSE(acyclic({{{0, 1}, {{1, 2}}}, {{1, 2}, {{2, 0}}}, {{2, 0}, {{0, 1}}}}));
 }
 
-TEST_CASE("the way across two even groups", "[groups]")
+TEST_CASE("the route across two even groups", "[groups]")
 {
 	// Two groups of two nodes with two ranks each: rank = 4 * group + 2 * index + local.
 	const Groups groups({0, 0, 1, 1, 2, 2, 3, 3}, {5, 5, 2, 2});
@@ -242,13 +242,13 @@ TEST_CASE("uneven groups fold", "[groups]")
 	CHECK(groups.next_hop(1, 4) == 4);
 	CHECK(groups.next_hop(2, 3) == 3);
 	CHECK(groups.next_hop(3, 2) == 0);
-	// Nodes without ranks are none.
+	// Nodes without ranks do not count.
 	CHECK(Groups({0, 2}, {0, 1, 0}).nodes(0) == 2);
 	CHECK(Groups({0, 2}, {0, 1, 0}).count() == 1);
 	CHECK_THROWS_AS(Groups({0, 1}, {0}), Error);
 }
 
-TEST_CASE("groups as they are written", "[groups]")
+TEST_CASE("groups are parsed", "[groups]")
 {
 	using List = std::vector<int>;
 	CHECK(groups_of("", 1, {}) == List{0});
@@ -269,7 +269,7 @@ TEST_CASE("groups as they are written", "[groups]")
 	CHECK(groups_of(File("r[1-2]n[1,3]").tunable(), 4, {"r1n1", "r1n3", "r2n1", "r2n3"}) == List{0, 0, 0, 0});
 }
 
-TEST_CASE("as few groups as keep to the peers of a rank", "[groups]")
+TEST_CASE("the number of groups is the smallest that keeps within the peers of a rank", "[groups]")
 {
 	CHECK(groups_wanted({1, 1, 0}) == 1);
 	CHECK(groups_wanted({16, 1, 15}) == 1);
@@ -293,15 +293,15 @@ TEST_CASE("as few groups as keep to the peers of a rank", "[groups]")
 		const auto [least, most] = std::minmax_element(size.begin(), size.end());
 		REQUIRE(*least >= 1);
 		REQUIRE(*most - *least <= 1);
-		// A node alone has no such peers.
+		// A single node has no such peers.
 		REQUIRE((*most - 1) * needs.ranks <= needs.most_peers);
-		// With one group less, one of them would have too many.
+		// With one group less, one of the groups would have too many peers.
 		const int64_t larger = groups == 1 ? 0 : (needs.nodes + groups - 2) / (groups - 1);
 		REQUIRE((groups == 1 || (larger - 1) * needs.ranks > needs.most_peers));
 	}
 }
 
-TEST_CASE("groups that cannot be understood", "[groups]")
+TEST_CASE("groups that cannot be parsed", "[groups]")
 {
 	CHECK_THAT(refusal("nodes:0", 4), Contains("nodes:N"));
 	CHECK_THAT(refusal("nodes:-1", 4), Contains("nodes:N"));
@@ -367,7 +367,7 @@ const char *const fabric = "#\n# Topology file: generated on Tue Jun  5 14:15:10
 
 } // namespace
 
-TEST_CASE("groups after the switches of a fabric", "[groups]")
+TEST_CASE("groups from the switches of a fabric", "[groups]")
 {
 	using List = std::vector<int>;
 	std::string warning;
@@ -376,23 +376,23 @@ TEST_CASE("groups after the switches of a fabric", "[groups]")
 		warning.clear();
 		return read_groups(file.tunable("switches:"), {static_cast<int>(hosts.size()), 1, 256}, hosts, warning);
 	};
-	// Numbers of switches in the order of the file; spines, empty ones and those of other jobs are no groups of this one.
+	// Groups are numbered in the order of the file. Spines, empty switches and those of other jobs make no group.
 	CHECK(read(by_slurm, {"n01", "n02", "n03", "n04", "m1", "m3", "login"}) == List{2, 2, 1, 1, 2, 2, 1});
 	CHECK(warning.empty());
 	CHECK(read(by_fabric, {"n01", "n02", "n03", "n01"}) == List{2, 2, 3, 2});
 	CHECK(warning.empty());
-	// With and without the domain, on either side; but numbers are addresses.
+	// Host names with and without the domain, on either side. Numbers are addresses.
 	CHECK(read(by_slurm, {"n01.cluster.org", "n03.cluster.org"}) == List{2, 1});
 	CHECK(read(by_fabric, {"n02", "n02.cluster", "n03.cluster"}) == List{2, 2, 3});
 	CHECK(read(File("SwitchName=a Nodes=10.0.0.1\nSwitchName=b Nodes=10.0.0.2"), {"10.0.0.2", "10.0.0.1"}) == List{2, 1});
-	// Those that it does not name are one more.
+	// Hosts that the file does not name are one more group.
 	CHECK(read(by_slurm, {"n01", "m2", "n04", "m4"}) == List{2, 0, 1, 0});
 	CHECK_THAT(warning, Contains("no switch of 2 of 4 nodes, as \"m2\"; they are one group"));
 	CHECK(read(by_fabric, {"n03", "HCA-1", ""}) == List{3, 0, 0});
 	CHECK_THAT(warning, Contains("2 of 3"));
 }
 
-TEST_CASE("descriptions of switches that cannot be understood", "[groups]")
+TEST_CASE("descriptions of switches that cannot be parsed", "[groups]")
 {
 	const auto refused = [](const std::string &text, const std::vector<std::string> &hosts = {"n1", "n2"}) {
 		return refusal(File(text).tunable("switches:"), static_cast<int>(hosts.size()), hosts);

@@ -1,4 +1,4 @@
-// Messages for others and from others that nobody would send: the relay gives up who sends them, and keeps its own in order.
+// Forwarded messages that nobody would send: the relay gives up their sender, and keeps its own messages in order.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -58,7 +58,7 @@ std::vector<unsigned char> eager(uint32_t number, uint64_t tag)
 
 } // namespace
 
-TEST_CASE("what comes by way of a neighbour is delivered in order, and what cannot be is refused")
+TEST_CASE("forwarded messages are delivered in order, and impossible ones are refused")
 {
 	Ranks job;
 	std::vector<uint64_t> tags;
@@ -86,7 +86,7 @@ TEST_CASE("what comes by way of a neighbour is delivered in order, and what cann
 	CHECK(job.state(1) != PT2P_PEER_LOST);
 }
 
-TEST_CASE("a neighbour that does not keep to the rules of the relay is given up")
+TEST_CASE("a neighbour that breaks the rules of the relay is given up")
 {
 	const auto m = eager(0, 1);
 	const auto lost_by = [&](uint8_t id, uint64_t header, const void *data, size_t length) {
@@ -95,19 +95,19 @@ TEST_CASE("a neighbour that does not keep to the rules of the relay is given up"
 		return job.state(1) == PT2P_PEER_LOST;
 	};
 	CHECK(lost_by(Relay::id_relayed, route(3, 4), m.data(), m.size()));             // no such rank
-	CHECK(lost_by(Relay::id_relayed, route(UINT32_MAX, 0), m.data(), m.size()));    // nor such a source
+	CHECK(lost_by(Relay::id_relayed, route(UINT32_MAX, 0), m.data(), m.size()));    // no such source
 	CHECK(lost_by(Relay::id_relayed, route(0, 3), m.data(), m.size()));             // from this rank itself
 	CHECK(lost_by(Relay::id_relayed, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
-	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across after a hop on the node
+	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across groups after a hop on the node
 	CHECK(lost_by(Relay::id_credit, 1, nullptr, 0));                                // more than it has taken
-	CHECK(lost_by(Relay::id_done, 2, nullptr, 0)); // neither heard nor not
+	CHECK(lost_by(Relay::id_done, 2, nullptr, 0)); // neither yes nor no
 	CHECK(lost_by(Relay::id_done, 0, m.data(), 1));
 	CHECK_FALSE(lost_by(Relay::id_done, 1, nullptr, 0));
 	CHECK(lost_by(Relay::id_done + 1, 0, nullptr, 0));
 	CHECK_FALSE(lost_by(Relay::id_relayed, route(3, 0), m.data(), m.size()));
 }
 
-TEST_CASE("a bare message has the next number, and comes from no rank whose messages have none")
+TEST_CASE("a headerless message has the next number, and comes from no rank whose messages are not numbered")
 {
 	constexpr uint8_t bare = Relay::id_bare_message | Engine::id_eager;
 	{
@@ -138,7 +138,7 @@ TEST_CASE("a bare message has the next number, and comes from no rank whose mess
 		return job.state(from) == PT2P_PEER_LOST;
 	};
 	CHECK_FALSE(lost_by(3, bare, 1));
-	CHECK(lost_by(3, bare, 2)); // in place of the one that has come early
+	CHECK(lost_by(3, bare, 2)); // it would be the one that has come early
 	CHECK(lost_by(1, bare, 1)); // on this node
 	CHECK(lost_by(3, Relay::id_bare_message | Relay::id_relayed, 1));
 	CHECK(lost_by(3, Relay::id_bare_message | Relay::id_credit, 1));
@@ -156,7 +156,7 @@ TEST_CASE("garbage does no harm to the relay")
 			std::vector<unsigned char> bytes(random() % 8 ? sizeof(Envelope) + random() % 80 : random() % 30);
 			for (unsigned char &b : bytes)
 				b = static_cast<unsigned char>(random());
-			// Most look right, or nothing but the first look at them would be tried.
+			// Most look right, else only the first check would be tested.
 			if (bytes.size() >= sizeof(Envelope) && random() % 8) {
 				Envelope e{random() % 4,
 				           static_cast<uint32_t>(random() % 70),

@@ -1,4 +1,4 @@
-// The choice between the direct way and the one by neighbours, on made-up paces.
+// The choice between direct and forwarded messages, on made-up paces.
 #include <catch2/catch.hpp>
 
 #include <deque>
@@ -10,7 +10,7 @@ using namespace pt2p::tune;
 
 namespace {
 
-// One rank; `time` of a way says how long a message takes until the next one can be sent, ns.
+// One rank. `time`: how long a message takes on a route until the next one can be sent, in ns.
 struct Trace {
 	WayTuner tuner;
 	int64_t now = 0;
@@ -33,8 +33,8 @@ struct Trace {
 	}
 };
 
-// Ranks that tell each other where they are as relays do: with what goes by way of neighbours, with each message while the
-// tuner says so, and by an answer to who does not know that the trial is over; `late` rounds later.
+// Ranks tell each other their epoch as relays do, `late` rounds later: with forwarded messages, with each message while the tuner
+// says so, and by an answer to a rank that does not know that the trial is over.
 struct Job {
 	struct Told {
 		unsigned round;
@@ -55,7 +55,7 @@ struct Job {
 	{
 		under_way.push_back({round + late, from, to, tuners[from].moment(), tuners[from].told()});
 	}
-	// `messages`: how many a rank sends in a round, at most 1, when that share of ranks goes directly.
+	// `messages`: how many a rank sends in a round (at most 1) when that share of ranks sends directly.
 	template <class Messages>
 	void run(unsigned rounds, double rate, const Messages &messages)
 	{
@@ -89,14 +89,14 @@ struct Job {
 	}
 };
 
-// What way.hpp promises.
+// The bounds of way.hpp.
 constexpr WayLaw law;
-constexpr unsigned first_comparison = 2 * law.settling + law.lead + law.timed; // messages that go the other way
+constexpr unsigned first_comparison = 2 * law.settling + law.lead + law.timed; // messages on the other route
 constexpr unsigned bound = law.first + 9000;
 
 } // namespace
 
-TEST_CASE("a few targets are reached directly, and no other way is tried")
+TEST_CASE("with few targets messages go directly, and forwarding is not tried")
 {
 	Trace t;
 	t.run(10'000, 0.05, 3000, 1000);
@@ -105,7 +105,7 @@ TEST_CASE("a few targets are reached directly, and no other way is tried")
 	CHECK(t.by_neighbour == 0);
 }
 
-TEST_CASE("targets that change at a price are reached by way of neighbours, within the promised number of messages")
+TEST_CASE("where changes of target are dear messages are forwarded, within the promised number of messages")
 {
 	Trace t;
 	t.run(bound, 0.9, 4000, 1000);
@@ -115,7 +115,7 @@ TEST_CASE("targets that change at a price are reached by way of neighbours, with
 	CHECK(t.tuner.gain() == Approx(4).epsilon(0.001));
 }
 
-TEST_CASE("a short job is not tried upon, and no job has sent more than a sixth the slower way")
+TEST_CASE("a short job has no trial, and no job sends more than a sixth of its messages on the slower route")
 {
 	Trace t;
 	t.run(law.first - 1, 0.9, 3000, 6000);
@@ -128,7 +128,7 @@ TEST_CASE("a short job is not tried upon, and no job has sent more than a sixth 
 	CHECK(t.tuner.chosen() == Way::direct);
 }
 
-TEST_CASE("what is tried and not chosen is less than a hundredth of all messages in the long run")
+TEST_CASE("in the long run, less than a hundredth of all messages try a route that is not chosen")
 {
 	for (const bool direct_is_better : {true, false}) {
 		const auto by_way = direct_is_better ? 6000 : 1000;
@@ -146,7 +146,7 @@ TEST_CASE("what is tried and not chosen is less than a hundredth of all messages
 	}
 }
 
-TEST_CASE("when the price falls, messages go directly again after the rest")
+TEST_CASE("when changes of target get cheap, messages go directly again after the rest")
 {
 	Trace t;
 	t.run(bound, 0.9, 6000, 3000);
@@ -156,7 +156,7 @@ TEST_CASE("when the price falls, messages go directly again after the rest")
 	CHECK(t.changes == 2);
 }
 
-TEST_CASE("targets that no longer change shorten the rest to what one trial costs")
+TEST_CASE("when targets no longer change, the rest is as short as one trial")
 {
 	Trace t;
 	t.run(bound, 0.9, 6000, 3000);
@@ -165,13 +165,13 @@ TEST_CASE("targets that no longer change shorten the rest to what one trial cost
 	REQUIRE(t.tuner.chosen() == Way::by_neighbour);
 	t.run(static_cast<unsigned>(once) + bound, 0.0, 1000, 3000);
 	CHECK(t.tuner.chosen() == Way::direct);
-	// And there it stays without another trial.
+	// And it stays so, without another trial.
 	const uint32_t trials = t.tuner.trials();
 	t.run(200'000, 0.0, 1000, 3000);
 	CHECK(t.tuner.trials() == trials);
 }
 
-TEST_CASE("ways that are alike are left as they are after one comparison, those nearly so after the last")
+TEST_CASE("a trial of equal routes ends after one comparison, that of nearly equal ones after the last, and nothing changes")
 {
 	for (const int64_t by_way : {3000, 2950}) {
 		Trace t;
@@ -182,7 +182,7 @@ TEST_CASE("ways that are alike are left as they are after one comparison, those 
 	}
 }
 
-TEST_CASE("a way that is quicker at first only is not chosen")
+TEST_CASE("a route that is quicker only at first is not chosen")
 {
 	Trace t;
 	unsigned in_a_row = 0;
@@ -196,7 +196,7 @@ TEST_CASE("a way that is quicker at first only is not chosen")
 	CHECK(t.by_neighbour * 8 < t.sent);
 }
 
-TEST_CASE("noise does not choose the worse way, and what it ends a trial for is tried again")
+TEST_CASE("noise does not choose the worse route, and a trial that it has ended is repeated")
 {
 	for (const bool direct_is_better : {true, false}) {
 		unsigned wrong = 0, retried = 0;
@@ -216,7 +216,7 @@ TEST_CASE("noise does not choose the worse way, and what it ends a trial for is 
 	}
 }
 
-TEST_CASE("a drift weighs on both ways")
+TEST_CASE("a drift affects both routes alike")
 {
 	for (const double drift : {-1.0, 1.0}) {
 		Trace t;
@@ -227,13 +227,13 @@ TEST_CASE("a drift weighs on both ways")
 	}
 }
 
-TEST_CASE("all ranks of a job choose the same way, those that send little, too")
+TEST_CASE("all ranks of a job choose the same route, also those that send little")
 {
 	for (const unsigned late : {1u, 5u, 20u})
 		for (const bool direct_is_better : {true, false})
 			for (unsigned seed = 1; seed <= 20; ++seed) {
 				Job job(64, late, seed);
-				// The later ranks send too little to get through a trial by themselves.
+				// The later ranks send too little to finish a trial alone.
 				job.run(2 * bound, 0.9, [=](size_t rank, double direct) {
 					return (direct_is_better ? 0.6 + 0.4 * direct : 1 - 0.4 * direct) * static_cast<double>(64 - rank) / 64;
 				});
@@ -243,9 +243,9 @@ TEST_CASE("all ranks of a job choose the same way, those that send little, too")
 			}
 }
 
-TEST_CASE("the way that is quicker for all is chosen where any one rank would be better off by the other")
+TEST_CASE("the route that is quicker for all is chosen, although each single rank would gain by the other")
 {
-	// Each rank that goes directly has an eighth for itself, and costs all others together twice that.
+	// A rank that sends directly gains an eighth, and costs all others together twice that.
 	Job job(64, 5);
 	job.run(2 * bound, 0.9, [&](size_t rank, double direct) {
 		return 0.75 + (job.tuners[rank].way() == Way::direct ? 0.125 : 0) - 0.25 * direct;
@@ -253,13 +253,13 @@ TEST_CASE("the way that is quicker for all is chosen where any one rank would be
 	CHECK(job.count(Way::by_neighbour) == job.tuners.size());
 }
 
-TEST_CASE("the way that is quicker for the job is chosen where it is not for those ranks that send a little more")
+TEST_CASE("the route that is quicker for the job is chosen, although it is slower for the ranks that send a little more")
 {
 	for (const bool direct_is_better : {true, false})
 		for (unsigned seed = 1; seed <= 20; ++seed) {
 			Job job(32, 10, seed);
 			job.run(3 * bound, 0.9, [=](size_t rank, double direct) {
-				const bool gains = (rank < 2) == direct_is_better; // by way of neighbours
+				const bool gains = (rank < 2) == direct_is_better; // by forwarding
 				return (rank < 2 ? 0.8 : 0.7) * (gains ? 1.05 - 0.1 * direct : 0.95 + 0.1 * direct);
 			});
 			INFO("seed " << seed);
@@ -267,7 +267,7 @@ TEST_CASE("the way that is quicker for the job is chosen where it is not for tho
 		}
 }
 
-TEST_CASE("where all wait for one rank, its pace decides, as that of others takes long to follow")
+TEST_CASE("where all wait for one rank, its pace decides: the pace of others follows late")
 {
 	constexpr size_t lag = 2000; // rounds, much longer than a step
 	for (const bool direct_is_better : {true, false})
@@ -287,10 +287,10 @@ TEST_CASE("where all wait for one rank, its pace decides, as that of others take
 		}
 }
 
-TEST_CASE("nothing is timed until nearly all messages of the job go the way of the step, not only those of who sends most")
+TEST_CASE("timing starts only when nearly all messages of the job take the route of the step, not only those of the busiest rank")
 {
 	for (const unsigned long_in_settling : {100u, 300u}) {
-		// All but the first, which sends twice as much, settle when they have sent so many the other way.
+		// All but the first, which sends twice as much, settle after so many messages on the other route.
 		std::vector<WayTuner> tuners(16);
 		std::vector<unsigned> other_way(tuners.size(), 0);
 		unsigned most = 0;
@@ -311,13 +311,13 @@ TEST_CASE("nothing is timed until nearly all messages of the job go the way of t
 					most = std::max(most, other_way[from]);
 			}
 		REQUIRE(tuners[1].trials() == 1);
-		// As no way is quicker there is one comparison. What is timed in it is half as many as the first sends.
+		// No route is quicker, so there is one comparison. Half as many messages are timed in it as the first rank sends.
 		CHECK(most >= long_in_settling + (law.lead + law.timed) / 2);
 		CHECK(most <= long_in_settling + (law.lead + law.timed) / 2 + 64);
 	}
 }
 
-TEST_CASE("moments that nobody would tell end in a choice all the same")
+TEST_CASE("impossible epochs still end in a choice")
 {
 	for (unsigned seed = 1; seed <= 200; ++seed) {
 		std::mt19937 random(seed);
@@ -330,7 +330,7 @@ TEST_CASE("moments that nobody would tell end in a choice all the same")
 		for (unsigned left = 20 * bound; t.tuner.in_trial() && left; --left)
 			t.run(1, 0.9, 2000, 1000);
 		CHECK_FALSE(t.tuner.in_trial());
-		// What is older does not count.
+		// Older epochs have no effect.
 		const uint32_t moment = t.tuner.moment();
 		CHECK_FALSE(t.tuner.heard(moment - 2, 0, [&] { return t.now; }));
 		CHECK(t.tuner.moment() == moment);
@@ -347,6 +347,6 @@ TEST_CASE("changes of target are counted as a pool of initiators would make them
 	};
 	CHECK(rate_of(4, 1) < 0.01);
 	CHECK(rate_of(4, 4) < 0.01);
-	CHECK(rate_of(4, 5) > 0.99); // in turn: the one that is needed next was given away last
+	CHECK(rate_of(4, 5) > 0.99); // in turn, the target that is needed next has lost its initiator last
 	CHECK(rate_of(1, 2) > 0.99);
 }

@@ -10,7 +10,7 @@ using namespace pt2p::tune;
 
 namespace {
 
-// To post takes 100 ns, to ring a doorbell `doorbell` ns; messages come in bursts of `burst`.
+// A post takes 100 ns, a doorbell `doorbell` ns. Messages come in bursts of `burst`.
 struct Sender {
 	double doorbell = 100, noise = 0, ratio_of_one = 1, ratio_of_each = 0;
 	uint32_t burst = 64;
@@ -48,9 +48,9 @@ constexpr unsigned bound = 20, bound_alone = 12, bound_again = 14; // intervals,
 
 } // namespace
 
-TEST_CASE("where doorbells are dear the batch is the largest within the promised number of intervals, and stays")
+TEST_CASE("where doorbells are dear, the batch becomes the largest within the promised number of intervals, and stays")
 {
-	for (const double doorbell : {30.0, 100.0, 3000.0}) { // from a fifth quicker with 16 on
+	for (const double doorbell : {30.0, 100.0, 3000.0}) { // the least makes 16 a fifth quicker
 		CAPTURE(doorbell);
 		Sender dear;
 		dear.doorbell = doorbell;
@@ -65,7 +65,7 @@ TEST_CASE("where doorbells are dear the batch is the largest within the promised
 	}
 }
 
-TEST_CASE("where doorbells are cheap the batch is one")
+TEST_CASE("where doorbells are cheap, the batch is one")
 {
 	Sender cheap;
 	cheap.doorbell = 10;
@@ -74,7 +74,7 @@ TEST_CASE("where doorbells are cheap the batch is one")
 	CHECK(cheap.at_one >= 10'000 * 0.97);
 }
 
-TEST_CASE("messages that come alone leave the batch at one, and bring it back there")
+TEST_CASE("messages that come alone keep the batch at one, or bring it back to one")
 {
 	Sender alone;
 	alone.doorbell = 3000;
@@ -93,13 +93,13 @@ TEST_CASE("messages that come alone leave the batch at one, and bring it back th
 		CHECK(sender.tuner.changes() == 2);
 		const unsigned at_one = sender.at_one;
 		sender.run(bound_again);
-		CHECK(sender.at_one >= at_one + bound_again / 2); // but for a trial
+		CHECK(sender.at_one >= at_one + bound_again / 2); // except for a trial
 		sender.run(2000);
 		CHECK(sender.tuner.changes() == 2);
 	}
 }
 
-TEST_CASE("a batch that makes the last of a period wait for too long is not taken, whatever its rate")
+TEST_CASE("a batch is not taken when the last message of a period waits too long, whatever the rate")
 {
 	Sender sender;
 	sender.doorbell = 3000;
@@ -110,7 +110,7 @@ TEST_CASE("a batch that makes the last of a period wait for too long is not take
 		sender.run(1);
 	CHECK(sender.tuner.batch() == 2);
 
-	Sender behind; // with any batch, as the device works for others: that speaks against none
+	Sender behind; // with any batch, as the device works for others, so no batch is at fault
 	behind.doorbell = 3000;
 	behind.ratio_of_one = 3;
 	behind.run(bound);
@@ -142,7 +142,7 @@ TEST_CASE("a load that changes is followed")
 	Sender sender;
 	sender.run(bound);
 	REQUIRE(sender.tuner.changes() == 1);
-	sender.doorbell = 0; // and the larger batch costs nothing: it may stay
+	sender.doorbell = 0; // the larger batch costs nothing and may stay
 	sender.run(5000);
 	CHECK(sender.tuner.changes() == 1);
 
@@ -150,14 +150,14 @@ TEST_CASE("a load that changes is followed")
 	dearer.doorbell = 5;
 	dearer.run(5000);
 	REQUIRE(dearer.tuner.changes() == 0);
-	dearer.doorbell = 3000; // it shows in the rate: soon
+	dearer.doorbell = 3000; // the rate shows it soon
 	dearer.run((5 + 40) * 4);
 	CHECK(dearer.tuner.changes() >= 1);
 	dearer.run(2000);
 	CHECK(dearer.tuner.batch() == 16);
 }
 
-TEST_CASE("whatever is observed, the batch stays within its bounds, and changes are no closer than promised")
+TEST_CASE("whatever is observed, the batch stays within its bounds, and changes are as far apart as promised")
 {
 	Sender wild;
 	for (; wild.intervals < 50'000; ++wild.intervals)

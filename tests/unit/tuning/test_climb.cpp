@@ -26,7 +26,7 @@ struct Load {
 			climber.see(1000 * rate(climber.setting()), 1000);
 		}
 	}
-	// Until this is accepted; how many intervals that took.
+	// Runs until this is accepted. Returns how many intervals that took.
 	template <class Rate>
 	uint32_t run_until(uint32_t setting, uint32_t most, const Rate &rate)
 	{
@@ -49,7 +49,7 @@ auto hill(double top)
 
 } // namespace
 
-TEST_CASE("climb: the best setting is reached within the promised time from wherever it starts", "[climb]")
+TEST_CASE("climb: the best setting is reached within the promised time from any start", "[climb]")
 {
 	for (uint32_t first = 1, k = 0; first <= 64; first *= 2, ++k)
 		for (uint32_t top = 1, j = 0; top <= 64; top *= 2, ++j) {
@@ -65,7 +65,7 @@ TEST_CASE("climb: the best setting is reached within the promised time from wher
 	CHECK(load.climber.rate() == Approx(std::pow(1.2, 10)));
 }
 
-TEST_CASE("climb: bounds that are no powers of two are reached and kept to", "[climb]")
+TEST_CASE("climb: bounds that are no powers of two are reached and kept", "[climb]")
 {
 	Load up({.least = 3, .most = 22}, 1);
 	CHECK(up.climber.setting() == 3);
@@ -81,7 +81,7 @@ TEST_CASE("climb: bounds that are no powers of two are reached and kept to", "[c
 	CHECK(fixed.climber.trials() == 0);
 }
 
-TEST_CASE("climb: what makes no difference is left as it is, and tried ever more rarely", "[climb]")
+TEST_CASE("climb: a setting that makes no difference is kept, and trials become ever rarer", "[climb]")
 {
 	Load load(sixty_four, 8);
 	load.run(20'000, [](uint32_t s) { return s == 8 ? 1.0 : 1.09; }); // within the margin
@@ -94,7 +94,7 @@ TEST_CASE("climb: what makes no difference is left as it is, and tried ever more
 	CHECK(load.tried - tried >= 19 * w);
 }
 
-TEST_CASE("climb: noise does not move it, and does not hide what is better", "[climb]")
+TEST_CASE("climb: noise does not move the setting, and does not hide a better one", "[climb]")
 {
 	uint64_t moved = 0;
 	for (unsigned seed = 0; seed < 100; ++seed) {
@@ -122,10 +122,10 @@ TEST_CASE("climb: another load is followed", "[climb]")
 	Load load(sixty_four);
 	load.run_until(32, 1000, hill(32));
 	load.run(20'000, hill(32));
-	// It shows: soon.
+	// The rate shows it soon.
 	CHECK(load.run_until(4, 100'000, hill(4)) <= (5 * 3 + 40) * w);
 	load.run(20'000, hill(4));
-	// Nothing is different at this setting: with the next trial in that direction.
+	// The rate at this setting does not show it. It is found with the next trial in that direction.
 	const auto hidden = [](uint32_t s) { return s == 4 ? 1.0 : hill(32)(s) / hill(32)(4); };
 	CHECK(load.run_until(32, 100'000, hidden) <= (5 * 3 + 4 * 65) * w);
 }
@@ -142,12 +142,12 @@ TEST_CASE("climb: a valley of one setting is crossed, a wider one is not", "[cli
 
 TEST_CASE("climb: a load that grows by itself while something is tried proves nothing", "[climb]")
 {
-	// Of itself no setting is better than another.
+	// No setting is better than another.
 	Load load(sixty_four, 8);
 	double level = 1;
 	bool trying = false;
 	load.run(20'000, [&](uint32_t) {
-		if (load.climber.trying() && !trying) // with each trial, and stays
+		if (load.climber.trying() && !trying) // grows with each trial, and stays
 			level *= 1.3;
 		trying = load.climber.trying();
 		return level;
@@ -156,20 +156,20 @@ TEST_CASE("climb: a load that grows by itself while something is tried proves no
 	CHECK(load.climber.changes() == 0);
 }
 
-TEST_CASE("climb: whoever lies to it does not make it try all the time", "[climb]")
+TEST_CASE("climb: an adversary does not make it try all the time", "[climb]")
 {
-	// What is tried is always worse, and the load changes with each window.
+	// Each trial looks worse, and the load changes with each window.
 	Load load(sixty_four, 8);
 	uint32_t n = 0;
 	load.run(30'000, [&](uint32_t) { return load.climber.trying() ? 0.1 : ++n / w % 2 ? 1.0 : 3.0; });
 	CHECK(load.tried <= load.intervals * 12 / 28);
-	// What is tried looks better until it is accepted.
+	// Each trial looks better until it is accepted.
 	Load liar(sixty_four, 8);
 	liar.run(30'000, [&](uint32_t) { return liar.climber.trying() ? 2.0 : 1.0; });
 	CHECK(liar.tried <= liar.intervals * 12 / 28 + w);
 }
 
-TEST_CASE("climb: intervals that took no time are nothing", "[climb]")
+TEST_CASE("climb: intervals that took no time are ignored", "[climb]")
 {
 	Climber climber(four);
 	for (int i = 0; i < 1000; ++i)

@@ -11,7 +11,7 @@ namespace {
 
 enum class Place : uint8_t { near, far };
 constexpr EitherLaw law{.every = 31};
-constexpr unsigned bound = (3 * 4 + 1) * 31, gap = 3 * 4 * 31; // what either.hpp promises
+constexpr unsigned bound = (3 * 4 + 1) * 31, gap = 3 * 4 * 31; // the bounds of either.hpp
 
 struct Trace {
 	Either<Place> either{law};
@@ -43,7 +43,7 @@ struct Trace {
 
 } // namespace
 
-TEST_CASE("of two alternatives the quicker one is chosen, within the promised number of messages")
+TEST_CASE("the quicker alternative is chosen within the promised number of messages")
 {
 	Trace t;
 	t.run_with(bound, 2000, 1000);
@@ -51,12 +51,12 @@ TEST_CASE("of two alternatives the quicker one is chosen, within the promised nu
 	CHECK(t.changes == 1);
 	CHECK(t.either.latency_of(Place::near) == 2000);
 	CHECK(t.either.latency_of(Place::far) == 1000);
-	// Few are spent on trying the other.
+	// Few messages try the other one.
 	const unsigned before = t.sent - t.far;
 	t.run_with(31 * 4 * 100, 2000, 1000);
 	CHECK(t.changes == 1);
 	CHECK(t.sent - t.far - before == 100);
-	// And back, as soon.
+	// And back, just as soon.
 	t.run_with(bound, 1000, 2000);
 	CHECK(t.either.chosen() == Place::near);
 	CHECK(t.changes == 2);
@@ -84,7 +84,7 @@ TEST_CASE("a difference within the margin changes nothing")
 	CHECK(t.either.chosen() == Place::far);
 }
 
-TEST_CASE("an alternative that is not in question is not tried")
+TEST_CASE("an alternative that is excluded is not tried")
 {
 	Trace t;
 	t.run(10'000, [](Place p) { return p == Place::near ? 2000 : 1000; }, false);
@@ -94,24 +94,24 @@ TEST_CASE("an alternative that is not in question is not tried")
 	CHECK(t.either.latency_of(Place::far) == 0);
 }
 
-TEST_CASE("a load that weighs on both alternatives moves nothing, however it comes and goes")
+TEST_CASE("a load that slows both alternatives changes nothing, however it comes and goes")
 {
 	for (const unsigned each : {100u, 500u, 1000u, 5000u}) {
 		INFO("it changes after " << each);
 		Trace t;
 		for (int i = 0; i < 100; ++i)
 			t.run_with(each, i % 2 ? 1000 : 20'000, i % 2 ? 900 : 18'000);
-		const unsigned straddling = each < bound ? 3 : 0; // pairs whose samples are of different loads may be most
+		const unsigned straddling = each < bound ? 3 : 0; // most pairs may have samples of different loads
 		CHECK(t.changes <= straddling);
 	}
 }
 
-TEST_CASE("noise does not keep the quicker alternative from being found, nor move the choice to and fro")
+TEST_CASE("with noise, the quicker alternative is still found, and the choice does not swing")
 {
 	for (unsigned seed = 0; seed < 50; ++seed) {
 		INFO("seed " << seed);
 		std::mt19937 random(seed);
-		// A fifth more or less, and now and then a sample that says nothing at all.
+		// A fifth more or less, and now and then a sample that means nothing.
 		const auto noisy = [&](double middle) {
 			const double factor = std::uniform_real_distribution(0.8, 1.2)(random);
 			return static_cast<int64_t>(middle * (random() % 20 == 0 ? 20 : factor));
@@ -126,21 +126,21 @@ TEST_CASE("noise does not keep the quicker alternative from being found, nor mov
 	}
 }
 
-TEST_CASE("whatever is observed, changes of the choice are as far apart as is promised")
+TEST_CASE("whatever is observed, changes of the choice are as far apart as promised")
 {
-	// Always against what is chosen.
+	// Samples always speak against the choice.
 	Trace t;
 	t.run(100'000, [&](Place p) { return p == t.either.chosen() ? 5000 : 1000; });
 	CHECK(t.changes > 100);
 	CHECK(t.closest >= gap);
-	// Anything at all.
+	// Random samples.
 	std::mt19937 random(1);
 	Trace wild;
 	wild.run(100'000, [&](Place) { return static_cast<int64_t>(random() % 3 ? 0 : random()); });
 	CHECK(wild.closest >= gap);
 }
 
-TEST_CASE("a sample that cannot be observed stays due")
+TEST_CASE("a sample that cannot be taken stays due")
 {
 	Either<Place> either{law};
 	for (unsigned i = 1; i < 31; ++i) {

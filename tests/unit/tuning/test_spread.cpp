@@ -1,4 +1,4 @@
-// Over how many queue pairs bulk data goes, on a made-up device.
+// Striping: over how many queue pairs bulk data goes, on a made-up device.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -11,8 +11,8 @@ using namespace pt2p::tune;
 
 namespace {
 
-// Serves each queue pair at a rate of its own, and no more than `whole` of them all together, in bytes for a tick. There are
-// always so many parts under way.
+// Serves each queue pair at its own rate, and all together at no more than `whole`, in bytes for a tick. So many parts are always
+// in flight.
 struct Device {
 	Spread &spread;
 	double each, whole;
@@ -65,14 +65,14 @@ TEST_CASE("spread: what is pinned stays, within what there is", "[spread]")
 	}
 }
 
-TEST_CASE("spread: with nothing waiting, or queue pairs missing, nothing is concluded", "[spread]")
+TEST_CASE("spread: while nothing waits, or queue pairs are missing, nothing is concluded", "[spread]")
 {
 	Spread one_at_a_time(0, 4);
 	Device idle{one_at_a_time, 10, 100, 1};
 	idle.run(10'000);
 	CHECK(one_at_a_time.climber().rate() == 0);
 	CHECK(one_at_a_time.climber().trials() == 0);
-	// A second one cannot be had: it is waited for, and no rate is that of two.
+	// There is no second one. The tuner waits for it, and no rate counts as that of two.
 	Spread refused(0, 4);
 	Device alone{refused, 10, 100, 16, 1};
 	alone.run(10'000);
@@ -83,7 +83,7 @@ TEST_CASE("spread: with nothing waiting, or queue pairs missing, nothing is conc
 	CHECK(refused.climber().changes() == 2);
 }
 
-TEST_CASE("spread: what waits for room waits, too", "[spread]")
+TEST_CASE("spread: parts that wait for room count as waiting", "[spread]")
 {
 	Spread spread(0, 4);
 	int64_t now = 0;
@@ -103,7 +103,7 @@ TEST_CASE("spread: time in which nothing waited is not part of a rate", "[spread
 	Device device{spread, 10, 10, 8};
 	for (int i = 0; i < 500; ++i) {
 		device.run(20);
-		// The last ones; as soon as nothing waits for them, for an hour.
+		// The last ones. Then nothing waits for an hour.
 		while (spread.under_way()) {
 			const bool waits = spread.under_way() > spread.queue_pairs();
 			device.now += waits ? Spread::most_part / 10. : 1e12;

@@ -7,9 +7,9 @@ using namespace pt2p::tune;
 
 namespace {
 
-constexpr unsigned bound = 3263; // messages of a class, as staging.hpp promises
+constexpr unsigned bound = 3263; // messages of a class: the bound of staging.hpp
 
-// Messages of one class; `full`: device memory has no room, so that all go through buffers.
+// Messages of one class. `full`: device memory has no room, so all go through buffers.
 void send(StagingTuner &tuner, unsigned count, int64_t device, int64_t buffer, bool scarce = false, bool full = false)
 {
 	while (count--) {
@@ -23,7 +23,7 @@ void send(StagingTuner &tuner, unsigned count, int64_t device, int64_t buffer, b
 
 } // namespace
 
-TEST_CASE("a message is of the class of its length")
+TEST_CASE("a message belongs to the class of its length")
 {
 	Stagings all;
 	CHECK(&all.of(17) == &all.at(0));
@@ -36,7 +36,7 @@ TEST_CASE("a message is of the class of its length")
 		CHECK(&all.of(Stagings::most(i)) == &all.at(i));
 }
 
-TEST_CASE("device memory until a buffer proves to be quicker; and back")
+TEST_CASE("device memory is chosen until a buffer proves to be quicker, and back")
 {
 	StagingTuner tuner;
 	CHECK(tuner.chosen() == Staging::device_memory);
@@ -51,7 +51,7 @@ TEST_CASE("device memory until a buffer proves to be quicker; and back")
 	CHECK(tuner.messages(Staging::buffer) + tuner.messages(Staging::device_memory) == 10'000 + 2 * bound);
 }
 
-TEST_CASE("device memory that is half taken is not tried for, and stays chosen where it was")
+TEST_CASE("device memory is not tried while half of it is taken, and stays chosen where it was")
 {
 	StagingTuner tuner;
 	send(tuner, bound, 2000, 1000);
@@ -66,7 +66,7 @@ TEST_CASE("device memory that is half taken is not tried for, and stays chosen w
 	CHECK(tuner.chosen() == Staging::device_memory);
 }
 
-TEST_CASE("messages that find device memory full say nothing of it")
+TEST_CASE("messages that find device memory full do not count as samples of it")
 {
 	StagingTuner tuner;
 	send(tuner, 10'000, 2000, 1000, true, true);

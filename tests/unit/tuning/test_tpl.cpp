@@ -10,7 +10,7 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-// Short messages, tuned, within the band, many in flight, two for a doorbell: nothing is wrong with it.
+// Short messages, tuned, within the band, many in flight, two for a doorbell: nothing limits this channel.
 ChannelFacts balanced()
 {
 	ChannelFacts f;
@@ -32,7 +32,7 @@ ChannelFacts balanced()
 	return f;
 }
 
-// The same in which the device reads every message from host memory.
+// The same, but the device reads every message from host memory.
 ChannelFacts from_host_memory(uint64_t bytes)
 {
 	ChannelFacts f = balanced();
@@ -49,7 +49,7 @@ TEST_CASE("a channel that nothing limits")
 	CHECK_THAT(what_limits(balanced()), StartsWith("nothing: processor and device keep up") && Contains("2.00"));
 }
 
-TEST_CASE("load balance: outside of the band, whatever else there is")
+TEST_CASE("load balance limits a channel outside of the band, whatever else is wrong")
 {
 	ChannelFacts f = balanced();
 	f.kind(SizeClass::inlined).ratio = 3.2;
@@ -71,12 +71,12 @@ TEST_CASE("load balance: outside of the band, whatever else there is")
 	f.mode = Mode::tied;
 	CHECK_THAT(what_limits(f), Contains("The signal period of 33 grows"));
 	f.mode = Mode::free;
-	// The borders belong to the band.
+	// The limits belong to the band.
 	for (const double ratio : {1.8, 2.5}) {
 		f.kind(SizeClass::inlined).ratio = ratio;
 		CHECK_THAT(what_limits(f), StartsWith("nothing: "));
 	}
-	// They are those of the tuner.
+	// They are the tuner's.
 	f.law.cut_above = 2.2;
 	CHECK_THAT(what_limits(f), Contains("above 2.2"));
 }
@@ -85,7 +85,7 @@ TEST_CASE("parallelism")
 {
 	ChannelFacts f = balanced();
 	f.waiting = 7;
-	CHECK_THAT(what_limits(f), StartsWith("nothing: ")); // not for want of depth
+	CHECK_THAT(what_limits(f), StartsWith("nothing: ")); // not because of the depth
 	f.in_flight = 128;
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: 7 messages wait") && Contains("128 of 128") && Contains("PT2P_NET_SEND_DEPTH"));
 
@@ -102,9 +102,9 @@ TEST_CASE("parallelism")
 	f.kind(SizeClass::inlined).ratio = 1.2;
 	f.kind(SizeClass::inlined).period = 128;
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left") && Contains("PT2P_NET_SEND_DEPTH"));
-	f.most_in_flight = 50; // with room for more
+	f.most_in_flight = 50; // the window is larger
 	CHECK_THAT(what_limits(f), StartsWith("the program: the device has time left") && Contains("more than 50 of 128"));
-	f.mode = Mode::tied; // the period is all that can be
+	f.mode = Mode::tied; // no more than the period can be in flight
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left"));
 
 	f = balanced();
@@ -138,7 +138,7 @@ TEST_CASE("transmission efficiency")
 	CHECK_THAT(what_limits(f), StartsWith("nothing here: payload of 65536 bytes"));
 }
 
-TEST_CASE("what the tuner has chosen is no advice to choose otherwise")
+TEST_CASE("the report does not advise against what the tuner has chosen")
 {
 	ChannelFacts f = from_host_memory(500);
 	f.stagings = {{.most = 512, .by_device = 80, .from_host = 9'920, .changes = 1, .device_ns = 3000, .host_ns = 2000,
@@ -151,7 +151,7 @@ TEST_CASE("what the tuner has chosen is no advice to choose otherwise")
 	f.stagings[0].host_ns = 0;
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
 	CHECK_THAT(describe(f), Contains("by device memory: 3000 ns, from host memory not seen yet; so went 0.8 % of 10000;"));
-	// Of what is too long for device memory nothing was chosen.
+	// There was no choice for messages that are too long for device memory.
 	f = from_host_memory(1500);
 	f.stagings = {{.most = 2048, .chosen = Staging::buffer}};
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
@@ -182,7 +182,7 @@ TEST_CASE("the program, and what is not known")
 	CHECK_THAT(what_limits(f), StartsWith("not known yet"));
 }
 
-TEST_CASE("all of it in lines")
+TEST_CASE("the whole report in lines")
 {
 	ChannelFacts f = balanced();
 	f.kind(SizeClass::inlined).bytes = 240'000;

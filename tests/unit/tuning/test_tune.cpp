@@ -10,12 +10,12 @@ using pt2p::tune::PeriodTuner;
 
 namespace {
 
-// The laws in use are those of Net::law(): with PT2P_TUNE=tied each observation is judged and the period moves between 1 and the
-// depth; with free it is fixed, and what is left is N and L/N.
+// The laws of Net::law(). With PT2P_TUNE=tied each observation is judged, and the period moves between 1 and the depth. With free
+// the period is fixed, and only N and L/N are measured.
 constexpr PeriodLaw tied{.window = 1, .few = 1};
 constexpr PeriodLaw fixed(uint32_t period) { return {.least = period, .most = period}; }
 
-// A signalled operation takes `idle` ns, and `each` more for every other work request of its period.
+// A signalled operation takes `idle` ns, and `each` ns more for every other work request of its period.
 struct Channel {
 	double idle = 1000, each = 25;
 	double noise = 0; // 0.2: up to a fifth more or less
@@ -30,7 +30,7 @@ struct Channel {
 
 } // namespace
 
-TEST_CASE("the period grows by steps while the last operation is quick, and stays where the law holds it")
+TEST_CASE("the period grows in steps while the last operation is quick, and stays where the law holds it")
 {
 	Channel channel;
 	PeriodTuner tuner(tied);
@@ -40,7 +40,7 @@ TEST_CASE("the period grows by steps while the last operation is quick, and stay
 		const uint32_t before = tuner.period(), after = tuner.see_last(channel.latency(before));
 		REQUIRE((after == before || after == before + 4));
 	}
-	// L/N is 1.8 at a period of 33: the first step from there on is kept.
+	// L/N is 1.8 at a period of 33. The first period from there on is kept.
 	CHECK(tuner.period() == 33);
 	CHECK(tuner.cuts() == 0);
 }
@@ -54,7 +54,7 @@ TEST_CASE("a channel that is never idle has its first latency as N, until it is 
 	CHECK(tuner.see_last(2900) == 5); // 1.04 N: it grows
 	tuner.see_normal(1000);
 	CHECK(tuner.normal() == 1000);
-	CHECK(tuner.see_last(2900) == 5); // began before the last change
+	CHECK(tuner.see_last(2900) == 5); // it began before the last change
 	CHECK(tuner.see_last(2900) == 2); // 2.9 N
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("with a fixed period, a channel that is never idle has the shortest of
 	CHECK(tuner.normal() == 2800);
 }
 
-TEST_CASE("a fast channel takes the whole depth, a slow one no more than one")
+TEST_CASE("the period is the whole depth on a fast channel, and one on a slow one")
 {
 	for (const double each : {0.1, 5000.0}) {
 		Channel channel{1000, each};
@@ -83,7 +83,7 @@ TEST_CASE("a fast channel takes the whole depth, a slow one no more than one")
 	}
 }
 
-TEST_CASE("noise of a fifth cuts the period in half at most, from what the law allows")
+TEST_CASE("noise of a fifth halves the period at most, from what the law allows")
 {
 	Channel channel{1000, 25, 0.2};
 	PeriodTuner tuner(tied);
@@ -96,7 +96,7 @@ TEST_CASE("noise of a fifth cuts the period in half at most, from what the law a
 		REQUIRE(tuner.see_last(channel.latency(tuner.period())) >= 28 / 2);
 }
 
-TEST_CASE("a payload that jumps is answered within a few periods, and the way back is found")
+TEST_CASE("the period follows a jump of the payload within a few periods, and recovers afterwards")
 {
 	Channel channel;
 	PeriodTuner tuner(tied);
@@ -131,7 +131,7 @@ TEST_CASE("N follows a drift, and not an outlier")
 
 namespace {
 
-// Observations until the period no longer changes for 60 of them.
+// The number of observations until the period does not change for 60 of them.
 unsigned settle(PeriodTuner &tuner, Channel &channel)
 {
 	unsigned quiet = 0, all = 0;
@@ -161,7 +161,7 @@ TEST_CASE("the period settles as soon as the law promises")
 		const double ratio = static_cast<double>(channel.latency(tuner.period())) / 1000;
 		CHECK((ratio <= law.cut_above && (ratio >= law.raise_below || tuner.period() == law.most)));
 	}
-	// From the longest down: slow, and so slow that one observation is enough.
+	// Down from the longest: slow, and so slow that one observation is enough.
 	for (const double slow : {2.6, 6.0}) {
 		PeriodTuner tuner(law);
 		tuner.see_normal(1000);
@@ -174,7 +174,7 @@ TEST_CASE("the period settles as soon as the law promises")
 	}
 }
 
-TEST_CASE("a latency that creeps up is followed down, and back")
+TEST_CASE("the period follows a latency that creeps up, and recovers afterwards")
 {
 	Channel channel{1000, 10};
 	PeriodTuner tuner(tied);
@@ -198,7 +198,7 @@ TEST_CASE("a latency that creeps up is followed down, and back")
 	CHECK(tuner.period() == 64);
 }
 
-TEST_CASE("no period suits a channel that is too steep: the law goes to and fro, and finds the way up when that is over")
+TEST_CASE("on a channel that is too steep for any period the law swings, and the period grows again when that is over")
 {
 	Channel channel{1000, 3000}; // two work requests: L is 4 N
 	PeriodTuner tuner(tied);
@@ -211,7 +211,7 @@ TEST_CASE("no period suits a channel that is too steep: the law goes to and fro,
 	CHECK(tuner.period() == 64);
 }
 
-// Whatever it has seen, an idle channel leads it to its longest period.
+// After anything that it has seen, an idle channel leads to the longest period.
 static void check_that_peace_settles(PeriodTuner &tuner, const PeriodLaw &law)
 {
 	for (int i = 0; i < 5; ++i)
@@ -222,9 +222,9 @@ static void check_that_peace_settles(PeriodTuner &tuner, const PeriodLaw &law)
 	CHECK(tuner.period() == law.most);
 }
 
-// Latencies that are chosen to mislead: long whenever the period is long, short whenever it is short, as if each change had
-// been wrong; and single ones that are out of all proportion.
-TEST_CASE("an adversary neither stops the tuner nor leads it out of its bounds")
+// Misleading latencies: long whenever the period is long and short whenever it is short, as if each change had been wrong. And
+// single outliers.
+TEST_CASE("an adversary neither stops the tuner nor drives it out of its bounds")
 {
 	std::mt19937 random(3);
 	for (int round = 0; round < 200; ++round) {
@@ -245,7 +245,7 @@ TEST_CASE("an adversary neither stops the tuner nor leads it out of its bounds")
 	}
 }
 
-TEST_CASE("between equal bounds the period is what they are, whatever is observed")
+TEST_CASE("with equal bounds the period is fixed, whatever is observed")
 {
 	std::mt19937 random(4);
 	for (uint32_t share = 1; share <= 64; share *= 2) {
@@ -258,7 +258,7 @@ TEST_CASE("between equal bounds the period is what they are, whatever is observe
 			REQUIRE(tuner.period() == share);
 		}
 		CHECK(tuner.raises() + tuner.cuts() == 0);
-		// N and L/N are known all the same.
+		// N and L/N are still measured.
 		for (int i = 0; i < 5; ++i)
 			tuner.see_normal(1000);
 		for (unsigned i = 0; i < 2 * PeriodLaw{}.window; ++i)

@@ -1,4 +1,4 @@
-// The tuner of what is under way against models of a device.
+// The tuner of the window, which is what may be in flight, against models of a device.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -18,8 +18,8 @@ namespace {
 
 const WindowLaw law{.most = 128};
 
-// The pipe holds `holds` work requests at N, and what is more waits; others take `others` N of each L. `again`: with more than
-// that under way, entries are read a second time, and all takes twice as long.
+// The pipe holds `holds` work requests at N, and more than that waits. Others take `others` N of each L. `again`: with more than
+// that in flight, WQEs are read a second time, and everything takes twice as long.
 struct Device {
 	double holds = 16, others = 0, noise = 0;
 	uint32_t again = UINT32_MAX;
@@ -33,7 +33,7 @@ struct Device {
 	double rate(uint32_t size) { return size / ratio(size); }
 };
 
-// Observations until L is in the band.
+// The number of observations until L is in the band.
 unsigned settle(WindowTuner &tuner, Device &device)
 {
 	unsigned took = 0;
@@ -66,7 +66,7 @@ TEST_CASE("window: the band is entered within the promised number of observation
 	}
 }
 
-TEST_CASE("window: a device that has time left gets everything", "[window]")
+TEST_CASE("window: a device that is not busy gets everything", "[window]")
 {
 	WindowTuner tuner(law);
 	for (unsigned i = 0; i < 2 * (law.few + 1); ++i)
@@ -74,7 +74,7 @@ TEST_CASE("window: a device that has time left gets everything", "[window]")
 	CHECK(tuner.size() == law.most);
 }
 
-TEST_CASE("window: what makes entries be read again is given up", "[window]")
+TEST_CASE("window: a window that makes the device read WQEs again is given up", "[window]")
 {
 	Device device{24};
 	device.again = 40;
@@ -85,11 +85,11 @@ TEST_CASE("window: what makes entries be read again is given up", "[window]")
 	CHECK(device.rate(tuner.size()) == Approx(24));
 }
 
-TEST_CASE("window: a cut that costs is taken back, and tried ever more rarely", "[window]")
+TEST_CASE("window: a cut that costs throughput is taken back, and cuts become ever rarer", "[window]")
 {
 	for (const double noise : {0.0, 0.05}) {
 		CAPTURE(noise);
-		Device device{1000, 3, noise}; // 4 N, whatever is under way
+		Device device{1000, 3, noise}; // 4 N, whatever is in flight
 		WindowTuner tuner(law);
 		const uint32_t all = tuner.size();
 		for (int i = 0; i < 3000; ++i)
@@ -98,12 +98,12 @@ TEST_CASE("window: a cut that costs is taken back, and tried ever more rarely", 
 		constexpr unsigned rest = 5000;
 		for (unsigned i = 0; i < rest; ++i)
 			less += tuner.see(device.ratio(tuner.size())) < all;
-		CHECK(less <= rest / (law.most_calm + 1) * 2 + 2 * law.window); // a window, and what is under way when it is over
+		CHECK(less <= rest / (law.most_calm + 1) * 2 + 2 * law.window); // a window, and what is in flight at its end
 		CHECK(less > 0);
 	}
 }
 
-TEST_CASE("window: noise of a fifth costs no throughput, and does not make it swing", "[window]")
+TEST_CASE("window: noise of a fifth costs no throughput, and does not make the window swing", "[window]")
 {
 	for (unsigned seed = 0; seed < 30; ++seed) {
 		CAPTURE(seed);
@@ -123,7 +123,7 @@ TEST_CASE("window: noise of a fifth costs no throughput, and does not make it sw
 	}
 }
 
-TEST_CASE("window: a device that is slow by how work came is filled anew until it is quick", "[window]")
+TEST_CASE("window: a device that is slow because of how work came is filled anew until it is quick", "[window]")
 {
 	for (const unsigned fills_in_vain : {0u, 1u, 2u}) {
 		CAPTURE(fills_in_vain);
@@ -137,7 +137,7 @@ TEST_CASE("window: a device that is slow by how work came is filled anew until i
 		}
 		CHECK(took <= law.few + (2 + 8) * (fills_in_vain + 1) * (law.window + 1));
 		CHECK_FALSE(tuner.empties());
-		// Now and then, ever more rarely, it is tried whether there is something better.
+		// Now and then, and ever more rarely, another window is tried.
 		unsigned later = 0;
 		constexpr unsigned rest = 10'000;
 		for (unsigned i = 0; i < rest; ++i) {
@@ -147,7 +147,7 @@ TEST_CASE("window: a device that is slow by how work came is filled anew until i
 		}
 		CHECK(later > 0);
 		CHECK(later <= rest / (law.most_calm * law.window) + 4);
-		// It has become slow: seen in two windows, and with the time that cuts take.
+		// It has become slow. Two windows show that, and cuts take their time.
 		took = 0;
 		for (bool filled = false; !filled && took < 1000; ++took) {
 			tuner.see(slow.ratio(tuner.size()));
@@ -158,7 +158,7 @@ TEST_CASE("window: a device that is slow by how work came is filled anew until i
 	}
 }
 
-TEST_CASE("window: a device that has time left is not run empty", "[window]")
+TEST_CASE("window: a device that is not busy is not drained", "[window]")
 {
 	WindowTuner tuner(law);
 	for (int i = 0; i < 1000; ++i) {
@@ -167,7 +167,7 @@ TEST_CASE("window: a device that has time left is not run empty", "[window]")
 	}
 }
 
-TEST_CASE("window: whatever is observed, it stays within its bounds, and peace opens it", "[window]")
+TEST_CASE("window: whatever is observed, it stays within its bounds, and opens when L is low", "[window]")
 {
 	std::mt19937 random(5);
 	for (int round = 0; round < 200; ++round) {
@@ -185,9 +185,9 @@ TEST_CASE("window: whatever is observed, it stays within its bounds, and peace o
 	}
 }
 
-TEST_CASE("window: ranks that share a device do not have more under way than it keeps for long", "[window]")
+TEST_CASE("window: ranks that share a device do not long have more in flight than it keeps", "[window]")
 {
-	// 480 in N while all entries are kept, 300 when some are read again.
+	// 480 in N while all WQEs are kept, 300 when some are read again.
 	constexpr size_t ranks = 64;
 	constexpr uint32_t keeps = 1024;
 	const auto crowded = [](uint32_t share, unsigned seed) {
@@ -215,7 +215,7 @@ TEST_CASE("window: ranks that share a device do not have more under way than it 
 	}
 }
 
-TEST_CASE("window: a share is all, while a device has room for all", "[window]")
+TEST_CASE("window: a share is everything while the device has room for all", "[window]")
 {
 	using pt2p::tune::share_of_device;
 	CHECK(share_of_device(1, 85) == 85);
@@ -231,7 +231,7 @@ TEST_CASE("window: a share is all, while a device has room for all", "[window]")
 	CHECK(raise_below(true, 16) == Approx(1.8));
 }
 
-TEST_CASE("window: a rank that is alone with a device has more than its share", "[window]")
+TEST_CASE("window: a rank that is alone on a device has more than its share", "[window]")
 {
 	WindowLaw shared = law;
 	shared.share = 16;
@@ -248,7 +248,7 @@ TEST_CASE("window: a rank that is alone with a device has more than its share", 
 	CHECK(tuner.size() <= device.holds * law.cut_above);
 }
 
-TEST_CASE("window: what has no window of its own goes by the share in a crowd", "[window]")
+TEST_CASE("window: under contention, payload without its own window keeps to the share", "[window]")
 {
 	constexpr uint32_t depth = 100, share = 20;
 	for (const bool tied : {false, true}) {
@@ -260,7 +260,7 @@ TEST_CASE("window: what has no window of its own goes by the share in a crowd", 
 			return tuner.completed(SizeClass::buffer, 1, false);
 		};
 		CHECK(see(90'000, 0) == depth);
-		CHECK(see(90'000, 0) == depth); // to be compared with nothing
+		CHECK(see(90'000, 0) == depth); // there is nothing to compare it with
 		CHECK(see(17'000, 1000) == depth);
 		CHECK(see(17'000, 1000) == (tied ? depth : share));
 		for (int i = 0; i < 10; ++i)
@@ -270,7 +270,7 @@ TEST_CASE("window: what has no window of its own goes by the share in a crowd", 
 	}
 }
 
-TEST_CASE("window: an N that was seen in a crowd does not count", "[window]")
+TEST_CASE("window: an N that was seen under contention does not count", "[window]")
 {
 	constexpr uint32_t depth = 100;
 	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
@@ -286,13 +286,13 @@ TEST_CASE("window: an N that was seen in a crowd does not count", "[window]")
 	CHECK(normal(SizeClass::bulk) == 9000); // is longer
 }
 
-TEST_CASE("window: a channel has one for inlined messages, while it sends nothing else", "[window]")
+TEST_CASE("window: a channel has a window for inlined messages while it sends nothing else", "[window]")
 {
 	constexpr uint32_t depth = 100;
 	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
 	CHECK(tuner.completed(SizeClass::buffer, 10, false) == depth);
-	// What is seen meanwhile does not count.
+	// Observations meanwhile do not count.
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (int i = 0; i < 100; ++i)
 		tuner.see_last(SizeClass::inlined, 9000, i, 0);
@@ -303,7 +303,7 @@ TEST_CASE("window: a channel has one for inlined messages, while it sends nothin
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth);
 }
 
-TEST_CASE("window: a channel that is run empty has one under way until it is", "[window]")
+TEST_CASE("window: while a channel is drained, its window is one", "[window]")
 {
 	constexpr uint32_t depth = 100;
 	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
@@ -316,13 +316,13 @@ TEST_CASE("window: a channel that is run empty has one under way until it is", "
 	CHECK(tuner.completed(SizeClass::inlined, 10, false) == depth * 3 / 4);
 }
 
-TEST_CASE("window: a cut begins with an empty queue, and so does what takes it back where another state came of it", "[window]")
+TEST_CASE("window: a cut begins with an empty queue, and so does taking it back when the state has changed", "[window]")
 {
 	WindowTuner tuner(law);
 	const uint32_t all = tuner.size();
 	uint32_t before = all;
 	unsigned fills = 0, useless = 0;
-	// 24 in N; with less than 80 under way it gets slow, and stays slow until it is filled in one go with more.
+	// 24 in N. With less than 80 in flight it gets slow, and stays slow until it is filled in one go with more.
 	bool slow = false;
 	for (int i = 0; i < 3000; ++i) {
 		const uint32_t size = tuner.see(std::max(1.0, tuner.size() / (slow ? 16.0 : 24.0)));
@@ -345,7 +345,7 @@ TEST_CASE("window: a cut begins with an empty queue, and so does what takes it b
 	CHECK(fills <= 2 * useless + 2);
 }
 
-TEST_CASE("window: no more than a tenth of it waits to be told as done, a quarter where doorbells are shared", "[window]")
+TEST_CASE("window: the signal period is a tenth of it at most, a quarter where doorbells are shared", "[window]")
 {
 	for (uint32_t window = 0; window <= 300; ++window) {
 		CAPTURE(window);
@@ -353,7 +353,7 @@ TEST_CASE("window: no more than a tenth of it waits to be told as done, a quarte
 			const uint32_t period = period_of(window, shared);
 			CHECK(period >= 1);
 			CHECK((period == 1 || period * (shared ? 4 : 10) <= window));
-			CHECK((period + 1) * (shared ? 4 : 10) > window); // nor less than that
+			CHECK((period + 1) * (shared ? 4 : 10) > window); // and not less
 		}
 	}
 }
