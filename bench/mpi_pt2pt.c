@@ -26,7 +26,7 @@ static void await_from(int peer, int tag)
 	MPI_Recv(NULL, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* Seconds for so many round trips. */
+/* Returns the seconds for so many round trips. */
 static double latency(int bytes, long iterations)
 {
 	const int peer = 1 - rank;
@@ -51,7 +51,7 @@ static void post(int bytes, MPI_Request *requests)
 		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG_PAYLOAD, MPI_COMM_WORLD, &requests[w]);
 }
 
-/* Seconds for so many windows: sends into receives that are posted before, answered by 0 bytes. */
+/* Returns the seconds for so many windows: sends to receives that are posted before, answered by 0 bytes. */
 static double windows(int bytes, long iterations)
 {
 	MPI_Request requests[WINDOW];
@@ -91,7 +91,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Rank 0 decides how many iterations each burst has; rank 1 follows until it hears 0. */
+/* Rank 0 decides how many iterations each burst has. Rank 1 follows until that is 0. */
 static void measure(const char *test, int bytes, double time)
 {
 	const int lat = strcmp(test, "lat") == 0;

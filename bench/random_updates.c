@@ -62,7 +62,7 @@ static void work(long rounds, size_t updates, uint64_t *table)
 	uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(me + 1);
 	for (long round = 0; round < rounds; ++round) {
 		int pending = 0;
-		/* Who is fast is one round ahead at most: a tag for each of two. */
+		/* A fast rank is at most one round ahead, so two tags are enough. */
 		for (int i = 0; i < n - 1; ++i)
 			must(pt2p_irecv(ctx, in + (size_t)i * updates, updates * sizeof *in, PT2P_ANY_SOURCE, (uint64_t)round % 2, PT2P_TAG_EXACT,
 			                &requests[pending++]));

@@ -7,7 +7,7 @@ export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 # A stray pt2p.conf of the user must not change a test.
 PT2P_CONF=/dev/null
 export PT2P_CONF
-# What other libraries never free is not counted when leaks are looked for; make check says so itself.
+# Leaks of other libraries are not reported. make check sets this itself.
 : "${LSAN_OPTIONS=suppressions=$srcdir/tests/lsan.supp:print_suppressions=0}"
 export LSAN_OPTIONS
 
@@ -19,7 +19,7 @@ trap 'exit 99' HUP INT TERM
 skip() { echo "SKIP: $*"; exit 77; }
 fail() { echo "FAIL: $*"; exit 1; }
 
-# A build with sanitizers takes several times as long: what shows no other memory accesses need not run in it.
+# A build with sanitizers takes several times as long. Runs with the same memory accesses as others can be left out in it.
 sanitized() { grep -q '^S\["SANITIZED_TRUE"\]=""' config.status 2>/dev/null; }
 
 mpirun=$(command -v mpirun.openmpi || command -v mpirun) || mpirun=
@@ -30,15 +30,15 @@ need_launcher()
 	"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || skip "$mpirun is not Open MPI's"
 }
 
-# Of conformance cases: the program, cases that move much, and a wire for softhca --fault that loses, doubles and reorders.
+# For conformance cases: the program, cases with much traffic, and a wire for softhca --fault that loses, duplicates and reorders.
 cases=tests/conformance/conformance_inprocess
 several='both_directions random_exact barrier put_get'
 lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
 
-# What a rank said of its failure may stand before long reports.
+# The line of the rank that failed may be far above the end of the output.
 failed() { tail -n 50 "$work/out"; grep -a '^FAIL' "$work/out" | head -n 5; fail "$*"; }
 
-# run_cases COMMAND...: has to end in time, and to have run some.
+# run_cases COMMAND...: has to end in time, and to have run at least one case.
 run_cases()
 {
 	timeout -k 5 170 "$@" >"$work/out" 2>&1 || failed "$@"

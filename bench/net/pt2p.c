@@ -34,14 +34,14 @@ static void post_send(int end, int slot, const int64_t *from)
 static void end_receive(int end, int slot) { must(end, "pt2p_wait", pt2p_wait(context[end], receives[slot], NULL)); }
 static void end_send(int end, int slot) { must(end, "pt2p_wait", pt2p_wait(context[end], sends[slot], NULL)); }
 
-/* What one turn leaves in the queue, the next one finds before the receives: there is one queue for both. */
+/* There is one completion queue for both. What one turn leaves in it, the next one finds before the receives. */
 static int turn(int end)
 {
 	must(end, "pt2p_progress", pt2p_progress(context[end]));
 	return 0;
 }
 
-/* libmlx5 comes without symbols: tells which of its functions libibverbs reaches through its tables, so that a profile can
+/* libmlx5 comes without symbols. This prints which of its functions libibverbs reaches through its tables, so that a profile can
    be read. */
 static void print_name(const char *name, const void *function)
 {
@@ -50,7 +50,7 @@ static void print_name(const char *name, const void *function)
 		printf("function 0x%016zx %s\n", (size_t)((const char *)function - (const char *)where.dli_fbase), name);
 }
 
-/* Able to send, to itself: until then, what ends a work request is a function that refuses. */
+/* Connected to itself, so that it can send. Until then, the function that ends a work request is one that refuses. */
 static void connect_to_itself(struct ibv_qp *qp)
 {
 	struct ibv_port_attr port;
@@ -82,7 +82,7 @@ static void print_names(void)
 	print_name("poll_cq", (const void *)opened->ops.poll_cq);
 	print_name("post_recv", (const void *)opened->ops.post_recv);
 	print_name("post_srq_recv", (const void *)opened->ops.post_srq_recv);
-	/* Of the extended queues, each has the functions that fit what it was asked for. */
+	/* The functions of an extended queue depend on what it was created with. */
 	for (int alone = 0; alone < 2; ++alone) {
 		struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_STANDARD_FLAGS};
 		if (alone) {

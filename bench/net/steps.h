@@ -42,7 +42,7 @@ static void post_receive(int end, int slot, int64_t *to);
 static void post_send(int end, int slot, const int64_t *from);
 static void end_receive(int end, int slot);
 static void end_send(int end, int slot);
-static int turn(int end); /* of progress; whether another one may find something */
+static int turn(int end); /* one progress call; whether another one may find something */
 
 __attribute__((noreturn, unused)) static void give_up(const char *what, const char *why)
 {
@@ -58,7 +58,7 @@ static uint64_t counter(const char *name)
 	return value;
 }
 
-/* A completion queue of our own: to poll it in vain moves the device. That begins with the first queue pair of the queue. */
+/* A completion queue of the bench: polling it when it is empty moves the device, once it has a queue pair. */
 static struct ibv_cq *crank;
 
 /* Before anything else. It stays until the process ends. */
@@ -80,7 +80,7 @@ static uint64_t device_activity(void)
 	return counter("wqes") + counter("receives") + counter("cqes") + counter("packets_sent") + counter("packets_received");
 }
 
-/* Moves the device until it rests. More than one look: it does a bounded amount of work in each, and looks at the doorbells
+/* Moves the device until it rests. It takes more than one poll: the device does a bounded amount of work in each, and reads the doorbells
    of some queue pairs only. */
 static void settle(void)
 {
@@ -99,14 +99,14 @@ static void settle(void)
 enum step { POST, SEND, RECEIVE, FINISH, STEPS };
 static const char *const step_names[STEPS] = {"post", "send", "receive", "finish"};
 
-/* Turns the counting on or off, when it is this step's turn to be counted. */
+/* Turns the counting on or off, if this step is to be counted. */
 #define COUNT(step) \
 	do { \
 		if (counted == (step)) \
 			CALLGRIND_TOGGLE_COLLECT; \
 	} while (0)
 
-/* So many windows, in turn in both directions; `counted` is the step to count, or -1. */
+/* Exchanges so many windows, in turn in both directions. `counted` is the step to count, or -1. */
 static void exchange(int window, long windows, int counted)
 {
 	static int64_t sent[LARGEST_WINDOW], received[LARGEST_WINDOW];
@@ -126,7 +126,7 @@ static void exchange(int window, long windows, int counted)
 			post_send(from, i, &sent[i]);
 		COUNT(SEND);
 		settle();
-		/* What the sender kept back for want of room goes now. */
+		/* What the sender held back for lack of room goes now. */
 		for (long patience = 1000000; counter("receives") < arrived + (uint64_t)window; --patience) {
 			if (!patience)
 				give_up("settle", "the messages do not arrive");

@@ -20,7 +20,7 @@ static void must(const char *what, ucs_status_t status)
 		give_up(what, ucs_status_string(status));
 }
 
-/* Nothing but buffer, length and tag: UCX's shortest way. */
+/* Only buffer, length and tag: UCX's shortest path. */
 static const ucp_request_param_t plain;
 
 static void post_receive(int end, int slot, int64_t *to)
@@ -37,7 +37,7 @@ static void post_send(int end, int slot, const int64_t *from)
 		must("ucp_tag_send_nbx", UCS_PTR_STATUS(sends[slot]));
 }
 
-/* Null: it was done at once. */
+/* NULL: it completed at once. */
 static void end_request(int end, void *request)
 {
 	ucs_status_t status;
@@ -57,7 +57,7 @@ static void both_turn(void)
 {
 	turn(0);
 	turn(1);
-	settle(); /* the thread of the device would have to wait for us: UCX never gives way */
+	settle(); /* the device's thread would have to wait for us: UCX never yields */
 }
 
 int main(int argc, char **argv)

@@ -17,7 +17,7 @@ if [ "$found" != "$wanted" ]; then
 	printf '%s\n' "$found" | diff "$list" -
 	exit 1
 fi
-# The header declares exactly those.
+# The header declares exactly these symbols.
 declared=$(grep -Eo '^[a-z].*\bpt2p_[a-z0-9_]+\(' "$srcdir/include/pt2p.h" | grep -Eo 'pt2p_[a-z0-9_]+\($' | tr -d '(' | LC_ALL=C sort -u)
 [ "$declared" = "$found" ] && exit 0
 echo "FAIL: pt2p.h declares other functions than the library exports"

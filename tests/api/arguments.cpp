@@ -87,7 +87,7 @@ TEST_CASE("null pointers are refused and named")
 	refused(c, pt2p_query(c, nullptr), PT2P_ERR_ARGUMENT, "info");
 	refused(c, pt2p_peer_query(c, 0, nullptr), PT2P_ERR_ARGUMENT, "info");
 	refused(c, pt2p_set_delivery(c, 0, static_cast<pt2p_delivery_t>(4)), PT2P_ERR_ARGUMENT, "delivery 4");
-	CHECK(pt2p_set_delivery(c, 0, PT2P_DELIVERY_WRITE) == PT2P_OK); // of no effect
+	CHECK(pt2p_set_delivery(c, 0, PT2P_DELIVERY_WRITE) == PT2P_OK); // has no effect
 	refused(c, pt2p_send(c, nullptr, 1, 1, 0), PT2P_ERR_ARGUMENT, "buffer");
 	refused(c, pt2p_recv(c, nullptr, 1, 1, 0, 0, nullptr), PT2P_ERR_ARGUMENT, "buffer");
 	refused(c, pt2p_isend(c, &byte, 1, 1, 0, nullptr), PT2P_ERR_ARGUMENT, "req");
@@ -159,13 +159,13 @@ TEST_CASE("ranks out of range are refused and named")
 		refused(c, pt2p_peer_query(c, rank, &peer), PT2P_ERR_RANK, name.c_str());
 		refused(c, pt2p_set_delivery(c, rank, PT2P_DELIVERY_SEND), PT2P_ERR_RANK, name.c_str());
 	}
-	// Any source is for receives only.
+	// PT2P_ANY_SOURCE is for receives only.
 	refused(c, pt2p_send(c, &byte, 1, PT2P_ANY_SOURCE, 0), PT2P_ERR_RANK);
 	refused(c, pt2p_isend(c, &byte, 1, PT2P_ANY_SOURCE, 0, &req), PT2P_ERR_RANK);
 	refused(c, pt2p_peer_query(c, PT2P_ANY_SOURCE, &peer), PT2P_ERR_RANK);
 }
 
-TEST_CASE("dead, foreign and invented requests are refused")
+TEST_CASE("completed, foreign and invented requests are refused")
 {
 	Job job;
 	pt2p_context_t *c = job[0];
@@ -201,7 +201,7 @@ TEST_CASE("dead, foreign and invented requests are refused")
 	CHECK((status == PT2P_ERR_CANCELLED || status == PT2P_ERR_REQUEST));
 }
 
-TEST_CASE("a context goes on after failures")
+TEST_CASE("a context works after failures")
 {
 	Job job;
 	int out = 3, in = 0;
@@ -214,7 +214,7 @@ TEST_CASE("a context goes on after failures")
 	CHECK(in == 3);
 }
 
-TEST_CASE("requests that are listed, looked at or given up: bad arguments")
+TEST_CASE("lists, queries, release and callbacks of requests: bad arguments")
 {
 	Job job;
 	pt2p_context_t *c = job[0];

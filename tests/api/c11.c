@@ -80,7 +80,7 @@ static void count(pt2p_context_t *ctx, const pt2p_result_t *result, void *argume
 	*(int *)argument += result->status == PT2P_OK && pt2p_rank(ctx) >= 0;
 }
 
-/* A message from two places into two others, with callbacks. */
+/* A message from two segments into two others, with callbacks. */
 static int segments(void)
 {
 	pt2p_context_t *ctx;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starting with bad options, and what a context tells about itself.
+// Starting with bad options, and what a context says about itself.
 #include "tests/api/job.hpp"
 
 #include <climits>

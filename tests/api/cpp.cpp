@@ -71,7 +71,7 @@ TEST_CASE("failures are thrown with status and explanation")
 	CHECK_THROWS_AS(pt2p::context(PT2P_THREAD_SINGLE, bad), pt2p::error);
 }
 
-TEST_CASE("synchronous sends are matched, by probes too")
+TEST_CASE("synchronous sends are matched, also by probes")
 {
 	auto [a, b] = two();
 	const std::array<int, 3> out{4, 5, 6};
@@ -90,7 +90,7 @@ TEST_CASE("synchronous sends are matched, by probes too")
 	send.wait();
 	CHECK_THROWS_AS(moved.recv(std::span(in)), pt2p::error);
 
-	// One that is dropped has been received: its sender is done.
+	// A message that is dropped counts as received: its sender is done.
 	send = a.issend(std::span(out), 1, 8);
 	{
 		pt2p::message dropped = b.mprobe(PT2P_ANY_SOURCE, 8);
@@ -103,7 +103,7 @@ TEST_CASE("synchronous sends are matched, by probes too")
 	receive.wait();
 }
 
-TEST_CASE("a request that is dropped is withdrawn")
+TEST_CASE("a request that is dropped is cancelled")
 {
 	auto [a, b] = two();
 	int value = 1;
@@ -124,7 +124,7 @@ TEST_CASE("a request that is dropped is withdrawn")
 	b.finalize();
 }
 
-TEST_CASE("memory of another rank is written, read and counted in")
+TEST_CASE("put, get and atomic operations on memory of another rank")
 {
 	auto [a, b] = two();
 	std::vector<double> own(8);
@@ -151,7 +151,7 @@ TEST_CASE("memory of another rank is written, read and counted in")
 	a.flush();
 }
 
-TEST_CASE("C++: requests that are looked at, given up or have a callable; segments")
+TEST_CASE("C++: queries, release and callables of requests; segments")
 {
 	pt2p::context c;
 	int value = 7, got = 0, parts[2] = {};

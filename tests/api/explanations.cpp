@@ -1,4 +1,4 @@
-// What the library tells people: at the end of a context, on a dump, and of a failure.
+// What the library explains: at the end of a context, in a dump, and after a failure.
 #include <catch2/catch.hpp>
 
 #include <cstdio>
@@ -31,7 +31,7 @@ struct Pair {
 				if (c)
 					pt2p_progress(c);
 	}
-	// What pt2p_finalize says is left; empty: nothing.
+	// What is left according to pt2p_finalize; empty: nothing.
 	std::string finalize(int rank)
 	{
 		pt2p_context_t *c = ctx[rank];
@@ -60,7 +60,7 @@ std::string dump(pt2p_context_t *ctx)
 
 } // namespace
 
-TEST_CASE("a send that could not be delivered is told as failed, with the reason")
+TEST_CASE("a send that could not be delivered is reported as failed, with the reason")
 {
 	Pair pair;
 	std::vector<char> out(large);
@@ -74,7 +74,7 @@ TEST_CASE("a send that could not be delivered is told as failed, with the reason
 	                     !Contains("done but not waited for"));
 }
 
-TEST_CASE("a synchronous send that nobody received is told as what it is")
+TEST_CASE("a synchronous send that nobody received is reported as such")
 {
 	Pair pair;
 	const bool short_one = GENERATE(true, false);
@@ -90,7 +90,7 @@ TEST_CASE("a synchronous send that nobody received is told as what it is")
 	CHECK(pt2p_wait(pair.ctx[0], request, nullptr) == PT2P_OK);
 }
 
-TEST_CASE("what is left at the end is counted in singular and plural, and what is amiss comes first")
+TEST_CASE("what is left at the end is counted in singular and plural, and errors come first")
 {
 	Pair pair;
 	char in[2], out = 1;
@@ -104,7 +104,7 @@ TEST_CASE("what is left at the end is counted in singular and plural, and what i
 	CHECK_THAT(pair.finalize(1), Contains("unfinished: 1 completed request was not waited for; first: receive "));
 }
 
-TEST_CASE("two ranks that send to each other first are told what to do instead")
+TEST_CASE("when two ranks both send to each other first, the explanation says what to do instead")
 {
 	Pair pair;
 	std::vector<char> out(large), in(large);
@@ -115,7 +115,7 @@ TEST_CASE("two ranks that send to each other first are told what to do instead")
 	for (pt2p_context_t *c : pair.ctx)
 		CHECK_THAT(dump(c), Contains("no receive there has matched it") && Contains("advice: ") && Contains("pt2p_sendrecv") &&
 		                        Contains("pt2p_isend"));
-	// Who has posted a receive for something else, or has nothing to receive, does otherwise.
+	// A rank that has posted a receive for something else, or has nothing to receive, is another case.
 	REQUIRE(pt2p_irecv(pair.ctx[0], in.data(), large, 1, 6, PT2P_TAG_EXACT, &receives[0]) == PT2P_OK);
 	CHECK_THAT(dump(pair.ctx[0]), !Contains("advice: "));
 	REQUIRE(pt2p_cancel(pair.ctx[0], receives[0]) == PT2P_OK);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-TEST_CASE("finalize with unfinished requests tells of them")
+TEST_CASE("finalize reports unfinished requests")
 {
 	Job job;
 	char in[10], out[100000] = {};
@@ -16,7 +16,7 @@ TEST_CASE("finalize with unfinished requests tells of them")
 	CHECK(std::string(pt2p_last_error(nullptr)).find("rank 1") != std::string::npos);
 	job.contexts[0] = nullptr;
 
-	// A rendezvous that nobody receives, with a short patience.
+	// A rendezvous that nobody receives, with a short time for finalize.
 	const char *list[] = {"PT2P_FINALIZE_TIME=20ms", nullptr};
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
 	options.tunables = list;
@@ -58,7 +58,7 @@ TEST_CASE("messages to and from a rank that has finalized")
 	CHECK(pt2p_recv(job[2], &byte, 1, 0, 3, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
 }
 
-TEST_CASE("finalize drives one-sided operations to their end, and tells of those that have none")
+TEST_CASE("finalize completes one-sided operations, and reports those that it cannot complete")
 {
 	for (const char *time : {"PT2P_FINALIZE_TIME=10", "PT2P_FINALIZE_TIME=0"}) {
 		const char *tunables[] = {"PT2P_ONE_SIDED=owner", time, nullptr};
@@ -110,7 +110,7 @@ void tell(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
 
 } // namespace
 
-TEST_CASE("finalize: what was given up or has a callback")
+TEST_CASE("finalize: requests that were released or have a callback")
 {
 	pt2p_context_t *c = nullptr;
 	REQUIRE(pt2p_init_inprocess(1, PT2P_INPROCESS_COOPERATIVE, nullptr, &c) == PT2P_OK);
@@ -126,7 +126,7 @@ TEST_CASE("finalize: what was given up or has a callback")
 		CHECK(told.status == PT2P_ERR_UNFINISHED);
 		CHECK(told.again == PT2P_ERR_UNFINISHED);
 	}
-	SECTION("a receive that was given up and nothing matches")
+	SECTION("a receive that was released and nothing matches")
 	{
 		REQUIRE(pt2p_irecv(c, &byte, 1, 0, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
 		REQUIRE(pt2p_request_free(c, req) == PT2P_OK);
@@ -134,7 +134,7 @@ TEST_CASE("finalize: what was given up or has a callback")
 		CHECK(std::string(pt2p_last_error(nullptr)).find("1 receive has") != std::string::npos);
 		CHECK(std::string(pt2p_last_error(nullptr)).find("given up") != std::string::npos);
 	}
-	SECTION("completed: nothing is left to tell")
+	SECTION("completed: nothing is left to report")
 	{
 		REQUIRE(pt2p_irecv(c, &byte, 1, 0, 5, PT2P_TAG_EXACT, &req) == PT2P_OK);
 		REQUIRE(pt2p_request_free(c, req) == PT2P_OK);

@@ -36,7 +36,7 @@ inline pt2p_request_t *const garbage[] = {
     reinterpret_cast<pt2p_request_t *>((uintptr_t{7} << 32) | 3),
 };
 
-// The status is as wanted and there is an explanation that names `word`.
+// Checks the status, and that the explanation contains `word`.
 inline void refused(const pt2p_context_t *ctx, pt2p_status_t got, pt2p_status_t wanted, const char *word = "")
 {
 	INFO(pt2p_last_error(ctx));
@@ -45,5 +45,5 @@ inline void refused(const pt2p_context_t *ctx, pt2p_status_t got, pt2p_status_t 
 	CHECK(std::string(pt2p_last_error(ctx)).find(word) != std::string::npos);
 }
 
-// A callback that is not called, as nothing is started with it.
+// A callback that must not be called, as nothing is started with it.
 inline void never(pt2p_context_t *, const pt2p_result_t *, void *) { FAIL("called"); }

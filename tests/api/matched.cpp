@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Synchronous sends and matched probes: bad arguments, messages that were taken out of matching, and what is left of them.
+// Synchronous sends and matched probes: bad arguments, messages that were taken out of matching, and messages left over.
 #include "tests/api/job.hpp"
 
 #include <climits>
@@ -47,7 +47,7 @@ TEST_CASE("synchronous sends and matched probes check their arguments")
 	CHECK((byte == 'x' && result.length == 2 && result.source == 1 && result.tag == 4));
 }
 
-TEST_CASE("dead, foreign and invented messages are refused")
+TEST_CASE("received, foreign and invented messages are refused")
 {
 	Job job;
 	pt2p_context_t *c = job[0];
@@ -60,7 +60,7 @@ TEST_CASE("dead, foreign and invented messages are refused")
 	REQUIRE(pt2p_mprobe(c, 1, 4, PT2P_TAG_EXACT, &dead, nullptr) == PT2P_OK);
 	REQUIRE(pt2p_mrecv(c, &byte, 1, dead, nullptr) == PT2P_OK);
 	REQUIRE(pt2p_mprobe(c, 1, 4, PT2P_TAG_EXACT, &live, nullptr) == PT2P_OK);
-	CHECK(live != dead); // although it lies in the same place
+	CHECK(live != dead); // although it has the same address
 	REQUIRE(pt2p_irecv(c, &byte, 1, 1, 5, PT2P_TAG_EXACT, &request) == PT2P_OK);
 	std::vector<pt2p_message_t *> bad = {nullptr, dead, reinterpret_cast<pt2p_message_t *>(request)};
 	for (pt2p_request_t *g : garbage)
@@ -72,7 +72,7 @@ TEST_CASE("dead, foreign and invented messages are refused")
 		CHECK(req == nullptr);
 	}
 	refused(job[1], pt2p_mrecv(job[1], &byte, 1, live, nullptr), PT2P_ERR_REQUEST); // the other rank's
-	// A message is no request, taken or not yet.
+	// A message is not a request, before and after it is received.
 	auto *as_request = reinterpret_cast<pt2p_request_t *>(live);
 	refused(c, pt2p_wait(c, as_request, nullptr), PT2P_ERR_REQUEST);
 	refused(c, pt2p_test(c, as_request, &flag, nullptr), PT2P_ERR_REQUEST);
@@ -82,7 +82,7 @@ TEST_CASE("dead, foreign and invented messages are refused")
 	CHECK(pt2p_wait(c, request, nullptr) == PT2P_ERR_CANCELLED);
 }
 
-// What is kept for messages that were taken counts as unexpected: senders are held back until they are received.
+// The bytes of messages that were taken count as unexpected, so senders are held back until they are received.
 TEST_CASE("messages that were taken count as unexpected until they are received")
 {
 	const char *list[] = {"PT2P_UNEXPECTED_MAX=4000", nullptr};
@@ -119,7 +119,7 @@ TEST_CASE("messages that were taken count as unexpected until they are received"
 			REQUIRE(pt2p_mprobe(ctx[1], 0, 7, PT2P_TAG_EXACT, &messages.back(), nullptr) == PT2P_OK);
 		}
 		settle();
-		// All are out of matching, and still there: the next one is announced.
+		// All are out of matching and not yet received, so the next one is announced.
 		sends.push_back(nullptr);
 		REQUIRE(pt2p_isend(ctx[0], out.data(), out.size(), 1, 7, &sends.back()) == PT2P_OK);
 		sends.push_back(nullptr);

@@ -96,7 +96,7 @@ TEST_CASE("memory is registered and allocated: bad arguments")
 	refused(c, pt2p_memory_allocate(c, 64, &mem, nullptr), PT2P_ERR_ARGUMENT, "address");
 	refused(c, pt2p_memory_allocate(c, negative, &mem, &address), PT2P_ERR_LENGTH, "-5");
 	CHECK((mem == nullptr && address == nullptr));
-	// More than there is: reserved when it is made, not found out later.
+	// More than there is. Memory is reserved at once, so the call fails, and not a later access.
 	struct sysinfo host;
 	REQUIRE(sysinfo(&host) == 0);
 	refused(c, pt2p_memory_allocate(c, (host.totalram + host.totalswap) * host.mem_unit, &mem, &address), PT2P_ERR_SHARED_MEMORY,

@@ -1,4 +1,4 @@
-// The conformance cases on in-process jobs, driven by threads and cooperatively, under several sets of tunables.
+// The conformance cases in in-process jobs, with threads and cooperatively, under several sets of tunables.
 //
 // Without arguments: everything. Else: conformance_inprocess threads|cooperative RANKS [PT2P_NAME=value ...] [case ...]
 #include <atomic>
@@ -70,7 +70,7 @@ void run_job(bool cooperative, int size, const std::vector<std::string> &tunable
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
 	options.tunables = list.data();
 	std::vector<pt2p_context_t *> contexts(static_cast<size_t>(size));
-	// A context is driven by a thread of its own, not by the one that makes it.
+	// Each context is driven by its own thread, not by the one that makes it.
 	options.thread_level = PT2P_THREAD_SERIALIZED;
 	const auto mode = cooperative ? PT2P_INPROCESS_COOPERATIVE : PT2P_INPROCESS_THREADS;
 	if (pt2p_init_inprocess(size, mode, &options, contexts.data()) != PT2P_OK) {

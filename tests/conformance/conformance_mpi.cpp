@@ -1,4 +1,4 @@
-// The conformance cases on a launched job (or alone). Arguments: names of cases; none: all.
+// The conformance cases in a launched job (or alone). Arguments: names of cases. Without arguments: all.
 #include <cstdlib>
 #include <cstring>
 

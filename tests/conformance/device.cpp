@@ -1,8 +1,8 @@
-// A transport with a device that lives in this process: remote reads, writes and 64-bit atomic operations that overlap,
-// finish late and in any order, are refused now and then, and need a key. Its atomic operations are made of a load and a
-// store under a lock of its own, so that a processor that takes part in them is found out by wrong sums.
+// A transport with a device in this process. Its remote reads, writes and 64-bit atomic operations overlap, finish late and in
+// any order, are refused now and then, and need a key. An atomic operation is a load and a store under the device's own lock, so
+// sums are wrong when a processor changes the same memory.
 //
-// Linked in place of transports/transports.cpp: a job then has self, shm and this.
+// Linked instead of transports/transports.cpp, so a job has self, shm and this.
 #define transport_tables transport_tables_of_the_library
 #include "transports/transports.cpp"
 #undef transport_tables
@@ -76,7 +76,7 @@ public:
 	const TransportTable &table() const override { return device_table; }
 	std::string address() override
 	{
-		// The others hold it as well: it stays until the last has left.
+		// The others hold it, too: it exists until the last has left.
 		environment_.job.keep(std::make_shared<std::shared_ptr<Inbox>>(inbox_));
 		const auto *place = &inbox_;
 		return {reinterpret_cast<const char *>(&place), sizeof place};
@@ -117,7 +117,7 @@ public:
 		for (auto &e : endpoints_) {
 			if (e->down || !has_left(*e->inbox))
 				continue;
-			progress(); // what it had sent still counts
+			progress(); // what it has sent still arrives
 			e->down = true;
 			environment_.events.on_peer_down(e->peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 		}
@@ -141,7 +141,7 @@ public:
 		switch (random() % 8) {
 		case 0: // at once
 			return execute(work) == PT2P_OK ? Outcome::done : tell(work, PT2P_ERR_SYSTEM);
-		case 1: // and told before the answer is returned
+		case 1: // and its completion comes before the call returns
 			return tell(work, execute(work));
 		default:
 			work_.push_back(work);

@@ -64,7 +64,7 @@ std::vector<Rank> watched_ranks;
 
 void too_long(int)
 {
-	// A second signal ends the program should the dump below wait for a lock.
+	// A second signal ends the program, as the dump below may wait for a lock.
 	signal(SIGALRM, SIG_DFL);
 	alarm(5);
 	const char head[] = "FAIL: takes too long: ";

@@ -1,4 +1,4 @@
-// A tiny harness: cases are functions of one rank, run by every rank of a job, whatever the job is made of.
+// A small harness: a case is a function of one rank. All ranks of a job run it, in threads, cooperatively or launched.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Rank {
 	std::string one_sided = "auto"; // PT2P_ONE_SIDED
 	int ranks_per_node = 0;         // PT2P_RANKS_PER_NODE
 	bool cooperative = false;
-	std::function<void()> last; // what a case leaves to be done when all ranks are through its second half
+	std::function<void()> last; // runs when all ranks have finished the second half of a case
 
 	std::vector<pt2p_context_t *> driven_along; // cooperative: the other contexts, which nobody else progresses
 
@@ -45,23 +45,23 @@ struct Rank {
 		return pt2p_peer_query(ctx, rank, &info) == PT2P_OK && info.same_node;
 	}
 	int left() const { return (me + size - 1) % size; }
-	// The other one of a pair; the last rank of an odd job is paired with itself.
+	// The other rank of a pair. The last rank of an odd job is its own partner.
 	int partner() const { return (me ^ 1) < size ? me ^ 1 : me; }
 };
 
-// The second half of a case, for cases that start everything without blocking first: a cooperative job calls the first
-// halves of all ranks before the second half of any.
+// The second half of a case. A cooperative job calls the first halves of all ranks before the second half of any, so a case first
+// starts everything without blocking.
 using Finish = std::function<void()>;
 
 struct Case {
 	const char *name;
-	bool cooperative; // the first half never blocks, and the second needs no more of the others than their first
+	bool cooperative; // the first half never blocks, and the second only needs the others' first halves
 	Finish (*run)(Rank &);
 };
 
 // Every case, in the order in which they run.
 const std::vector<Case> &all_cases();
-// Those of that name, all when there are no names; a name that no case has ends the program.
+// The cases with these names, or all without names. An unknown name ends the program.
 std::vector<Case> choose_cases(const std::vector<std::string> &names);
 void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
@@ -73,17 +73,17 @@ void add_traffic_cases(std::vector<Case> &cases);
 void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);
 
-// Sets what cases must know of the tunables from "PT2P_NAME=value" strings.
+// Sets the tunables that cases have to know, from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);
 
-// Longer than a case should ever take, s; what runs the cases (tests/common.sh) gives up only after this.
+// Seconds, longer than a case should ever take. tests/common.sh, which runs the cases, gives up only after this.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr unsigned longest_case = 150;
 #else
 constexpr unsigned longest_case = 60;
 #endif
 
-// Ends the program with a message when one case takes longer than `seconds`; what the contexts wait for is shown.
+// Ends the program with a message when a case takes longer than `seconds`, and shows what the contexts wait for.
 void watch(const char *what, const std::vector<Rank> &ranks, unsigned seconds = longest_case);
 void unwatch();
 
@@ -138,7 +138,7 @@ struct Random {
 
 using Bytes = std::vector<unsigned char>;
 
-// Payload bytes that depend on the seed and on the position, so that a piece out of place is noticed.
+// Payload bytes that depend on the seed and on the position, so that a misplaced piece is noticed.
 void fill(void *data, size_t length, uint64_t seed);
 inline Bytes payload(size_t length, uint64_t seed)
 {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The launched conformance cases between hosts: network, host name and IPC name spaces of their own, each with a device in
-# software. Within a host messages go through shared memory, between hosts through the network. mpirun enters a host by the
-# script `agent` instead of ssh. Run in the build tree, as root.
+# The launched conformance cases between hosts. A host has its own name spaces (network, host name, IPC) and its own softhca device.
+# Within a host messages go through shared memory, between hosts through the network. mpirun enters a host with the script `agent`
+# instead of ssh. Run in the build tree, as root.
 . "${srcdir:-.}/tests/common.sh"
 softhca=$PWD/softhca/softhca
 [ -x "$softhca" ] || skip "built without libibverbs"
@@ -10,7 +10,7 @@ need_launcher
 unshare -n -u -i -m true 2>/dev/null || skip "name spaces need root"
 command -v ip >/dev/null || skip "ip is not installed (Debian: iproute2)"
 
-# All that is set up ends with this shell: the name spaces go with their last process.
+# The name spaces end with their last process, and so with this shell.
 if [ -z "${TEST_HOSTS:-}" ]; then
 	TEST_HOSTS=$work/hosts
 	export TEST_HOSTS
@@ -38,7 +38,7 @@ for i in $(seq $count); do
 done
 mount --bind "$hosts/names" /etc/hosts || fail "mount"
 
-# between HOSTS RANKS WAY [variable ...]: all cases; messages between the hosts have to take that way.
+# between HOSTS RANKS TRANSPORT [variable ...]: all cases. Messages between the hosts have to take that transport.
 between()
 {
 	where=$1 ranks=$2 way=$3
@@ -58,14 +58,14 @@ between()
 }
 srcdir=$(cd "$srcdir" && pwd)
 between h1:1,h2:1 2 dct PT2P_RC_PEERS=0
-# With sanitizers, the last stands for these: it takes both ways.
+# With sanitizers, the last run is enough: it uses both transports.
 if ! sanitized; then
 	between h1:1,h2:1 2 rc
 	between h1:2,h2:2 4 rc
 	between h1:3,h2:3,h3:2 8 rc
 fi
 between h1:3,h2:3,h3:2 8 dct PT2P_RC_PEERS=4
-# Groups by the switches that hosts hang on.
+# Groups by the switches of the hosts.
 printf 'SwitchName=leaf1 Nodes=h[1,3]\nSwitchName=leaf2 Nodes=h2\nSwitchName=spine Switches=leaf[1-2]\n' >"$work/switches"
 between h1:3,h2:3,h3:2 8 dct "PT2P_GROUPS=switches:$work/switches"
 echo "hosts: all passed"

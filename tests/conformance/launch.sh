@@ -5,7 +5,7 @@
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 
-# Of a tunable for one-sided operations, only the cases that it concerns.
+# For a tunable of one-sided operations, only the cases with them.
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'
 table="

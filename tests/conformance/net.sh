@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The conformance cases through reliable connections and through DC, on devices in software: in-process, launched, on a wire
-# that loses, doubles and reorders packets, with a single DC initiator, and with every doorbell trapped. Run in the build
-# tree. With arguments: only these transports.
+# The conformance cases over rc and dct on softhca: in-process, launched, on a wire that loses, duplicates and reorders packets,
+# with a single DC initiator, and with every doorbell trapped. Run in the build tree. Arguments: only these transports.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
@@ -14,7 +13,7 @@ all_cases()
 	run_cases $softhca $cases threads 2 $only
 	run_cases $softhca $cases threads 8 $only
 	run_cases $softhca $cases cooperative 4 $only
-	# DC stands for both in what follows: the tunables are about code that they share.
+	# From here on dct stands for both: the tunables are about code that they share.
 	if [ "$1" = rc ]; then
 		! sanitized || return 0
 		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
@@ -32,7 +31,7 @@ all_cases()
 	run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
 	run_cases $softhca --exact $cases threads 2 $only
 	run_cases env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
-	# By libibverbs, as devices of other makers; and with more queue pairs than a completion queue has room for.
+	# With libibverbs, as on devices of other makers. And with more queue pairs than a completion queue has room for.
 	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=tied
 	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
 	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3
@@ -50,7 +49,7 @@ one_sided_cases()
 	# Nothing is registered after the start.
 	run_cases $softhca --fault 'refuse mr after=24' $cases threads 3 PT2P_TRANSPORTS=self,$1 PT2P_RANKS_PER_NODE=1 $one_sided
 }
-# A single initiator: what could deadlock. Sanitizers have nothing to say on that: they see the first, in which most breaks.
+# A single initiator, which could deadlock. Sanitizers cannot find that, so with them only the first run, in which most breaks.
 few_cases()
 {
 	only="PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=1"

@@ -1,19 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Messages and one-sided operations with each numeric tunable at the ends of its range, then several at their ends together,
-# through devices in software or shared memory; and what is said when ranks differ in a tunable that they have to share. The
-# list is pt2p_info's, so a new tunable is among them. Run in the build tree.
+# Messages and one-sided operations with each numeric tunable at the ends of its range, then with several at their ends together,
+# over softhca or shared memory. And the errors when ranks differ in a tunable that they have to share. The list is pt2p_info's, so
+# a new tunable is in it. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
 need_launcher
 moves='both_directions random_exact long_row put_get many_one_sided'
 
-# Name, least and largest of each tunable that has them.
+# Name, minimum and maximum of each tunable that has them.
 ./pt2p_info --config | awk '$6 == "to" { print $1, $5, $7 }' >"$work/ranges"
 [ "$(wc -l <"$work/ranges")" -ge 30 ] || fail "pt2p_info --config lists too few ranges"
 
-# What has to be set for the tunable to count, and how many ranks.
+# The settings and the number of ranks with which the tunable has an effect.
 beside()
 {
 	case $1 in
@@ -42,7 +42,7 @@ while read -r name least largest; do
 	done
 done <"$work/ranges"
 
-# All that bound what a device is given, at their least; and next to their ends, where there is nothing special on a number.
+# All tunables that limit what a device gets, at their minimum, and next to their ends, at numbers that are not special.
 # shellcheck disable=SC2086
 for way in $several_transports; do
 	for setting in 'PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4 PT2P_NET_RING_SLOTS=4
@@ -55,7 +55,7 @@ for way in $several_transports; do
 	done
 done
 
-# differ PATTERN SETTING SETTING: what ranks say that have these; an empty pattern: they move their data.
+# differ PATTERN SETTING SETTING: what ranks with these settings say. With an empty pattern, they move their data.
 # shellcheck disable=SC2086
 differ()
 {

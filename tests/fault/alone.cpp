@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One process: what pt2p_init, a first message and pt2p_finalize say of what is wrong.
+// One process: what pt2p_init, a first message and pt2p_finalize report when something is wrong.
 #include "tests/fault/cases.hpp"
 #include "tests/fault/rank.hpp"
 
@@ -21,7 +21,7 @@ int init()
 	return status == PT2P_OK ? pt2p_finalize(ctx) : 0;
 }
 
-// The contexts of an in-process job, and a first message from 0 to 1.
+// Makes an in-process job, and sends a first message from 0 to 1.
 int inprocess(int size)
 {
 	std::vector<pt2p_context_t *> all(static_cast<size_t>(size));

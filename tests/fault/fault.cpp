@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fault CASE [ARGUMENT ...]: what goes wrong, and what the others see of it. run.sh starts the cases.
+// fault CASE [ARGUMENT ...]: something goes wrong, and the other ranks notice. run.sh starts the cases.
 #include "tests/fault/cases.hpp"
 
 #include <cstdio>
@@ -14,7 +14,7 @@ using namespace fault;
 
 struct Case {
 	const char *name;
-	int arguments; // that it needs
+	int arguments; // how many it needs
 	int (*run)(char **arguments);
 };
 

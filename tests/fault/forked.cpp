@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Children of ranks.
+// Ranks that fork. Their children may not use the library, and do not disturb it.
 #include "tests/fault/cases.hpp"
 #include "tests/fault/rank.hpp"
 
@@ -17,7 +17,7 @@ namespace fault {
 
 namespace {
 
-// What a child of a rank gets from every kind of call; its exit code is the number of the one that is wrong.
+// Every kind of call is refused in a child of a rank. The exit code is the number of the call that is not.
 [[noreturn]] void child(pt2p_memory_t *memory, pt2p_remote_t *remote, pt2p_request_t *pending)
 {
 	int calls = 0;
@@ -61,12 +61,12 @@ namespace {
 	++calls;
 	if (pt2p_rank(ctx) != -1)
 		_exit(calls);
-	// The others are to wait for the parent, however long the child has been in the barrier.
+	// The other ranks wait for the parent in the barrier, however long the child lives.
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));
 	if (me == 0)
-		pt2p_abort(ctx, 99, nullptr); // of this process alone
+		pt2p_abort(ctx, 99, nullptr); // ends only this process
 #ifdef __SANITIZE_ADDRESS__
-	_exit(99); // what threads of the parent hold counts as leaked here
+	_exit(99); // what threads of the parent hold would count as a leak
 #endif
 	exit(99);
 }

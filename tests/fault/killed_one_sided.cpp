@@ -9,8 +9,8 @@
 
 namespace fault {
 
-// Operations of all kinds on the victim's memory, allocated and registered, until it dies. `stopped`: it has not helped for
-// a while by then, so many are under way.
+// Operations of all kinds on the victim's memory, allocated and registered, until it dies. `stopped`: it has made no progress
+// before, so many are in flight.
 int one_sided(bool stopped)
 {
 	join();
@@ -72,7 +72,7 @@ int one_sided(bool stopped)
 				fail("a flush after the loss ends otherwise");
 		}
 		last = end_round(reqs, status, last);
-		// Memory that is mapped here outlives its owner: news of that come with progress.
+		// Memory that is mapped here outlives its owner. Progress tells that the owner is lost.
 		for (int i = 0; i < 200; ++i)
 			must(pt2p_progress(ctx), "pt2p_progress:");
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The victim dies while messages to and from it are under way.
+// The victim dies while messages to and from it are in flight.
 #include "tests/fault/cases.hpp"
 #include "tests/fault/victim.hpp"
 
@@ -10,7 +10,7 @@
 
 namespace fault {
 
-// Both directions in windows: the victim with every survivor, until it dies.
+// The victim exchanges windows of messages with every survivor until it dies.
 int eager()
 {
 	join();
@@ -39,7 +39,7 @@ int eager()
 	}
 }
 
-// Large messages from the victim to the survivors, or the other way; it dies while they move.
+// Large messages from the victim to the survivors, or back. The victim dies while they move.
 int large(bool from_victim)
 {
 	join();
@@ -55,7 +55,7 @@ int large(bool from_victim)
 			if (is_victim() ? peer == me : peer != victim)
 				continue;
 			pt2p_request_t *r;
-			// A survivor that receives from the victim in turn shares the victim's buffer; receivers have their own.
+			// Messages of the victim to several ranks share a buffer.
 			status = is_victim() == from_victim ? pt2p_isend(ctx, data.data(), length, peer, tag_large, &r)
 			                                    : pt2p_irecv(ctx, data.data(), length, peer, tag_large, PT2P_TAG_EXACT, &r);
 			if (status == PT2P_OK)
@@ -80,8 +80,8 @@ void count_outcome(pt2p_context_t *, const pt2p_result_t *result, void *argument
 
 } // namespace
 
-// Large messages in segments both ways between the victim and every survivor, with callbacks and given up; each callback is
-// called once, whatever becomes of the victim.
+// Large messages in segments in both directions between the victim and every survivor, with callbacks or released. Each callback is
+// called once, whatever happens to the victim.
 int callbacks()
 {
 	join();
@@ -140,7 +140,7 @@ int callbacks()
 	}
 }
 
-// The victim announces and dies before anything of it moves; the survivors receive only then.
+// The victim announces messages and dies before their data moves. The survivors receive only then.
 int announced()
 {
 	join();
@@ -162,8 +162,8 @@ int announced()
 	return 1;
 }
 
-// The victim's long message lies between two short ones of the same tag. When it is dead, each receive gets what it matches: the
-// long message fails its receive, and the second short one is not received in its place.
+// The victim's long message is between two short ones of the same tag. When the victim is dead, each receive gets the message that it
+// matches: the receive of the long one fails, and does not get the second short one instead.
 int overtaken(int source)
 {
 	join();
@@ -205,7 +205,7 @@ int overtaken(int source)
 	return 1;
 }
 
-// The victim never receives what was announced to it, or sent synchronously.
+// The victim never receives a message that was announced to it or sent synchronously.
 int ignored(bool synchronous)
 {
 	join();
@@ -218,13 +218,13 @@ int ignored(bool synchronous)
 	return 1;
 }
 
-// The victim's messages have been taken out of matching when it dies: the short one is whole, although nobody can be told of
-// its receive any more, and the announced one fails.
+// The victim dies when its messages have been taken out of matching. The short one is received, although its sender cannot be told
+// any more. The announced one fails.
 int taken()
 {
 	join();
 	std::vector<unsigned char> data(4u << 20), brief(100);
-	// While two ranks are not connected there is no room, and short synchronous messages are announced, too.
+	// The ranks connect first: without a connection there is no room, and short synchronous messages would be announced, too.
 	for (int peer = 0; peer < ranks; ++peer)
 		if (is_victim() ? peer != me : peer == victim)
 			must(pt2p_sendrecv(ctx, nullptr, 0, peer, tag_after, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr),

@@ -34,7 +34,8 @@ int barrier(bool before)
 	}
 }
 
-// The victim dies before anybody has met it, with or without an address; what a survivor calls first is up to it.
+// The victim dies before anybody has talked to it. `call` is the first call of the survivors; `unpublished`: the victim has not even
+// published its address.
 int starting(const std::string &call, bool unpublished)
 {
 	if (unpublished && atoi(getenv("PMIX_RANK")) == victim) {
@@ -54,7 +55,7 @@ int starting(const std::string &call, bool unpublished)
 	} else if (call == "recv") {
 		status = pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr);
 	} else if (call == "delivery") {
-		// It may still have been there, and where it could not be known of: then the message fails.
+		// This succeeds when the victim was still there, or its loss could not be known. Then the message below fails.
 		status = pt2p_set_delivery(ctx, victim, PT2P_DELIVERY_SEND);
 	} else if (call == "flush") {
 		status = pt2p_flush(ctx, victim);
@@ -63,7 +64,7 @@ int starting(const std::string &call, bool unpublished)
 		if (status == PT2P_OK)
 			status = pt2p_wait(ctx, r, nullptr);
 	}
-	// A short message has been sent when it is on its way.
+	// A send of a short message completes before the message arrives.
 	while (status == PT2P_OK && now() - start < soon) {
 		pt2p_progress(ctx);
 		status = pt2p_send(ctx, &byte, 1, victim, tag_eager);
@@ -72,7 +73,7 @@ int starting(const std::string &call, bool unpublished)
 	return 1;
 }
 
-// Rank 0 waits for whomever; the loss ends one wait, and the next one gets what the others send.
+// Rank 0 waits for any source. The loss ends one wait, and the next ones get what the others send.
 int any_source()
 {
 	join();
@@ -86,7 +87,7 @@ int any_source()
 		must(pt2p_recv(ctx, &go, sizeof go, 0, tag_after, PT2P_TAG_EXACT, nullptr), "wait for rank 0:");
 		must(pt2p_send(ctx, &value, sizeof value, 0, tag_eager), "pt2p_send:");
 		const double start = now();
-		// Met by nobody yet: a wait for it must end all the same.
+		// These ranks have not talked to the victim. A wait for it must still end.
 		survived(pt2p_recv(ctx, &value, sizeof value, victim, tag_never, PT2P_TAG_EXACT, nullptr), now() - start);
 	}
 	pt2p_result_t result;
@@ -108,12 +109,12 @@ int any_source()
 	}
 	if (text.find("rank 1") == std::string::npos)
 		fail("the explanation does not name rank 1:", text.c_str());
-	// survived() wants the explanation of the latest failure: this one is as good.
+	// survived() checks the explanation of the latest failure, so another receive has to fail.
 	survived(pt2p_recv(ctx, &value, sizeof value, victim, tag_never, PT2P_TAG_EXACT, nullptr), waited);
 	return 1;
 }
 
-// A receive from any source is told of the loss; a probe, and a wait for a signal, that wait beside it have to end as well.
+// The loss ends a receive from any source. A probe or a wait for a signal at the same time must end, too.
 int any_source_probed()
 {
 	join();
@@ -133,7 +134,7 @@ int any_source_probed()
 		if (status != PT2P_ERR_PEER_LOST)
 			fail("a wait for a signal of any source ends otherwise:", pt2p_strerror(status));
 	}
-	int found = 1; // each loss is told once
+	int found = 1; // each loss is reported once
 	must(pt2p_iprobe(ctx, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, &found, nullptr), "pt2p_iprobe:");
 	if (found)
 		fail("something was found that nobody sent");
@@ -141,7 +142,7 @@ int any_source_probed()
 	return 1;
 }
 
-// Finalize with a message on its way to the dead: a large one, or one that no receive has matched.
+// Finalize with a message in flight to the dead: a large one, or one that no receive has matched.
 int finalize_dead(bool synchronous)
 {
 	join();
@@ -159,12 +160,12 @@ int finalize_dead(bool synchronous)
 	return 0;
 }
 
-// Rank 1 leaves in order: others learn of that, and that it is no crash.
+// Rank 1 finalizes. The others learn that it has left, and that it has not crashed.
 int finalized()
 {
 	join();
 	int value = me;
-	// Not before all are there: launchers lose a process that begins while another ends. Only rank 0 meets the victim.
+	// It leaves when all have started: launchers lose a process that starts while another ends. Only rank 0 talks to the victim.
 	if (me == 0)
 		for (int peer = ranks - 1; peer > victim; --peer)
 			must(pt2p_recv(ctx, &value, sizeof value, peer, tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
@@ -182,7 +183,7 @@ int finalized()
 		must(pt2p_recv(ctx, &value, sizeof value, victim, tag_eager, PT2P_TAG_EXACT, nullptr),
 		     "what was sent before pt2p_finalize:");
 	}
-	// Rank 2 has never met it and waits for a message; rank 3 sends it one first, which may leave or not.
+	// Rank 2 has never talked to it and waits for a message. Rank 3 first sends it one, which may succeed or not.
 	const double start = now();
 	pt2p_status_t status = PT2P_OK;
 	if (me == 3) {

@@ -15,7 +15,7 @@
 
 namespace fault {
 
-// Every pair exchanges large messages and says how they went.
+// Every rank exchanges large messages with its neighbours, and prints how they went.
 int exchange()
 {
 	init_context();
@@ -38,7 +38,7 @@ int exchange()
 	return pt2p_finalize(ctx) == PT2P_OK ? 0 : 1;
 }
 
-// Says what the first send to the next rank gives; where memory is short that is the one that reserves it.
+// Prints the status of the first send to the next rank, which reserves memory.
 int first_send()
 {
 	init_context();
@@ -48,9 +48,9 @@ int first_send()
 	return 0;
 }
 
-// Not every rank has room for the rings that a barrier takes. All learn of that in the same barrier; when `ballast` is given
-// and gone, barriers work again. Rings may take the room that a late rank needs for its segment, and a late rank misses those
-// that have left: hence the meetings.
+// Not every rank has room for the rings that a barrier takes. All ranks learn of that in the same barrier. When the file `ballast`
+// is given and removed, barriers work again. Ranks meet first, as rings may take the room that a late rank needs for its segment,
+// and last, as a late rank misses those that have left.
 int barrier_lacks(const char *ballast)
 {
 	init_context();
@@ -60,7 +60,7 @@ int barrier_lacks(const char *ballast)
 	printf("barrier of %d: %d %s\n", me, static_cast<int>(status), status == PT2P_OK ? "" : pt2p_last_error(ctx));
 	if (me == 0 && ballast)
 		unlink(ballast);
-	// As each time all of them fail or none does, they stay together.
+	// Each barrier fails on all ranks or on none, so they stay together.
 	int more = 0;
 	while (pt2p_barrier(ctx) != PT2P_OK && ballast && now() - start < soon)
 		++more;
@@ -75,7 +75,7 @@ int barrier_lacks(const char *ballast)
 
 namespace {
 
-// Takes all file descriptors away for as long as it lives: what is open stays so, and nothing else can be opened.
+// While this exists, no file can be opened. Open files stay open.
 class NoDescriptors {
 public:
 	NoDescriptors()
@@ -92,7 +92,7 @@ private:
 	rlimit before_;
 };
 
-// What lacks a descriptor fails with the remedy, and is no verdict on a peer.
+// A call that lacks a descriptor fails with the remedy, and does not count a peer as lost.
 void lacks_descriptors(pt2p_status_t status, const char *what)
 {
 	const std::string text = status == PT2P_OK ? "" : pt2p_last_error(ctx);
@@ -102,7 +102,7 @@ void lacks_descriptors(pt2p_status_t status, const char *what)
 
 } // namespace
 
-// When a rank first sleeps it lacks descriptors: the call goes on all the same, and its buffer stays the call's.
+// A rank has no descriptors when it sleeps for the first time. The call still completes, and keeps its buffer until then.
 int descriptors_sleeping()
 {
 	init_context();
@@ -130,7 +130,7 @@ int descriptors_sleeping()
 	return 0;
 }
 
-// Two ranks that have never met; rank 0 turns to rank 1, or has to answer it, while it can open nothing.
+// Two ranks that have never talked. Rank 0 connects to rank 1, or has to answer it, while it can open nothing.
 int descriptors(bool connecting)
 {
 	init_context();
@@ -142,7 +142,7 @@ int descriptors(bool connecting)
 			for (int i = 0; i < 3; ++i)
 				lacks_descriptors(pt2p_send(ctx, &value, sizeof value, 1, tag_eager), "a send without descriptors:");
 			lacks_descriptors(pt2p_barrier(ctx), "a barrier without descriptors:");
-			// Long enough for it to look after its peers.
+			// Long enough that it checks its peers.
 			int flag;
 			for (const double end = now() + 0.5; now() < end;)
 				must(pt2p_iprobe(ctx, 1, tag_never, PT2P_TAG_EXACT, &flag, nullptr), "pt2p_iprobe:");
@@ -176,7 +176,7 @@ int descriptors(bool connecting)
 
 namespace {
 
-// Takes what is left of /dev/shm for as long as it lives.
+// While this exists, /dev/shm is full.
 class FullShm {
 public:
 	FullShm() : fd_(open("/dev/shm", O_TMPFILE | O_RDWR, 0600))
@@ -195,7 +195,7 @@ private:
 
 } // namespace
 
-// A first contact that finds no memory can be repeated as often as it takes; and a connection that finds none later goes on.
+// A first contact that finds no memory can be repeated. A connection that finds none later goes on.
 int no_space()
 {
 	pt2p_context_t *pair[2];
@@ -229,7 +229,7 @@ int no_space()
 		for (size_t i = 0; i < messages; ++i)
 			verify({in.begin() + static_cast<ptrdiff_t>(i * length), in.begin() + static_cast<ptrdiff_t>((i + 1) * length)}, 3);
 	}
-	// From segments, which are packed before it is known how much there is room for. Backwards, so that none touch.
+	// From segments, which are packed before the room is known. Backwards, so that no two are adjacent.
 	constexpr size_t length = 900000, segment = 100;
 	std::vector<unsigned char> out(length), in(length);
 	std::vector<pt2p_iovec_t> from, to;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The launcher is killed, or its PMIx does not come back.
+// The launcher is killed, or PMIx_Finalize does not return.
 #include "tests/fault/cases.hpp"
 #include "tests/fault/rank.hpp"
 
@@ -19,7 +19,7 @@ bool pmix_is_stuck = false;
 
 } // namespace
 
-// In front of PMIx's own: in one case it does not come back.
+// Replaces that of PMIx: in one case it does not return.
 extern "C" int PMIx_Finalize(const void *info, size_t count);
 extern "C" int PMIx_Finalize(const void *info, size_t count)
 {
@@ -31,14 +31,14 @@ extern "C" int PMIx_Finalize(const void *info, size_t count)
 
 namespace fault {
 
-// The launcher is killed: ranks go on with each other and finalize. There is no output any more: each leaves a file.
+// The launcher is killed. Ranks go on with each other and finalize. Their output is lost, so each leaves a file.
 int orphaned(const std::string &file)
 {
 	join();
 	must(pt2p_barrier(ctx), "pt2p_barrier:");
 	if (me == 0)
 		kill(getppid(), SIGKILL);
-	// In this wait the launcher is asked for news, and its end is told on standard error.
+	// In this wait the launcher is asked for news, and the library reports its end on standard error.
 	std::this_thread::sleep_for(std::chrono::milliseconds(100));
 	int value = me;
 	if (me == 1)
@@ -55,7 +55,7 @@ int orphaned(const std::string &file)
 
 namespace {
 
-// The first process above this one that is the launcher.
+// The nearest ancestor of this process that is the launcher.
 pid_t launcher()
 {
 	for (pid_t pid = getppid(); pid > 1;) {
@@ -74,7 +74,7 @@ pid_t launcher()
 
 } // namespace
 
-// The launcher is killed while one rank has not begun, and while the others are in their first call. Nobody may stay behind.
+// The launcher is killed before one rank has begun, while the others are in their first call. No process may stay.
 int orphaned_early(const std::string &file, const std::string &call)
 {
 	constexpr int launched = 4;
@@ -102,7 +102,7 @@ int orphaned_early(const std::string &file, const std::string &call)
 			status = pt2p_recv(ctx, &byte, 1, PT2P_ANY_SOURCE, tag_never, PT2P_TAG_EXACT, nullptr);
 		else if (me == victim + 1)
 			status = pt2p_barrier(ctx);
-		// Those that it has told in the barrier leave in order, and are not the one that it waits for.
+		// This rank has sent to these in the barrier. They leave in order, and it does not wait for them.
 		while (call == "barrier" && me != victim + 1 && now() - start < 1.2)
 			pt2p_progress(ctx);
 		pt2p_finalize(ctx);
@@ -113,7 +113,7 @@ int orphaned_early(const std::string &file, const std::string &call)
 	return 0;
 }
 
-// A barrier, and the end; with a PMIx that does not come back.
+// A barrier and pt2p_finalize, with a PMIx that does not return.
 int finalize_stuck()
 {
 	join();

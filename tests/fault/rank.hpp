@@ -30,7 +30,7 @@ void join();
 void fill(std::vector<unsigned char> &data, unsigned seed);
 void verify(const std::vector<unsigned char> &data, unsigned seed);
 
-// Ranks meet by files: empty ones, which take no memory.
+// Ranks meet with the help of files. These are empty, so they take no memory.
 void leave_mark(const std::string &point, int rank);
 void wait_for_mark(const std::string &point, int rank);
 void meet(const std::string &point); // all ranks

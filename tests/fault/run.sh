@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [CASE ...]: ranks that are killed, memory that is short, kernels that refuse. Run in the build tree. Without
-# arguments all cases; exits with 77 when none could be run.
+# run.sh [CASE ...]: ranks that are killed, too little memory, kernels that refuse. Without arguments, all cases. Exits with 77 when
+# none could be run. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 fault=./tests/fault/fault
 deny=./tests/fault/deny_process_vm
@@ -18,8 +18,8 @@ is_wanted()
 	return 1
 }
 
-# Other programs of the machine use /dev/shm too. Where it is permitted the jobs get one of their own, so that what they
-# leave can be counted to the byte; else known names are left out.
+# Other programs of the machine use /dev/shm, too. Where it is permitted, the jobs get their own, so that what they leave can be
+# counted to the byte. Otherwise known names of others are left out.
 listing() { find /dev/shm -mindepth 1 2>/dev/null | grep -Ev '/(vader_segment|sm_segment|ucx_shm|mpich|psm|sem)' | sort; }
 # shellcheck disable=SC2016 # expanded by the inner shell
 private='mount -t tmpfs -o "size=$0" pt2p /dev/shm || exit 77
@@ -44,7 +44,7 @@ complain()
 # Whether a line of the output matches.
 says() { cat "$work/out" "$work/err" | grep -Eq -e "$1"; }
 
-# killed CASE RANKS [PT2P_NAME=value ...]: all ranks but the victim survive; nothing is left.
+# killed CASE RANKS [PT2P_NAME=value ...]: all ranks but the victim survive, and nothing is left.
 killed()
 {
 	name=$* case=$1 ranks=$2
@@ -70,7 +70,7 @@ killed()
 	[ $failed -ne $before ] || echo "ok: $name: $(grep -m 1 '^survivor ' "$work/out")"
 }
 
-# expect CASE NAME PATTERN COMMAND...: ends with 0 within a minute and says so.
+# expect CASE NAME PATTERN COMMAND...: the command ends with 0 within a minute, and a line of its output matches.
 expect()
 {
 	case=$1 name=$2 pattern=$3
@@ -113,7 +113,7 @@ orphaned()
 	[ $failed -ne $before ] || echo "ok: $name"
 }
 
-# All four ranks had the same answer, which names one that said of itself what it lacks.
+# All four ranks got the same explanation. It names a rank, and that rank said what it lacks.
 all_lack()
 {
 	is_wanted small_file_system || return 0
@@ -166,7 +166,7 @@ if [ $openmpi = yes ]; then
 		killed one_sided_stopped 3 PT2P_ONE_SIDED=$way
 	done
 
-	# Through the network there is nobody to tell of a rank that was killed, except its silence.
+	# Over the network, a rank that was killed is noticed only by its silence.
 	if [ -x softhca/softhca ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
 		for transport in rc dct; do
@@ -179,7 +179,7 @@ if [ $openmpi = yes ]; then
 				killed starting_$case 4 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 		done
-		# The victim passes on what ranks 0 and 3, and their likes, have for each other.
+		# The victim forwards messages between ranks 0 and 3, for instance.
 		for case in eager large_sender overtaken ignored_synchronous taken barrier any_source finalize_dead finalized; do
 			killed $case 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 'PT2P_GROUPS=0,2;1,3' PT2P_ROUTE=forward \
 				PT2P_NET_RECONNECT_TIME=500ms
@@ -190,7 +190,7 @@ if [ $openmpi = yes ]; then
 	# Children of ranks, and a launcher that fails.
 	run_three="$mpirun --oversubscribe --bind-to none -n 3"
 	# shellcheck disable=SC2086
-	# Below softhca, mpirun is looked at for leaks, too, and has some.
+	# Below softhca, leaks of mpirun would be reported, too, and it has some.
 	for way in "env PT2P_TRANSPORTS=self,shm" "env PT2P_PROGRESS_THREAD=1" \
 		"env ASAN_OPTIONS=detect_leaks=0 PT2P_TRANSPORTS=self,rc softhca/softhca --fabric $work/fabric" \
 		"env ASAN_OPTIONS=detect_leaks=0 PT2P_TRANSPORTS=self,dct softhca/softhca --fabric $work/fabric"; do
@@ -198,7 +198,7 @@ if [ $openmpi = yes ]; then
 		expect forked "children of ranks, $way" '^parent 2 has finalized' $way $run_three $fault forked
 		! is_wanted forked || [ "$(grep -c '^parent' "$work/out")" -eq 3 ] || complain "not all parents came to their end"
 	done
-	# The launcher calls it an improper end. shellcheck disable=SC2016,SC2086 # expanded by the inner shell; several words
+	# The launcher reports an improper end. shellcheck disable=SC2016,SC2086 # expanded by the inner shell; several words
 	expect finalize_stuck "PMIx_Finalize does not come back" '^finalize of 2: 0$' \
 		sh -c '"$@"; [ $? -le 1 ]' sh $run_three --enable-recovery $fault finalize_stuck
 	! is_wanted finalize_stuck || says 'PMIx_Finalize has not come back within' || complain "nobody is told of it"

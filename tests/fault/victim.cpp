@@ -65,7 +65,7 @@ void survived(pt2p_status_t status, double waited)
 		fail("it took too long");
 	pt2p_peer_info_t info;
 	must(pt2p_peer_query(ctx, victim, &info), "pt2p_peer_query:");
-	// The failure may come from the kernel before the transport has looked: news follow within a few progress calls.
+	// The failure may come from the kernel before the transport has checked its peers. It does so within a few progress calls.
 	for (const double end = now() + soon; info.state != PT2P_PEER_LOST && now() < end;) {
 		pt2p_progress(ctx);
 		must(pt2p_peer_query(ctx, victim, &info), "pt2p_peer_query:");
@@ -78,7 +78,7 @@ void survived(pt2p_status_t status, double waited)
 		fail("a later send does not fail");
 	if (pt2p_recv(ctx, &byte, 1, victim, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
 		fail("a later receive does not fail");
-	// An exchange that cannot send takes no message.
+	// An exchange that cannot send receives no message.
 	must(pt2p_send(ctx, &byte, 1, me, tag_never), "a message to itself:");
 	if (pt2p_sendrecv(ctx, &byte, 1, victim, tag_never, &byte, 1, me, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
 		fail("a later exchange does not fail");

@@ -21,7 +21,7 @@ if ! command -v mandoc >/dev/null 2>&1; then
 	exit 77
 fi
 
-# Pages as they are installed: references among them then resolve.
+# Pages as they are installed, so that references among them resolve.
 mkdir "$work/man1" "$work/man3" "$work/man7"
 for n in 1 3 7; do
 	cp "$top/man/man$n"/*."$n" "$work/man$n/" || exit 99
@@ -92,7 +92,7 @@ for page in $pages; do
 	done
 done
 
-# Figures: where a page or the header tells a default, as "(16 KiB unless it is set", it is that of the tunable named before.
+# Numbers: where a page or the header gives a default, as in "(16 KiB unless it is set", it is that of the tunable named before.
 awk -F', *' '/^PT2P_TUNABLE\((integer|power|bytes|bytes64|duration),/ { gsub(/"/, "", $3); print $3, $4 }' \
 	"$tables/config/tunables.def" >defaults
 [ "$(wc -l <defaults)" -ge 30 ] || fail "too few defaults found in tunables.def"
@@ -141,7 +141,7 @@ for page in $pages; do
 	done <structures
 done
 
-# Every option that a tool tells of in its help is in its page, and the other way round.
+# The options in a tool's help and those in its page are the same.
 for tool in pt2p_info pt2p_perf softhca softhca_counters; do
 	program=$build/$tool
 	[ -f "$program" ] || program=$build/softhca/$tool
@@ -152,8 +152,8 @@ for tool in pt2p_info pt2p_perf softhca softhca_counters; do
 	diff help-options page-options >out || { cat out; fail "$tool: options of --help (<) and of the page (>) differ"; }
 done
 
-# Synopses and examples go through the compiler. Each synopsis repeats the prototypes of the header, so that a
-# difference is a conflict; an example is every literal block with an #include.
+# Synopses and examples are compiled. Each synopsis repeats prototypes of the header, so a difference is a conflict. Every literal
+# block with an #include is an example.
 compiler=${CC:-cc}
 if ! command -v "${compiler%% *}" >/dev/null 2>&1; then
 	echo "no C compiler: synopses and examples were not compiled"

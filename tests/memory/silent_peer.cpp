@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank of this node costs another one that never talks to it, in bytes of heap and of shared memory. The numbers are
-// fixed here: a change that raises them has to raise them here as well, and say why.
+// The bytes of heap and of shared memory that a rank takes for another one on its node that it never talks to. The limits are
+// fixed here. A change that needs more has to raise them here, and say why.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,11 +20,11 @@ namespace {
 
 // Heap, for each pair of ranks.
 constexpr double silent_limit = 40;   // never met
-constexpr double watched_limit = 432; // its process is watched: somebody has waited for longer than a few milliseconds; the
+constexpr double watched_limit = 432; // its process is watched, as a call has waited for more than a few milliseconds; the
                                       // secret and the shape of its segment are kept until there is a ring
 constexpr double talked_limit = 1152; // a ring of 64 slots each way: the ring itself is shared memory
-// Shared memory, in one process: what a short message writes of a ring, to the page. The last context to be finalized gives it
-// back, which takes the kernel a second for 2 GB.
+// Shared memory in one process: the pages of a ring that a short message writes. The last context frees it, which takes the kernel
+// a second for 2 GB.
 constexpr double ring_limit = 2 * 4096;
 
 size_t live = 0;
@@ -76,7 +76,7 @@ void expect(bool condition, const char *what)
 	++failures;
 }
 
-// Heap of a job of n ranks: silent, then after each rank has looked after its peers, then after all have talked to all.
+// Heap of a job of n ranks: silent, then after each rank has checked its peers, then after all have talked to all.
 struct Heap {
 	double silent, watched, talked;
 	double shared;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a first contact costs a rank, counted: the first all-to-all after a barrier. Calls of PMIx and of the system that matter
- * are caught on their way. Each rank prints
+/* Counts what first contacts cost a rank, in the first all-to-all after a barrier. Some functions of PMIx and of the C library are
+ * replaced to count their calls. Each rank prints
  *
  *   contact RANK peers N gets N peeks N files N stats N maps N
  *
- * gets: from the launcher's server; peeks: into what this process can see without it; files: of other processes opened; stats:
- * of processes read; maps: shared mappings. */
+ * gets: lookups at the launcher's server; peeks: lookups in the process; files: opened files of other processes; stats: reads of
+ * the state of processes; maps: shared mappings. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static void count(int *what)
 		__atomic_fetch_add(what, 1, __ATOMIC_RELAXED);
 }
 
-/* In front of PMIx's and the system's own. */
+/* These replace the functions of PMIx and of the C library. */
 int PMIx_Get_nb(const void *proc, const char *key, const void *info, size_t ninfo, void *callback, void *data);
 int PMIx_Get_nb(const void *proc, const char *key, const void *info, size_t ninfo, void *callback, void *data)
 {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The examples as users run them: grids that do not divide, more ranks than cores, other ways for the messages, and
-# failures that end the job with an explanation. tools.sh runs the common cases. Run in the build tree.
+# The examples as users run them: grids with unequal blocks, more ranks than cores, other protocols, and failures that end the job
+# with an explanation. tools.sh runs the common cases. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 checks=0
@@ -14,8 +14,8 @@ complain()
 	failures=$((failures + 1))
 }
 
-# expect RANKS STATUS PATTERN [mpirun option ...] PROGRAM [argument ...] : the job ends so (1 stands for any failure, but
-# not for one that had to be killed), and a line of its output matches.
+# expect RANKS STATUS PATTERN [mpirun option ...] PROGRAM [argument ...] : the job ends with this status, and a line of its output
+# matches. Status 1 stands for any failure, except that the job had to be killed.
 expect()
 {
 	ranks=$1 wanted=$2 pattern=$3
@@ -46,7 +46,7 @@ expect 8 0 'on 2 x 2 x 2 ranks' ./examples/heat3d -n 2 -s 3
 expect 7 0 'on 7 x 1 x 1 ranks' ./examples/heat3d -n 9 -s 3
 expect 2 0 '[0-9.]+ % of it in communication$' ./examples/heat3d -n 16 -s 10
 
-# Every message asks first, and large ones go through the segment.
+# All messages are announced, and large ones go through the segment.
 for option in PT2P_EAGER_MAX=0 PT2P_SHM_SINGLE_COPY=0 PT2P_SHM_COOPERATE_MIN=4096; do
 	expect 4 0 "$verified" -x $option ./examples/heat3d -n 70 -s 5
 	expect 2 0 '^all payloads came back whole$' -x $option ./examples/pingpong

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The job layer by itself below a real launcher. Each mode checks one promise and exits with 0 when it holds:
+// The job layer alone below a real launcher. Each mode checks one promise and exits with 0 when it holds:
 //   exchange   every rank reads every other rank's blob, without a fence, three times over (leave and join again)
 //   nodes N    as exchange, with N ranks on each pretended node
 //   twice      two jobs at once in one process
-//   news       a loss that the launcher tells of arrives as an event, once
+//   news       a loss that the launcher reports arrives as an event, once
 //   dead       rank 1 is killed before it publishes (mpirun --enable-recovery): the others learn of it
-//   killed     rank 1 is killed after the exchange (mpirun --enable-recovery): the launcher tells it when asked
+//   killed     rank 1 is killed after the exchange (mpirun --enable-recovery): the launcher says so when asked
 //   leaving    the job is left while the launcher has not yet answered a question of any kind
 //   abort      rank 1 ends the job with code 7
 //   refuse     joining fails with PT2P_ERR_LAUNCHER within 5 seconds; prints the explanation
@@ -30,12 +30,12 @@
 
 using namespace pt2p;
 
-// PMIx keeps a few strings for good; the leak sanitizer, if this is built with it, is not to blame us for them.
+// PMIx never frees a few strings. The leak sanitizer is not to report them.
 extern "C" __attribute__((weak)) const char *__lsan_default_suppressions()
 {
 	return "leak:libpmix\n";
 }
-// Or its blame stops at a C library function without a frame.
+// Else a report ends at a C library function without a frame, and is not recognized.
 extern "C" __attribute__((weak)) const char *__asan_default_options()
 {
 	return "fast_unwind_on_malloc=0";
@@ -111,7 +111,7 @@ void exchange(const Config &config, const Topology &topology, Reporter &reporter
 		check_places(*job, config.ranks_per_node);
 		const int last = job->size() - 1;
 		std::string blob;
-		// The last rank is late, and the first asks before it can have published.
+		// The last rank is late, and the first looks up its blob before it can have published.
 		if (job->rank() == last)
 			pause_ms(100);
 		else if (job->rank() == 0)

@@ -50,7 +50,7 @@ launched 7 2 abort
 launched_surviving 3 dead
 launched_surviving 2 killed
 
-# What the environment claims, without a launcher behind it.
+# Variables of launchers, without a launcher.
 expect 0 "alone" "$probe" alone
 expect 0 "server that refuses" env PMIX_NAMESPACE=none PMIX_RANK=0 \
 	PMIX_SERVER_URI41='none.0;tcp4://127.0.0.1:1' "$probe" refuse

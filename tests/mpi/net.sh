@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# pt2p_perf and every example through each transport of RDMA that there is, on the device in software, chosen by nothing but
-# PT2P_TRANSPORTS; payloads and results are verified. Then shared memory and RDMA in one job. Run in the build tree. Exits
-# with 77 without Open MPI's mpirun or without softhca.
+# pt2p_perf and every example over each RDMA transport on softhca, chosen by PT2P_TRANSPORTS alone. Payloads and results are
+# verified. Then shared memory and RDMA in one job. Run in the build tree. Exits with 77 without Open MPI's mpirun or without
+# softhca.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 softhca=./softhca/softhca
@@ -19,13 +19,12 @@ complain()
 	failures=$((failures + 1))
 }
 
-# expect RANKS STATUS PATTERN PROGRAM [argument ...] : the job ends so, and a line of its output or errors matches.
+# expect RANKS STATUS PATTERN PROGRAM [argument ...] : the job ends with this status, and a line of its output or errors matches.
 expect()
 {
 	ranks=$1 wanted=$2 pattern=$3
 	shift 3
-	# With AddressSanitizer, softhca brings it into mpirun as well, which frees less than the ranks do: leaks are looked for
-	# in those alone.
+	# softhca would bring AddressSanitizer into mpirun, too, which has leaks. So leaks are looked for in the ranks only.
 	ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 timeout -k 5 $seconds $softhca "$mpirun" --oversubscribe --bind-to none \
 		-x "ASAN_OPTIONS=${ASAN_OPTIONS-}:" -n "$ranks" "$@" >"$work/out" 2>"$work/err"
 	got=$?
@@ -35,7 +34,7 @@ expect()
 	fi
 }
 
-# What pt2p_info says that messages can take here, but for what stays on one node.
+# The transports that pt2p_info lists as usable, except for those within a node.
 transports=
 for candidate in $($softhca ./pt2p_info --transports | sed -n 's/^  \([a-z]*\)  *usable (.*/\1/p'); do
 	case $candidate in self | shm) ;; *) transports="$transports $candidate" ;; esac
@@ -52,7 +51,7 @@ for transport in $transports; do
 	PT2P_TRANSPORTS=self,$transport
 	export PT2P_TRANSPORTS
 	before=$failures
-	# Sizes around the borders of the protocols: inline, one buffer, eager.
+	# Sizes around the limits of the protocols: inline, one buffer, eager.
 	for ranks in $perf_ranks; do
 		# shellcheck disable=SC2086 # several words
 		expect $ranks 0 '^rate +1m ' ./pt2p_perf $checked --sizes 0,1,8,48,49,1k,8176,8177,16384,16385,65537,1m
@@ -60,14 +59,14 @@ for transport in $transports; do
 	expect 1 0 '^lat +8 ' ./pt2p_perf --check --time 0.01 --test lat --sizes 8
 	expect 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --sizes 8
 	expect 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --test bw --sizes 64k
-	# Which way they went: that is what the tunable was for.
+	# The summary says which transport they took.
 	expect 2 0 "^# rank 0 to 1: $transport(,|\$)" ./pt2p_perf --test lat --sizes 8 --time 0.01
 	expect 2 0 "\"way\": \"$transport[\",]" ./pt2p_perf --json --test lat,bw --sizes 8,64k --time 0.01
 	expect 2 0 "^  rank 0 to 1 +$transport(,|\$)" ./pt2p_perf --demo --time 0.01
 
-	# What limits the channels, and how the tuner went about it: a line at least for each kind of payload, and a picture.
-	# Device memory is not tried but set: where that is slower a trial is all that there would be of it. And the queue has less
-	# room than the program would use, so that periods end, whatever else the machine does: L is seen only where one does.
+	# What limits the channels, and the tuner's trace: at least a line for each kind of payload, and a picture. Device memory is set
+	# and not tried: where it is slower, there would be only its trials. The queue has less room than the program would use, so that
+	# periods end on a busy machine, too. L is observed only at the end of a period.
 	PT2P_REPORT=1 PT2P_NET_STAGING=device PT2P_NET_SEND_DEPTH=16
 	export PT2P_REPORT PT2P_NET_STAGING PT2P_NET_SEND_DEPTH
 	expect 2 0 "^rank 0 to 1 by $transport\$" ./pt2p_perf --test rate --sizes 8,512,4000,1m --time 0.05 --tune-trace "$work/trace"
@@ -114,7 +113,7 @@ END
 	[ $failures -ne "$before" ] || echo "ok: pt2p_perf and the examples with $PT2P_TRANSPORTS"
 done
 
-# As on two nodes of two ranks each: shared memory within, RDMA between.
+# Two pretended nodes of two ranks: shared memory within, RDMA between.
 for transport in $transports; do
 	PT2P_TRANSPORTS=self,shm,$transport PT2P_RANKS_PER_NODE=2
 	export PT2P_TRANSPORTS PT2P_RANKS_PER_NODE
@@ -127,7 +126,7 @@ for transport in $transports; do
 	[ $failures -ne "$before" ] || echo "ok: pt2p_perf and the examples with $PT2P_TRANSPORTS, two ranks a node"
 done
 
-# Groups of nodes, here of one rank each: that all ranks have the same, and what is said when not.
+# Groups of nodes with one rank each. All ranks must have the same groups, else they report it.
 case "$transports" in *dct*)
 	PT2P_TRANSPORTS=self,shm,rc,dct PT2P_RANKS_PER_NODE=1
 	export PT2P_TRANSPORTS PT2P_RANKS_PER_NODE

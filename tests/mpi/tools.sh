@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# pt2p_perf and the examples, launched: every payload verified, JSON that parses, options that are refused, examples
-# that verify their own results. Run in the build tree. Exits with 77 without Open MPI's mpirun.
+# pt2p_perf and the examples, launched. Every payload is verified, JSON parses, bad options are refused, and the examples verify
+# their results. Run in the build tree. Exits with 77 without Open MPI's mpirun.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 checks=0
 failures=0
 
-# expect STATUS PATTERN COMMAND... : the command ends so, and a line of its output or its errors matches.
+# expect STATUS PATTERN COMMAND... : the command ends with this status, and a line of its output or its errors matches.
 expect()
 {
 	wanted=$1 pattern=$2
@@ -37,7 +37,7 @@ complain()
 	failures=$((failures + 1))
 }
 
-# Payloads: every test, sizes around the borders of the protocols, alone, in pairs, with a rank too many.
+# Payloads: every test, sizes around the limits of the protocols, alone, in pairs, and with an odd rank.
 checked='--check --time 0.01 --repetitions 3 --window 8'
 for ranks in 1 2 3 4; do
 	# shellcheck disable=SC2086 # several words
@@ -91,7 +91,7 @@ expect_ranks 2 2 'unknown option 8' ./pt2p_perf 8
 checks=$((checks + 1))
 [ "$(grep -c '^usage: ' "$work/err")" -eq 1 ] || complain "one rank prints the help, not every rank"
 
-# The examples verify themselves.
+# The examples verify their own results.
 for ranks in 1 2 4 6; do
 	expect_ranks $ranks 0 '^largest error .*: verified$' ./examples/heat3d -n 21 -s 50 -o "$work/$ranks.pgm"
 	checks=$((checks + 1))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Hosts with an RDMA device each, inside of one kernel; sourced by `guest`.
+# Hosts with an RDMA device each, inside of one kernel. Sourced by `guest`.
 #
-# rdma_rxe works in the first network name space only, since its sockets and routes are there. So all devices
-# stay in it: rxeI on rvI, one end of a virtual cable whose other end rpI is a port of the bridge rdma. Rules for routes
-# make packets from one to the other really pass the cables, though both addresses are local. A host is name spaces (net,
-# uts, ipc, mount) that see one of the devices in /dev/infiniband, and an interface of the bridge tcp for mpirun.
+# rdma_rxe works in the first network name space only, since its sockets and routes are there. So all devices stay in it: rxeI is on
+# rvI, one end of a virtual cable, and the other end rpI is a port of the bridge rdma. Routing rules make packets between devices go
+# through the cables, although both addresses are local. A host has name spaces (net, uts, ipc, mount) that see one of the devices
+# in /dev/infiniband, and an interface of the bridge tcp for mpirun.
 #
 #   host h1          host h2            addresses: h1 10.1.0.1, rv1 10.0.0.1
 #   uverbs of rxe1   uverbs of rxe2
@@ -12,7 +12,7 @@
 #       | rp1            | rp2
 #       +---- rdma ------+
 
-# The name space of a host is held by a process that sleeps.
+# A sleeping process holds the name spaces of a host.
 in_host()
 {
 	host=$1
@@ -26,7 +26,7 @@ make_device()
 	ip link add "rv$1" mtu 4200 type veth peer name "rp$1" mtu 4200 # frames with room for 4096 bytes of payload
 	ip link set "rp$1" master rdma up
 	ip addr add "10.0.0.$1/24" dev "rv$1" noprefixroute
-	# The last GID of the device is one that leads nowhere: the library has to choose the one of IPv4.
+	# The last GID of the device cannot be reached. The library has to choose that of IPv4.
 	ip addr add "fd00:$1::1/128" dev "rv$1" nodad
 	for setting in accept_local=1 rp_filter=0 arp_ignore=1 arp_announce=2; do
 		echo "${setting#*=}" >"/proc/sys/net/ipv4/conf/rv$1/${setting%=*}"
@@ -66,12 +66,12 @@ make_hosts()
 {
 	ip link set lo up
 	for bridge in rdma tcp; do
-		# Without addresses of its own, and without ARP: else it would answer for the devices' addresses, which are its too.
+		# The bridge has no addresses and no ARP, else it would answer for the devices' addresses, which are local, too.
 		ip link add $bridge type bridge
 		ip link set $bridge arp off addrgenmode none up
 	done
 	echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
-	# Packets between local addresses go by the rules of make_device, which come before the table of local addresses.
+	# Packets between local addresses follow the rules of make_device, which come before the table of local addresses.
 	ip rule add pref 100 lookup local
 	ip rule del pref 0
 	echo "127.0.0.1 localhost" >/etc/hosts

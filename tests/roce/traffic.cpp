@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// traffic FILE: two ranks exchange messages and look at every byte, until there is such a file; `guest` pulls the cable
-// meanwhile. Then rank 1 kills itself, and rank 0, which waits for it, has to learn of that.
+// traffic FILE: two ranks exchange messages and check every byte until the file exists. Meanwhile `guest` pulls the cable. Then rank
+// 1 kills itself, and rank 0, which waits for it, has to notice.
 #include <pt2p.h>
 
 #include <chrono>
@@ -12,7 +12,7 @@
 namespace {
 
 constexpr uint64_t tag = 1, tag_never = 2;
-constexpr double soon = 30; // seconds; the machine is slow, and the launcher's word goes through several processes
+constexpr double soon = 30; // seconds; the machine is slow, and the launcher's message goes through several processes
 
 pt2p_context_t *ctx;
 int me;
@@ -31,7 +31,7 @@ unsigned char byte_of(int rank, unsigned round, size_t i)
 	return static_cast<unsigned char>(static_cast<unsigned>(rank) * 101 + round * 7 + i * 31 + i / 251);
 }
 
-// One exchange; rank 0 says with the first byte whether there is another. The same to both.
+// One exchange. Rank 0's first byte says whether there is another one. Returns that on both ranks.
 bool exchange(unsigned round, bool more)
 {
 	static std::vector<unsigned char> out, in;

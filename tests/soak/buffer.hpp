@@ -13,7 +13,7 @@ namespace soak {
 
 class Buffer {
 public:
-	// Sometimes a mapping of its own, which goes away with it: then the context has to be told.
+	// Sometimes it has its own mapping, which is removed with it. Then the context has to be told.
 	Buffer(pt2p_context_t *ctx, size_t length, Random &random) : ctx_(ctx), length_(length)
 	{
 		const size_t shift = random.one_in(3) ? 0 : random.below(64);

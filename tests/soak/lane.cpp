@@ -71,7 +71,7 @@ void Lane::post(size_t episode)
 		if (m.dest == rank.me && m.dest_thread == thread && m.kind == Kind::any)
 			++planned_[m.source];
 	}
-	// Those with a tag of their own in any order, among the others.
+	// Receives with unique tags are posted in any order, among the others.
 	std::vector<Message> exact;
 	for (const Message &m : receives)
 		if (m.kind == Kind::exact)
@@ -115,8 +115,8 @@ void Lane::send(const Message &m)
 	fill(o.buffer->data(), length, rank.plan.payload(m));
 	++rank.counts.messages;
 	rank.counts.bytes += length;
-	// A blocking send is safe where its receive is posted by somebody who waits for nothing before that. A receive with a wildcard is
-	// not: it may get what a rank that is ahead sends in a later episode.
+	// A blocking send is safe when its receive is posted by a lane that waits for nothing before. It is not safe with a wildcard
+	// receive, which may get a message of a later episode from a rank that is ahead.
 	const bool own_receive = m.kind == Kind::exact || m.kind == Kind::same;
 	if (rank.plan.preposted && !rank.cooperative() && m.dest != rank.me && own_receive && !rank.has_victim() &&
 	    random.one_in(4)) {
@@ -168,7 +168,7 @@ void Lane::something_else()
 			fail("a probe found a message of rank " + std::to_string(result.source));
 		return;
 	}
-	case 4: { // what nobody sends
+	case 4: { // a receive that nobody sends to
 		Operation &o = add(Operation::What::ghost, random.one_in(3) ? PT2P_ANY_SOURCE : static_cast<int>(random.below(static_cast<uint64_t>(rank.plan.ranks))));
 		o.buffer = std::make_unique<Buffer>(rank.ctx, 100, random);
 		o.buffer->scribble();
@@ -189,7 +189,7 @@ void Lane::something_else()
 				rank.ok(status, peer, "pt2p_set_delivery");
 		}
 		return;
-	default: { // one of what is under way
+	default: { // tests some of the open requests
 		std::vector<Operation *> some;
 		std::vector<pt2p_request_t *> requests;
 		for (int i = 0; i < 5 && !open.empty(); ++i) {
@@ -210,7 +210,7 @@ void Lane::something_else()
 	}
 }
 
-// Withdraws a receive; one that still counts is posted again.
+// Cancels a receive. One that the plan needs is posted again.
 void Lane::cancel_one()
 {
 	for (int tries = 0; tries < 4 && !open.empty(); ++tries) {
@@ -236,7 +236,7 @@ uint64_t Lane::missing(const std::vector<uint64_t> &planned, const std::vector<u
 	return n;
 }
 
-// Ranks may be ahead of this one: what they send in later episodes counts as well.
+// Ranks may be ahead of this one, so messages of later episodes count, too.
 void Lane::drain_probed(size_t episode)
 {
 	for (const Message &m : messages_[episode])
@@ -274,7 +274,7 @@ void Lane::drain_probed(size_t episode)
 	}
 }
 
-// With a rank that is killed: each loss ends the receives from any source, and nobody knows how many messages of it come.
+// For runs in which a rank is killed: its loss ends the receives from any source, and nobody knows how many of its messages come.
 void Lane::receive_any()
 {
 	const auto posted = [this] {
@@ -329,7 +329,7 @@ void Lane::receive(size_t episode)
 		if (o->what == Operation::What::receive || (sends && o->what == Operation::What::send))
 			list.push_back(o);
 	complete(std::move(list));
-	// Of receives that could take several messages, the one that was posted first got the one that was sent first.
+	// Of receives that could take several messages, the one that was posted first got the message that was sent first.
 	for (const Operation &o : operations)
 		if (o.what == Operation::What::receive && !o.failed && (o.message.kind == Kind::any || o.message.kind == Kind::from))
 			in_order(o.message);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One thread of a rank: sends and receives what the plan says, in an order of its own, and checks it.
+// One thread of a rank: sends and receives what the plan says, in its own order, and checks it.
 #pragma once
 
 #include <deque>
@@ -22,8 +22,8 @@ struct Operation {
 	int peer = 0; // PT2P_ANY_SOURCE as well
 	std::unique_ptr<Buffer> buffer;
 	pt2p_result_t result{};
-	bool failed = false;            // as the peer is lost
-	std::function<void(bool)> then; // of a remote one, with whether it is done
+	bool failed = false;            // because the peer is lost
+	std::function<void(bool)> then; // of a one-sided operation; the argument: whether it succeeded
 	uint64_t value = 0;             // of an atomic operation
 	uint32_t value32 = 0;
 };
@@ -38,7 +38,7 @@ public:
 	void receive(size_t episode); // until all has been received
 	void finish(size_t episode);  // until all else has completed
 
-	std::string state() const; // for whoever looks into a hang
+	std::string state() const; // for a dump after a hang
 
 	Rank &rank;
 	const int thread;
@@ -55,7 +55,7 @@ private:
 	void cancel_one();
 	void drain_probed(size_t episode);
 	void receive_any();
-	// Completes all of these, which are all in `open`, by whatever wait and test functions.
+	// Completes these, which are all in `open`, with random wait and test functions.
 	void complete(std::vector<Operation *> list);
 	void completed(Operation &o, pt2p_status_t status, const pt2p_result_t &result);
 	void received(Operation &o, pt2p_status_t status);

@@ -23,7 +23,7 @@ Message Lane::decode(int source, uint64_t tag) const
 void Lane::in_order(const Message &m)
 {
 	uint32_t &next = next_[static_cast<uint64_t>(m.kind) << 32 | static_cast<uint64_t>(m.source) << 8 | m.source_thread];
-	// What the victim had announced, and nobody can fetch any more, leaves a gap.
+	// Messages that the victim had announced, and that nobody can fetch any more, leave a gap.
 	if (rank.has_victim() && m.source == rank.plan.victim && m.number > next)
 		next = m.number;
 	if (m.number != next)

@@ -11,7 +11,7 @@ namespace soak {
 
 namespace {
 
-// Each decision has a source of its own, named after it: to override one changes no other.
+// Each decision has its own random numbers, which depend on its name. So a change of one decision changes no other.
 struct Dice {
 	uint64_t seed;
 	Random of(std::string_view name) const
@@ -254,7 +254,7 @@ void choose_transports(Plan &p, const Dice &dice, const std::vector<std::string>
 		choose_device(p, dice, without, shm);
 }
 
-// What a run moves: less where the devices are in software, and less of each where there are many.
+// How much a run moves: less on softhca, and less for each rank where there are many.
 void choose_load(Plan &p, const Dice &dice, const std::vector<std::string> &without)
 {
 	p.episodes = 1 + static_cast<int>(dice.of("episodes").below(4));
@@ -266,7 +266,7 @@ void choose_load(Plan &p, const Dice &dice, const std::vector<std::string> &with
 		p.messages = std::min(p.messages, 20u);
 	p.preposted = dice.one_in("preposted", 3);
 	p.barriers = dice.one_in("barriers", 2);
-	// Not where the device would refuse what the second start needs.
+	// Not where the device would refuse something that the second start needs.
 	p.joins = p.mode == Mode::launched && p.late_fault.empty() && dice.one_in("joins", 5) ? 2 : 1;
 	p.memory = !has(without, "memory") && dice.one_in("memory", 2);
 	p.operations = dice.choose("operations", {5u, 50u, 300u});
@@ -277,7 +277,7 @@ void choose_load(Plan &p, const Dice &dice, const std::vector<std::string> &with
 void choose_victim(Plan &p, const Dice &dice, const std::vector<std::string> &without)
 {
 	p.victim = static_cast<int>(dice.of("victim").below(static_cast<uint64_t>(p.ranks)));
-	// It takes the DC initiators of others along, and what these had in flight to anybody.
+	// Its death breaks DC initiators of others, with all that these have in flight.
 	p.breaks |= p.device;
 	p.kill_us = static_cast<unsigned>(dice.of("kill time").below(dice.choose("kill span", {1000u, 30000u, 400000u})));
 	p.kill_from = has(without, "start-kill") ? 0 : dice.choose("kill from", {0, 0, 0, 1, 2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a run of the soak is: everything follows from the seed, so that all ranks know it without talking.
+// The plan of a soak run. Everything follows from the seed, so all ranks know the plan without talking.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,11 @@ struct Random {
 	}
 };
 
-// How a message is received; each kind has a tag space of its own.
+// How a message is received. Each kind has its own tag space.
 enum class Kind : uint8_t {
-	any,    // from any source, the mask leaves sequence number and sending thread open
+	any,    // from any source, with a mask that leaves out the number and the sending thread
 	from,   // from a named source, with the same mask
-	exact,  // with its own tag, posted in any order, withdrawn and posted again
+	exact,  // with its own tag, posted in any order, cancelled and posted again
 	same,   // with a tag that many share: only the order tells them apart
 	probed, // found by a probe
 };
@@ -44,7 +44,7 @@ constexpr int kinds = 5;
 struct Message {
 	Kind kind;
 	uint8_t source, source_thread, dest, dest_thread;
-	uint32_t number; // within its stream: the messages that have all of the above in common
+	uint32_t number; // within its stream: the messages with the same values of all of the above
 };
 
 enum class Mode { threads, cooperative, launched };
@@ -57,11 +57,11 @@ struct Plan {
 	bool exact = false;         // every doorbell trapped
 	std::vector<std::string> tunables;
 	std::string fault;          // for softhca --fault
-	std::string late_fault;     // once the job is there
-	bool breaks = false;        // and that ends connections, so atomic operations may fail
+	std::string late_fault;     // set when the job has started
+	bool breaks = false;        // faults break connections, so atomic operations may fail
 	int victim = -1;            // the rank that is killed
-	int kill_from = 0;          // 0: when all have met all, 1: pt2p_init, 2: its end
-	unsigned kill_us = 0;       // later
+	int kill_from = 0;          // 0: when all have talked to all, 1: at pt2p_init, 2: at its end
+	unsigned kill_us = 0;       // so much later
 	int joins = 1;              // how often the job is entered
 	int episodes = 1;
 	unsigned messages = 0;      // of a thread in an episode
@@ -69,13 +69,13 @@ struct Plan {
 	bool memory = false;        // one-sided operations as well
 	unsigned operations = 0;    // of a thread in an episode
 	bool preposted = false, barriers = false, set_delivery = false;
-	unsigned bound = 0;         // s, after which a run counts as hung
+	unsigned bound = 0;         // seconds after which a run counts as hung
 
 	// Of the message: what it carries and under which tag.
 	size_t length(const Message &m) const;
 	size_t capacity(const Message &m) const; // of the receive of one of kind exact or same
 	uint64_t payload(const Message &m) const { return mix(key(m) ^ 77); } // seed of its bytes
-	// All messages of an episode; those of a stream in the order of their numbers, which go on over the episodes.
+	// All messages of each episode. Those of a stream are in the order of their numbers, which continue over the episodes.
 	std::vector<std::vector<Message>> messages_of_all_episodes() const;
 
 	std::string text() const; // one line
@@ -93,8 +93,9 @@ constexpr uint64_t tag_of(const Message &m)
 }
 constexpr uint64_t mask_of_kind = UINT64_C(0xf0f) << 52; // and receiving thread
 
-// From the seed and what is to be different: NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for
-// what is left out (kill, start-kill: before all have met, refuse, rings, break, fault, route, memory, launched). Ends the program when that is nonsense.
+// Makes the plan for a seed. A change is NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for what is left
+// out: kill, start-kill (before all have talked to all), refuse, rings, break, fault, route, memory, launched. A change that makes
+// no sense ends the program.
 Plan make_plan(uint64_t seed, const std::vector<std::string> &changes);
 
 } // namespace soak

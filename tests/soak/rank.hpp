@@ -18,7 +18,7 @@ namespace soak {
 
 inline thread_local int acting = -1; // the rank whose steps this thread takes
 
-// The process ends where it stands: what it lends stays as it is for those who still read it, and they find nothing wrong with it.
+// Ends the process at once. Its memory is not freed before, so other ranks that still read it find no wrong bytes.
 [[noreturn]] inline void fail(const std::string &what)
 {
 	fprintf(stderr, "FAIL rank %d: %s\n", acting, what.c_str());
@@ -35,8 +35,8 @@ struct Rank {
 	pt2p_context_t *ctx;
 	int me;
 	std::vector<pt2p_context_t *> siblings; // cooperative: what nobody else drives
-	std::atomic<bool> victim_lost{};        // has been seen here
-	std::atomic<bool> atomics_failed{};     // on a connection that broke: what became of them is not known
+	std::atomic<bool> victim_lost{};        // this rank has noticed it
+	std::atomic<bool> atomics_failed{};     // on a connection that broke, so their effect is not known
 	Counts counts;
 
 	Rank(const Plan &p, pt2p_context_t *c) : plan(p), ctx(c), me(pt2p_rank(c)) {}
@@ -51,7 +51,7 @@ struct Rank {
 		for (pt2p_context_t *c : siblings)
 			pt2p_progress(c);
 	}
-	// Whether a call that has to do with `peer` did what it should; false when the peer has been killed. Else it fails.
+	// True when a call that involves `peer` succeeded, false when the peer has been killed. Any other failure ends the process.
 	bool ok(pt2p_status_t status, int peer, const char *what)
 	{
 		if (status == PT2P_OK)

@@ -41,7 +41,7 @@ unsigned Window::signals(int lane, int owner, size_t episode) const
 {
 	const uint64_t h = mix(rank_.plan.seed ^ mix(static_cast<uint64_t>(lane) << 32 | static_cast<uint64_t>(owner) << 16 | episode));
 	if (rank_.plan.breaks)
-		return 0; // as an atomic operation, it may fail with the connection
+		return 0; // it is like an atomic operation, and may fail with the connection
 	return h % 3 ? 0 : static_cast<unsigned>(h >> 32) % (most_signals + 1);
 }
 
@@ -214,7 +214,7 @@ void RemoteLoad::start()
 	}
 }
 
-// Operations are not ordered unless something says so.
+// Operations have no order without a fence.
 void RemoteLoad::order(int owner, Range next)
 {
 	Target &t = targets_[static_cast<size_t>(owner)];
@@ -278,7 +278,7 @@ void RemoteLoad::put_or_get(int owner, bool put)
 	started(o, pt2p_get(rank_.ctx, data, length, remote, offset, request), "pt2p_get");
 }
 
-// Whatever it is: what the word was before tells by how much it has changed.
+// Whatever the operation, the old value tells by how much the word has changed.
 void RemoteLoad::atomic(int owner)
 {
 	Operation &o = lane_->add(Operation::What::remote, owner);
@@ -289,7 +289,7 @@ void RemoteLoad::atomic(int owner)
 	const bool wide = random_.one_in(2);
 	const unsigned half = wide ? 0 : static_cast<unsigned>(random_.below(2));
 	const size_t offset = word * 8 + 4 * half;
-	// Compare-and-swap hits only what is guessed: words that are small numbers now and then.
+	// Compare-and-swap needs the right guess, so words are small numbers now and then.
 	const uint64_t expected = random_.below(3), desired = random_.one_in(2) ? random_.below(3) : random_.next();
 	o.then = [this, &o, owner, word, kind, wide, half, expected, desired](bool done) {
 		if (!done)
@@ -325,7 +325,7 @@ void RemoteLoad::signal(int owner)
 	Target &t = targets_[static_cast<size_t>(owner)];
 	const size_t index = t.signals++, length = window_.signal_length(me_, owner, index);
 	const bool add = window_.signal_payload(me_, owner, 0) % 2;
-	if (!add) { // a number that is set must not be overtaken by a smaller one
+	if (!add) { // a smaller number must not overwrite one that was set
 		rank_.ok(pt2p_fence(rank_.ctx, owner), owner, "pt2p_fence");
 		t.under_way.clear();
 	}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided operations beside the messages, with everything they leave known in advance or accounted for.
+// One-sided operations beside the messages. Their results are known in advance, or each change is accounted for.
 //
 // Each rank lends a window:
 //
-//     words          all ranks change them atomically; each change is accounted for, so their sum is known in the end
-//     for each lane  a signal word, room for what comes with signals, and a private area that this lane alone writes
+//     words          all ranks change them atomically; each change is accounted for, so their sum is known at the end
+//     for each lane  a signal word, room for the payload of signals, and a private area that only this lane writes
 #pragma once
 
 #include <map>
@@ -22,13 +22,13 @@ public:
 
 	explicit Window(Rank &rank);
 	~Window();
-	// In steps that a cooperative job takes one after the other for all ranks.
-	void lend();     // makes the window, and offers it
-	void take();     // those of the others
-	void account();  // all is done: tells each owner what was done there
-	void verify();   // this rank's window
-	void give_up();  // those of the others
-	void withdraw(); // this one's, when all others have given it up
+	// The steps of a run. In a cooperative job all ranks take a step before the next one.
+	void lend();     // makes the window, and exports it
+	void take();     // imports those of the others
+	void account();  // when all is done: tells each owner what was changed there
+	void verify();   // checks this rank's window
+	void give_up();  // releases those of the others
+	void withdraw(); // releases this one's, when all others have given it up
 
 	size_t signal_at(int lane) const { return words * 8 + static_cast<size_t>(lane) * area_; }
 	size_t slot_at(int lane, size_t index) const { return signal_at(lane) + 8 + index * slot; }
@@ -40,7 +40,7 @@ public:
 	pt2p_remote_t *remote(int rank) const { return remotes_[static_cast<size_t>(rank)]; }
 	const unsigned char *memory() const { return base_; }
 
-	// Of all threads: what changed there in sum, and a private area's last state.
+	// For all threads: the sum of the changes there, and the last state of the private areas.
 	void changed(int owner, size_t word, uint64_t by);
 	void leaves(int owner, int lane, uint64_t checksum);
 
@@ -111,7 +111,7 @@ private:
 	std::vector<Target> targets_;
 	std::vector<size_t> seen_;         // signals, of each lane
 	std::vector<int> signals_;         // owners that get one yet in this episode
-	std::vector<Operation *> unasked_; // without a request: done with the next flush
+	std::vector<Operation *> unasked_; // without a request; the next flush completes them
 	unsigned left_ = 0;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A run of the soak: a configuration and a load that follow from a seed, with every byte and the order of messages checked.
+// A run of the soak: a configuration and a load that follow from a seed. Every byte and the order of messages are checked.
 //
 //     soak [--show] SEED [NAME=VALUE ...]
 //
-// Run in the build tree. It sets the tunables and starts itself again below softhca and mpirun as the plan says; with --show
-// it prints that instead. What can be changed is told by plan.hpp. Each rank prints a line "done RANK ..." with what it did.
+// Run in the build tree. It sets the tunables and starts itself again below softhca and mpirun as the plan says. With --show it
+// prints the command instead. plan.hpp lists what can be changed. Each rank prints a line "done RANK ..." with what it did.
 #include <barrier>
 #include <cerrno>
 #include <csignal>
@@ -31,7 +31,7 @@ void tell_states();
 
 void too_long(int)
 {
-	// A second signal ends the program should the dump wait for a lock.
+	// A second signal ends the program, as the dump may wait for a lock.
 	signal(SIGALRM, SIG_DFL);
 	alarm(5);
 	const char text[] = "FAIL: hangs\n";
@@ -88,7 +88,7 @@ struct Run {
 		if (loads[t])
 			loads[t]->last();
 	}
-	// All ranks that live are through.
+	// Waits until all ranks that live have come here.
 	void meet()
 	{
 		if (!rank.has_victim()) {
@@ -99,7 +99,7 @@ struct Run {
 			if (peer != rank.me && peer != rank.plan.victim)
 				rank.ok(exchange(peer), peer, "the last exchange");
 	}
-	// So that each rank knows each other one.
+	// Connects each rank to each other one.
 	void greet()
 	{
 		for (int peer = 0; peer < rank.plan.ranks; ++peer)
@@ -110,7 +110,7 @@ struct Run {
 	{
 		return pt2p_sendrecv(rank.ctx, nullptr, 0, peer, tag_met, nullptr, 0, peer, tag_met, PT2P_TAG_EXACT, nullptr);
 	}
-	// The victim goes on until it is killed; to the others it is lost in the end.
+	// The victim goes on until it is killed. The others see it lost in the end.
 	void mourn()
 	{
 		if (rank.me == rank.plan.victim)
@@ -175,7 +175,7 @@ struct Run {
 	std::barrier<> together{rank.plan.threads};
 };
 
-// Not safe in a handler of a signal, and better than nothing.
+// Not safe in a signal handler, but better than nothing.
 void tell_states()
 {
 	for (const Run *r : runs_under_way)
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
 	}
 	const Plan plan = make_plan(strtoull(words[0].c_str(), nullptr, 10), {words.begin() + 1, words.end()});
 	if (rank) {
-		// The heap keeps what it has: the library need not be told of buffers that are freed.
+		// The heap keeps its memory, so the library need not be told of freed buffers.
 		mallopt(M_MMAP_MAX, 0);
 		mallopt(M_TRIM_THRESHOLD, -1);
 		mallopt(M_ARENA_MAX, 1);

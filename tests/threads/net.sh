@@ -1,10 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Threads through reliable connections and through DC, on devices in software, for make check-threads. Run in the build tree.
+# Threads over rc and dct on softhca, for make check-threads. Run in the build tree.
 #
-# One-sided operations go through the device, too: two ranks that reach into each other's memory by themselves, and agree
-# upon their turns by messages that a device carries, are a race for who does not see the device. That they do so through
-# shared memory is looked at in the runs without a device.
+# One-sided operations go through the device, too. If ranks accessed each other's memory directly and took turns by messages over the
+# device, ThreadSanitizer would report races, as it does not see the device. The runs without a device test direct accesses.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
@@ -27,7 +26,7 @@ for transport in rc dct; do
 			PT2P_ONE_SIDED=transport $cases
 	done
 done
-# Ranks whose progress threads pass messages on for others.
+# Ranks whose progress threads forward messages.
 run $softhca tests/conformance/conformance_inprocess threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 \
 	PT2P_GROUPS=nodes:2 PT2P_ROUTE=auto both_directions random_exact put_get signal_order barrier
 run $softhca tests/conformance/conformance_inprocess threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 \

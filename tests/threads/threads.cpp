@@ -1,6 +1,6 @@
-// Thread level multiple: several threads of each rank send, receive, probe, wait for any and cancel at the same time; several
-// take what one sends by matched probes; callbacks, lists, one-sided operations, withdrawn receives and barriers beside them.
-// In-process, so that ThreadSanitizer sees both sides.
+// Thread level multiple. Several threads of each rank send, receive, probe, wait for any and cancel at the same time. Several take
+// the messages of one thread by matched probes. At the same time there are callbacks, lists, one-sided operations, cancelled
+// receives and barriers. In-process, so that ThreadSanitizer sees both sides.
 // Arguments: seconds (default: 4).
 #include <atomic>
 #include <chrono>
@@ -40,8 +40,8 @@ std::atomic<uint64_t> messages{0};
 
 uint64_t word(uint64_t tag, uint64_t number, size_t i) { return (tag << 40 ^ number << 20) + i; }
 
-// Thread t of one rank and thread t of the other exchange messages with tag t; the sizes cover eager and rendezvous. The
-// end is told in the message, so that no thread is left waiting.
+// Thread t of one rank and thread t of the other exchange messages with tag t, of eager and of rendezvous sizes. The last message
+// says that it is the last, so that no thread is left waiting.
 void exchange(pt2p_context_t *ctx, int t)
 {
 	const int other = 1 - pt2p_rank(ctx);
@@ -52,7 +52,7 @@ void exchange(pt2p_context_t *ctx, int t)
 		const size_t n = words[number % 5];
 		for (size_t i = 0; i < n; ++i)
 			out[i] = word(tag, number, i);
-		// Rank 0 decides about the end.
+		// Rank 0 decides when it ends.
 		const bool last = pt2p_rank(ctx) == 0 && stop.load();
 		out[0] = last;
 		pt2p_request_t *requests[2] = {};
@@ -92,8 +92,8 @@ constexpr uint64_t tag_shared = 2000;
 constexpr int probers = 2; // of each rank
 std::atomic<uint64_t> shared_sent{0}, shared_sum{0}, taken{0}, taken_sum{0};
 
-// Sends numbered messages that all probers of the other rank compete for; with the last they learn of the end. Every second
-// one is synchronous: it is done only when one of them has got it.
+// Sends numbered messages that all probers of the other rank compete for. The last ones end the probers. Every second one is
+// synchronous, and completes only when a prober has got it.
 void feed(pt2p_context_t *ctx)
 {
 	const int other = 1 - pt2p_rank(ctx);
@@ -120,7 +120,7 @@ void feed(pt2p_context_t *ctx)
 	}
 }
 
-// Takes messages that the other probers must not get, too.
+// Takes messages, which no other prober may get.
 void take(pt2p_context_t *ctx, int which)
 {
 	std::vector<uint64_t> in;
@@ -155,7 +155,7 @@ void take(pt2p_context_t *ctx, int which)
 	}
 }
 
-// Queries, cancels and messages to itself, until told to stop.
+// Queries, cancels, and sends messages to its own rank until the end.
 void disturb(pt2p_context_t *ctx)
 {
 	const int me = pt2p_rank(ctx);
@@ -187,8 +187,8 @@ void disturb(pt2p_context_t *ctx)
 	}
 }
 
-// Each callback starts the next operation, on whichever thread finds it, while others wait: messages to this rank itself, of
-// two segments, short and long.
+// Each callback starts the next operation, on the thread that happens to call it, while others wait: messages to this rank itself,
+// of two segments, short and long.
 struct Relay {
 	pt2p_context_t *ctx = nullptr;
 	uint64_t number = 0, calls = 0;
@@ -200,7 +200,7 @@ struct Relay {
 		ctx = c;
 		next();
 	}
-	// A callback of the two that both have to be called before the next is started.
+	// Both callbacks of an operation have to be called before the next one is started.
 	void next()
 	{
 		++number;
@@ -233,7 +233,7 @@ struct Relay {
 	}
 };
 
-// Threads that take some of a list each.
+// Threads that wait for some of a list.
 void take_some(pt2p_context_t *ctx, int t)
 {
 	const int me = pt2p_rank(ctx);
@@ -260,7 +260,7 @@ void take_some(pt2p_context_t *ctx, int t)
 	}
 }
 
-// Memory of each rank that the threads of the other reach into: a word that all add to, and some for each thread.
+// Memory of each rank that the threads of the other access: a word that all add to, and some words for each thread.
 struct Reached {
 	pt2p_memory_t *memory = nullptr;
 	void *words = nullptr;
@@ -302,7 +302,7 @@ void reach(pt2p_context_t *ctx, Reached &r, int t)
 	}
 }
 
-// Receives that are withdrawn while their message may be coming, and barriers. Rank 0 decides about the end.
+// Receives that are cancelled while their message may be coming, and barriers. Rank 0 decides when it ends.
 void withdraw(pt2p_context_t *ctx)
 {
 	const int other = 1 - pt2p_rank(ctx);
@@ -327,7 +327,7 @@ void withdraw(pt2p_context_t *ctx)
 	}
 }
 
-// Memory of each rank that the other one reaches.
+// Allocates memory on each rank, which the other one imports.
 void share_memory(pt2p_context_t *const *contexts, Reached *reached)
 {
 	for (int i = 0; i < ranks; ++i) {
@@ -354,14 +354,14 @@ void start_threads(std::vector<std::thread> &threads, pt2p_context_t *c, Reached
 		threads.emplace_back(reach, c, std::ref(reached), t);
 }
 
-// What has been added to each other's memory.
+// Checks the sum of what was added to each rank's memory.
 void check_sums(pt2p_context_t *const *contexts, const Reached *reached)
 {
 	for (int i = 0; i < ranks; ++i) {
 		pt2p_context_t *ctx = contexts[i];
 		uint64_t sum = 0;
 		pt2p_request_t *req;
-		std::thread owner([&] { // who may have to be asked
+		std::thread owner([&] { // it may have to execute the operation
 			while (!stopped.load())
 				OK(pt2p_progress(contexts[1 - i]));
 		});

@@ -1,4 +1,4 @@
-// Requests that nobody waits for one by one: some of a list, looked at, given up, with a callback.
+// Requests that are not waited for one by one: some of a list, queries, release, callbacks.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -15,7 +15,7 @@ struct Numbers {
 	uint64_t sum = 0;
 };
 
-// Receives of 0 ... count-1 from the left, with a NULL after each, and the sends to the right in reverse order.
+// Posts receives of 0 ... count-1 from the left, with a NULL after each, and sends to the right in reverse order.
 std::shared_ptr<Numbers> start_numbers(Rank &r, size_t count, uint64_t tag)
 {
 	auto x = std::make_shared<Numbers>();
@@ -68,7 +68,7 @@ Finish some(Rank &r, bool wait)
 Finish wait_some(Rank &r) { return some(r, true); }
 Finish test_some(Rank &r) { return some(r, false); }
 
-// One status of several is not OK: the others are reported all the same.
+// One status of several is not OK. The others are still reported.
 Finish some_fail(Rank &r)
 {
 	uint64_t word = 0;
@@ -95,7 +95,7 @@ Finish some_fail(Rank &r)
 	};
 }
 
-// Looking at a request changes nothing.
+// A query of a request changes nothing.
 Finish request_query(Rank &r)
 {
 	auto x = std::make_shared<Numbers>();
@@ -142,8 +142,8 @@ struct Buffers {
 	int me = 0, left = 0;
 };
 
-// Sends and receives of all lengths that are given up; a last message tells that the ones before it were sent, and the bytes
-// that a receive is through.
+// Sends and receives of all lengths that are released. A last message shows that the ones before it were sent, the bytes in its
+// buffer that a receive is done.
 Finish give_up(Rank &r)
 {
 	auto x = std::make_shared<Buffers>();
@@ -195,7 +195,7 @@ void count_call(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument
 	             (!is_send && result->source != x->left) || pt2p_rank(ctx) != x->me;
 }
 
-// Sends and receives of all lengths, by the short form and by pt2p_request_callback.
+// Sends and receives of all lengths, with the short form and with pt2p_request_callback.
 Finish callbacks(Rank &r)
 {
 	auto x = std::make_shared<Buffers>();
@@ -233,7 +233,7 @@ Finish callbacks(Rank &r)
 	};
 }
 
-// Each callback starts the next of very many: the stack stays where it is.
+// Each callback starts the next of very many operations. The stack must not grow.
 struct Chain {
 	uint64_t left = 0, word = 0, errors = 0;
 	uintptr_t lowest = UINTPTR_MAX, highest = 0;
@@ -249,7 +249,7 @@ void next_link(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
 	c->errors += result->status != PT2P_OK;
 	if (!c->left || !__atomic_sub_fetch(&c->left, 1, __ATOMIC_RELEASE))
 		return;
-	// A receive, and when that is posted, the message for it.
+	// Posts a receive, and then sends the message for it.
 	c->sending = !c->sending;
 	const int me = pt2p_rank(ctx);
 	if (!c->sending) {
@@ -276,12 +276,12 @@ Finish callback_chain(Rank &r)
 	for (int i = 0; i < 5; ++i)
 		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
 	EXPECT_EQ(c.errors, uint64_t{0});
-	// Called by pt2p_recv, by pt2p_progress or by a thread: at no more than a few depths of the same stack.
+	// Callbacks are called by pt2p_recv, by pt2p_progress or by a thread, at only a few different depths of a stack.
 	EXPECT(c.highest - c.lowest < 4096 || c.highest - c.lowest > (1u << 20));
 	return {};
 }
 
-// What waits is refused in a callback, what does not is not.
+// Calls that wait are refused in a callback, others are not.
 struct Refusals {
 	pt2p_status_t got[10] = {};
 	pt2p_status_t tested = PT2P_ERR_INTERNAL, queried = PT2P_ERR_INTERNAL;
@@ -330,7 +330,7 @@ Finish callback_waits(Rank &r)
 	return {};
 }
 
-// One-sided operations with callbacks, and given up.
+// One-sided operations with callbacks, and released ones.
 void count_one(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
 	static_cast<std::atomic<size_t> *>(argument)[result->status != PT2P_OK]++;

@@ -1,4 +1,4 @@
-// Synchronous sends and matched probes; wild receives of many patterns.
+// Synchronous sends, matched probes, and wildcard receives with many patterns.
 #include <algorithm>
 #include <memory>
 
@@ -41,8 +41,8 @@ void still_running(Rank &r, pt2p_request_t *req)
 	}
 }
 
-// Synchronous and other sends in turn, with one tag: matched in the order of the sends, whichever way each of them goes. The
-// first receives are posted before, the others find unexpected messages.
+// Synchronous and other sends in turn, with one tag. They match in the order of the sends, whatever their protocol. The first
+// receives are posted before, the others find unexpected messages.
 Finish synchronous_order(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();
@@ -72,7 +72,7 @@ Finish synchronous_order(Rank &r)
 	};
 }
 
-// To this rank itself: not done before the receive, done with it. A cut message is done for its sender.
+// To this rank itself: the send completes with the receive, and not before. It also completes when the message is truncated.
 Finish synchronous_to_self(Rank &r)
 {
 	for (size_t length : lengths)
@@ -114,7 +114,8 @@ Finish synchronous_to_self(Rank &r)
 	return {};
 }
 
-// Between two ranks: the sender is done when the receiver has begun, and not before. Who has seen the message says so.
+// Between two ranks: the send completes when the receive has begun, and not before. The receiver says when it has seen the
+// message.
 Finish synchronous_waits(Rank &r)
 {
 	const int other = r.partner();
@@ -147,7 +148,7 @@ Finish synchronous_waits(Rank &r)
 	return {};
 }
 
-// Messages that are taken out of matching: what others receive is what comes after them, and each is received once.
+// Messages that are taken out of matching: other receives get later messages, and each message is received once.
 Finish matched_probe(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();
@@ -157,7 +158,7 @@ Finish matched_probe(Rank &r)
 		std::vector<pt2p_message_t *> first(count);
 		std::vector<pt2p_request_t *> receives;
 		std::vector<Bytes> in;
-		for (size_t k = count; k-- > 0;) { // backwards, so that each probe has to look past others
+		for (size_t k = count; k-- > 0;) { // backwards, so that each probe has to skip others
 			pt2p_result_t seen{};
 			if (k % 2)
 				EXPECT_OK(r.ctx, pt2p_mprobe(r.ctx, k % 3 ? r.left() : PT2P_ANY_SOURCE, 2100 + k, PT2P_TAG_EXACT, &first[k], &seen));
@@ -204,8 +205,8 @@ Finish matched_probe(Rank &r)
 	};
 }
 
-// Many wild receives, of more patterns than have a table: half of them are posted before their messages come, half after that.
-// The messages come in another order.
+// Many wildcard receives, with more patterns than there are tables. Half of them are posted before their messages come, half
+// after that. The messages come in another order.
 Finish wild_patterns(Rank &r)
 {
 	struct State {

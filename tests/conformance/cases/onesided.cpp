@@ -1,4 +1,4 @@
-// One-sided operations, on allocated and on registered memory: what arrives, by which way, and what is refused.
+// One-sided operations on allocated and on registered memory: what arrives, in which way, and what is refused.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 183, 184, 185, 186, 240, 1000, 4096, 8193, 16385, 100000, 1048583};
 
-// All sizes, at addresses without any alignment on either side, with requests and without.
+// All sizes, at unaligned addresses on both sides, with and without requests.
 Finish put_get(Rank &r)
 {
 	const size_t all = std::accumulate(std::begin(sizes), std::end(sizes), size_t{0}) + 2 * std::size(sizes);
@@ -63,7 +63,7 @@ Finish put_get(Rank &r)
 			size_t at = 1;
 			for (size_t i = 0; i < std::size(sizes); ++i) {
 				EXPECT_PAYLOAD(window.base + at, sizes[i], seed_of(40, r.left(), r.me, i));
-				EXPECT_EQ(window.base[at - 1], 0); // between them nothing was touched
+				EXPECT_EQ(window.base[at - 1], 0); // nothing between them was changed
 				at += sizes[i] + 2;
 			}
 		});
@@ -72,7 +72,7 @@ Finish put_get(Rank &r)
 
 constexpr size_t each = 3'000'001;
 
-// Large, and from everybody to everybody at once.
+// Large ones, from everybody to everybody at the same time.
 Finish put_get_large(Rank &r)
 {
 	auto w = make_windows(r, each * static_cast<size_t>(r.size));
@@ -99,7 +99,7 @@ Finish put_get_large(Rank &r)
 	};
 }
 
-// Thousands of operations under way at once, of all kinds, to all ranks.
+// Thousands of operations of all kinds in flight to all ranks.
 Finish many_one_sided(Rank &r)
 {
 	const size_t count = 1500;
@@ -134,7 +134,8 @@ Finish many_one_sided(Rank &r)
 	};
 }
 
-// Requests of both kinds in one list, each wait and test function; a one-sided operation cannot be cancelled.
+// Requests of messages and of one-sided operations in one list, with each wait and test function. A one-sided operation cannot be
+// cancelled.
 Finish mixed_requests(Rank &r)
 {
 	auto w = make_windows(r, 4096);
@@ -207,7 +208,7 @@ Finish one_sided_errors(Rank &r)
 			EXPECT_STATUS(r.ctx, pt2p_flush(r.ctx, r.size), PT2P_ERR_RANK);
 			EXPECT_STATUS(r.ctx, pt2p_fence(r.ctx, -1), PT2P_ERR_RANK);
 
-			// Bytes that are no export of that rank.
+			// Bytes that are not an export of that rank.
 			pt2p_remote_t *remote = nullptr;
 			Bytes blob = window.blob;
 			EXPECT_STATUS(r.ctx, pt2p_memory_import(r.ctx, r.size, blob.data(), blob.size(), &remote), PT2P_ERR_RANK);
@@ -222,7 +223,7 @@ Finish one_sided_errors(Rank &r)
 			EXPECT_STATUS(r.ctx, pt2p_memory_export(r.ctx, window.mem, blob.data(), blob.size() - 1, &needed), PT2P_ERR_TRUNCATED);
 			EXPECT_EQ(needed, blob.size());
 			EXPECT_STATUS(r.ctx, pt2p_memory_gone(r.ctx, window.base + 1000, 5000), PT2P_ERR_ARGUMENT);
-			// Dead handles.
+			// Handles that were released.
 			EXPECT_OK(r.ctx, pt2p_memory_import(r.ctx, r.me, window.blob.data(), window.blob.size(), &remote));
 			EXPECT_OK(r.ctx, pt2p_put(r.ctx, "abc", 3, remote, 500, nullptr));
 			EXPECT_OK(r.ctx, pt2p_remote_release(r.ctx, remote));
@@ -235,7 +236,7 @@ Finish one_sided_errors(Rank &r)
 	};
 }
 
-// Memory that its owner has released: where the owner is asked, it says so, and nothing else suffers.
+// Memory that its owner has released: an owner that executes the operation refuses it, and nothing else fails.
 Finish released_memory(Rank &r)
 {
 	auto w = make_windows(r, 100000);
@@ -265,7 +266,7 @@ Finish released_memory(Rank &r)
 						EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, req, nullptr), PT2P_ERR_MEMORY);
 					EXPECT_STATUS(r.ctx, pt2p_flush(r.ctx, r.right()), PT2P_ERR_MEMORY);
 					EXPECT(strstr(pt2p_last_error(r.ctx), "put_signal") != nullptr);
-					EXPECT_OK(r.ctx, pt2p_flush(r.ctx, r.right())); // told once
+					EXPECT_OK(r.ctx, pt2p_flush(r.ctx, r.right())); // reported once
 				}
 			}
 			EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
@@ -276,10 +277,10 @@ Finish released_memory(Rank &r)
 	};
 }
 
-// The ways are those that the tunables leave.
+// Operations go in the ways that the tunables allow.
 Finish one_sided_ways(Rank &r)
 {
-	// A word for each rank behind the common one: two puts to the same place would be a race.
+	// A word for each rank behind the common one: two puts to the same word would be a race.
 	auto w = make_windows(r, 8 + 8 * static_cast<size_t>(r.size));
 	return [&r, w] {
 		const uint64_t before[] = {counter(r, "one_sided_direct"), counter(r, "one_sided_transport"), counter(r, "one_sided_by_owner")};

@@ -1,4 +1,4 @@
-// One-sided operations among each other: signals and their payload, what atomic means, fences.
+// The order of one-sided operations: signals and their payload, atomicity, fences.
 #include <cstring>
 #include <iterator>
 #include <sched.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t signal_sizes[] = {0, 8, 100, 184, 185, 1000, 40000, 300000};
 
-// Whoever sees the signal sees the payload: looked at while it comes in.
+// A rank that sees the signal sees the payload. It polls while the signal comes.
 Finish signal_order(Rank &r)
 {
 	const size_t rounds = 40, slot = 300000;
@@ -39,7 +39,7 @@ Finish signal_order(Rank &r)
 				}
 				EXPECT_PAYLOAD(window.base + 64 + i * slot, length, seed_of(42, r.left(), r.me, i));
 				EXPECT_EQ(seen(), 1);
-				// The next one comes when this rank has told its neighbour.
+				// The neighbour sends the next one after this message.
 				__atomic_store_n(reinterpret_cast<uint64_t *>(signals.base + (&window == &w->front() ? 8 : 16)), 0, __ATOMIC_RELEASE);
 				EXPECT_OK(r.ctx, pt2p_flush_all(r.ctx));
 				EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
@@ -95,11 +95,11 @@ void increment(Rank &r, size_t times, Cas &&cas)
 	}
 }
 
-// Every kind of atomic operation by all ranks on the same words: nothing is lost, and no half disturbs the other.
+// All kinds of atomic operations by all ranks on the same words: nothing is lost, and the halves of a word are independent.
 Finish atomics(Rank &r)
 {
 	constexpr size_t most = 60;
-	const size_t times = r.size > 4 ? 20 : most; // each operation waits, and on few cores each wait is for all ranks in turn
+	const size_t times = r.size > 4 ? 20 : most; // each operation waits, and on few cores a wait takes a turn of all ranks
 	auto w = make_windows(r, window_bytes);
 	return [&r, w, times] {
 		for (Window &window : *w) {
@@ -119,7 +119,7 @@ Finish atomics(Rank &r)
 				for (size_t i = 0; i < times; ++i)
 					mine += was[i] + halves[0][i] + (0 - halves[1][i]);
 				EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, m, sum, mine, nullptr, nullptr));
-				// What is put in comes out once, the last stays.
+				// Each value that was swapped in comes out once. The last one stays.
 				uint64_t out = 0, old = 0;
 				uint32_t out32 = 0, old32 = 0;
 				for (uint64_t i = 1; i <= times; ++i) {
@@ -154,7 +154,7 @@ Finish atomics(Rank &r)
 	};
 }
 
-// What comes after a fence takes effect after what came before it, whatever the sizes and kinds.
+// Operations after a fence take effect after those before it, whatever their sizes and kinds.
 Finish fence(Rank &r)
 {
 	const size_t slot = 200000;

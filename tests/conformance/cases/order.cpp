@@ -24,7 +24,7 @@ void start_mixed(Rank &r, Exchange &x, int dest, size_t count, uint64_t what, ui
 	}
 }
 
-// Eager and rendezvous messages with one tag, receives posted late: they must be taken in the order of the sends.
+// Eager and rendezvous messages with one tag, and receives that are posted late: they match in the order of the sends.
 Finish order_unexpected(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();
@@ -44,7 +44,7 @@ Finish order_unexpected(Rank &r)
 	};
 }
 
-// The same with the receives posted first, exact and wild ones in turn.
+// The same with the receives posted first, exact and wildcard ones in turn.
 Finish order_posted(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();
@@ -69,7 +69,7 @@ Finish order_posted(Rank &r)
 	};
 }
 
-// Blocking sends of short messages in a long row: credits, wrap-around of the ring.
+// Many blocking sends of short messages: consumer indices, wrap-around of the ring.
 Finish long_row(Rank &r)
 {
 	const uint64_t count = 5000;
@@ -96,7 +96,7 @@ Finish long_row(Rank &r)
 	return {};
 }
 
-// Tags of two fields: receives choose by either field.
+// Tags with two fields. Receives choose by either field.
 Finish tag_masks(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();
@@ -112,7 +112,7 @@ Finish tag_masks(Rank &r)
 		struct Wanted {
 			uint64_t tag, mask, message;
 		};
-		// What is left after each step decides the next, so the list is exact.
+		// Each step depends on what the steps before have left, so the list is exact.
 		const Wanted wanted[] = {
 			{UINT64_C(2) << 32 | 999, high, 8},            // the first with high field 2
 			{3, low, 3},                                   // the first with low field 3
@@ -145,7 +145,7 @@ Finish tag_masks(Rank &r)
 	};
 }
 
-// Of two fitting receives the one posted first takes the message, wild or exact.
+// Of two receives that match, the one that was posted first takes the message, wildcard or exact.
 Finish posting_order(Rank &r)
 {
 	struct State {
@@ -167,7 +167,7 @@ Finish posting_order(Rank &r)
 	};
 }
 
-// All ranks send to each other; receives name no source. The messages of each sender stay in order.
+// All ranks send to each other, and receives name no source. The messages of each sender stay in order.
 Finish any_source(Rank &r)
 {
 	struct State {

@@ -52,7 +52,7 @@ struct Exchange {
 	std::vector<pt2p_request_t *> requests;
 };
 
-// Every size at once round the ring, all receives posted first, waited for in the reverse order.
+// Messages of all sizes round the ring. All receives are posted first, and waited for in reverse order.
 Finish ring_of_sizes(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();

@@ -1,4 +1,4 @@
-// Requests: probe, the wait and test families, cancel, truncation, dead handles, many at once.
+// Requests: probe, the wait and test functions, cancel, truncation, completed handles, and many at the same time.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -22,7 +22,7 @@ Finish probe(Rank &r)
 		EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->out.back().data(), length, r.right(), 200 + length, &x->sends.back()));
 	}
 	return [&r, x] {
-		// Backwards, so that each probe has to look past others.
+		// Backwards, so that each probe has to skip others.
 		for (size_t k = x->out.size(); k-- > 0;) {
 			const size_t length = x->out[k].size();
 			pt2p_result_t seen{};
@@ -209,7 +209,7 @@ Finish cancel(Rank &r)
 	EXPECT_OK(r.ctx, pt2p_wait(r.ctx, req, &result));
 	EXPECT_EQ(got, 42);
 
-	// A cancelled receive takes nothing: what comes later goes to the next one.
+	// A cancelled receive takes nothing. A later message goes to the next receive.
 	auto x = std::make_shared<Ints>();
 	x->in = {-1, -1};
 	x->out = {77};
@@ -229,7 +229,7 @@ Finish cancel(Rank &r)
 	};
 }
 
-// Messages that are too long: posted and unexpected, eager and rendezvous. The next message is not harmed.
+// Messages that are too long: posted and unexpected, eager and rendezvous. The next message arrives whole.
 Finish truncation(Rank &r)
 {
 	struct State {
@@ -311,7 +311,7 @@ Finish dead_handles(Rank &r)
 	return {};
 }
 
-// Thousands of receives, the sends in another order.
+// Thousands of receives, and sends in another order.
 Finish many_outstanding(Rank &r)
 {
 	auto x = std::make_shared<Ints>();

@@ -1,4 +1,4 @@
-// Messages from and to several places: all mixtures with contiguous buffers, all ways, truncation, very many segments.
+// Messages from and to segments: all mixtures with contiguous buffers, all protocols, truncation, very many segments.
 #include <algorithm>
 #include <memory>
 
@@ -7,7 +7,7 @@
 namespace conformance {
 namespace {
 
-// A buffer and segments all over it, which do not overlap; with gaps, empty ones, and some that touch.
+// A buffer and segments all over it, which do not overlap. There are gaps, empty segments, and adjacent ones.
 struct Scattered {
 	Bytes memory;
 	std::vector<pt2p_iovec_t> list;
@@ -32,7 +32,7 @@ struct Scattered {
 			before = cut;
 		}
 		length = bytes;
-		if (count > 3) // order of the list, not of addresses, counts
+		if (count > 3) // the order of the list counts, not that of the addresses
 			std::swap(list[0], list[count / 2]);
 	}
 	void put(const Bytes &bytes) const
@@ -49,7 +49,7 @@ struct Scattered {
 			bytes.insert(bytes.end(), static_cast<unsigned char *>(s.base), static_cast<unsigned char *>(s.base) + s.length);
 		return bytes;
 	}
-	// Bytes beside the segments that are not as they were.
+	// Counts the bytes beside the segments that have changed.
 	size_t spoiled() const
 	{
 		std::vector<bool> inside(memory.size());
@@ -125,7 +125,7 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 			Bytes got = m.in_segments ? x->in[i]->take() : x->in_bytes[i];
 			const Bytes wanted = payload(m.length, seed_of(what, r.left(), r.me, i));
 			EXPECT(std::equal(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(n), got.begin()));
-			// What the message did not reach is as it was.
+			// Bytes behind the end of the message have not changed.
 			EXPECT(std::all_of(got.begin() + static_cast<ptrdiff_t>(n), got.end(), [](unsigned char c) { return c == 0xee; }));
 			if (m.in_segments)
 				EXPECT_EQ(x->in[i]->spoiled(), size_t{0});
@@ -136,7 +136,7 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 
 const size_t lengths[] = {0, 1, 100, 5000, 17000, 70000, 900000};
 
-// Contiguous and in segments on either side.
+// Contiguous or in segments on either side.
 Finish segments_mixed(Rank &r)
 {
 	std::vector<Message> messages;
@@ -148,14 +148,14 @@ Finish segments_mixed(Rank &r)
 	return exchange(r, messages, 80);
 }
 
-// Segments so long that each is worth a transfer of its own, and unlike on both sides.
+// Segments so long that each is worth its own transfer, and different on both sides.
 Finish segments_large(Rank &r)
 {
 	return exchange(r, {{3000000, 5, 0, 3000000}, {3000000, 0, 5, 3000000}, {3000000, 4, 6, 3000001}, {5000000, 33, 31, 5000000},
 	                    {5000000, 600, 700, 5000000}}, 81);
 }
 
-// So short that they are packed: to read each where it is takes far longer.
+// Segments so short that they are packed: reading each one takes far longer.
 Finish segments_tiny(Rank &r)
 {
 	constexpr size_t length = 1 << 20;
@@ -174,7 +174,7 @@ Finish segments_many(Rank &r)
 	                    {2000000, 10000, 0, 2000000}, {2000000, 0, 10000, 2000000}, {2000000, 3000, 9000, 2000000}}, 82);
 }
 
-// Cut in the middle of a segment, between two, and to nothing.
+// Truncated in the middle of a segment, between two, and to nothing.
 Finish segments_truncated(Rank &r)
 {
 	std::vector<Message> messages;
@@ -186,7 +186,7 @@ Finish segments_truncated(Rank &r)
 	return exchange(r, messages, 83);
 }
 
-// The forms that wait; with callbacks, and given up.
+// The calls that wait, callbacks, and release.
 Finish segments_blocking(Rank &r)
 {
 	uint32_t a = 1, b[2] = {2, 3}, in[3] = {};
@@ -208,7 +208,7 @@ Finish segments_blocking(Rank &r)
 	EXPECT_OK(r.ctx, pt2p_recvv(r.ctx, nullptr, 0, PT2P_ANY_SOURCE, 8501, PT2P_TAG_EXACT, &result));
 	EXPECT_EQ(result.length, size_t{0});
 
-	// Cancelled, and with a callback: the lists go with the requests.
+	// Cancelled, and with a callback. The lists are freed with the requests.
 	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8502, PT2P_TAG_EXACT, &req));
 	EXPECT_OK(r.ctx, pt2p_cancel(r.ctx, req));
 	EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, req, nullptr), PT2P_ERR_CANCELLED);

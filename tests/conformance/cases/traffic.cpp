@@ -46,7 +46,7 @@ std::vector<Message> plan(int ranks, uint64_t seed, size_t count)
 	return messages;
 }
 
-// Everybody to everybody, exact receives; the k-th message of a source and tag meets the k-th receive for them.
+// Everybody to everybody, with exact receives. The k-th message of a source and tag matches the k-th receive for them.
 Finish random_exact(Rank &r)
 {
 	struct State {
@@ -86,7 +86,7 @@ Finish random_exact(Rank &r)
 	};
 }
 
-// The same messages; receives name nothing and find out what they got from the result.
+// The same messages with wildcard receives, which learn from the result what they got.
 Finish random_wild(Rank &r)
 {
 	struct State {
@@ -109,7 +109,7 @@ Finish random_wild(Rank &r)
 		while (!x->mine.empty()) {
 			pt2p_result_t result{};
 			EXPECT_OK(r.ctx, pt2p_recv(r.ctx, in.data(), in.size(), PT2P_ANY_SOURCE, 0, PT2P_TAG_ANY, &result));
-			// Order holds for each source: it must be the first of its source.
+			// Order holds for each source: it must be the first one of its source.
 			const auto m = std::find_if(x->mine.begin(), x->mine.end(),
 			                            [&](const Message &c) { return c.source == result.source; });
 			EXPECT(m != x->mine.end());
@@ -174,7 +174,7 @@ uint64_t now_ns()
 	return static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec);
 }
 
-// Nobody leaves before the last has entered: times of entry and exit are compared on rank 0.
+// No rank leaves before the last one has entered. Rank 0 compares the times.
 Finish barrier(Rank &r)
 {
 	for (int round = 0; round < 8; ++round) {

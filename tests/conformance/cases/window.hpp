@@ -10,7 +10,7 @@
 
 namespace conformance {
 
-// A memory of every rank that all ranks reach. Made in the first half of a case, opened in the second.
+// Memory of every rank that all ranks reach. It is exported in the first half of a case, and imported in the second.
 struct Window {
 	Rank &r;
 	bool allocated;
@@ -81,7 +81,7 @@ inline Windows make_windows(Rank &r, size_t bytes, size_t shift = 0)
 	return w;
 }
 
-// When all ranks have done what they do: looks at what is in this rank's memory, then gives it back.
+// When all ranks are done: checks this rank's memory, then releases it.
 inline void at_the_end(Rank &r, Windows w, std::function<void(Window &)> look = {})
 {
 	r.last = [&r, w, look] {
