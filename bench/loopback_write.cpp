@@ -1,5 +1,5 @@
-// Time for an 8-byte WRITE from one queue pair to another of the same process, beside a number of idle queue pairs. softhca has to
-// poll those.
+// Time for an 8-byte WRITE from one queue pair to another of the same process, beside a number of idle queue pairs.
+// softhca has to poll those.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

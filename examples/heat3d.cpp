@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The heat equation u_t = u_xx + u_yy + u_zz in a unit cube with cold walls. The n x n x n points are shared out over a 3-D
-// grid of ranks. In each step a rank exchanges six faces with its neighbours while it computes its inside. The result is
-// checked against the analytic solution sin(pi x) sin(pi y) sin(pi z) exp(-3 pi^2 t).
+// The heat equation u_t = u_xx + u_yy + u_zz in a unit cube with cold walls. The n x n x n points are shared out over a
+// 3-D grid of ranks. In each step a rank exchanges six faces with its neighbours while it computes its inside. The
+// result is checked against the analytic solution sin(pi x) sin(pi y) sin(pi z) exp(-3 pi^2 t).
 //
 //     mpirun -n 8 ./heat3d [-n points] [-s steps] [-o slice.pgm]
 #include <algorithm>

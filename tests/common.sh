@@ -19,7 +19,8 @@ trap 'exit 99' HUP INT TERM
 skip() { echo "SKIP: $*"; exit 77; }
 fail() { echo "FAIL: $*"; exit 1; }
 
-# A build with sanitizers takes several times as long. Runs with the same memory accesses as others can be left out in it.
+# A build with sanitizers takes several times as long. Runs with the same memory accesses as others can be left out in
+# it.
 sanitized() { grep -q '^S\["SANITIZED_TRUE"\]=""' config.status 2>/dev/null; }
 
 mpirun=$(command -v mpirun.openmpi || command -v mpirun) || mpirun=
@@ -30,7 +31,8 @@ need_launcher()
 	"$mpirun" --version 2>/dev/null | grep -Eq 'OpenRTE|Open MPI' || skip "$mpirun is not Open MPI's"
 }
 
-# For conformance cases: the program, cases with much traffic, and a wire for softhca --fault that loses, duplicates and reorders.
+# For conformance cases: the program, cases with much traffic, and a wire for softhca --fault that loses, duplicates and
+# reorders.
 cases=tests/conformance/conformance_inprocess
 several='both_directions random_exact barrier put_get'
 lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'

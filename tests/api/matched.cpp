@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Synchronous sends and matched probes: bad arguments, messages that were taken out of matching, and messages left over.
+// Synchronous sends and matched probes: bad arguments, messages that were taken out of matching, and messages left
+// over.
 #include "tests/api/job.hpp"
 
 #include <climits>

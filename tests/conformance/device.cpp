@@ -1,6 +1,6 @@
-// A transport with a device in this process. Its remote reads, writes and 64-bit atomic operations overlap, finish late and in
-// any order, are refused now and then, and need a key. An atomic operation is a load and a store under the device's own lock, so
-// sums are wrong when a processor changes the same memory.
+// A transport with a device in this process. Its remote reads, writes and 64-bit atomic operations overlap, finish late
+// and in any order, are refused now and then, and need a key. An atomic operation is a load and a store under the
+// device's own lock, so sums are wrong when a processor changes the same memory.
 //
 // Linked instead of transports/transports.cpp, so a job has self, shm and this.
 #define transport_tables transport_tables_of_the_library

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The conformance cases with a device in this process that does atomic operations: alone, beside shared memory on pretended nodes,
-# and with atomic operations by processors nevertheless. Run in the build tree.
+# The conformance cases with a device in this process that does atomic operations: alone, beside shared memory on
+# pretended nodes, and with atomic operations by processors nevertheless. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'

@@ -49,8 +49,8 @@ struct Rank {
 	int partner() const { return (me ^ 1) < size ? me ^ 1 : me; }
 };
 
-// The second half of a case. A cooperative job calls the first halves of all ranks before the second half of any, so a case first
-// starts everything without blocking.
+// The second half of a case. A cooperative job calls the first halves of all ranks before the second half of any, so a
+// case first starts everything without blocking.
 using Finish = std::function<void()>;
 
 struct Case {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The launched conformance cases between hosts. A host has its own name spaces (network, host name, IPC) and its own softhca device.
-# Within a host messages go through shared memory, between hosts through the network. mpirun enters a host with the script `agent`
-# instead of ssh. Run in the build tree, as root.
+# The launched conformance cases between hosts. A host has its own name spaces (network, host name, IPC) and its own
+# softhca device. Within a host messages go through shared memory, between hosts through the network. mpirun enters a
+# host with the script `agent` instead of ssh. Run in the build tree, as root.
 . "${srcdir:-.}/tests/common.sh"
 softhca=$PWD/softhca/softhca
 [ -x "$softhca" ] || skip "built without libibverbs"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The conformance cases on launched jobs. launch.sh RANKS [PT2P_NAME=value ...] [CASE ...] runs one job; without arguments, all of the
-# table below run. Run in the build tree.
+# The conformance cases on launched jobs. launch.sh RANKS [PT2P_NAME=value ...] [CASE ...] runs one job; without
+# arguments, all of the table below run. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 

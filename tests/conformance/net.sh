@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The conformance cases over rc and dct on softhca: in-process, launched, on a wire that loses, duplicates and reorders packets,
-# with a single DC initiator, and with every doorbell trapped. Run in the build tree. Arguments: only these transports.
+# The conformance cases over rc and dct on softhca: in-process, launched, on a wire that loses, duplicates and reorders
+# packets, with a single DC initiator, and with every doorbell trapped. Run in the build tree. Arguments: only these
+# transports.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
@@ -49,7 +50,8 @@ one_sided_cases()
 	# Nothing is registered after the start.
 	run_cases $softhca --fault 'refuse mr after=24' $cases threads 3 PT2P_TRANSPORTS=self,$1 PT2P_RANKS_PER_NODE=1 $one_sided
 }
-# A single initiator, which could deadlock. Sanitizers cannot find that, so with them only the first run, in which most breaks.
+# A single initiator, which could deadlock. Sanitizers cannot find that, so with them only the first run, in which most
+# breaks.
 few_cases()
 {
 	only="PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=1"

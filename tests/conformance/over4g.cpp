@@ -1,5 +1,5 @@
-// A message of 4 GiB and 4 KiB between two launched ranks, checked at both ends and at the 4 GiB boundary. `truncated`: the same
-// message into a buffer that is one page too short.
+// A message of 4 GiB and 4 KiB between two launched ranks, checked at both ends and at the 4 GiB boundary. `truncated`:
+// the same message into a buffer that is one page too short.
 #include <cstring>
 
 #include <sys/mman.h>

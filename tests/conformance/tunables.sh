@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Messages and one-sided operations with each numeric tunable at the ends of its range, then with several at their ends together,
-# over softhca or shared memory. And the errors when ranks differ in a tunable that they have to share. The list is pt2p_info's, so
-# a new tunable is in it. Run in the build tree.
+# Messages and one-sided operations with each numeric tunable at the ends of its range, then with several at their ends
+# together, over softhca or shared memory. And the errors when ranks differ in a tunable that they have to share. The
+# list is pt2p_info's, so a new tunable is in it. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"

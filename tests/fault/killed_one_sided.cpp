@@ -9,8 +9,8 @@
 
 namespace fault {
 
-// Operations of all kinds on the victim's memory, allocated and registered, until it dies. `stopped`: it has made no progress
-// before, so many are in flight.
+// Operations of all kinds on the victim's memory, allocated and registered, until it dies. `stopped`: it has made no
+// progress before, so many are in flight.
 int one_sided(bool stopped)
 {
 	join();

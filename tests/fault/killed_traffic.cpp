@@ -80,8 +80,8 @@ void count_outcome(pt2p_context_t *, const pt2p_result_t *result, void *argument
 
 } // namespace
 
-// Large messages in segments in both directions between the victim and every survivor, with callbacks or released. Each callback is
-// called once, whatever happens to the victim.
+// Large messages in segments in both directions between the victim and every survivor, with callbacks or released. Each
+// callback is called once, whatever happens to the victim.
 int callbacks()
 {
 	join();
@@ -162,8 +162,8 @@ int announced()
 	return 1;
 }
 
-// The victim's long message is between two short ones of the same tag. When the victim is dead, each receive gets the message that it
-// matches: the receive of the long one fails, and does not get the second short one instead.
+// The victim's long message is between two short ones of the same tag. When the victim is dead, each receive gets the
+// message that it matches: the receive of the long one fails, and does not get the second short one instead.
 int overtaken(int source)
 {
 	join();
@@ -218,13 +218,14 @@ int ignored(bool synchronous)
 	return 1;
 }
 
-// The victim dies when its messages have been taken out of matching. The short one is received, although its sender cannot be told
-// any more. The announced one fails.
+// The victim dies when its messages have been taken out of matching. The short one is received, although its sender
+// cannot be told any more. The announced one fails.
 int taken()
 {
 	join();
 	std::vector<unsigned char> data(4u << 20), brief(100);
-	// The ranks connect first: without a connection there is no room, and short synchronous messages would be announced, too.
+	// The ranks connect first: without a connection there is no room, and short synchronous messages would be
+	// announced, too.
 	for (int peer = 0; peer < ranks; ++peer)
 		if (is_victim() ? peer != me : peer == victim)
 			must(pt2p_sendrecv(ctx, nullptr, 0, peer, tag_after, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr),

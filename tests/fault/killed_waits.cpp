@@ -34,8 +34,8 @@ int barrier(bool before)
 	}
 }
 
-// The victim dies before anybody has talked to it. `call` is the first call of the survivors; `unpublished`: the victim has not even
-// published its address.
+// The victim dies before anybody has talked to it. `call` is the first call of the survivors; `unpublished`: the victim
+// has not even published its address.
 int starting(const std::string &call, bool unpublished)
 {
 	if (unpublished && atoi(getenv("PMIX_RANK")) == victim) {
@@ -165,7 +165,8 @@ int finalized()
 {
 	join();
 	int value = me;
-	// It leaves when all have started: launchers lose a process that starts while another ends. Only rank 0 talks to the victim.
+	// It leaves when all have started: launchers lose a process that starts while another ends. Only rank 0 talks to
+	// the victim.
 	if (me == 0)
 		for (int peer = ranks - 1; peer > victim; --peer)
 			must(pt2p_recv(ctx, &value, sizeof value, peer, tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");

@@ -48,9 +48,9 @@ int first_send()
 	return 0;
 }
 
-// Not every rank has room for the rings that a barrier takes. All ranks learn of that in the same barrier. When the file `ballast`
-// is given and removed, barriers work again. Ranks meet first, as rings may take the room that a late rank needs for its segment,
-// and last, as a late rank misses those that have left.
+// Not every rank has room for the rings that a barrier takes. All ranks learn of that in the same barrier. When the
+// file `ballast` is given and removed, barriers work again. Ranks meet first, as rings may take the room that a late
+// rank needs for its segment, and last, as a late rank misses those that have left.
 int barrier_lacks(const char *ballast)
 {
 	init_context();
@@ -102,7 +102,8 @@ void lacks_descriptors(pt2p_status_t status, const char *what)
 
 } // namespace
 
-// A rank has no descriptors when it sleeps for the first time. The call still completes, and keeps its buffer until then.
+// A rank has no descriptors when it sleeps for the first time. The call still completes, and keeps its buffer until
+// then.
 int descriptors_sleeping()
 {
 	init_context();

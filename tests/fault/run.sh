@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [CASE ...]: ranks that are killed, too little memory, kernels that refuse. Without arguments, all cases. Exits with 77 when
-# none could be run. Run in the build tree.
+# run.sh [CASE ...]: ranks that are killed, too little memory, kernels that refuse. Without arguments, all cases. Exits
+# with 77 when none could be run. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 fault=./tests/fault/fault
 deny=./tests/fault/deny_process_vm
@@ -18,8 +18,8 @@ is_wanted()
 	return 1
 }
 
-# Other programs of the machine use /dev/shm, too. Where it is permitted, the jobs get their own, so that what they leave can be
-# counted to the byte. Otherwise known names of others are left out.
+# Other programs of the machine use /dev/shm, too. Where it is permitted, the jobs get their own, so that what they
+# leave can be counted to the byte. Otherwise known names of others are left out.
 listing() { find /dev/shm -mindepth 1 2>/dev/null | grep -Ev '/(vader_segment|sm_segment|ucx_shm|mpich|psm|sem)' | sort; }
 # shellcheck disable=SC2016 # expanded by the inner shell
 private='mount -t tmpfs -o "size=$0" pt2p /dev/shm || exit 77

@@ -65,7 +65,8 @@ void survived(pt2p_status_t status, double waited)
 		fail("it took too long");
 	pt2p_peer_info_t info;
 	must(pt2p_peer_query(ctx, victim, &info), "pt2p_peer_query:");
-	// The failure may come from the kernel before the transport has checked its peers. It does so within a few progress calls.
+	// The failure may come from the kernel before the transport has checked its peers. It does so within a few progress
+	// calls.
 	for (const double end = now() + soon; info.state != PT2P_PEER_LOST && now() < end;) {
 		pt2p_progress(ctx);
 		must(pt2p_peer_query(ctx, victim, &info), "pt2p_peer_query:");

@@ -23,11 +23,11 @@ void die_in(int milliseconds);
 
 // The survivors still exchange messages, short and large.
 void talk_among_survivors();
-// `status` ended the traffic with the victim at most `waited` seconds after the last success. Does not return: it checks that
-// and the exchange among survivors, finalizes, and exits.
+// `status` ended the traffic with the victim at most `waited` seconds after the last success. Does not return: it
+// checks that and the exchange among survivors, finalizes, and exits.
 void survived(pt2p_status_t status, double waited);
-// Waits for the requests of a round. `status`: whether they could be started; `last`: when the round before succeeded. Returns the
-// time of this success. A loss ends the program.
+// Waits for the requests of a round. `status`: whether they could be started; `last`: when the round before succeeded.
+// Returns the time of this success. A loss ends the program.
 double end_round(std::vector<pt2p_request_t *> &reqs, pt2p_status_t status, double last);
 
 } // namespace fault

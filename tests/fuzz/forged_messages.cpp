@@ -13,8 +13,8 @@ namespace {
 // Forged announcements point to this memory.
 constexpr size_t accessible = 1u << 16;
 unsigned char accessible_memory[accessible];
-// Forged announcements of segments point to this list. The memory in the list is accessible, too, and nobody is told to write
-// to it.
+// Forged announcements of segments point to this list. The memory in the list is accessible, too, and nobody is told to
+// write to it.
 constexpr size_t listed = 256, listed_bytes = 200; // segments; bytes of each
 Segment accessible_list[listed];
 

@@ -36,9 +36,9 @@ private:
 	void send(Input &in, int from, int to);
 	void keep(int rank, pt2p_request_t *r, std::unique_ptr<unsigned char[]> buffer, bool is_send);
 	void collect(Input &in) { collect_from(in.byte() % 2); }
-	// Frees the buffers of what has ended, so that AddressSanitizer catches whoever still uses them. With single copy, buffers of
-	// sends are kept: the other context may still get them, as it has the address from the announcement. Between processes the
-	// kernel would check that.
+	// Frees the buffers of what has ended, so that AddressSanitizer catches whoever still uses them. With single copy,
+	// buffers of sends are kept: the other context may still get them, as it has the address from the announcement.
+	// Between processes the kernel would check that.
 	void collect_from(int rank);
 	// Gives rank 1 memory that rank 0 may operate on, amid bytes that nobody may touch.
 	void share(unsigned char *memory);
@@ -55,8 +55,8 @@ private:
 	void plausible(Input &in);
 	// Any message, straight to the engine, as a transport would deliver it.
 	void forge_message(Input &in);
-	// Fills the payload of one of the engine's own messages with the numbers that tell most: what was handed out, and its
-	// neighbours. Returns the payload's length.
+	// Fills the payload of one of the engine's own messages with the numbers that tell most: what was handed out, and
+	// its neighbours. Returns the payload's length.
 	size_t control_payload(Input &in, uint8_t id, unsigned char *payload);
 
 	// ---- forged rings (forged_rings.cpp)
@@ -88,8 +88,8 @@ private:
 	pt2p_remote_t *remote_[2] = {};
 };
 
-// Announcements are length, token, address, key, flag; acceptances token, length, and the same. Forged ones get an address
-// within memory of their own: in one process a get reads the address that it is told without asking the kernel.
+// Announcements are length, token, address, key, flag; acceptances token, length, and the same. Forged ones get an
+// address within memory of their own: in one process a get reads the address that it is told without asking the kernel.
 void bound(uint8_t id, uint64_t *words);
 
 } // namespace fuzz

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Garbage into the receive path. The input forges what rank 1 gets from rank 0: slots, words, offsets, data and segment fields
-// in shared memory, and messages that no peer would send. Whatever comes, nothing may crash, and receives end with a status.
+// Garbage into the receive path. The input forges what rank 1 gets from rank 0: slots, words, offsets, data and segment
+// fields in shared memory, and messages that no peer would send. Whatever comes, nothing may crash, and receives end
+// with a status.
 //
 // A libFuzzer target: with clang's -fsanitize=fuzzer it is a program, else driver.cpp feeds it.
 #include "tests/fuzz/pair.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Garbage into a rank that forwards messages. Four contexts of an in-process job, on four pretended nodes in two groups,
-// exchange real messages through each other. The input makes rank 2 get forwarded messages and credits that no neighbour would
-// send: wrong routes, numbers, lengths, ids. Whatever comes, nothing may crash, and requests end with a status.
+// Garbage into a rank that forwards messages. Four contexts of an in-process job, on four pretended nodes in two
+// groups, exchange real messages through each other. The input makes rank 2 get forwarded messages and credits that no
+// neighbour would send: wrong routes, numbers, lengths, ids. Whatever comes, nothing may crash, and requests end with a
+// status.
 //
 //   group 0: 0 1    group 1: 2 3    the forwarder from 0 to 3 is 2, from 1 to 2 it is 3, from 2 to 1 it is 0
 //
@@ -24,8 +25,8 @@ constexpr size_t most_steps = 300, most_requests = 12, longest = 600;
 
 class Square {
 public:
-	// tight: few credits and a short window, so that they are used up. gentle: neighbours that lie rarely, so that they are not
-	// given up at the first message.
+	// tight: few credits and a short window, so that they are used up. gentle: neighbours that lie rarely, so that they
+	// are not given up at the first message.
 	Square(bool tight, bool gentle) : gentle_(gentle)
 	{
 		const char *tunables[] = {"PT2P_TRANSPORTS=self,rc,dct",

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Checks what make install has installed, as a user would use it: the README's first program is compiled with pkg-config, as C and
-# as C++, shared and static, and launched. make installcheck runs this.
+# Checks what make install has installed, as a user would use it: the README's first program is compiled with
+# pkg-config, as C and as C++, shared and static, and launched. make installcheck runs this.
 # Arguments: bindir libdir includedir mandir
 . "${srcdir:-.}/tests/common.sh"
 [ $# -eq 4 ] || fail "usage: check.sh BINDIR LIBDIR INCLUDEDIR MANDIR"
@@ -34,7 +34,8 @@ printf '#include <pt2p.hpp>\nint main()\n{\n\tpt2p::context c;\n\treturn c.rank(
 		$($pkgconfig --cflags --libs pt2p) || fail "a program with pt2p.hpp does not compile"
 	programs="$work/first $work/first_cpp"
 	if [ -f "$libdir/libpt2p.a" ]; then
-		# The libraries that it needs stay shared: with --static, pkg-config asks for archives that hwloc's package lacks.
+		# The libraries that it needs stay shared: with --static, pkg-config asks for archives that hwloc's package
+		# lacks.
 		${CC:-cc} -std=c11 "$work/first.c" -o "$work/first_static" $($pkgconfig --cflags pt2p) "$libdir/libpt2p.a" \
 			$($pkgconfig --libs $($pkgconfig --print-requires-private pt2p)) -lstdc++ -lpthread ||
 			fail "linking with libpt2p.a"

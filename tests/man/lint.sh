@@ -92,7 +92,8 @@ for page in $pages; do
 	done
 done
 
-# Numbers: where a page or the header gives a default, as in "(16 KiB unless it is set", it is that of the tunable named before.
+# Numbers: where a page or the header gives a default, as in "(16 KiB unless it is set", it is that of the tunable named
+# before.
 awk -F', *' '/^PT2P_TUNABLE\((integer|power|bytes|bytes64|duration),/ { gsub(/"/, "", $3); print $3, $4 }' \
 	"$tables/config/tunables.def" >defaults
 [ "$(wc -l <defaults)" -ge 30 ] || fail "too few defaults found in tunables.def"
@@ -152,8 +153,8 @@ for tool in pt2p_info pt2p_perf softhca softhca_counters; do
 	diff help-options page-options >out || { cat out; fail "$tool: options of --help (<) and of the page (>) differ"; }
 done
 
-# Synopses and examples are compiled. Each synopsis repeats prototypes of the header, so a difference is a conflict. Every literal
-# block with an #include is an example.
+# Synopses and examples are compiled. Each synopsis repeats prototypes of the header, so a difference is a conflict.
+# Every literal block with an #include is an example.
 compiler=${CC:-cc}
 if ! command -v "${compiler%% *}" >/dev/null 2>&1; then
 	echo "no C compiler: synopses and examples were not compiled"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bytes of heap and of shared memory that a rank takes for another one on its node that it never talks to. The limits are
-// fixed here. A change that needs more has to raise them here, and say why.
+// The bytes of heap and of shared memory that a rank takes for another one on its node that it never talks to. The
+// limits are fixed here. A change that needs more has to raise them here, and say why.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +23,8 @@ constexpr double silent_limit = 40;   // never met
 constexpr double watched_limit = 432; // its process is watched, as a call has waited for more than a few milliseconds; the
                                       // secret and the shape of its segment are kept until there is a ring
 constexpr double talked_limit = 1152; // a ring of 64 slots each way: the ring itself is shared memory
-// Shared memory in one process: the pages of a ring that a short message writes. The last context frees it, which takes the kernel
-// a second for 2 GB.
+// Shared memory in one process: the pages of a ring that a short message writes. The last context frees it, which takes
+// the kernel a second for 2 GB.
 constexpr double ring_limit = 2 * 4096;
 
 size_t live = 0;
@@ -151,7 +151,8 @@ int main()
 	expect(watched <= watched_limit, "a watched peer costs more heap than it may");
 	expect(talked <= talked_limit, "a peer that was talked with costs more heap than it may");
 
-	// Shared memory: eight bytes of the directory, for the proof that a writer knows the secret, and one bit, to the page.
+	// Shared memory: eight bytes of the directory, for the proof that a writer knows the secret, and one bit, to the
+	// page.
 	using namespace pt2p::shm;
 	for (uint32_t n : {2u, 64u, 1000u, 4096u}) {
 		const size_t exact = sizeof(SegmentHeader) + n * sizeof(uint64_t) + doorbell_words(n) * 8;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Counts what first contacts cost 16 ranks of one node: for each peer at most one lookup of its address, without the launcher's
-# server, one file, two mappings, and nothing else of /proc. There are three tries: a rank that waits very long asks the server, and
-# checks whether its peers live.
+# Counts what first contacts cost 16 ranks of one node: for each peer at most one lookup of its address, without the
+# launcher's server, one file, two mappings, and nothing else of /proc. There are three tries: a rank that waits very
+# long asks the server, and checks whether its peers live.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 try=0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The examples as users run them: grids with unequal blocks, more ranks than cores, other protocols, and failures that end the job
-# with an explanation. tools.sh runs the common cases. Run in the build tree.
+# The examples as users run them: grids with unequal blocks, more ranks than cores, other protocols, and failures that
+# end the job with an explanation. tools.sh runs the common cases. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 checks=0
@@ -14,8 +14,8 @@ complain()
 	failures=$((failures + 1))
 }
 
-# expect RANKS STATUS PATTERN [mpirun option ...] PROGRAM [argument ...] : the job ends with this status, and a line of its output
-# matches. Status 1 stands for any failure, except that the job had to be killed.
+# expect RANKS STATUS PATTERN [mpirun option ...] PROGRAM [argument ...] : the job ends with this status, and a line of
+# its output matches. Status 1 stands for any failure, except that the job had to be killed.
 expect()
 {
 	ranks=$1 wanted=$2 pattern=$3

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The job layer below real launchers: runs tests/mpi/job_probe in all its modes. Exits with 77 without Open MPI's mpirun.
+# The job layer below real launchers: runs tests/mpi/job_probe in all its modes. Exits with 77 without Open MPI's
+# mpirun.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 probe=${JOB_PROBE:-./tests/mpi/job_probe}

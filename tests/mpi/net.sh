@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# pt2p_perf and every example over each RDMA transport on softhca, chosen by PT2P_TRANSPORTS alone. Payloads and results are
-# verified. Then shared memory and RDMA in one job. Run in the build tree. Exits with 77 without Open MPI's mpirun or without
-# softhca.
+# pt2p_perf and every example over each RDMA transport on softhca, chosen by PT2P_TRANSPORTS alone. Payloads and results
+# are verified. Then shared memory and RDMA in one job. Run in the build tree. Exits with 77 without Open MPI's mpirun
+# or without softhca.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 softhca=./softhca/softhca
@@ -19,7 +19,8 @@ complain()
 	failures=$((failures + 1))
 }
 
-# expect RANKS STATUS PATTERN PROGRAM [argument ...] : the job ends with this status, and a line of its output or errors matches.
+# expect RANKS STATUS PATTERN PROGRAM [argument ...] : the job ends with this status, and a line of its output or errors
+# matches.
 expect()
 {
 	ranks=$1 wanted=$2 pattern=$3
@@ -64,9 +65,9 @@ for transport in $transports; do
 	expect 2 0 "\"way\": \"$transport[\",]" ./pt2p_perf --json --test lat,bw --sizes 8,64k --time 0.01
 	expect 2 0 "^  rank 0 to 1 +$transport(,|\$)" ./pt2p_perf --demo --time 0.01
 
-	# What limits the channels, and the tuner's trace: at least a line for each kind of payload, and a picture. Device memory is set
-	# and not tried: where it is slower, there would be only its trials. The queue has less room than the program would use, so that
-	# periods end on a busy machine, too. L is observed only at the end of a period.
+	# What limits the channels, and the tuner's trace: at least a line for each kind of payload, and a picture. Device
+	# memory is set and not tried: where it is slower, there would be only its trials. The queue has less room than the
+	# program would use, so that periods end on a busy machine, too. L is observed only at the end of a period.
 	PT2P_REPORT=1 PT2P_NET_STAGING=device PT2P_NET_SEND_DEPTH=16
 	export PT2P_REPORT PT2P_NET_STAGING PT2P_NET_SEND_DEPTH
 	expect 2 0 "^rank 0 to 1 by $transport\$" ./pt2p_perf --test rate --sizes 8,512,4000,1m --time 0.05 --tune-trace "$work/trace"

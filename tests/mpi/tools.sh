@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# pt2p_perf and the examples, launched. Every payload is verified, JSON parses, bad options are refused, and the examples verify
-# their results. Run in the build tree. Exits with 77 without Open MPI's mpirun.
+# pt2p_perf and the examples, launched. Every payload is verified, JSON parses, bad options are refused, and the
+# examples verify their results. Run in the build tree. Exits with 77 without Open MPI's mpirun.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
 checks=0

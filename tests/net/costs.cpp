@@ -82,7 +82,8 @@ TEST_CASE("messages that had to wait for room are posted together", "[.exact]")
 	Change wqes("wqes"), rings("doorbells");
 	send_together(job, k);
 	CHECK(wqes() == k);
-	// Of each sixteen, the first eight are posted one by one. The others are posted in progress, when there is room again.
+	// Of each sixteen, the first eight are posted one by one. The others are posted in progress, when there is room
+	// again.
 	CHECK(rings() <= k * 3 / 4);
 }
 
@@ -118,8 +119,8 @@ TEST_CASE("up to which length device memory is used can be measured")
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY_MAX=0"});
 	job.warm_up();
-	// softhca is as quick with the one as with the other, so the measured length can be anything. Messages up to that length go
-	// through device memory when they fit into its cells.
+	// softhca is as quick with the one as with the other, so the measured length can be anything. Messages up to that
+	// length go through device memory when they fit into its cells.
 	const pt2p::Channel *channel = job.ctx[0]->router->find(1);
 	const auto &net = *static_cast<const pt2p::verbs::Peer &>(channel->endpoint).net;
 	const size_t header = sizeof(pt2p::verbs::MessageHeader), cell = net.device_memory.cell_bytes();

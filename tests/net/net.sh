@@ -15,8 +15,8 @@ timeout -k 5 100 $softhca --exact tests/net/net_tests '[.exact]' || fail "net_te
 for rule in 'refuse dm' 'refuse qp after=3' 'refuse mr after=4'; do
 	timeout -k 5 60 $softhca --fault "$rule" tests/net/net_tests '[.refused]' || fail "net_tests, $rule"
 done
-# With 64 KiB of memory that may be locked, softhca works: no kernel locks anything. Where a registration is refused, the limit is
-# named. Root has to give up the right to lock more.
+# With 64 KiB of memory that may be locked, softhca works: no kernel locks anything. Where a registration is refused,
+# the limit is named. Root has to give up the right to lock more.
 cat >"$work/limited" <<'END'
 ulimit -l 64
 [ "$(id -u)" -ne 0 ] || set -- setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "$@"

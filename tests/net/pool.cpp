@@ -158,7 +158,8 @@ TEST_CASE("a steady stream to one rank keeps no other rank from a DC initiator")
 		s.end();
 }
 
-// Ranks that share initiators have to know which of them is done. That costs a completion for each message, while it is needed.
+// Ranks that share initiators have to know which of them is done. That costs a completion for each message, while it is
+// needed.
 TEST_CASE("each work request is signalled while DC initiators change targets, and only then")
 {
 	Job job("dct", 4, {"PT2P_DCT_INITIATORS=2"});

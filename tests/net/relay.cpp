@@ -1,7 +1,8 @@
-// Forwarded messages (src/route/relay.hpp): their routes, and that nothing is lost, duplicated or reordered when a forwarder
-// computes, leaves or dies.
+// Forwarded messages (src/route/relay.hpp): their routes, and that nothing is lost, duplicated or reordered when a
+// forwarder computes, leaves or dies.
 //
-// Eight ranks on four pretended nodes in two groups. From 0 to 7: across to 4, inside of the group to 6, on the node to 7.
+// Eight ranks on four pretended nodes in two groups. From 0 to 7: across to 4, inside of the group to 6, on the node to
+// 7.
 //
 //   group 0: [0 1] [2 3]      group 1: [4 5] [6 7]
 #include "tests/net/job.hpp"
@@ -27,8 +28,8 @@ std::vector<std::string> forward(std::vector<std::string> more = {})
 	return more;
 }
 
-// A stream of numbered messages of several sizes from one rank to another. It calls nothing that waits, so only those ranks make
-// progress that a test drives.
+// A stream of numbered messages of several sizes from one rank to another. It calls nothing that waits, so only those
+// ranks make progress that a test drives.
 struct Stream {
 	Stream(Job &j, int from, int to) : job(j), source(from), destination(to) {}
 
@@ -279,10 +280,11 @@ TEST_CASE("messages in flight arrive when their sender leaves, whatever the forw
 	}
 }
 
-// Sixteen ranks on sixteen pretended nodes in four groups of four, each with as many initiators as there are other groups.
+// Sixteen ranks on sixteen pretended nodes in four groups of four, each with as many initiators as there are other
+// groups.
 //
-// Without forwarding, a rank has 12 DC targets: with 3 initiators, each message to another group needs a new connection. With
-// forwarding it has 3, which keep their connections.
+// Without forwarding, a rank has 12 DC targets: with 3 initiators, each message to another group needs a new
+// connection. With forwarding it has 3, which keep their connections.
 TEST_CASE("with forwarding, a rank connects to one target of each other group, once")
 {
 	constexpr int size = 16, group = 4, rounds = 3;
@@ -311,8 +313,8 @@ TEST_CASE("with forwarding, a rank connects to one target of each other group, o
 	CHECK(switches[1] == 0);
 }
 
-// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that rank. Its first
-// two completion queues have room for 8 and 16 of them.
+// Rank 12 has queues for its 16 initiators and makes 11 connections, each when it reads the first message for that
+// rank. Its first two completion queues have room for 8 and 16 of them.
 TEST_CASE("completion queues are added while messages are forwarded")
 {
 	constexpr int size = 24;
@@ -379,8 +381,8 @@ TEST_CASE("a rank holds no more messages of a neighbour than it has given credit
 		REQUIRE(pt2p_irecv(job.ctx[7], &in[i], sizeof in[i], 0, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
 		REQUIRE(pt2p_isend(job.ctx[0], &out[i], sizeof out[i], 7, 1, &sends[i]) == PT2P_OK);
 	}
-	// Rank 4 progresses, rank 6 does not, so they cannot connect, and rank 4 holds the messages. What the credits allow arrives in
-	// time. Any more would come in the turns after that.
+	// Rank 4 progresses, rank 6 does not, so they cannot connect, and rank 4 holds the messages. What the credits allow
+	// arrives in time. Any more would come in the turns after that.
 	const auto end = Clock::now() + std::chrono::seconds(60);
 	for (unsigned more = 2000; more && Clock::now() < end; more -= job.counter(4, "forward_queued") >= credits)
 		for (const int rank : {0, 4})

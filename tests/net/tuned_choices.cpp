@@ -1,5 +1,5 @@
-// Staging and doorbell batch while they are tuned. A pinned setting stays, the device sees what the tuner decides, and nothing is
-// lost or reordered when that changes. Whether the decisions are good is for tests/unit.
+// Staging and doorbell batch while they are tuned. A pinned setting stays, the device sees what the tuner decides, and
+// nothing is lost or reordered when that changes. Whether the decisions are good is for tests/unit.
 #include <algorithm>
 
 #include "tests/net/job.hpp"
@@ -149,8 +149,8 @@ TEST_CASE("tied: a period that is shorter when a sample is taken still ends with
 	const auto &channel = *peer(job).tuner;
 	while (channel.period(pt2p::tune::SizeClass::inlined).period() < 65)
 		send_many(job, 50, 8);
-	// The period of longer messages is one. Their first sample makes it the queue's period, the second its limit. The end of the
-	// long period may be far away then.
+	// The period of longer messages is one. Their first sample makes it the queue's period, the second its limit. The
+	// end of the long period may be far away then.
 	for (int i = 0; i < 2; ++i) {
 		while (!tuner(job).next(false).sample)
 			tuner(job).sent(Staging::device_memory, false);

@@ -1,5 +1,5 @@
-// The tuner of the signal period within the library: the device sees what it decides. Whether its decisions are good is for
-// tests/unit/tuning/test_tune.cpp, as latencies of softhca say little.
+// The tuner of the signal period within the library: the device sees what it decides. Whether its decisions are good is
+// for tests/unit/tuning/test_tune.cpp, as latencies of softhca say little.
 #include "tests/net/job.hpp"
 #include "transports/channel_facts.hpp"
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Hosts with an RDMA device each, inside of one kernel. Sourced by `guest`.
 #
-# rdma_rxe works in the first network name space only, since its sockets and routes are there. So all devices stay in it: rxeI is on
-# rvI, one end of a virtual cable, and the other end rpI is a port of the bridge rdma. Routing rules make packets between devices go
-# through the cables, although both addresses are local. A host has name spaces (net, uts, ipc, mount) that see one of the devices
-# in /dev/infiniband, and an interface of the bridge tcp for mpirun.
+# rdma_rxe works in the first network name space only, since its sockets and routes are there. So all devices stay in
+# it: rxeI is on rvI, one end of a virtual cable, and the other end rpI is a port of the bridge rdma. Routing rules make
+# packets between devices go through the cables, although both addresses are local. A host has name spaces (net, uts,
+# ipc, mount) that see one of the devices in /dev/infiniband, and an interface of the bridge tcp for mpirun.
 #
 #   host h1          host h2            addresses: h1 10.1.0.1, rv1 10.0.0.1
 #   uverbs of rxe1   uverbs of rxe2

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// traffic FILE: two ranks exchange messages and check every byte until the file exists. Meanwhile `guest` pulls the cable. Then rank
-// 1 kills itself, and rank 0, which waits for it, has to notice.
+// traffic FILE: two ranks exchange messages and check every byte until the file exists. Meanwhile `guest` pulls the
+// cable. Then rank 1 kills itself, and rank 0, which waits for it, has to notice.
 #include <pt2p.h>
 
 #include <chrono>

@@ -115,8 +115,8 @@ void Lane::send(const Message &m)
 	fill(o.buffer->data(), length, rank.plan.payload(m));
 	++rank.counts.messages;
 	rank.counts.bytes += length;
-	// A blocking send is safe when its receive is posted by a lane that waits for nothing before. It is not safe with a wildcard
-	// receive, which may get a message of a later episode from a rank that is ahead.
+	// A blocking send is safe when its receive is posted by a lane that waits for nothing before. It is not safe with a
+	// wildcard receive, which may get a message of a later episode from a rank that is ahead.
 	const bool own_receive = m.kind == Kind::exact || m.kind == Kind::same;
 	if (rank.plan.preposted && !rank.cooperative() && m.dest != rank.me && own_receive && !rank.has_victim() &&
 	    random.one_in(4)) {
@@ -274,7 +274,8 @@ void Lane::drain_probed(size_t episode)
 	}
 }
 
-// For runs in which a rank is killed: its loss ends the receives from any source, and nobody knows how many of its messages come.
+// For runs in which a rank is killed: its loss ends the receives from any source, and nobody knows how many of its
+// messages come.
 void Lane::receive_any()
 {
 	const auto posted = [this] {

@@ -75,7 +75,8 @@ struct Plan {
 	size_t length(const Message &m) const;
 	size_t capacity(const Message &m) const; // of the receive of one of kind exact or same
 	uint64_t payload(const Message &m) const { return mix(key(m) ^ 77); } // seed of its bytes
-	// All messages of each episode. Those of a stream are in the order of their numbers, which continue over the episodes.
+	// All messages of each episode. Those of a stream are in the order of their numbers, which continue over the
+	// episodes.
 	std::vector<std::vector<Message>> messages_of_all_episodes() const;
 
 	std::string text() const; // one line
@@ -93,9 +94,9 @@ constexpr uint64_t tag_of(const Message &m)
 }
 constexpr uint64_t mask_of_kind = UINT64_C(0xf0f) << 52; // and receiving thread
 
-// Makes the plan for a seed. A change is NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for what is left
-// out: kill, start-kill (before all have talked to all), refuse, rings, break, fault, route, memory, launched. A change that makes
-// no sense ends the program.
+// Makes the plan for a seed. A change is NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for
+// what is left out: kill, start-kill (before all have talked to all), refuse, rings, break, fault, route, memory,
+// launched. A change that makes no sense ends the program.
 Plan make_plan(uint64_t seed, const std::vector<std::string> &changes);
 
 } // namespace soak

@@ -51,7 +51,8 @@ struct Rank {
 		for (pt2p_context_t *c : siblings)
 			pt2p_progress(c);
 	}
-	// True when a call that involves `peer` succeeded, false when the peer has been killed. Any other failure ends the process.
+	// True when a call that involves `peer` succeeded, false when the peer has been killed. Any other failure ends the
+	// process.
 	bool ok(pt2p_status_t status, int peer, const char *what)
 	{
 		if (status == PT2P_OK)

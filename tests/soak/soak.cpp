@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A run of the soak: a configuration and a load that follow from a seed. Every byte and the order of messages are checked.
+// A run of the soak: a configuration and a load that follow from a seed. Every byte and the order of messages are
+// checked.
 //
 //     soak [--show] SEED [NAME=VALUE ...]
 //
-// Run in the build tree. It sets the tunables and starts itself again below softhca and mpirun as the plan says. With --show it
-// prints the command instead. plan.hpp lists what can be changed. Each rank prints a line "done RANK ..." with what it did.
+// Run in the build tree. It sets the tunables and starts itself again below softhca and mpirun as the plan says. With
+// --show it prints the command instead. plan.hpp lists what can be changed. Each rank prints a line "done RANK ..."
+// with what it did.
 #include <barrier>
 #include <cerrno>
 #include <csignal>

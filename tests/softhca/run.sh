@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# softhca below unmodified rdma-core: the command itself, stock tools, and the tests of this folder. Run in the build tree.
-# Exits with 77 where rdma-core's tools are not installed.
+# softhca below unmodified rdma-core: the command itself, stock tools, and the tests of this folder. Run in the build
+# tree. Exits with 77 where rdma-core's tools are not installed.
 . "${srcdir:-.}/tests/common.sh"
 command -v ibv_devinfo >/dev/null || skip "ibv_devinfo is not installed (Debian: ibverbs-utils)"
 softhca=./softhca/softhca

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Threads over rc and dct on softhca, for make check-threads. Run in the build tree.
 #
-# One-sided operations go through the device, too. If ranks accessed each other's memory directly and took turns by messages over the
-# device, ThreadSanitizer would report races, as it does not see the device. The runs without a device test direct accesses.
+# One-sided operations go through the device, too. If ranks accessed each other's memory directly and took turns by
+# messages over the device, ThreadSanitizer would report races, as it does not see the device. The runs without a device
+# test direct accesses.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"

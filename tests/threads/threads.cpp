@@ -1,6 +1,6 @@
-// Thread level multiple. Several threads of each rank send, receive, probe, wait for any and cancel at the same time. Several take
-// the messages of one thread by matched probes. At the same time there are callbacks, lists, one-sided operations, cancelled
-// receives and barriers. In-process, so that ThreadSanitizer sees both sides.
+// Thread level multiple. Several threads of each rank send, receive, probe, wait for any and cancel at the same time.
+// Several take the messages of one thread by matched probes. At the same time there are callbacks, lists, one-sided
+// operations, cancelled receives and barriers. In-process, so that ThreadSanitizer sees both sides.
 // Arguments: seconds (default: 4).
 #include <atomic>
 #include <chrono>
@@ -40,8 +40,8 @@ std::atomic<uint64_t> messages{0};
 
 uint64_t word(uint64_t tag, uint64_t number, size_t i) { return (tag << 40 ^ number << 20) + i; }
 
-// Thread t of one rank and thread t of the other exchange messages with tag t, of eager and of rendezvous sizes. The last message
-// says that it is the last, so that no thread is left waiting.
+// Thread t of one rank and thread t of the other exchange messages with tag t, of eager and of rendezvous sizes. The
+// last message says that it is the last, so that no thread is left waiting.
 void exchange(pt2p_context_t *ctx, int t)
 {
 	const int other = 1 - pt2p_rank(ctx);
@@ -92,8 +92,8 @@ constexpr uint64_t tag_shared = 2000;
 constexpr int probers = 2; // of each rank
 std::atomic<uint64_t> shared_sent{0}, shared_sum{0}, taken{0}, taken_sum{0};
 
-// Sends numbered messages that all probers of the other rank compete for. The last ones end the probers. Every second one is
-// synchronous, and completes only when a prober has got it.
+// Sends numbered messages that all probers of the other rank compete for. The last ones end the probers. Every second
+// one is synchronous, and completes only when a prober has got it.
 void feed(pt2p_context_t *ctx)
 {
 	const int other = 1 - pt2p_rank(ctx);
@@ -187,8 +187,8 @@ void disturb(pt2p_context_t *ctx)
 	}
 }
 
-// Each callback starts the next operation, on the thread that happens to call it, while others wait: messages to this rank itself,
-// of two segments, short and long.
+// Each callback starts the next operation, on the thread that happens to call it, while others wait: messages to this
+// rank itself, of two segments, short and long.
 struct Relay {
 	pt2p_context_t *ctx = nullptr;
 	uint64_t number = 0, calls = 0;

@@ -29,7 +29,8 @@ bool fits(int want, uint64_t tag, uint64_t mask, int source, uint64_t message_ta
 
 class Model {
 public:
-	// Returns the message that the receive takes, or -1 when it is posted. Without `takes` it is a probe, which changes nothing.
+	// Returns the message that the receive takes, or -1 when it is posted. Without `takes` it is a probe, which changes
+	// nothing.
 	int receive(ModelReceive r, bool takes = true)
 	{
 		const auto m = std::find_if(messages.begin(), messages.end(), [&](const ModelMessage &x) {
@@ -82,7 +83,8 @@ struct Shape {
 	std::vector<uint64_t> tags, masks;
 };
 
-// Receives, arrivals, cancelled receives and matched probes, in a random order. Each gives the same result as the model.
+// Receives, arrivals, cancelled receives and matched probes, in a random order. Each gives the same result as the
+// model.
 void agrees_with_the_model(const Shape &shape, std::mt19937 &random)
 {
 	Matcher matcher;

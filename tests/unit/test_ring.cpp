@@ -55,7 +55,8 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 					return ring.writer.write(static_cast<uint8_t>(sent % 7), sent, message.data(), n, 0);
 				};
 				if (!write()) {
-					// Never full when all has been read, except that a writer with little room has to learn of that first.
+					// Never full when all has been read, except that a writer with little room has to learn of that
+					// first.
 					if (in_flight.empty()) {
 						REQUIRE(grows);
 						ring.writer.head().starved = 1;

@@ -142,8 +142,8 @@ struct Buffers {
 	int me = 0, left = 0;
 };
 
-// Sends and receives of all lengths that are released. A last message shows that the ones before it were sent, the bytes in its
-// buffer that a receive is done.
+// Sends and receives of all lengths that are released. A last message shows that the ones before it were sent, the
+// bytes in its buffer that a receive is done.
 Finish give_up(Rank &r)
 {
 	auto x = std::make_shared<Buffers>();

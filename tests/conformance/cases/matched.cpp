@@ -41,8 +41,8 @@ void still_running(Rank &r, pt2p_request_t *req)
 	}
 }
 
-// Synchronous and other sends in turn, with one tag. They match in the order of the sends, whatever their protocol. The first
-// receives are posted before, the others find unexpected messages.
+// Synchronous and other sends in turn, with one tag. They match in the order of the sends, whatever their protocol. The
+// first receives are posted before, the others find unexpected messages.
 Finish synchronous_order(Rank &r)
 {
 	auto x = std::make_shared<Exchange>();
@@ -72,7 +72,8 @@ Finish synchronous_order(Rank &r)
 	};
 }
 
-// To this rank itself: the send completes with the receive, and not before. It also completes when the message is truncated.
+// To this rank itself: the send completes with the receive, and not before. It also completes when the message is
+// truncated.
 Finish synchronous_to_self(Rank &r)
 {
 	for (size_t length : lengths)
@@ -114,8 +115,8 @@ Finish synchronous_to_self(Rank &r)
 	return {};
 }
 
-// Between two ranks: the send completes when the receive has begun, and not before. The receiver says when it has seen the
-// message.
+// Between two ranks: the send completes when the receive has begun, and not before. The receiver says when it has seen
+// the message.
 Finish synchronous_waits(Rank &r)
 {
 	const int other = r.partner();
@@ -205,8 +206,8 @@ Finish matched_probe(Rank &r)
 	};
 }
 
-// Many wildcard receives, with more patterns than there are tables. Half of them are posted before their messages come, half
-// after that. The messages come in another order.
+// Many wildcard receives, with more patterns than there are tables. Half of them are posted before their messages come,
+// half after that. The messages come in another order.
 Finish wild_patterns(Rank &r)
 {
 	struct State {

@@ -134,8 +134,8 @@ Finish many_one_sided(Rank &r)
 	};
 }
 
-// Requests of messages and of one-sided operations in one list, with each wait and test function. A one-sided operation cannot be
-// cancelled.
+// Requests of messages and of one-sided operations in one list, with each wait and test function. A one-sided operation
+// cannot be cancelled.
 Finish mixed_requests(Rank &r)
 {
 	auto w = make_windows(r, 4096);

@@ -95,7 +95,8 @@ void increment(Rank &r, size_t times, Cas &&cas)
 	}
 }
 
-// All kinds of atomic operations by all ranks on the same words: nothing is lost, and the halves of a word are independent.
+// All kinds of atomic operations by all ranks on the same words: nothing is lost, and the halves of a word are
+// independent.
 Finish atomics(Rank &r)
 {
 	constexpr size_t most = 60;

@@ -43,7 +43,8 @@ struct Traffic {
 	std::vector<Pending> sends[2];
 	std::vector<Pending> receives[2];
 
-	// Keeps `window` messages in flight in each direction until `done()`, and checks each. Then waits for those in flight.
+	// Keeps `window` messages in flight in each direction until `done()`, and checks each. Then waits for those in
+	// flight.
 	template <class Done>
 	void run(unsigned window, const Done &done)
 	{
@@ -250,8 +251,8 @@ TEST_CASE("a message wakes a rank that sleeps")
 	// Each context is driven by its own thread.
 	Job job(transport, 2, {"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0", std::string("PT2P_NET_DELIVERY=") + delivery},
 	        PT2P_INPROCESS_THREADS);
-	// A nap that no message ends takes 20 ms. Where others need the processors, many other naps take as long, so more of them are
-	// needed.
+	// A nap that no message ends takes 20 ms. Where others need the processors, many other naps take as long, so more
+	// of them are needed.
 	constexpr unsigned n = 60, most = 20 * n, enough = n / 4;
 	struct Message {
 		unsigned number;

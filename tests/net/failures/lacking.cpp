@@ -1,5 +1,5 @@
-// What a rank lacks for a while, here or at the other end, does not make a peer lost. The call that needed it fails and says so, and
-// the next call tries again.
+// What a rank lacks for a while, here or at the other end, does not make a peer lost. The call that needed it fails and
+// says so, and the next call tries again.
 #include "tests/net/window.hpp"
 
 #include <atomic>

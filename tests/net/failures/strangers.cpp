@@ -116,7 +116,8 @@ TEST_CASE("a datagram that was recorded on its way to another rank is refused")
 	Net &net = net_of(job, 2, 1);
 	Wireup stranger(net.device(), nullptr, -1);
 	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
-	// Like rank 1's answer to a rank that has asked it for a connection: with the proof of its own secret, which both others know.
+	// Like rank 1's answer to a rank that has asked it for a connection: with the proof of its own secret, which both
+	// others know.
 	WireupMessage message = request_of(1, from);
 	message.kind = WireupMessage::Kind::part;
 	for (int i = 0; i < 20; ++i)

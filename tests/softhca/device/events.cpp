@@ -1,5 +1,5 @@
-// Completion events and asynchronous events. An event that is not read or not acknowledged must not keep an object from being
-// destroyed.
+// Completion events and asynchronous events. An event that is not read or not acknowledged must not keep an object from
+// being destroyed.
 #include <catch2/catch.hpp>
 
 #include <cerrno>

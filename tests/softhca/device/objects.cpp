@@ -1,5 +1,5 @@
-// What an unmodified libibverbs gets from softhca: devices, ports, protection domains, memory regions, completion channels and
-// queues, and errors for wrong arguments. Run below the softhca command.
+// What an unmodified libibverbs gets from softhca: devices, ports, protection domains, memory regions, completion
+// channels and queues, and errors for wrong arguments. Run below the softhca command.
 #include <catch2/catch.hpp>
 
 #include <cerrno>

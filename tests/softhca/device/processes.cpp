@@ -215,8 +215,8 @@ TEST_CASE("a side that loses another gets errors, and goes on with those that ar
 	tell("over", {});
 }
 
-// Side 0 is the target. The others come one after the other: each sends, and is killed. processes.sh takes care that the next
-// one gets the same slot of the wire, and with it the same numbers.
+// Side 0 is the target. The others come one after the other: each sends, and is killed. processes.sh takes care that
+// the next one gets the same slot of the wire, and with it the same numbers.
 TEST_CASE("a target recognizes an initiator with the same number in a new process as a new one", "[.side]")
 {
 	constexpr uint64_t messages = 5;

@@ -1,6 +1,6 @@
-// WQEs and packets that no program would make. The rings of queue pairs are filled with anything, and a second process on the
-// wire (this program, which the device does not know) sends anything. The device must survive it, touch no memory that no key
-// allows, and serve a new pair of queue pairs afterwards.
+// WQEs and packets that no program would make. The rings of queue pairs are filled with anything, and a second process
+// on the wire (this program, which the device does not know) sends anything. The device must survive it, touch no
+// memory that no key allows, and serve a new pair of queue pairs afterwards.
 //
 //   fuzz [SEED [SECONDS]]    below softhca; the same seed does the same, except for what depends on time
 //   fuzz --joins N           joins the wire and leaves it N times

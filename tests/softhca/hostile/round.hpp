@@ -105,8 +105,8 @@ struct Round {
 	ibv_qp_attr attributes{};
 };
 
-// Fills a piece of the send queue with work requests that are nearly right, and rings the doorbell. `address`: each names its
-// destination.
+// Fills a piece of the send queue with work requests that are nearly right, and rings the doorbell. `address`: each
+// names its destination.
 void fuzz_send_queue(Round &round, ibv_qp *qp, bool address);
 void fuzz_srq(Round &round);
 // Sends packets that are nearly right to all queue pairs.

@@ -44,8 +44,8 @@ kill $busy
 cmp "$work/counted.1" "$work/counted.2" || fail "two runs differ"
 grep -q '"wqes": [1-9]' "$work/counted.1" || fail "nothing was counted: $(cat "$work/counted.1")"
 
-# Many ranks share a device, and their initiators change targets all the time. All leave at once or one after the other. Nothing
-# is lost (softhca checks that), and no rank waits in pt2p_finalize for a target that is gone.
+# Many ranks share a device, and their initiators change targets all the time. All leave at once or one after the other.
+# Nothing is lost (softhca checks that), and no rank waits in pt2p_finalize for a target that is gone.
 leave()
 {
 	by=$1 count=$2 each=$3 gap=$4
@@ -81,9 +81,9 @@ timeout 20 $softhca --fabric "$lossy" --model connectx5 true 2>"$work/out" || co
 grep -q 'no fault was asked for' "$work/out" || fail "losses: $(cat "$work/out")"
 echo "ok: losses are seen"
 
-# Ranks of one node: a store of one rank is visible to its neighbour after cpu_share, and the neighbour polls every cpu_poll
-# (10 ns). It does so while it waits for its device, too, and while the first rank computes. Without a device, a poll comes after a
-# yield (220 ns).
+# Ranks of one node: a store of one rank is visible to its neighbour after cpu_share, and the neighbour polls every
+# cpu_poll (10 ns). It does so while it waits for its device, too, and while the first rank computes. Without a device,
+# a poll comes after a yield (220 ns).
 yield=220
 seen()
 {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs of the studies, and scripts that use them, with a small load. They work, two runs are the same to the bit, nothing is
-# lost (softhca checks that), and no operation takes too long. verbs_load.sh and ucx_load.sh run the other programs. Run in the build
-# tree.
+# The programs of the studies, and scripts that use them, with a small load. They work, two runs are the same to the
+# bit, nothing is lost (softhca checks that), and no operation takes too long. verbs_load.sh and ucx_load.sh run the
+# other programs. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca studies=./softhca/studies
 [ -x $studies/kv_load ] && [ -x $softhca ] || skip "built without libibverbs"
@@ -19,7 +19,8 @@ twice()
 	for run in one other; do
 		timeout -k 5 60 $softhca --model "${profile:-connectx5}" --devices "$devices" "$@" >"$work/$run" 2>"$work/err" ||
 			{ cat "$work/$run" "$work/err"; fail "$*"; }
-		# The heap, kv_load's 13th figure, is not of the model. It depends on the length of the process's number, for instance.
+		# The heap, kv_load's 13th figure, is not of the model. It depends on the length of the process's number, for
+		# instance.
 		awk -F, -v OFS=, 'NF == 19 { $13 = "" } { print }' "$work/$run" >"$work/$run.figures"
 	done
 	cmp "$work/one.figures" "$work/other.figures" || { cat "$work/one" "$work/other"; fail "two runs differ: $*"; }
@@ -41,7 +42,8 @@ twice "$quick" 4 $studies/kv_load nodes=4 operations=1600 workload=c
 twice "$quick" 3 $studies/kv_load nodes=3 operations=400 PT2P_TRANSPORTS=self,dct PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 profile=
 twice "$quick && \$19 > 0" 4 $studies/kv_load nodes=4 operations=1600 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
-# Ranks that are done forward what others wait for. The goodbyes of a rank that leaves are acknowledged, also with few credits.
+# Ranks that are done forward what others wait for. The goodbyes of a rank that leaves are acknowledged, also with few
+# credits.
 profile=connectx3
 twice "$quick" 2 $studies/kv_load nodes=2 ranks=6 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward
 twice "$quick" 8 $studies/kv_load nodes=8 ranks=3 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The key-value load with UCX in virtual time. Each value belongs to its key (the load checks that), UCX uses the transports that it
-# is told to, and two runs are the same. Run in the build tree.
+# The key-value load with UCX in virtual time. Each value belongs to its key (the load checks that), UCX uses the
+# transports that it is told to, and two runs are the same. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca load=./softhca/studies/ucx_load
 [ -x $load ] || skip "no ucx_load: configure has not found UCX (Debian: libucx-dev)"

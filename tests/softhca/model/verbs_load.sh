@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The program that loads the device's model moves the right bytes, live and in virtual time, where two runs are the same to the
-# bit. Run in the build tree.
+# The program that loads the device's model moves the right bytes, live and in virtual time, where two runs are the same
+# to the bit. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca load=./softhca/studies/verbs_load
 [ -x $load ] || skip "built without libibverbs"
@@ -45,7 +45,8 @@ if [ $model = yes ]; then
 	[ "$same" -lt "$same_idle" ] && [ "$same_idle" -eq "$turn_idle" ] && [ "$turn_idle" -lt "$turn" ] ||
 		fail "READ by DC: $same ns to one target, $turn in turn; with dc_idle=0 $same_idle and $turn_idle"
 	echo "ok: dc_idle"
-	# An initiator that has more to do goes on when it has the last answer. The program has to wait until the answer is visible.
+	# An initiator that has more to do goes on when it has the last answer. The program has to wait until the answer is
+	# visible.
 	[ "$(latency turn ,pcie_write=200 8)" -eq "$(latency turn ,pcie_write=0 8)" ] &&
 		[ "$(latency turn ,pcie_write=200)" -gt "$(latency turn ,pcie_write=0)" ] || fail "READ by DC: an answer is waited for too long"
 	echo "ok: DC goes on"

@@ -72,8 +72,8 @@ TEST_CASE("a cache has everything until it is full", "[model]")
 
 TEST_CASE("a cache hits at random, the same in every run", "[model]")
 {
-	// Keys in turn, twice as many as there is room for. A key is asked for again after 2 n others, of which a part h hits. It
-	// survives (1 - 1/n) to the power of the misses among them: h = exp(-2 (1 - h)), which is 0.203.
+	// Keys in turn, twice as many as there is room for. A key is asked for again after 2 n others, of which a part h
+	// hits. It survives (1 - 1/n) to the power of the misses among them: h = exp(-2 (1 - h)), which is 0.203.
 	constexpr size_t n = 500;
 	Cache cache(n), again(n);
 	unsigned hits = 0, asked = 0;

@@ -1,5 +1,5 @@
-// Store instructions into trapped pages. Each store is reported once, and leaves the same bytes and registers as in ordinary
-// memory.
+// Store instructions into trapped pages. Each store is reported once, and leaves the same bytes and registers as in
+// ordinary memory.
 #include <catch2/catch.hpp>
 
 #ifdef __x86_64__
@@ -310,8 +310,8 @@ TEST_CASE("traps: instructions that read and write", "[softhca]")
 	});
 }
 
-// Instructions after a store are executed with it, by the handler of the trap. They leave the same registers and flags as
-// without a trap.
+// Instructions after a store are executed with it, by the handler of the trap. They leave the same registers and flags
+// as without a trap.
 #define CHECK_FOLLOWED(a_value, b_value, instruction)                                                                  \
 	check({{0, 8}, {8, 8}}, [&](uint8_t *page) {                                                                       \
 		uint64_t a = a_value, b = b_value, flags;                                                                      \

@@ -19,7 +19,8 @@ ok()
 	fi
 	serve "$@" -F
 	client "$@" -F localhost
-	# perftest itself never destroys the receive queue's CQ of some DC runs, and then complains that its channel is in use.
+	# perftest itself never destroys the receive queue's CQ of some DC runs, and then complains that its channel is in
+	# use.
 	case "$*" in *'-c DC'*-e*)
 		[ $code -ne 1 ] || ! grep -q 'Failed to close event channel' "$work/client" || code=0
 		[ $server_code -ne 1 ] || ! grep -q 'Failed to close event channel' "$work/server" || server_code=0
@@ -32,8 +33,8 @@ ok()
 	echo "ok: ${here:+two hosts: }$*"
 }
 
-# A latency test takes nearly a second, in which perftest measures the processor's frequency; with -a, once for each size. So -a is
-# for bandwidth only.
+# A latency test takes nearly a second, in which perftest measures the processor's frequency; with -a, once for each
+# size. So -a is for bandwidth only.
 sizes=23 # of -a: 2 bytes to 8 MiB
 for connection in RC DC; do
 	for operation in write read send; do

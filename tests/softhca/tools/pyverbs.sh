@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# rdma-core's own tests on softhca, from Debian's package of rdma-core. Below are the tests that must pass, and the reasons why
-# others are skipped. Run in the build tree. Exits with 77 where the tests or pyverbs are not installed.
+# rdma-core's own tests on softhca, from Debian's package of rdma-core. Below are the tests that must pass, and the
+# reasons why others are skipped. Run in the build tree. Exits with 77 where the tests or pyverbs are not installed.
 . "${srcdir:-.}/tests/common.sh"
 # Python and its modules leave a lot of memory allocated. Sanitizers are not to report that.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs a tool as a server and its client, on one fabric. Sourced after tests/common.sh. Their output is in $work/server and
-# $work/client, their exit codes are in $server_code and $code.
-# Leaks are not reported: these tools have some, and leaks cannot be found in another PID name space. Other tests look for leaks.
+# Runs a tool as a server and its client, on one fabric. Sourced after tests/common.sh. Their output is in $work/server
+# and $work/client, their exit codes are in $server_code and $code.
+# Leaks are not reported: these tools have some, and leaks cannot be found in another PID name space. Other tests look
+# for leaks.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export ASAN_OPTIONS
 softhca="./softhca/softhca --fabric $work/fabric"
@@ -9,8 +10,8 @@ server= # its process, while there is one
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
 here= there= # what puts the two processes on two hosts
 
-# Finds a TCP port that nobody uses, for $port. It is below those that the system gives out by itself. It is random, as other tests
-# look for one at the same time.
+# Finds a TCP port that nobody uses, for $port. It is below those that the system gives out by itself. It is random, as
+# other tests look for one at the same time.
 free_port()
 {
 	while :; do
@@ -36,7 +37,8 @@ serve()
 client()
 {
 	timeout -k 5 60 $softhca $there "$@" -p $port >"$work/client" 2>&1 || code=$?
-	# When the client fails, the server would wait for ever. When the server has served it, it ends by itself, a little later.
+	# When the client fails, the server would wait for ever. When the server has served it, it ends by itself, a little
+	# later.
 	for _ in 1 2 3 4 5 6 7 8 9 10; do
 		[ $code -ne 0 ] && kill -0 $server 2>/dev/null || break
 		sleep 0.5

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# UCX on softhca, by itself and below Open MPI: the RC, DC and UD transports that are written for mlx5 devices. UCX polls
-# and never yields, so a round takes long on few processors; hence few rounds. Run in the build tree. Exits with 77 where UCX's
-# tools are not installed.
+# UCX on softhca, by itself and below Open MPI: the RC, DC and UD transports that are written for mlx5 devices. UCX
+# polls and never yields, so a round takes long on few processors; hence few rounds. Run in the build tree. Exits with
+# 77 where UCX's tools are not installed.
 . "${srcdir:-.}/tests/common.sh"
 . "${srcdir:-.}/tests/softhca/tools/sides.sh"
 for tool in ucx_info ucx_perftest; do
@@ -10,9 +10,9 @@ for tool in ucx_info ucx_perftest; do
 done
 UCX_NET_DEVICES=mlx5_0:1 UCX_LOG_LEVEL=info UCX_WARN_UNUSED_ENV_VARS=n
 export UCX_NET_DEVICES UCX_LOG_LEVEL UCX_WARN_UNUSED_ENV_VARS
-# At its end UCX frees the receive buffers of a UD queue pair before it destroys the queue pair. UCX's cache keeps the buffers
-# registered, so the device writes late datagrams there, and AddressSanitizer reports an error. Without the cache, UCX deregisters
-# the buffers first.
+# At its end UCX frees the receive buffers of a UD queue pair before it destroys the queue pair. UCX's cache keeps the
+# buffers registered, so the device writes late datagrams there, and AddressSanitizer reports an error. Without the
+# cache, UCX deregisters the buffers first.
 if sanitized; then
 	UCX_IB_REG_METHODS=direct
 	export UCX_IB_REG_METHODS

@@ -1,5 +1,5 @@
-// Requests that the other side refuses: keys, bounds, rights, and regions that are deregistered. The errors on both sides, and
-// that both work again after a reset.
+// Requests that the other side refuses: keys, bounds, rights, and regions that are deregistered. The errors on both
+// sides, and that both work again after a reset.
 #include <catch2/catch.hpp>
 
 #include <chrono>

@@ -273,8 +273,8 @@ TEST_CASE("the response to a READ comes in the CQE when it fits there and a CQE 
 	Device device;
 	Memory near(device.pd, 4096), far(device.pd, 4096);
 	far.fill(1);
-	// In CQEs of 128 bytes, libmlx5 takes responses from one byte before their place (rdma-core before 64.0; fixed by "mlx5: Fix
-	// inline-scatter source address on 128B CQE REQ completions"). There only the CQE can be checked.
+	// In CQEs of 128 bytes, libmlx5 takes responses from one byte before their place (rdma-core before 64.0; fixed by
+	// "mlx5: Fix inline-scatter source address on 128B CQE REQ completions"). There only the CQE can be checked.
 	enum Way { not_asked_for, by_flag, by_signal };
 	for (Way way : {not_asked_for, by_flag, by_signal}) {
 		Settings settings;

@@ -66,7 +66,8 @@ ibv_wc expect(ibv_cq *cq, ibv_wc_status status = IBV_WC_SUCCESS);
 // Sends a message of one byte to the other and back, to see that both work.
 void exchange(Device &device, Endpoint &one, Endpoint &other);
 
-// Fails when the queue pair does not get into the state ERROR soon. It may take a moment until it hears of the other side's error.
+// Fails when the queue pair does not get into the state ERROR soon. It may take a moment until it hears of the other
+// side's error.
 void check_broken(Endpoint &end);
 // Connects both sides again, from any state, and exchanges messages.
 void check_alive(Device &device, Pair &pair);

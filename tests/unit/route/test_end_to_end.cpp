@@ -158,9 +158,9 @@ TEST_CASE("headerless messages are counted by both sides, and not acknowledged")
 	CHECK_FALSE(p.inbox.bare());
 }
 
-// Two routes. The direct one keeps its order and loses nothing, and messages on it are headerless when they can be. The other
-// delays messages, and dies again and again with everything that it holds. Then what is not acknowledged is sent again on the
-// first, while copies may still be on the second. Acknowledgements are late, too.
+// Two routes. The direct one keeps its order and loses nothing, and messages on it are headerless when they can be. The
+// other delays messages, and dies again and again with everything that it holds. Then what is not acknowledged is sent
+// again on the first, while copies may still be on the second. Acknowledgements are late, too.
 TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 {
 	struct Sure {

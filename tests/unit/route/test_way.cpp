@@ -33,8 +33,8 @@ struct Trace {
 	}
 };
 
-// Ranks tell each other their epoch as relays do, `late` rounds later: with forwarded messages, with each message while the tuner
-// says so, and by an answer to a rank that does not know that the trial is over.
+// Ranks tell each other their epoch as relays do, `late` rounds later: with forwarded messages, with each message while
+// the tuner says so, and by an answer to a rank that does not know that the trial is over.
 struct Job {
 	struct Told {
 		unsigned round;
@@ -311,7 +311,8 @@ TEST_CASE("timing starts only when nearly all messages of the job take the route
 					most = std::max(most, other_way[from]);
 			}
 		REQUIRE(tuners[1].trials() == 1);
-		// No route is quicker, so there is one comparison. Half as many messages are timed in it as the first rank sends.
+		// No route is quicker, so there is one comparison. Half as many messages are timed in it as the first rank
+		// sends.
 		CHECK(most >= long_in_settling + (law.lead + law.timed) / 2);
 		CHECK(most <= long_in_settling + (law.lead + law.timed) / 2 + 64);
 	}

@@ -11,8 +11,8 @@ using namespace pt2p::tune;
 
 namespace {
 
-// Serves each queue pair at its own rate, and all together at no more than `whole`, in bytes for a tick. So many parts are always
-// in flight.
+// Serves each queue pair at its own rate, and all together at no more than `whole`, in bytes for a tick. So many parts
+// are always in flight.
 struct Device {
 	Spread &spread;
 	double each, whole;

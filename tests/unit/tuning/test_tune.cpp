@@ -10,8 +10,8 @@ using pt2p::tune::PeriodTuner;
 
 namespace {
 
-// The laws of Net::law(). With PT2P_TUNE=tied each observation is judged, and the period moves between 1 and the depth. With free
-// the period is fixed, and only N and L/N are measured.
+// The laws of Net::law(). With PT2P_TUNE=tied each observation is judged, and the period moves between 1 and the depth.
+// With free the period is fixed, and only N and L/N are measured.
 constexpr PeriodLaw tied{.window = 1, .few = 1};
 constexpr PeriodLaw fixed(uint32_t period) { return {.least = period, .most = period}; }
 
@@ -222,8 +222,8 @@ static void check_that_peace_settles(PeriodTuner &tuner, const PeriodLaw &law)
 	CHECK(tuner.period() == law.most);
 }
 
-// Misleading latencies: long whenever the period is long and short whenever it is short, as if each change had been wrong. And
-// single outliers.
+// Misleading latencies: long whenever the period is long and short whenever it is short, as if each change had been
+// wrong. And single outliers.
 TEST_CASE("an adversary neither stops the tuner nor drives it out of its bounds")
 {
 	std::mt19937 random(3);

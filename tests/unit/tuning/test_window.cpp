@@ -18,8 +18,8 @@ namespace {
 
 const WindowLaw law{.most = 128};
 
-// The pipe holds `holds` work requests at N, and more than that waits. Others take `others` N of each L. `again`: with more than
-// that in flight, WQEs are read a second time, and everything takes twice as long.
+// The pipe holds `holds` work requests at N, and more than that waits. Others take `others` N of each L. `again`: with
+// more than that in flight, WQEs are read a second time, and everything takes twice as long.
 struct Device {
 	double holds = 16, others = 0, noise = 0;
 	uint32_t again = UINT32_MAX;
