@@ -132,7 +132,8 @@ private:
 struct Figures { double error = 0, talking = 0, total = 0; }; // largest error, seconds in communication, seconds
 
 // Rank 0 prints the figures of all ranks, and draws the slice through the middle.
-static bool conclude(pt2p::context &ctx, int n, int steps, Figures mine, std::vector<double> part, const std::string &picture)
+static bool conclude(pt2p::context &ctx, int n, int steps, Figures mine, std::vector<double> part,
+                     const std::string &picture)
 {
 	const Grid grid(ctx.size());
 	std::vector<double> slice(size_t(n) * n);

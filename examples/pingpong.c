@@ -14,8 +14,8 @@
 
 enum { TAG = 7, ROUNDS = 200, LONGEST = 1 << 20 };
 
-/* Every call returns a status. After a failure, pt2p_last_error tells what happened and what helps. pt2p_abort ends the other
- * ranks, too: they would wait for this one for ever. */
+/* Every call returns a status. After a failure, pt2p_last_error tells what happened and what helps. pt2p_abort ends the
+ * other ranks, too: they would wait for this one for ever. */
 #define CHECK(call) \
 	do { \
 		if ((call) != PT2P_OK) { \

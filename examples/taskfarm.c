@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Rank 0 is the manager: it gives the next task to whichever worker is free. A task counts the primes in a range of numbers;
- * ranges of larger numbers cost more. The total is checked against a sieve. A job of one rank does the work itself.
+ * Rank 0 is the manager: it gives the next task to whichever worker is free. A task counts the primes in a range of
+ * numbers; ranges of larger numbers take longer. The total is checked against a sieve. A single rank does the work itself.
  *
  *     mpirun -n 4 ./taskfarm [numbers]
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A work queue without a manager. Rank 0 keeps a counter in its memory. Each rank takes the next task by adding one to it, so
- * a fast rank does more tasks. Results are put into rank 0's memory, each with a signal. When rank 0 has got a signal for each
- * task, it adds the results up. A task counts the steps that numbers take to reach 1 (Collatz). Rank 0 checks the total.
+ * A work queue without a manager. Rank 0 keeps a counter in its memory. Each rank takes the next task by adding one to
+ * it, so a fast rank does more tasks. Results are put into rank 0's memory, each with a signal. When rank 0 has got a
+ * signal for each task, it adds the results up and checks the total. A task counts the steps that numbers take to reach
+ * 1 (Collatz).
  *
  *     mpirun -n 4 ./workqueue [tasks]
  */
@@ -14,8 +15,8 @@
 
 enum { TAG_EXPORT = 1, NUMBERS = 2000 /* in a task */ };
 
-/* Offsets in rank 0's memory: two words, then the result of each task. The words are often changed, so they lie in cache lines
- * of their own. */
+/* Offsets in rank 0's memory: two words, then the result of each task. The words are often changed, so each has its own
+ * cache lines. */
 enum { NEXT = 0, DONE = 128, RESULTS = 256 };
 
 /* Ends the whole job when a call fails, and says why. */

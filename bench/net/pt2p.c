@@ -41,8 +41,8 @@ static int turn(int end)
 	return 0;
 }
 
-/* libmlx5 comes without symbols. This prints which of its functions libibverbs reaches through its tables, so that a profile can
-   be read. */
+/* libmlx5 comes without symbols. This prints which of its functions libibverbs reaches through its tables, so that a
+   profile can be read. */
 static void print_name(const char *name, const void *function)
 {
 	Dl_info where;

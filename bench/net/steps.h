@@ -80,8 +80,8 @@ static uint64_t device_activity(void)
 	return counter("wqes") + counter("receives") + counter("cqes") + counter("packets_sent") + counter("packets_received");
 }
 
-/* Moves the device until it rests. It takes more than one poll: the device does a bounded amount of work in each, and reads the doorbells
-   of some queue pairs only. */
+/* Moves the device until it rests. It takes more than one poll: the device does a bounded amount of work in each, and
+   looks at the doorbells of some queue pairs only. */
 static void settle(void)
 {
 	enum { looks = 8 };

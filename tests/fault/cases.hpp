@@ -14,6 +14,7 @@ int announced();
 int overtaken(int source);
 int ignored(bool synchronous);
 int taken();
+int one_sided(bool stopped);
 
 // killed_waits.cpp
 int barrier(bool before);
@@ -22,9 +23,6 @@ int any_source();
 int any_source_probed();
 int finalize_dead(bool synchronous);
 int finalized();
-
-// killed_one_sided.cpp
-int one_sided(bool stopped);
 
 // lacking.cpp
 int exchange();

@@ -32,6 +32,8 @@ const Case cases[] = {
 	{"ignored", 0, [](char **) { return ignored(false); }},
 	{"ignored_synchronous", 0, [](char **) { return ignored(true); }},
 	{"taken", 0, [](char **) { return taken(); }},
+	{"one_sided", 0, [](char **) { return one_sided(false); }},
+	{"one_sided_stopped", 0, [](char **) { return one_sided(true); }},
 
 	{"barrier", 0, [](char **) { return barrier(false); }},
 	{"barrier_before", 0, [](char **) { return barrier(true); }},
@@ -47,9 +49,6 @@ const Case cases[] = {
 	{"finalize_dead", 0, [](char **) { return finalize_dead(false); }},
 	{"finalize_dead_synchronous", 0, [](char **) { return finalize_dead(true); }},
 	{"finalized", 0, [](char **) { return finalized(); }},
-
-	{"one_sided", 0, [](char **) { return one_sided(false); }},
-	{"one_sided_stopped", 0, [](char **) { return one_sided(true); }},
 
 	{"exchange", 0, [](char **) { return exchange(); }},
 	{"first_send", 0, [](char **) { return first_send(); }},

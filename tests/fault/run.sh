@@ -198,7 +198,8 @@ if [ $openmpi = yes ]; then
 		expect forked "children of ranks, $way" '^parent 2 has finalized' $way $run_three $fault forked
 		! is_wanted forked || [ "$(grep -c '^parent' "$work/out")" -eq 3 ] || complain "not all parents came to their end"
 	done
-	# The launcher reports an improper end. shellcheck disable=SC2016,SC2086 # expanded by the inner shell; several words
+	# The launcher reports an improper end.
+	# shellcheck disable=SC2016,SC2086 # expanded by the inner shell; several words
 	expect finalize_stuck "PMIx_Finalize does not come back" '^finalize of 2: 0$' \
 		sh -c '"$@"; [ $? -le 1 ]' sh $run_three --enable-recovery $fault finalize_stuck
 	! is_wanted finalize_stuck || says 'PMIx_Finalize has not come back within' || complain "nobody is told of it"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counts what first contacts cost a rank, in the first all-to-all after a barrier. Some functions of PMIx and of the C library are
- * replaced to count their calls. Each rank prints
+/* Counts what first contacts cost a rank, in the first all-to-all after a barrier. Some functions of PMIx and of the C
+ * library are replaced to count their calls. Each rank prints
  *
  *   contact RANK peers N gets N peeks N files N stats N maps N
  *
- * gets: lookups at the launcher's server; peeks: lookups in the process; files: opened files of other processes; stats: reads of
- * the state of processes; maps: shared mappings. */
+ * gets: lookups at the launcher's server; peeks: lookups in the process; files: opened files of other processes; stats:
+ * reads of the state of processes; maps: shared mappings. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

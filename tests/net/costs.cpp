@@ -36,7 +36,7 @@ void send_together(Job &job, unsigned k)
 
 } // namespace
 
-TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame write, and no payload is read", "[.exact]")
+TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame write, without payload reads", "[.exact]")
 {
 	const bool dc = GENERATE(false, true);
 	Job job(dc ? "dct" : "rc");

@@ -107,7 +107,7 @@ TEST_CASE("a place is not kept for ever for a target that does not ask again")
 	CHECK(line.admit(other, 1, 104));
 }
 
-TEST_CASE("DC initiators for parts: idle ones up to a number, first those that served the target, then the one with least to do")
+TEST_CASE("DC initiators for parts: idle ones up to a number, then the one with least to do")
 {
 	int a, b;
 	uint32_t working = 0;

@@ -64,7 +64,7 @@ TEST_CASE("staging that is pinned is not tuned")
 {
 	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
 	const bool device = GENERATE(false, true);
-	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k", // more than can be in flight
+	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k",
 	                       device ? "PT2P_NET_STAGING=device" : "PT2P_NET_STAGING=host"});
 	job.warm_up();
 	force(tuner(job), device ? Staging::buffer : Staging::device_memory);

@@ -11,6 +11,8 @@ namespace soak {
 
 namespace {
 
+using Words = std::vector<std::string>;
+
 // Each decision has its own random numbers, which depend on its name. So a change of one decision changes no other.
 struct Dice {
 	uint64_t seed;
@@ -217,7 +219,7 @@ std::string value_of(const std::vector<std::string> &changes, const std::string 
 }
 
 // How many ranks and threads there are, and what starts them. Whether a rank is to be killed.
-bool choose_job(Plan &p, const Dice &dice, const std::vector<std::string> &without, const std::vector<std::string> &changes)
+bool choose_job(Plan &p, const Dice &dice, const Words &without, const Words &changes)
 {
 	p.mode = dice.choose("mode", {Mode::threads, Mode::threads, Mode::cooperative, Mode::launched, Mode::launched});
 	if (p.mode == Mode::launched && has(without, "launched"))
@@ -238,7 +240,7 @@ bool choose_job(Plan &p, const Dice &dice, const std::vector<std::string> &witho
 	return kill;
 }
 
-void choose_transports(Plan &p, const Dice &dice, const std::vector<std::string> &without, const std::vector<std::string> &changes)
+void choose_transports(Plan &p, const Dice &dice, const Words &without, const Words &changes)
 {
 	std::string transports = dice.choose("transports", {"self,shm", "self,shm", "self,rc", "self,dct", "self,rc,dct", "self,shm,rc",
 	                                                    "self,shm,dct", "all", "all"});
@@ -255,7 +257,7 @@ void choose_transports(Plan &p, const Dice &dice, const std::vector<std::string>
 }
 
 // How much a run moves: less on softhca, and less for each rank where there are many.
-void choose_load(Plan &p, const Dice &dice, const std::vector<std::string> &without)
+void choose_load(Plan &p, const Dice &dice, const Words &without)
 {
 	p.episodes = 1 + static_cast<int>(dice.of("episodes").below(4));
 	const unsigned lanes = static_cast<unsigned>(p.ranks * p.threads);
@@ -274,7 +276,7 @@ void choose_load(Plan &p, const Dice &dice, const std::vector<std::string> &with
 		choose_edges(p, dice, memory_edges);
 }
 
-void choose_victim(Plan &p, const Dice &dice, const std::vector<std::string> &without)
+void choose_victim(Plan &p, const Dice &dice, const Words &without)
 {
 	p.victim = static_cast<int>(dice.of("victim").below(static_cast<uint64_t>(p.ranks)));
 	// Its death breaks DC initiators of others, with all that these have in flight.

@@ -336,18 +336,19 @@ void count_one(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 	static_cast<std::atomic<size_t> *>(argument)[result->status != PT2P_OK]++;
 }
 
+struct OneSidedState {
+	pt2p_memory_t *mem = nullptr;
+	void *address = nullptr;
+	unsigned char blob[PT2P_EXPORT_MAX], other[PT2P_EXPORT_MAX];
+	pt2p_request_t *requests[2] = {};
+	Bytes out, in;
+	std::atomic<size_t> called[2] = {};
+	uint64_t was = 0;
+};
+
 Finish one_sided_callbacks(Rank &r)
 {
-	struct State {
-		pt2p_memory_t *mem = nullptr;
-		void *address = nullptr;
-		unsigned char blob[PT2P_EXPORT_MAX], other[PT2P_EXPORT_MAX];
-		pt2p_request_t *requests[2] = {};
-		Bytes out, in;
-		std::atomic<size_t> called[2] = {};
-		uint64_t was = 0;
-	};
-	auto x = std::make_shared<State>();
+	auto x = std::make_shared<OneSidedState>();
 	constexpr size_t bytes = 100000;
 	size_t needed = 0;
 	EXPECT_OK(r.ctx, pt2p_memory_allocate(r.ctx, bytes + 8, &x->mem, &x->address));

@@ -100,7 +100,7 @@ void increment(Rank &r, size_t times, Cas &&cas)
 Finish atomics(Rank &r)
 {
 	constexpr size_t most = 60;
-	const size_t times = r.size > 4 ? 20 : most; // each operation waits, and on few cores a wait takes a turn of all ranks
+	const size_t times = r.size > 4 ? 20 : most; // on few cores, each operation waits for a turn of all ranks
 	auto w = make_windows(r, window_bytes);
 	return [&r, w, times] {
 		for (Window &window : *w) {

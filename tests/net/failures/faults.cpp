@@ -405,8 +405,8 @@ void fail_device(const char *transport)
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 1, 1) == PT2P_ERR_SYSTEM);
 }
 
-TEST_CASE("when a device fails for good, operations that need it fail and say so: rc", "[.fatal_rc]") { fail_device("rc"); }
-TEST_CASE("when a device fails for good, operations that need it fail and say so: dct", "[.fatal_dct]") { fail_device("dct"); }
+TEST_CASE("when a device fails for good, operations over it fail and say so: rc", "[.fatal_rc]") { fail_device("rc"); }
+TEST_CASE("when a device fails for good, operations over it fail and say so: dct", "[.fatal_dct]") { fail_device("dct"); }
 
 TEST_CASE("what the device refuses at the start is not needed, or is an error that says why", "[.refused]")
 {

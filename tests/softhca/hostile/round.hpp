@@ -21,7 +21,10 @@ void check(bool ok, const char *what);
 extern std::minstd_rand engine;
 inline uint32_t random_below(uint32_t n) { return n ? std::uniform_int_distribution<uint32_t>(0, n - 1)(engine) : 0; }
 inline bool sometimes(uint32_t one_in) { return random_below(one_in) == 0; }
-inline uint64_t random_word() { return static_cast<uint64_t>(engine()) << 42 ^ static_cast<uint64_t>(engine()) << 21 ^ engine(); }
+inline uint64_t random_word()
+{
+	return static_cast<uint64_t>(engine()) << 42 ^ static_cast<uint64_t>(engine()) << 21 ^ engine();
+}
 template <class T, size_t n>
 T one_of(const T (&list)[n])
 {

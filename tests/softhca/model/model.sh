@@ -50,8 +50,8 @@ leave()
 {
 	by=$1 count=$2 each=$3 gap=$4
 	shift 4
-	timeout -k 5 20 $softhca --model connectx5 --devices "$count" tests/softhca/model/leaving nodes="$count" ranks="$each" apart="$gap" \
-		PT2P_TRANSPORTS="$by" "$@" >"$work/out" 2>&1 || fail "leaving by $by $count $each $gap $*: $(cat "$work/out")"
+	timeout -k 5 20 $softhca --model connectx5 --devices "$count" tests/softhca/model/leaving nodes="$count" \
+		ranks="$each" apart="$gap" PT2P_TRANSPORTS="$by" "$@" >"$work/out" 2>&1 || fail "leaving by $by $count $each $gap $*: $(cat "$work/out")"
 	# Where messages are forwarded, the first rank waits until the last has acknowledged its goodbye.
 	awk -v first="$((gap * count * each / 1000))" '{exit !($1 < 1000 + first)}' "$work/out" ||
 		fail "pt2p_finalize by $by $count $each $gap $* takes $(cat "$work/out") us"

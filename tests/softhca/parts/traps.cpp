@@ -404,7 +404,7 @@ TEST_CASE_METHOD(Handlers, "traps: the program's handler leaves by a jump, again
 	munmap(page, page_bytes);
 }
 
-TEST_CASE_METHOD(Handlers, "traps: the program's handlers are called for traps and for signals that are sent", "[softhca]")
+TEST_CASE_METHOD(Handlers, "traps: the program's handlers get traps and signals that are sent", "[softhca]")
 {
 	const struct sigaction action = action_of(count);
 	sigaction(SIGSEGV, &action, nullptr);
@@ -430,7 +430,7 @@ TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once where th
 	                SIGSEGV));
 }
 
-TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it calls the trap's, which has been installed again", "[softhca]")
+TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it passes on to one installed again", "[softhca]")
 {
 	CHECK(killed_by(end_of([] {
 		                Trapped first;

@@ -294,12 +294,13 @@ struct Scribbled {
 	Scribble inbox{directory.path + "/inbox." + std::to_string(to)};
 };
 
-constexpr uint64_t odd_values[] = {0,    1,    8,          16,         4096,       ring_bytes, ring_bytes + 16, 1ull << 40,
-                                   ~0ull, ~15ull, 1ull << 63, 0x7fffffff, 0xffffffff, 8192,       8193};
+constexpr uint64_t odd_values[] = {0,          1,          8,     16,     4096,       ring_bytes, ring_bytes + 16,
+                                   1ull << 40, ~0ull,      ~15ull, 1ull << 63, 0x7fffffff, 0xffffffff, 8192,
+                                   8193};
 
 } // namespace
 
-TEST_CASE_METHOD(Scribbled, "the positions of an inbox may be scribbled over: nobody crashes, and the inbox recovers")
+TEST_CASE_METHOD(Scribbled, "scribbled positions of an inbox crash nobody, and the inbox recovers")
 {
 	recovers();
 	for (const size_t where : {tail_at, head_at})
@@ -318,7 +319,7 @@ TEST_CASE_METHOD(Scribbled, "the positions of an inbox may be scribbled over: no
 			}
 }
 
-TEST_CASE_METHOD(Scribbled, "the lengths in an inbox may be scribbled over: nobody crashes, and the inbox recovers")
+TEST_CASE_METHOD(Scribbled, "scribbled lengths in an inbox crash nobody, and the inbox recovers")
 {
 	recovers();
 	for (const uint64_t value : odd_values)
@@ -333,7 +334,7 @@ TEST_CASE_METHOD(Scribbled, "the lengths in an inbox may be scribbled over: nobo
 		}
 }
 
-TEST_CASE_METHOD(Scribbled, "the lock and the sleeper of an inbox may be scribbled over: nobody crashes, and the inbox recovers")
+TEST_CASE_METHOD(Scribbled, "a scribbled lock and sleeper of an inbox crash nobody, and the inbox recovers")
 {
 	recovers();
 	for (const uint64_t value : odd_values) {
@@ -347,7 +348,7 @@ TEST_CASE_METHOD(Scribbled, "the lock and the sleeper of an inbox may be scribbl
 	recovers();
 }
 
-TEST_CASE_METHOD(Scribbled, "an inbox may be scribbled over while frames are sent and taken: nobody crashes, and it recovers")
+TEST_CASE_METHOD(Scribbled, "scribbles while frames are sent and taken crash nobody, and the inbox recovers")
 {
 	std::mt19937_64 random(3);
 	recovers();

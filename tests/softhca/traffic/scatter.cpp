@@ -119,7 +119,7 @@ TEST_CASE("a message comes in the CQE when it fits there, and goes to its receiv
 	CHECK(counter("scattered_cqes", pair.a.number()) == 0);
 }
 
-TEST_CASE("a message in the CQE is scattered to the pieces of its receive, and it is an error when it is too long for them")
+TEST_CASE("a message in the CQE is scattered to the pieces of its receive, and fails when it is too long for them")
 {
 	Device device;
 	Pair pair(device);

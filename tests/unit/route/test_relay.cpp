@@ -98,7 +98,7 @@ TEST_CASE("a neighbour that breaks the rules of the relay is given up")
 	CHECK(lost_by(Relay::id_relayed, route(UINT32_MAX, 0), m.data(), m.size()));    // no such source
 	CHECK(lost_by(Relay::id_relayed, route(0, 3), m.data(), m.size()));             // from this rank itself
 	CHECK(lost_by(Relay::id_relayed, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
-	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across groups after a hop on the node
+	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across after a hop on the node
 	CHECK(lost_by(Relay::id_credit, 1, nullptr, 0));                                // more than it has taken
 	CHECK(lost_by(Relay::id_done, 2, nullptr, 0)); // neither yes nor no
 	CHECK(lost_by(Relay::id_done, 0, m.data(), 1));

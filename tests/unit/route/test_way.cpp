@@ -171,7 +171,7 @@ TEST_CASE("when targets no longer change, the rest is as short as one trial")
 	CHECK(t.tuner.trials() == trials);
 }
 
-TEST_CASE("a trial of equal routes ends after one comparison, that of nearly equal ones after the last, and nothing changes")
+TEST_CASE("equal routes are compared once, nearly equal ones to the end of the trial, and nothing changes")
 {
 	for (const int64_t by_way : {3000, 2950}) {
 		Trace t;
@@ -253,7 +253,7 @@ TEST_CASE("the route that is quicker for all is chosen, although each single ran
 	CHECK(job.count(Way::by_neighbour) == job.tuners.size());
 }
 
-TEST_CASE("the route that is quicker for the job is chosen, although it is slower for the ranks that send a little more")
+TEST_CASE("the route that is quicker for the job is chosen, although slower for the ranks that send a little more")
 {
 	for (const bool direct_is_better : {true, false})
 		for (unsigned seed = 1; seed <= 20; ++seed) {
@@ -287,7 +287,7 @@ TEST_CASE("where all wait for one rank, its pace decides: the pace of others fol
 		}
 }
 
-TEST_CASE("timing starts only when nearly all messages of the job take the route of the step, not only those of the busiest rank")
+TEST_CASE("timing starts when nearly all messages of the job take the route of the step")
 {
 	for (const unsigned long_in_settling : {100u, 300u}) {
 		// All but the first, which sends twice as much, settle after so many messages on the other route.
