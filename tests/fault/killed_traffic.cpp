@@ -266,6 +266,28 @@ int taken()
 	return 1;
 }
 
+namespace {
+
+// The survivors import the victim's memory.
+pt2p_remote_t *import_of(pt2p_memory_t *mem)
+{
+	std::vector<unsigned char> blob(PT2P_EXPORT_MAX);
+	size_t needed;
+	must(pt2p_memory_export(ctx, mem, blob.data(), blob.size(), &needed), "pt2p_memory_export:");
+	for (int peer = 0; is_victim() && peer < ranks; ++peer)
+		if (peer != me)
+			must(pt2p_send(ctx, blob.data(), needed, peer, tag_eager), "pt2p_send:");
+	if (is_victim())
+		return nullptr;
+	pt2p_result_t result;
+	must(pt2p_recv(ctx, blob.data(), blob.size(), victim, tag_eager, PT2P_TAG_EXACT, &result), "pt2p_recv:");
+	pt2p_remote_t *remote;
+	must(pt2p_memory_import(ctx, victim, blob.data(), result.length, &remote), "pt2p_memory_import:");
+	return remote;
+}
+
+} // namespace
+
 // Operations of all kinds on the victim's memory, allocated and registered, until it dies. `stopped`: it has made no
 // progress before, so many are in flight.
 int one_sided(bool stopped)
@@ -274,22 +296,12 @@ int one_sided(bool stopped)
 	constexpr size_t length = 1u << 20;
 	pt2p_memory_t *mem[2];
 	pt2p_remote_t *remote[2] = {};
-	std::vector<unsigned char> own(length), data(length), blob(PT2P_EXPORT_MAX);
+	std::vector<unsigned char> own(length), data(length);
 	void *address;
 	must(pt2p_memory_allocate(ctx, length, &mem[0], &address), "pt2p_memory_allocate:");
 	must(pt2p_memory_register(ctx, own.data(), length, &mem[1]), "pt2p_memory_register:");
-	for (int i = 0; i < 2; ++i) {
-		size_t needed;
-		must(pt2p_memory_export(ctx, mem[i], blob.data(), blob.size(), &needed), "pt2p_memory_export:");
-		for (int peer = 0; is_victim() && peer < ranks; ++peer)
-			if (peer != me)
-				must(pt2p_send(ctx, blob.data(), needed, peer, tag_eager), "pt2p_send:");
-		pt2p_result_t result;
-		if (is_victim())
-			continue;
-		must(pt2p_recv(ctx, blob.data(), blob.size(), victim, tag_eager, PT2P_TAG_EXACT, &result), "pt2p_recv:");
-		must(pt2p_memory_import(ctx, victim, blob.data(), result.length, &remote[i]), "pt2p_memory_import:");
-	}
+	for (int i = 0; i < 2; ++i)
+		remote[i] = import_of(mem[i]);
 	if (is_victim() && stopped) {
 		std::this_thread::sleep_for(std::chrono::milliseconds(300));
 		die();
