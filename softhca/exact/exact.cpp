@@ -25,6 +25,9 @@ constexpr size_t line_bytes = 64; // that write-combining makes one store of
 
 // A page of a command file that the program has mapped and whose stores are trapped.
 struct Page {
+	explicit Page(Nic &n) : nic(n) {}
+
+	Nic &nic;
 	Context *context = nullptr; // null: free
 	uint8_t *address = nullptr; // where the program has it
 	uint8_t *alias = nullptr;   // where we have it
@@ -78,10 +81,10 @@ bool stored_again(Page &page, size_t offset, size_t bytes)
 
 void stored_to_uar(Page &page, size_t offset, size_t bytes)
 {
-	Nic &nic = Nic::get();
+	Nic &nic = page.context->nic();
 	if (offset < buffers_offset || offset >= buffers_offset + buffer_count * buffer_bytes) {
 		if (offset == arm_offset)
-			nic.device_counters(page.context->device()).add(Counter::arm_doorbells, 1);
+			nic.accounts().device(page.context->device()).add(Counter::arm_doorbells, 1);
 		return;
 	}
 	if (stored_again(page, offset, bytes))
@@ -96,20 +99,13 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 	Qp *qp = nic.find(ring.qpn);
 	if (!qp || &qp->context != page.context)
 		return; // rung for nobody
-	model::Model *const model = nic.model();
-	if (starts && model)
-		model->ring(*qp);
-	else if (starts)
-		nic.ring(*qp);
+	if (starts)
+		nic.scheduler().ring(*qp);
 	if (starts && bytes <= ring_bytes)
 		return;
-	if (model)
-		model->along(*qp, bytes, !ring.blueflame);
+	nic.scheduler().blueflame(*qp, bytes, !ring.blueflame);
 	if (!ring.blueflame) {
-		// More than a ring: the entry had not to be fetched.
 		ring.blueflame = true;
-		if (!model)
-			qp->requester.brought_along();
 		qp->count(Counter::blueflames, 1);
 		if (!starts)
 			qp->count(Counter::blueflame_store_bytes, ring_bytes);
@@ -120,21 +116,19 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 void stored(void *argument, size_t offset, size_t bytes)
 {
 	Page &page = *static_cast<Page *>(argument);
-	Nic &nic = Nic::get();
+	Nic &nic = page.nic;
 	const std::lock_guard guard(nic.mutex);
 	if (!page.context)
 		return;
 	if (page.is_device_memory()) {
-		Counters &counters = nic.device_counters(page.context->device());
+		Counters &counters = nic.accounts().device(page.context->device());
 		counters.add(Counter::dm_stores, 1);
 		counters.add(Counter::dm_store_bytes, bytes);
-		if (nic.model())
-			nic.model()->stored_to_device_memory(page.context->device(), bytes);
+		nic.scheduler().stored_to_device_memory(page.context->device(), bytes);
 		return;
 	}
 	stored_to_uar(page, offset, bytes);
-	if (!nic.model())
-		nic.progress();
+	nic.scheduler().progress();
 }
 
 void trap(Context &context, uint8_t *address, uint64_t offset)
@@ -144,14 +138,16 @@ void trap(Context &context, uint8_t *address, uint64_t offset)
 		if (page.context == &context && (page.address == address || page.alias == address))
 			return;
 	const auto free = std::find_if(all.begin(), all.end(), [](const Page &page) { return !page.context; });
-	Page &page = free != all.end() ? *free : all.emplace_back();
+	Page &page = free != all.end() ? *free : all.emplace_back(context.nic());
 	void *alias =
 	    real::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, context.fd(), static_cast<off_t>(offset));
 	if (alias == MAP_FAILED) {
 		std::perror("softhca: exact mode: mmap");
 		return;
 	}
-	page = {};
+	std::fill(std::begin(page.ring), std::end(page.ring), Page::Ring{});
+	page.line_offset = 0;
+	page.line = {};
 	page.context = &context;
 	page.address = address;
 	page.alias = static_cast<uint8_t *>(alias);
@@ -198,7 +194,7 @@ void find_pages(Context &context)
 void mapped(Context &context, void *memory, size_t bytes, uint64_t offset)
 {
 	auto *address = static_cast<uint8_t *>(memory);
-	const std::lock_guard nic_guard(Nic::get().mutex);
+	const std::lock_guard nic_guard(context.nic().mutex);
 	const std::lock_guard guard(pages().mutex);
 	for (size_t at = 0; at < bytes; at += page_bytes)
 		if (!context.is_own_mapping(address + at))

@@ -42,7 +42,7 @@ struct Page {
 constexpr uintptr_t never_used = 0, no_longer_used = 1;
 constexpr unsigned table_bits = 15;
 std::array<Page, 1u << table_bits> pages;
-static_assert(2 * most_trapped_pages <= pages.size());
+static_assert(2 * max_trapped_pages <= pages.size());
 
 std::mutex mutex; // whoever changes the table or the handlers
 size_t page_count;
@@ -307,7 +307,7 @@ bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *ar
 	}
 	const uintptr_t start = reinterpret_cast<uintptr_t>(page);
 	const std::lock_guard guard(mutex);
-	if (bytes / page_bytes > most_trapped_pages - page_count) {
+	if (bytes / page_bytes > max_trapped_pages - page_count) {
 		errno = ENOMEM;
 		return false;
 	}

@@ -16,10 +16,10 @@ namespace softhca {
 // allocator. Signals are blocked meanwhile. It runs on the stack for signals where the thread has one.
 using StoreSeen = void (*)(void *argument, size_t offset, size_t bytes);
 
-constexpr size_t most_trapped_pages = 1 << 14;
+constexpr size_t max_trapped_pages = 1 << 14;
 
 // From now on every store into [page, page + bytes) goes to the same offset of `alias` (a second, writable shared
-// mapping of the same memory) and `seen` is told. Whole pages of 4096 bytes, up to most_trapped_pages at a time. False with errno
+// mapping of the same memory) and `seen` is told. Whole pages of 4096 bytes, up to max_trapped_pages at a time. False with errno
 // when not possible. A store that cannot be carried out (a masked vector, say, or a vector with the stack pointer as
 // base) aborts the process with a message.
 bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *argument);

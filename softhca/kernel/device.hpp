@@ -7,7 +7,7 @@
 
 namespace softhca {
 
-constexpr unsigned most_devices = 256, most_live_devices = 8; // of a host: in virtual time, and else
+constexpr unsigned max_devices = 256, max_live_devices = 8; // of a host: in virtual time, and else
 
 // Identity. The PCI id decides which provider library serves the device: Mellanox, ConnectX-5.
 constexpr unsigned pci_vendor = 0x15b3, pci_device = 0x1017;
@@ -28,7 +28,7 @@ constexpr uint64_t gid_prefix = UINT64_C(0xfe80000000000000); // link-local
 constexpr uint16_t lid_of(unsigned host, unsigned device)
 {
 	constexpr unsigned beyond_hosts = 0x4000;
-	return static_cast<uint16_t>(device < most_live_devices ? 1 + host * most_live_devices + device : beyond_hosts + device);
+	return static_cast<uint16_t>(device < max_live_devices ? 1 + host * max_live_devices + device : beyond_hosts + device);
 }
 
 // Limits.
@@ -36,7 +36,7 @@ constexpr uint32_t max_pd = 1u << 16, max_mr = 1u << 20, max_cq = 1u << 16, max_
 // Queue pairs of a process have an index, the lower bits of their number, of which the lowest have special meanings. In virtual
 // time all ranks are in one process, and no other has a part in the 24 bits of numbers.
 constexpr unsigned live_index_bits = 14, virtual_index_bits = 17, first_index = 16;
-constexpr unsigned most_virtual_queue_pairs = 1u << virtual_index_bits;
+constexpr unsigned max_virtual_queue_pairs = 1u << virtual_index_bits;
 constexpr uint32_t max_qp = (1u << live_index_bits) - first_index, max_srq = 1u << 14;
 constexpr uint32_t max_queue_entries = 1u << 15; // of send, receive and shared receive queues
 constexpr uint32_t max_sge = 30;
@@ -64,7 +64,7 @@ constexpr uint64_t clock_info_offset = (UINT64_C(7) << 8) * page_bytes;
 // User access regions: pages of the command file.
 constexpr size_t uar_bytes = page_bytes;
 constexpr uint64_t uar_first_offset = UINT64_C(1) << 32;
-constexpr uint32_t most_uars = 512;
+constexpr uint32_t max_uars = 512;
 constexpr uint32_t blueflame_bytes = 512; // of one register: two buffers that are used in turn
 
 } // namespace softhca

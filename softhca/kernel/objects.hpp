@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <unistd.h>
 
 #include "softhca/nic/completion.hpp"
 #include "softhca/nic/wqe.hpp"
@@ -15,6 +14,7 @@
 namespace softhca {
 
 class Context;
+class EventPipe;
 
 // Asynchronous events, by the numbers of the verbs interface.
 enum class Event : uint32_t {
@@ -28,26 +28,6 @@ enum class Event : uint32_t {
 	port_error = 10,
 	srq_limit_reached = 15,
 	last_wqe_reached = 16,
-};
-
-// A pipe that stands for a kernel event file: the user reads records from one end, the device writes them to the other.
-class EventPipe {
-public:
-	EventPipe();
-	~EventPipe();
-	EventPipe(const EventPipe &) = delete;
-	EventPipe &operator=(const EventPipe &) = delete;
-
-	bool ok() const { return write_fd_ >= 0; }
-	// The end for the user, who closes it.
-	int user_fd() const { return read_fd_; }
-	// False when the user has let too many events pile up.
-	bool put(const void *record, size_t bytes) { return write(write_fd_, record, bytes) == static_cast<ssize_t>(bytes); }
-	// Takes out the unread records, of `bytes` each, whose first eight bytes are `owner`; how many these were.
-	uint32_t remove(uint64_t owner, size_t bytes);
-
-private:
-	int read_fd_ = -1, write_fd_ = -1;
 };
 
 struct Pd {
@@ -71,8 +51,8 @@ struct Mr {
 struct Cq {
 	Context *context;
 	uint32_t number;
-	uint32_t entries;        // a power of two
-	uint32_t entry_bytes;    // 64 or 128
+	uint32_t cqes;           // a power of two
+	uint32_t cqe_bytes;      // 64 or 128
 	uint8_t *buffer;         // in this process
 	uint32_t *doorbell;      // big-endian records: consumer index, arm command
 	uint64_t user_handle;
@@ -97,13 +77,13 @@ struct Cq {
 	bool check_armed();
 };
 
-constexpr size_t most_receive_pieces = 32;
+constexpr size_t max_receive_pieces = 32;
 
 // A receive that a message has taken.
 struct Receive {
 	uint16_t index;
 	uint64_t length; // of all pieces
-	std::array<DataPiece, most_receive_pieces> pieces;
+	std::array<DataPiece, max_receive_pieces> pieces;
 	size_t piece_count;
 
 	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
@@ -139,12 +119,12 @@ struct Srq {
 template <class T>
 class Table {
 public:
-	explicit Table(uint32_t most) : most_(most) {}
-	bool full() const { return objects_.size() >= most_; }
+	explicit Table(uint32_t max) : max_(max) {}
+	bool full() const { return objects_.size() >= max_; }
 	uint32_t add(std::shared_ptr<T> object)
 	{
 		do
-			last_ = last_ % (most_ * 2) + 1;
+			last_ = last_ % (max_ * 2) + 1;
 		while (objects_.count(last_));
 		objects_[last_] = std::move(object);
 		return last_;
@@ -164,7 +144,7 @@ public:
 
 private:
 	std::map<uint32_t, std::shared_ptr<T>> objects_;
-	uint32_t most_, last_ = 0;
+	uint32_t max_, last_ = 0;
 };
 
 } // namespace softhca

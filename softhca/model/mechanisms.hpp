@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,9 @@ namespace softhca::model {
 using Picoseconds = uint64_t;
 
 inline Picoseconds from_ns(double ns) { return static_cast<Picoseconds>(ns * 1000 + 0.5); }
+
+// Bytes with what goes around each piece of them.
+inline double with_overhead(double bytes, double piece, double overhead) { return bytes + std::ceil(bytes / piece) * overhead; }
 
 // Moves bytes, one at a time. What is given to it may be there only later: until then it is free for others, whose bytes go
 // around those that have their time already.
@@ -60,7 +64,7 @@ private:
 class Cache {
 public:
 	explicit Cache(size_t entries, uint64_t seed = 1)
-	    : most_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1)
+	    : max_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1)
 	{
 	}
 
@@ -70,12 +74,12 @@ public:
 	{
 		if (has(key))
 			return true;
-		if (keys_.size() < most_) {
+		if (keys_.size() < max_) {
 			places_[key] = keys_.size();
 			keys_.push_back(key);
 			return false;
 		}
-		const size_t place = next() % most_;
+		const size_t place = next() % max_;
 		places_.erase(keys_[place]);
 		keys_[place] = key;
 		places_[key] = place;
@@ -105,7 +109,7 @@ private:
 		return (chance_ * 0x2545f4914f6cdd1du) >> 32;
 	}
 
-	size_t most_;
+	size_t max_;
 	uint64_t chance_;
 	std::vector<uint64_t> keys_;
 	std::unordered_map<uint64_t, size_t> places_;
@@ -114,7 +118,7 @@ private:
 // Keeps what came last; what came first is thrown out, however often it was asked for.
 class Fifo {
 public:
-	explicit Fifo(size_t entries) : most_(std::max<size_t>(entries, 1)) {}
+	explicit Fifo(size_t entries) : max_(std::max<size_t>(entries, 1)) {}
 
 	bool has(uint64_t key) const { return numbers_.count(key) != 0; }
 	// Whether it was there; it is, afterwards.
@@ -124,7 +128,7 @@ public:
 		if (!made)
 			return true;
 		order_.emplace_back(key, next_++);
-		while (numbers_.size() > most_ || (!order_.empty() && !is_there(order_.front()))) {
+		while (numbers_.size() > max_ || (!order_.empty() && !is_there(order_.front()))) {
 			if (is_there(order_.front()))
 				numbers_.erase(order_.front().first);
 			order_.pop_front();
@@ -142,7 +146,7 @@ private:
 		return found != numbers_.end() && found->second == one.second;
 	}
 
-	size_t most_;
+	size_t max_;
 	uint64_t next_ = 0;
 	std::unordered_map<uint64_t, uint64_t> numbers_;
 	std::deque<std::pair<uint64_t, uint64_t>> order_;

@@ -24,7 +24,7 @@ struct Cqe {
 	uint8_t unused3[4];
 	uint32_t byte_count;
 	union {
-		uint64_t timestamp; // at the same place in entries that are no errors
+		uint64_t timestamp; // at the same place in cqes that are no errors
 		struct {
 			uint8_t unused4[6], vendor_syndrome, syndrome;
 		};
@@ -42,7 +42,7 @@ constexpr unsigned payload_inside = 1 << 2, payload_before = 1 << 3;
 
 constexpr uint32_t index_mask = 0xffffff; // consumer and producer indices as the doorbell records have them
 
-// An arm command: sequence number, whether only solicited entries count, consumer index.
+// An arm command: sequence number, whether only solicited cqes count, consumer index.
 struct ArmCommand {
 	uint8_t sequence;
 	bool solicited_only;
@@ -64,7 +64,7 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	if (overrun)
 		return false;
 	const uint32_t consumer = be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE));
-	if (!ignore_overrun && ((producer - consumer) & index_mask) >= entries) {
+	if (!ignore_overrun && ((producer - consumer) & index_mask) >= cqes) {
 		overrun = true;
 		async_events += context->report(Event::cq_error, user_handle);
 		return false;
@@ -79,12 +79,12 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	if (error)
 		cqe.syndrome = static_cast<uint8_t>(c.syndrome);
 	else
-		cqe.timestamp = htobe64(Nic::read_clock());
+		cqe.timestamp = htobe64(read_clock());
 	cqe.opcode_qpn = htobe32(static_cast<uint32_t>(c.opcode) << 24 | c.qpn);
 	cqe.wqe_counter = htobe16(c.index);
-	uint8_t *entry = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - sizeof cqe);
+	uint8_t *entry = buffer + static_cast<size_t>(producer & (cqes - 1)) * cqe_bytes + (cqe_bytes - sizeof cqe);
 	unsigned place = 0;
-	if (!c.payload.empty() && entry_bytes > sizeof cqe) {
+	if (!c.payload.empty() && cqe_bytes > sizeof cqe) {
 		std::memcpy(entry - sizeof cqe, c.payload.data(), c.payload.size());
 		place = payload_before;
 	} else if (!c.payload.empty()) {
@@ -93,19 +93,18 @@ bool Cq::put(const Completion &c, bool is_solicited)
 		std::memcpy(static_cast<void *>(&cqe), c.payload.data(), c.payload.size());
 		place = payload_inside;
 	}
-	// The owner bit tells entries of this round of the ring from those of the last.
-	const bool round = producer & entries;
+	// The owner bit tells cqes of this round of the ring from those of the last.
+	const bool round = producer & cqes;
 	cqe.op_own = static_cast<uint8_t>(static_cast<unsigned>(c.kind) << 4 | place |
 	                                  static_cast<unsigned>(is_solicited || error) << 1 | static_cast<unsigned>(round));
 	std::memcpy(entry, &cqe, sizeof cqe - 1);
 	__atomic_store_n(entry + sizeof cqe - 1, cqe.op_own, __ATOMIC_RELEASE);
 	++producer;
-	if (model::Model *model = Nic::get().model())
-		model->completed(*context, entry_bytes);
+	context->nic().scheduler().completed(*this);
 	if (is_solicited || error) // errors count as solicited
 		solicited = producer;
 	if (channel) {
-		// The entry first, then the look for an arm command; libmlx5 arms first, then looks for entries.
+		// The entry first, then the look for an arm command; libmlx5 arms first, then looks for cqes.
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		check_armed();
 	}
@@ -123,18 +122,18 @@ uint32_t Cq::take_consumed()
 bool Cq::move(uint8_t *to, uint32_t count)
 {
 	const uint32_t unpolled = (producer - be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE))) & index_mask;
-	if (overrun || unpolled >= entries || unpolled >= count)
+	if (overrun || unpolled >= cqes || unpolled >= count)
 		return false;
 	constexpr unsigned resized = 5;
-	const bool round = producer & entries;
-	uint8_t *last = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - 1);
+	const bool round = producer & cqes;
+	uint8_t *last = buffer + static_cast<size_t>(producer & (cqes - 1)) * cqe_bytes + (cqe_bytes - 1);
 	__atomic_store_n(last, static_cast<uint8_t>(resized << 4 | static_cast<unsigned>(round)), __ATOMIC_RELEASE);
 	// All positions move on with those of the program. Nobody wants to hear of this entry.
 	++producer;
 	++solicited;
 	notified = unpolled ? notified + 1 : producer;
 	buffer = to;
-	entries = count;
+	cqes = count;
 	return true;
 }
 

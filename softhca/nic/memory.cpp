@@ -71,14 +71,14 @@ bool accessible(uint64_t start, uint64_t length, bool writable)
 
 Memory Context::memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t length, uint32_t rights) const
 {
-	const auto mr = mrs_.find(key >> 8);
+	const auto mr = objects.mrs.find(key >> 8);
 	if (!mr || mr->key != key || mr->pd.get() != &pd || (rights & mr->access) != rights)
 		return {};
 	const uint64_t offset = address - mr->iova;
 	if (address < mr->iova || offset > mr->length || length > mr->length - offset)
 		return {};
 	if (mr->dm)
-		return {dm_memory_ + mr->start + offset, true};
+		return {objects.device_memory.bytes() + mr->start + offset, true};
 	return {reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(mr->start + offset)), false};
 }
 
@@ -143,8 +143,7 @@ void count_write(Qp &qp, const Memory &memory, size_t bytes)
 	} else {
 		qp.count(Counter::payload_writes, pcie_writes(reinterpret_cast<uintptr_t>(memory.bytes), bytes));
 		qp.count(Counter::payload_write_bytes, bytes);
-		if (model::Model *model = Nic::get().model())
-			model->wrote(qp.context);
+		qp.context.nic().scheduler().wrote(qp.context);
 	}
 }
 

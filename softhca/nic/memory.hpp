@@ -4,9 +4,11 @@
 #include <functional>
 #include <span>
 
-#include "softhca/nic/queue_pair.hpp"
+#include "softhca/nic/wqe.hpp"
 
 namespace softhca {
+
+struct Qp;
 
 // Where bytes are that a key names; null when the key does not allow it.
 struct Memory {

@@ -20,6 +20,9 @@ enum class PacketKind : uint8_t {
 	disconnect,      // a DC initiator leaves its target
 };
 
+// Whether a connection's responder executes it.
+constexpr bool is_request(PacketKind kind) { return kind <= PacketKind::atomic; }
+
 enum PacketFlag : uint8_t {
 	packet_first = 1 << 0,      // of a message
 	packet_last = 1 << 1,
@@ -59,7 +62,7 @@ struct Packet {
 };
 static_assert(sizeof(Packet) == 72);
 
-constexpr size_t most_mtu = 4096;
+constexpr size_t max_mtu = 4096;
 
 // Packet sequence numbers are 24 bits and wrap around.
 constexpr uint32_t psn_mask = 0xffffff;

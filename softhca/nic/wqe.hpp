@@ -35,8 +35,9 @@ struct DataPiece {
 	bool in_entry;
 };
 
-constexpr size_t most_wqe_bytes = 1008; // 63 segments: the count has six bits
-constexpr size_t most_pieces = most_wqe_bytes / 16;
+constexpr size_t wqebb_bytes = 64; // the basic block of a send queue
+constexpr size_t max_wqe_bytes = 1008; // 63 segments: the count has six bits
+constexpr size_t max_pieces = max_wqe_bytes / 16;
 
 struct Wqe {
 	Opcode opcode;
@@ -58,9 +59,9 @@ struct Wqe {
 	uint8_t traffic_class, hop_limit;
 	size_t piece_count;
 	uint64_t length;       // of all pieces
-	std::array<DataPiece, most_pieces> pieces;
+	std::array<DataPiece, max_pieces> pieces;
 	// A copy of the entry, as the device has fetched it: the program may reuse the ring once it has its completion.
-	std::array<uint8_t, most_wqe_bytes> raw;
+	std::array<uint8_t, max_wqe_bytes> raw;
 
 	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
 	bool is_read() const { return opcode == Opcode::rdma_read; }

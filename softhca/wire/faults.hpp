@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "softhca/nic/packet.hpp"
+#include "softhca/time/clock.hpp"
 
 namespace softhca {
-
-using Time = uint64_t; // nanoseconds
 
 struct FaultRule {
 	enum class Action : uint8_t {

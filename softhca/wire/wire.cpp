@@ -26,7 +26,7 @@ constexpr size_t ring_bytes = 512 << 10;
 // grow; a position modulo the size of the ring is an offset.
 constexpr size_t frame_head = 16;
 constexpr uint64_t skip = UINT64_MAX; // in place of a length: the frame did not fit here and is at the ring's start
-static_assert(ring_bytes >= 4 * most_frame_bytes && (ring_bytes & (ring_bytes - 1)) == 0);
+static_assert(ring_bytes >= 4 * max_frame_bytes && (ring_bytes & (ring_bytes - 1)) == 0);
 
 // Of the state of a slot; the incarnation is above.
 constexpr uint64_t occupied = 1;
@@ -120,7 +120,7 @@ void rouse(std::atomic<uint32_t> &sleeper, uint32_t value)
 
 // The file `slots`. A lock on it is held while a slot is taken.
 struct Wire::Table {
-	std::atomic<uint64_t> state[most_processes]; // incarnation << 1 | occupied
+	std::atomic<uint64_t> state[max_processes]; // incarnation << 1 | occupied
 	uint32_t next;                               // to be tried first
 };
 
@@ -138,7 +138,7 @@ void Wire::Unmap::operator()(Table *table) const { munmap(table, sizeof *table);
 void Wire::Unmap::operator()(Inbox *inbox) const { munmap(inbox, sizeof *inbox); }
 
 Wire::Wire(const std::string &directory)
-    : directory_(std::filesystem::absolute(directory).string()), peers_(most_processes)
+    : directory_(std::filesystem::absolute(directory).string()), peers_(max_processes)
 {
 	const std::string table_path = directory_ + "/slots";
 	const File table(table_path, O_RDWR | O_CREAT);
@@ -149,10 +149,10 @@ Wire::Wire(const std::string &directory)
 		fail(table_path, sizeof(Inbox));
 
 	unsigned tried = 0;
-	while (tried < most_processes && alive(slot_ = (table_->next + tried) % most_processes))
+	while (tried < max_processes && alive(slot_ = (table_->next + tried) % max_processes))
 		++tried;
-	if (tried == most_processes)
-		throw std::runtime_error(directory_ + ": all " + std::to_string(most_processes) +
+	if (tried == max_processes)
+		throw std::runtime_error(directory_ + ": all " + std::to_string(max_processes) +
 		                         " slots are taken: start fewer processes, or divide them among several fabrics");
 
 	// The inbox gets its name when it is complete, and its lock held: who finds it unlocked knows that its owner is
@@ -163,7 +163,7 @@ Wire::Wire(const std::string &directory)
 	bool made = file.opened() && file.lock(LOCK_EX | LOCK_NB);
 	if (made && !file.allocate(sizeof(Inbox))) {
 		// Those who were killed have left their inboxes. Under the lock of the table, none gets a new owner meanwhile.
-		for (unsigned slot = 0; slot < most_processes; ++slot)
+		for (unsigned slot = 0; slot < max_processes; ++slot)
 			if (!alive(slot))
 				unlink(inbox_path(slot).c_str());
 		made = file.allocate(sizeof(Inbox));
@@ -184,7 +184,7 @@ Wire::Wire(const std::string &directory)
 		fail(path, sizeof(Inbox));
 	}
 	life_ = file.release();
-	me_ = incarnation * most_processes + slot_;
+	me_ = incarnation * max_processes + slot_;
 	state_ = incarnation << 1 | occupied;
 	table_->state[slot_] = state_;
 	table_->next = slot_ + 1;
@@ -212,7 +212,7 @@ void Wire::abandon()
 
 uint64_t Wire::state(unsigned slot) const
 {
-	return slot < most_processes ? table_->state[slot].load(std::memory_order_acquire) : 0;
+	return slot < max_processes ? table_->state[slot].load(std::memory_order_acquire) : 0;
 }
 
 uint64_t Wire::incarnation(unsigned slot) const { return state(slot) >> 1; }
@@ -253,8 +253,8 @@ Wire::Room Wire::open_inbox(unsigned slot, uint64_t state)
 // Whether the process that has written this into a lock has ended.
 bool Wire::gone(uint64_t holder)
 {
-	const auto slot = static_cast<unsigned>(holder % most_processes);
-	return holder == me_ || incarnation(slot) != holder / most_processes || !alive(slot);
+	const auto slot = static_cast<unsigned>(holder % max_processes);
+	return holder == me_ || incarnation(slot) != holder / max_processes || !alive(slot);
 }
 
 // No robust mutex: the kernel tells its owners apart by their number in their PID name space, and takes it from a
@@ -325,12 +325,12 @@ void Wire::end()
 
 uint64_t Wire::posted(unsigned slot) const
 {
-	return slot < most_processes && peers_[slot].inbox ? peers_[slot].inbox->tail.load(std::memory_order_relaxed) : 0;
+	return slot < max_processes && peers_[slot].inbox ? peers_[slot].inbox->tail.load(std::memory_order_relaxed) : 0;
 }
 
 uint64_t Wire::taken(unsigned slot) const
 {
-	return slot < most_processes && peers_[slot].inbox ? peers_[slot].inbox->head.load(std::memory_order_relaxed) : 0;
+	return slot < max_processes && peers_[slot].inbox ? peers_[slot].inbox->head.load(std::memory_order_relaxed) : 0;
 }
 
 // In steps, so that a stream of frames does not take this line from the writers for each of them.
@@ -358,7 +358,7 @@ std::span<const uint8_t> Wire::front()
 		at += ring_bytes - at % ring_bytes;
 		bytes = length_at(inbox_->ring, at).load(std::memory_order_relaxed);
 	}
-	if (bytes >= 1 && bytes <= most_frame_bytes) {
+	if (bytes >= 1 && bytes <= max_frame_bytes) {
 		const size_t offset = at % ring_bytes;
 		front_bytes_ = at - head + frame_head + padded(bytes);
 		if (front_bytes_ <= seen_tail_ - head && seen_tail_ - head <= ring_bytes &&

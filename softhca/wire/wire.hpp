@@ -19,8 +19,8 @@
 
 namespace softhca {
 
-constexpr unsigned most_processes = 1024;
-constexpr size_t most_frame_bytes = 8192;
+constexpr unsigned max_processes = 1024;
+constexpr size_t max_frame_bytes = 8192;
 
 // One process on the wire. All calls but sleep() and wake() are made under one lock of the caller, which also keeps
 // fork() out of the constructor.
@@ -39,7 +39,7 @@ public:
 	bool alive(unsigned slot);
 
 	enum class Room { yes, full, nobody };
-	// Room for a frame of `bytes`, 1 to most_frame_bytes, in the inbox of `slot`; `frame` is aligned to 16. On yes,
+	// Room for a frame of `bytes`, 1 to max_frame_bytes, in the inbox of `slot`; `frame` is aligned to 16. On yes,
 	// that inbox is locked until end(), which must follow soon; its reader sees nothing of the frame before. `full`:
 	// try again later; also when the lock, or memory to map the inbox, is not to be had just now. `nobody`: no process
 	// there, or it is known to have ended, or we may not open its inbox.

@@ -1,6 +1,6 @@
 // How long pt2p_finalize takes when everybody has talked with everybody and all leave, in virtual microseconds: the longest of all
 // ranks; run by model.sh. Each rank begins `apart` ns after the one before.
-#include "softhca/studies/pt2p_job.hpp"
+#include "softhca/studies/programs/pt2p_job.hpp"
 
 using namespace study;
 

@@ -1,7 +1,7 @@
 // What messages through shared memory take in virtual time, and when they are seen by a rank that waits for its device as well:
 // the mean of half a round trip, and of what a message takes whose sender computes for 10 us as soon as it has sent it, in
 // nanoseconds; run by model.sh. The last of the ranks on the node wait for nothing but the end.
-#include "softhca/studies/pt2p_job.hpp"
+#include "softhca/studies/programs/pt2p_job.hpp"
 
 using namespace study;
 

@@ -153,7 +153,7 @@ TEST_CASE("any bytes are read without harm")
 			ring[at + 7] = static_cast<uint8_t>(random() % 20);
 		}
 		const bool good = parse_wqe(ring, index, static_cast<QpKind>(random() % 4), w);
-		REQUIRE(w.piece_count <= most_pieces);
+		REQUIRE(w.piece_count <= max_pieces);
 		if (good)
 			for (size_t p = 0; p < w.piece_count; ++p)
 				if (w.pieces[p].in_entry)
