@@ -1,5 +1,4 @@
-// Where counters are kept: a file in the fabric's directory for each process, which anybody may read at any time and
-// which outlives the process.
+// The file that holds the counters of a process. It is in the fabric's directory, may be read at any time, and outlives the process.
 //
 //   $SOFTHCA_FABRIC/counters.<slot>.<incarnation of the slot>
 #pragma once
@@ -33,7 +32,7 @@ struct Account {
 
 class Accounts {
 public:
-	// Until open() has been called, and where it cannot be, memory of this process.
+	// Counts in memory of this process until open() succeeds.
 	Accounts();
 	// Moves what has been counted so far into the file.
 	void open(const std::string &path, unsigned host, unsigned devices);

@@ -136,7 +136,7 @@ void print_json_counters(const Counters &counters)
 	std::printf("}");
 }
 
-// What a program is called, without what would have to be escaped.
+// The program's name, without characters that need an escape.
 std::string plain(const char (&text)[32])
 {
 	std::string result(text, strnlen(text, sizeof text));
@@ -175,8 +175,7 @@ void print_json(const std::vector<const Account *> &accounts)
 	std::printf("\n]}\n");
 }
 
-// What cannot be where nothing is lost and nobody makes a mistake. What is dropped and sent again because a receive was wanting is as it
-// should be.
+// Counters that are zero where nothing is lost and nobody makes a mistake. Drops and retransmissions for want of a receive are allowed.
 int tell_losses(const std::vector<const Account *> &accounts)
 {
 	std::string text;

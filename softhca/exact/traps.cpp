@@ -21,7 +21,7 @@
 
 #include "softhca/kernel/device.hpp"
 #include "softhca/exact/store_instruction.hpp"
-#include "softhca/exact/straight_on.hpp"
+#include "softhca/exact/interpreter.hpp"
 
 namespace softhca {
 
@@ -259,7 +259,7 @@ void on_fault(int, siginfo_t *info, void *context)
 	do {
 		move(thread, *page, instruction);
 		page->seen(page->argument, instruction.address - page->start, instruction.bytes);
-	} while (go_straight_on(thread, instruction) && is_simple(instruction) && is_inside(instruction, *page));
+	} while (run_to_store(thread, instruction) && is_simple(instruction) && is_inside(instruction, *page));
 	errno = error;
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr unsigned max_hosts = 1024;
 
-// Of the file `registry`; guarded by a lock on the file, so a process that dies gives it back.
+// The file `registry`. A lock on the file guards it; a process that dies releases the lock.
 struct Registry {
 	uint32_t hosts;
 	struct Host {
@@ -38,7 +38,7 @@ struct Registry {
 	throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
-// What tells hosts apart. The network name space is named by its inode number.
+// Identifies the host: the host name and the network name space's inode number.
 std::string identity()
 {
 	char name[HOST_NAME_MAX + 1] = "";
@@ -83,7 +83,7 @@ unsigned register_host(const std::string &directory, unsigned &devices)
 	if (host < max_hosts)
 		devices = registry.host[host].devices;
 	munmap(memory, sizeof(Registry));
-	close(fd); // gives the lock back
+	close(fd); // releases the lock
 	if (host >= max_hosts)
 		throw std::runtime_error(path + ": a fabric has at most " + std::to_string(max_hosts) + " hosts");
 	return host;

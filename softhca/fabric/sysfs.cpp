@@ -106,7 +106,7 @@ void make_sysfs(const std::string &path, unsigned host, unsigned devices)
 {
 	if (fs::exists(path))
 		return;
-	// Made aside and renamed, so that nobody sees half of it.
+	// Made under another name and renamed, so that nobody sees half of it.
 	const fs::path aside = path + ".new." + std::to_string(getpid());
 	fs::remove_all(aside);
 	put(aside / "class/infiniband_verbs/abi_version", std::to_string(uverbs_abi));

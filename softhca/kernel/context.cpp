@@ -18,7 +18,7 @@ namespace softhca {
 
 namespace {
 
-// The descriptors of this process. Looked at in every close(), hence the counter before the lock.
+// The descriptors of this process. Every close() looks here, hence the counter before the lock.
 struct Opened {
 	struct Entry {
 		std::shared_ptr<Context> context;
@@ -117,7 +117,7 @@ void Context::closing(int fd)
 	Opened &o = opened();
 	if (!o.count)
 		return;
-	std::shared_ptr<Context> last; // freed when the lock has been given back
+	std::shared_ptr<Context> last; // freed after the lock is released
 	const std::lock_guard guard(o.mutex);
 	if (const auto found = o.entries.find(fd); found != o.entries.end()) {
 		last = std::move(found->second.context);
@@ -131,7 +131,7 @@ void Context::closing(int fd)
 	}
 }
 
-// The user closes an event file: nobody will read what is put there.
+// The user closes an event file: nobody will read its events.
 void Context::drop_events(int fd)
 {
 	objects.channels.erase(fd);

@@ -37,7 +37,7 @@ public:
 	uint8_t *bytes() const { return memory_; }
 	bool contains(const uint8_t *address) const { return memory_ && address >= memory_ && address < memory_ + max_dm_bytes; }
 
-	// The first free piece, in blocks; dm_blocks when there is none.
+	// The first free range of so many blocks; dm_blocks when there is none.
 	size_t find(size_t blocks, size_t alignment) const
 	{
 		for (size_t at = 0; at + blocks <= dm_blocks; at += alignment) {

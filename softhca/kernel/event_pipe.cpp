@@ -28,7 +28,7 @@ EventPipe::~EventPipe()
 
 uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
 {
-	// A description of our own, which does not block; the program's may.
+	// A file description of its own, which does not block; the program's may.
 	const int fd = ::open(("/proc/self/fd/" + std::to_string(read_fd_)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;

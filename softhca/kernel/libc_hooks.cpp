@@ -1,7 +1,7 @@
-// The functions of libc that this library stands in front of. Each looks first, cheaply, whether the call is about one of
-// our devices, and hands everything else to the real function.
+// The functions of libc that this library interposes. Each checks first, cheaply, whether the call is about one of its devices, and
+// passes everything else to the real function.
 //
-// Where a program bypasses these symbols (a static libc, a system call of its own), it does not see the devices.
+// A program that bypasses these symbols (a static libc, a system call of its own) does not see the devices.
 #undef _FORTIFY_SOURCE // its inline versions would collide with the definitions here
 #include <cerrno>
 #include <cstdarg>
@@ -32,7 +32,7 @@ F *next(const char *name)
 {
 	return reinterpret_cast<F *>(dlsym(RTLD_NEXT, name));
 }
-// The function that would have been called without this library; looked up once.
+// The function that this library interposes; looked up once.
 #define REAL(name) ([] { static auto *const f = next<decltype(::name)>(#name); return f; }())
 
 // The device that a path names; -1 for any other path.
@@ -77,7 +77,7 @@ int file_status(int fd, struct stat *status)
 	return REAL(fstat)(fd, status);
 }
 
-// libibverbs looks for its tree under SYSFS_PATH. A tree that the user has named goes first.
+// libibverbs reads the tree under SYSFS_PATH. A tree that the user has named has precedence.
 [[gnu::constructor]] void announce()
 {
 	if (const Fabric *fabric = Fabric::get())
@@ -104,7 +104,7 @@ using namespace softhca;
 
 extern "C" {
 
-// A function of the open family; after its parameters, their names.
+// Defines a function of the open family. The last arguments are the names of its parameters.
 #define DEFINE_OPEN(name, parameters, ...)                                                                             \
 	int name parameters                                                                                                \
 	{                                                                                                                  \
@@ -142,11 +142,11 @@ int stat64(const char *path, struct stat64 *status) noexcept
 	return stat(path, reinterpret_cast<struct stat *>(status));
 }
 
-// None of these calls another one by its name: that may be somebody else's function, which calls the next of ours.
+// None of these calls another by its name: another library may have interposed it, and call the next of these.
 int fstat(int fd, struct stat *status) noexcept { return file_status(fd, status); }
 int fstat64(int fd, struct stat64 *status) noexcept { return file_status(fd, reinterpret_cast<struct stat *>(status)); }
 
-// What fstat is in programs that were linked with a C library before 2.33, and what ThreadSanitizer makes of every fstat.
+// fstat in programs that were linked with a C library before 2.33; ThreadSanitizer turns every fstat into this.
 int __fxstat(int, int fd, struct stat *status) noexcept { return file_status(fd, status); }
 int __fxstat64(int, int fd, struct stat64 *status) noexcept
 {
@@ -176,8 +176,8 @@ int ioctl(int fd, unsigned long request, ...) noexcept
 	return REAL(ioctl)(fd, request, argument);
 }
 
-// Exact mode wants to know of pages of a command file as soon as they are there, and when they go. Whoever gets in front
-// of these functions (UCX does) hides that from us; the next command of the file finds such pages.
+// Exact mode is told when pages of a command file are mapped and unmapped. A library that interposes these functions (UCX does) hides
+// that; the next command of the file finds such pages.
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept
 {
 	void *memory = real::mmap(address, bytes, protection, flags, fd, offset);
@@ -199,7 +199,7 @@ int munmap(void *address, size_t bytes) noexcept
 	return real::munmap(address, bytes);
 }
 
-// The kernel's own RDMA devices are not to be seen beside ours: without netlink, libibverbs reads SYSFS_PATH.
+// Hides the kernel's own RDMA devices: without netlink, libibverbs reads SYSFS_PATH.
 int socket(int domain, int type, int protocol) noexcept
 {
 	if (domain == AF_NETLINK && protocol == NETLINK_RDMA && Fabric::get()) {

@@ -1,5 +1,5 @@
-// libibverbs calls its provider through tables of functions, and completion queues are known by their address, so that the device can
-// stand in front of these functions.
+// libibverbs calls its provider through tables of functions. The address of a completion queue leads to its table, so the device can
+// replace these functions.
 #include "softhca/kernel/verbs_hooks.hpp"
 
 #include <algorithm>
@@ -15,8 +15,7 @@ namespace softhca {
 
 namespace {
 
-// Stands in front of the functions of a table. A table's function is one of a few; each of them gets a stand-in, which
-// knows what it stands for.
+// Replaces a function of a table by a stand-in, which calls it. There are only a few such functions; each gets a stand-in of its own.
 template <class Function, class Call, size_t most = 16>
 class StandIns {
 public:
@@ -107,7 +106,7 @@ void hook_verbs(uint64_t cq)
 	StandIns<int(ibv_cq *, int, ibv_wc *), Poll>::install(ops.poll_cq);
 	StandIns<int(ibv_qp *, ibv_send_wr *, ibv_send_wr **), PostSend>::install(ops.post_send);
 	StandIns<int(ibv_cq *, int), Notify>::install(ops.req_notify_cq);
-	// libmlx5 keeps room for the extended part in every queue; the function is set where it was asked for.
+	// libmlx5 has room for the extended part in every queue; the function is set where the program has asked for it.
 	StandIns<int(ibv_cq_ex *, ibv_poll_cq_attr *), StartPoll>::install(reinterpret_cast<ibv_cq_ex *>(queue)->start_poll);
 }
 

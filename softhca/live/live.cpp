@@ -186,7 +186,7 @@ void Live::ring(Qp &qp)
 void Live::blueflame(Qp &qp, size_t, bool first)
 {
 	if (first)
-		qp.requester.brought_along();
+		qp.requester.blueflame();
 }
 
 void Live::look_at_doorbell(Qp &qp)
@@ -194,7 +194,7 @@ void Live::look_at_doorbell(Qp &qp)
 	const uint16_t producer = qp.send_producer();
 	if (producer == qp.requester.producer())
 		return;
-	qp.requester.rung(producer);
+	qp.requester.doorbell(producer);
 	++activity_;
 	ready(qp);
 	if (std::find(recent_.begin(), recent_.end(), &qp) == recent_.end()) {

@@ -23,12 +23,12 @@ using std::chrono::nanoseconds;
 // Empty polls of this thread in a row.
 thread_local unsigned idle __attribute__((tls_model("initial-exec"))) = 0;
 
-// Who has just had something to do will soon have more: that long the thread only gives way to others.
+// After work, more will soon come: for so long the thread yields and does not sleep.
 constexpr Time linger = 50'000;
-// What shows that others need the processor, and for how long that is taken for granted.
-constexpr Time crowded = 300'000, crowded_for = 20'000'000;
-// How long the thread sleeps: short after something was done, longer and longer while nothing is.
-constexpr nanoseconds shortest = 20us, longest = 1ms, with_assistance = 1ms, without_work = 100ms;
+// A yield that takes so long shows contention for the processor, which is assumed to last for a while.
+constexpr Time contention = 300'000, contention_lasts = 20'000'000;
+// How long the thread sleeps: short after work, then growing.
+constexpr nanoseconds min_pause = 20us, max_pause = 1ms, with_assistance = 1ms, without_work = 100ms;
 
 } // namespace
 
@@ -41,9 +41,9 @@ void *Service::run(void *service)
 
 void Service::serve()
 {
-	nanoseconds pause = shortest;
-	uint64_t last = 0; // empty polls at the last look
-	Time last_did = 0, crowded_until = 0;
+	nanoseconds pause = min_pause;
+	uint64_t last = 0; // empty polls in the last round
+	Time last_did = 0, contention_until = 0;
 	for (;;) {
 		const uint64_t before = empty_polls_.load(std::memory_order_relaxed);
 		bool did, used;
@@ -58,26 +58,26 @@ void Service::serve()
 			wire = nic_.wire();
 		}
 		if (did) {
-			pause = shortest;
+			pause = min_pause;
 			last_did = now;
 			continue;
 		}
 		const bool assisted = before != last && polling_;
 		last = before;
-		if (!assisted && now - last_did < linger && now >= crowded_until) {
+		if (!assisted && now - last_did < linger && now >= contention_until) {
 			sched_yield();
-			// Who gives way to a thread that never does waits for its time slice to end; who sleeps is let in at once.
-			if (const Time then = read_clock(); then - now > crowded)
-				crowded_until = then + crowded_for;
+			// A thread that yields to one that never yields waits for the end of a time slice. One that sleeps runs at once.
+			if (const Time then = read_clock(); then - now > contention)
+				contention_until = then + contention_lasts;
 			continue;
 		}
-		nanoseconds most = !used ? without_work : assisted ? with_assistance : exact::wanted() ? without_work : pause;
+		nanoseconds limit = !used ? without_work : assisted ? with_assistance : exact::wanted() ? without_work : pause;
 		if (deadline)
-			most = std::min(most, nanoseconds(std::max<Time>(deadline > now ? deadline - now : 0, 20'000)));
+			limit = std::min(limit, nanoseconds(std::max<Time>(deadline > now ? deadline - now : 0, 20'000)));
 		deaf_ = assisted;
-		wire->sleep(most, !assisted);
+		wire->sleep(limit, !assisted);
 		deaf_ = false;
-		pause = std::min(pause * 5 / 4, longest);
+		pause = std::min(pause * 5 / 4, max_pause);
 	}
 }
 
@@ -94,7 +94,7 @@ void Service::found() { idle = 0; }
 
 bool Service::polled_in_vain()
 {
-	// Long enough that whoever answers quickly does so, short enough that who waits for our processor gets it.
+	// Long enough for a quick answer, short enough for threads that wait for this processor.
 	constexpr unsigned patience = 4;
 	empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 	if (help()) {

@@ -39,7 +39,7 @@ uint64_t responder_key(const Packet &packet) { return uint64_t{packet.destinatio
 bool Packets::is_needed_again(PacketKind request) const
 {
 	return request == PacketKind::read || request == PacketKind::atomic ||
-	       (request != PacketKind::datagram && core_.p.write_entry_kept != 0);
+	       (request != PacketKind::datagram && core_.p.write_wqe_kept != 0);
 }
 
 // The requester's side of what a packet belongs to.

@@ -43,7 +43,7 @@ void Programs::ring(Qp &qp)
 	QpRecord &s = core_.record(qp);
 	const uint16_t producer = qp.send_producer();
 	qp.count(Counter::doorbells, 1);
-	softhca_time_charge(from_ns(p.cpu_doorbell + p.cpu_entry * count_wqes(qp, s.posted, producer)));
+	softhca_time_charge(from_ns(p.cpu_doorbell + p.cpu_wqe * count_wqes(qp, s.posted, producer)));
 	s.posted = producer;
 	s.doorbells.push_back({producer, false});
 	const Picoseconds there = core_.device_of(qp).inward.move(softhca_time_now(), 8 + p.pcie_request) + from_ns(p.pcie_store);
@@ -56,14 +56,14 @@ void Programs::blueflame(Qp &qp, size_t bytes, bool first)
 	QpRecord &s = core_.record(qp);
 	if (!s.doorbells.empty())
 		s.doorbells.back().blueflame = true;
-	softhca_time_charge(from_ns(p.cpu_line * static_cast<double>(bytes) / wqebb_bytes));
+	softhca_time_charge(from_ns(p.cpu_wc_store * static_cast<double>(bytes) / wqebb_bytes));
 	core_.device_of(qp).inward.move(softhca_time_now(), static_cast<double>(bytes) + (first ? p.pcie_request : 0));
 }
 
 void Programs::stored_to_device_memory(unsigned device, size_t bytes)
 {
 	const Profile &p = core_.p;
-	softhca_time_charge(from_ns(p.cpu_line * static_cast<double>(bytes) / wqebb_bytes));
+	softhca_time_charge(from_ns(p.cpu_wc_store * static_cast<double>(bytes) / wqebb_bytes));
 	core_.devices[device].inward.move(softhca_time_now(), static_cast<double>(bytes) * (1 + p.pcie_request / wqebb_bytes));
 }
 
@@ -95,11 +95,11 @@ void Programs::wqes_arrive(uint64_t argument)
 	if (!qp)
 		return;
 	const auto producer = static_cast<uint16_t>(argument >> 32);
-	qp->requester.rung(producer);
+	qp->requester.doorbell(producer);
 	if (qp->kind == QpKind::dci)
 		core_.record(*qp).arrivals.emplace_back(producer, core_.now);
 	if (argument >> 48)
-		qp->requester.brought_along();
+		qp->requester.blueflame();
 	units_.ready(*qp);
 }
 

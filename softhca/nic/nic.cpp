@@ -78,10 +78,10 @@ bool Nic::join()
 void Nic::remove(Qp &qp)
 {
 	forget(qp);
-	Qp *&entry = table_[index_of(qp.number)];
-	if (entry != &qp)
+	Qp *&listed = table_[index_of(qp.number)];
+	if (listed != &qp)
 		return; // the parent's, from before fork()
-	entry = nullptr;
+	listed = nullptr;
 	--count_;
 	scheduler_->release_held(qp);
 	accounts_.remove(index_of(qp.number));

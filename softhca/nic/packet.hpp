@@ -1,5 +1,5 @@
-// What travels between two devices. One header for all kinds of packets, then the payload: what InfiniBand spreads over
-// its base and extended headers (InfiniBand specification, volume 1, 9.2 to 9.4), in the host's byte order.
+// Packets between two devices: one header for all kinds, then the payload. The header has the fields of InfiniBand's base and extended
+// headers (InfiniBand specification, volume 1, 9.2 to 9.4), in the host's byte order.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class PacketKind : uint8_t {
 	read_response,
 	atomic_response,
 	acknowledge,
-	refuse,          // a negative acknowledgement; `reason` says why
+	refuse,          // a NAK; `reason` says why
 	datagram,
 	disconnect,      // a DC initiator leaves its target
 };

@@ -44,7 +44,7 @@ std::atomic_ref<uint64_t> length_at(uint8_t *ring, uint64_t at)
 	return std::atomic_ref(*reinterpret_cast<uint64_t *>(ring + at % ring_bytes));
 }
 
-// Not through hooks.cpp: its close() takes locks that a caller of the wire may hold.
+// Not through libc_hooks.cpp: its close() takes locks that a caller of the wire may hold.
 void close_file(int fd) { syscall(SYS_close, fd); }
 
 class File {

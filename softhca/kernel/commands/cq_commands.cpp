@@ -65,13 +65,13 @@ int create_cq(Context &context, Attributes &attributes, bool extended_form)
 	if (!accessible(driver.buf_addr, static_cast<uint64_t>(cq->cqes) * cq->cqe_bytes, true) ||
 	    !accessible(driver.db_addr, 8, true) || driver.db_addr % 8)
 		return EFAULT;
-	// No arm command looks like this: an armed queue can be told from one that never was.
+	// No arm command looks like this: the queue has never been armed.
 	cq->doorbell[1] = 0xffffffff;
 	const uint32_t handle = context.objects.cqs.add(cq);
 	cq->number = handle;
 	if (cq->channel)
 		context.nic().watch(*cq);
-	hook_verbs(cq->user_handle); // it may be polled although no queue pair ever uses it
+	hook_verbs(cq->user_handle); // the program may poll it before a queue pair uses it
 	ib_uverbs_ex_create_cq_resp response{};
 	response.base.cq_handle = handle;
 	response.base.cqe = cq->cqes - 1;
@@ -80,7 +80,7 @@ int create_cq(Context &context, Attributes &attributes, bool extended_form)
 	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, mlx5_ib_create_cq_resp{cq->number, 0});
 }
 
-// How many of the asynchronous events of an object the program has read; the others are taken back.
+
 uint32_t read_events(Context &context, uint64_t element, uint32_t raised)
 {
 	return raised && context.objects.async ? raised - context.objects.async->remove(element, sizeof(ib_uverbs_async_event_desc)) : 0;
@@ -118,7 +118,7 @@ int destroy_cq(Context &context, Attributes &attributes)
 	if (cq->users)
 		return EBUSY;
 	context.nic().forget(*cq);
-	// The program waits until it has acknowledged all events that it has read: those that it has not are taken back.
+	// The program waits until it has acknowledged all events that it has read. Unread ones are removed.
 	if (cq->channel && cq->completion_events)
 		cq->completion_events -= cq->channel->remove(cq->user_handle, sizeof(ib_uverbs_comp_event_desc));
 	cq->async_events = read_events(context, cq->user_handle, cq->async_events);

@@ -1,4 +1,4 @@
-// What a device file says of the device and its port, asynchronous events, and user access regions.
+// Commands that describe the device and its port; asynchronous events; user access regions.
 #include <cerrno>
 #include <ctime>
 #include <endian.h>
@@ -19,8 +19,8 @@ namespace softhca::commands {
 
 namespace {
 
-// Which time of day belongs to which of the clock. The kernel writes this page anew from time to time, as NICs have clocks
-// of their own; ours is the system's.
+// Relates the device's clock to the time of day. The kernel updates this page, as NICs have clocks of their own; this device's is the
+// system's.
 int write_clock_info(const Context &context)
 {
 	timespec day;
@@ -46,7 +46,7 @@ int get_context(Context &context, Attributes &attributes)
 	mlx5_ib_alloc_ucontext_resp response{};
 	response.response_length = sizeof response;
 	response.bf_reg_size = blueflame_bytes;
-	response.tot_bfregs = 0; // all are allocated one by one
+	response.tot_bfregs = 0; // each is allocated by itself
 	response.cache_line_size = 64;
 	response.max_sq_desc_sz = max_send_wqe_bytes;
 	response.max_rq_desc_sz = max_receive_wqe_bytes;

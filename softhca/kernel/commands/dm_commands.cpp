@@ -1,5 +1,5 @@
-// Device memory: memory of the NIC that the processor writes through a mapping and work requests name by a zero-based key.
-// It lies in the command file, where mmap finds it at the offset that libmlx5 makes of a page number.
+// Commands for device memory. The processor writes it through a mapping; work requests name it by a zero-based key. It is in the
+// command file, at the offset that libmlx5 makes of a page number.
 #include <bit>
 #include <cerrno>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -84,7 +84,7 @@ int reg_dm_mr(Context &context, Attributes &attributes)
 		return ENOENT;
 	if (const int refused = check_access(access))
 		return refused;
-	// The mapping is libmlx5's secret: without a zero-based key there would be no address to use.
+	// Only libmlx5 knows the mapping: without a zero-based key a work request has no address to use.
 	if (!(access & IB_UVERBS_ACCESS_ZERO_BASED) || offset > dm->length || length > dm->length - offset)
 		return EINVAL;
 	Mr region{};

@@ -26,7 +26,7 @@ bool possible_range(uint64_t start, uint64_t length, uint64_t iova)
 	return length <= max_mr_size && start + length >= start && (start & in_page) == (iova & in_page);
 }
 
-// The low byte changes with every registration, as on hardware: a key of a deregistered region is found out.
+// The low byte changes with every registration, as on hardware, so the key of a deregistered region is refused.
 uint32_t new_key(Context &context, uint32_t handle) { return handle << 8 | (++context.objects.last_key & 0xff); }
 
 } // namespace
@@ -78,7 +78,7 @@ int reg_mr(Context &context, Attributes &attributes)
 	return mr ? attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key}) : ENOMEM;
 }
 
-// Keys stay as they are, but for memory that needs more room in the device's tables: that is registered anew.
+// The keys change only when the region grows: it then needs more room in the device's tables.
 int rereg_mr(Context &context, Attributes &attributes)
 {
 	ib_uverbs_rereg_mr request;
@@ -130,7 +130,7 @@ int check_access(uint32_t flags)
 	                           IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 	if (flags & ~known)
 		return flags & (IB_UVERBS_ACCESS_ON_DEMAND | IB_UVERBS_ACCESS_MW_BIND) ? EOPNOTSUPP : EINVAL;
-	// Who lets others change memory must be able to change it (InfiniBand specification, volume 1, 10.6.3).
+	// Remote write access needs local write access (InfiniBand specification, volume 1, 10.6.3).
 	const bool local = flags & IB_UVERBS_ACCESS_LOCAL_WRITE;
 	return (flags & changing) && !local ? EINVAL : 0;
 }

@@ -55,7 +55,7 @@ bool kind_of(uint8_t type, uint32_t flags, QpKind &kind)
 	return false;
 }
 
-// Whether the values that the mask names are possible ones.
+// Whether the values that the mask names are valid.
 bool possible(const ib_uverbs_modify_qp &m)
 {
 	const auto has = [&](uint32_t attribute) { return (m.attr_mask & attribute) != 0; };
@@ -96,19 +96,19 @@ void take_over(QpSettings &s, const ib_uverbs_modify_qp &m)
 	set(qp_av, s.path, m.dest);
 }
 
-// Which payload comes in completions, as the kernel's driver sets it up when libmlx5 asks for it.
+// Which payload comes in CQEs, when libmlx5 asks for that: as the kernel's driver decides.
 void choose_payload_in_cqe(Qp &qp, uint32_t flags)
 {
 	if (!(flags & MLX5_QP_FLAG_SCATTER_CQE))
 		return;
 	const uint32_t received = payload_room(qp.receive_cq->cqe_bytes), answered = payload_room(qp.send_cq->cqe_bytes);
-	constexpr uint32_t beside = 64; // room that takes no field of the entry
+	constexpr uint32_t beside = 64; // room outside of the CQE's fields
 	if (qp.kind == QpKind::rc)
 		qp.payload_in_cqe.received = received;
-	// A DC target has many senders, and the entry is what says who it was.
+	// A DC target has many senders, which only the CQE's fields name.
 	if (qp.kind == QpKind::dct && received == beside)
 		qp.payload_in_cqe.received = received;
-	// Answers come with a completion only when that is asked for, so unless all requests do, it takes a flag more.
+	// Only a signalled request has a CQE. Unless all are, this needs one more flag.
 	if ((qp.kind == QpKind::rc || qp.kind == QpKind::dci) && (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE || qp.signal_all))
 		qp.payload_in_cqe.answered = answered;
 }
@@ -130,7 +130,7 @@ int read_request(Attributes &attributes, bool extended, ib_uverbs_ex_create_qp &
 	return 0;
 }
 
-// What the request asks for, as far as the device has that.
+// Which kind of queue pair the request wants; EOPNOTSUPP when the device does not have that.
 int check_request(const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_qp &driver, QpKind &kind)
 {
 	constexpr uint32_t known = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
@@ -247,7 +247,7 @@ int modify_qp(Context &context, Attributes &attributes, bool extended)
 	} else {
 		take_over(qp->settings, m);
 		const QpState from = qp->state;
-		// What has come for its earlier life must not be taken for the new one's.
+		// Packets for its earlier life must not arrive in the new one.
 		if (to == QpState::rtr && from == QpState::init)
 			nic.scheduler().receive_all();
 		qp->state = to;

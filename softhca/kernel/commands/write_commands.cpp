@@ -1,6 +1,5 @@
-// The older commands of the kernel's verbs interface (ib_user_verbs.h), which arrive as one ioctl method with the command's
-// number, its input and output, and the driver's part of both. The inputs of the oldest begin with a pointer that this
-// way of calling does not use.
+// The older commands of the kernel's verbs interface (ib_user_verbs.h). They arrive as one ioctl method, with the command's number, its
+// input and output, and the driver's part of both. The inputs of the oldest begin with a pointer that is not used here.
 #include <cerrno>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -17,7 +16,7 @@ namespace {
 
 constexpr uint64_t extended(uint32_t command) { return command | IB_USER_VERBS_CMD_FLAG_EXTENDED; }
 
-// Whether a command only takes something away: that works on a device that has failed, too.
+// Whether a command only destroys something: that works on a failed device, too.
 bool only_removes(uint64_t command)
 {
 	switch (command) {
@@ -42,7 +41,7 @@ int invoke_write(Context &context, Attributes &attributes)
 		return EIO;
 	switch (command) {
 	case IB_USER_VERBS_CMD_QUERY_DEVICE:
-		// Without input it is libibverbs asking whether commands may come this way: ENOSPC says yes.
+		// Without input, libibverbs asks whether commands may come this way: ENOSPC means yes.
 		if (!attributes.find(UVERBS_ATTR_CORE_IN))
 			return ENOSPC;
 		return query_device(context, attributes);

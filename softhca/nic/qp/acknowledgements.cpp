@@ -1,5 +1,5 @@
-// The requester's way back: entries are complete when the other side has acknowledged them; what was lost is sent again,
-// and what was refused ends the queue pair (InfiniBand specification, volume 1, 9.7.5, 9.9.2).
+// The requester's way back: a WQE is complete when the other side has acknowledged it. What was lost is sent again; what was refused
+// ends the queue pair (InfiniBand specification, volume 1, 9.7.5, 9.9.2).
 #include <algorithm>
 #include <cstring>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -12,6 +12,9 @@ namespace softhca {
 namespace {
 
 constexpr unsigned for_ever = 7; // as a count of RNR retries
+
+// Whether the program gets a CQE, also when all goes well.
+bool completes(const Qp &qp, const Wqe &wqe) { return wqe.signalled || qp.signal_all; }
 
 // In units of 10 us (InfiniBand specification, volume 1, 9.7.5.2.8, table of RNR NAK timer values).
 constexpr uint32_t rnr_timers[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
@@ -52,16 +55,16 @@ void Requester::check_drained()
 	qp_.report(Event::send_queue_drained);
 }
 
-// Everything before `psn` has reached the other side. False when a response before that was lost: it is asked for again.
+// Everything before `psn` has reached the other side. False when a response before that was lost; then it asks again.
 bool Requester::acknowledged(Nic &nic, uint32_t psn)
 {
-	for (const auto &entry : in_flight_) {
-		if (psn_distance(psn, entry->psn) <= 0)
+	for (const auto &sent : in_flight_) {
+		if (psn_distance(psn, sent->psn) <= 0)
 			break;
-		if (!entry->wqe.is_read() && !entry->wqe.is_atomic())
+		if (!sent->wqe.is_read() && !sent->wqe.is_atomic())
 			continue;
-		// Responses come in order, before acknowledgements of what follows.
-		const uint32_t missing = psn_distance(una_, entry->psn) > 0 ? una_ : entry->psn;
+		// Responses come in order and before acknowledgements of what follows.
+		const uint32_t missing = psn_distance(una_, sent->psn) > 0 ? una_ : sent->psn;
 		if (psn_distance(psn, missing) <= 0)
 			break;
 		advance(nic, missing);
@@ -72,7 +75,7 @@ bool Requester::acknowledged(Nic &nic, uint32_t psn)
 	return true;
 }
 
-// Everything before `psn` is done with.
+// Everything before `psn` is done.
 void Requester::advance(Nic &nic, uint32_t psn)
 {
 	if (psn_distance(psn, una_) > 0) {
@@ -85,14 +88,14 @@ void Requester::advance(Nic &nic, uint32_t psn)
 		deadline_ = 0;
 	}
 	while (!in_flight_.empty()) {
-		Sent &entry = *in_flight_.front();
-		if (psn_distance(una_, psn_add(entry.psn, entry.packets)) < 0)
+		Sent &sent = *in_flight_.front();
+		if (psn_distance(una_, psn_add(sent.psn, sent.packets)) < 0)
 			break;
-		if (entry.error != Syndrome::none) {
-			fail(nic, entry.error);
+		if (sent.error != Syndrome::none) {
+			fail(nic, sent.error);
 			return;
 		}
-		if (entry.wqe.is_read() || entry.wqe.is_atomic())
+		if (sent.wqe.is_read() || sent.wqe.is_atomic())
 			--reads_;
 		const auto done = std::move(in_flight_.front());
 		in_flight_.pop_front();
@@ -130,8 +133,8 @@ void Requester::retry(Nic &nic, uint32_t psn)
 	nic.scheduler().ready(qp_);
 }
 
-// What has come shows that the response `psn` was lost. Everything that was sent after the lost one shows it again; only
-// the first counts. Should the response be lost again, the timer finds out.
+// The response `psn` was lost, as a later packet shows. Every later packet shows it again; only the first counts. If the response is
+// lost again, the timer finds out.
 void Requester::ask_again(Nic &nic, uint32_t psn)
 {
 	if (!asked_again_ && psn_ != psn)
@@ -169,37 +172,37 @@ void Requester::refused(Nic &nic, const Packet &packet)
 	}
 }
 
-// Of a READ or an atomic operation.
+// The response to a READ or an atomic operation.
 void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 {
-	const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const auto &entry) {
-		return psn_distance(psn_add(entry->psn, entry->packets), packet.psn) > 0;
+	const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const auto &sent) {
+		return psn_distance(psn_add(sent->psn, sent->packets), packet.psn) > 0;
 	});
 	if (found == in_flight_.end())
 		return;
-	Sent &entry = **found;
+	Sent &sent = **found;
 	const bool atomic = packet.kind == PacketKind::atomic_response;
-	if (atomic ? !entry.wqe.is_atomic() : !entry.wqe.is_read()) {
+	if (atomic ? !sent.wqe.is_atomic() : !sent.wqe.is_read()) {
 		qp_.count(Counter::packets_dropped, 1);
 		return;
 	}
-	// All before the entry has arrived, and the responses have to come in order.
-	if (!acknowledged(nic, entry.psn) || qp_.state == QpState::error)
+	// All before this WQE has arrived. Responses must come in order.
+	if (!acknowledged(nic, sent.psn) || qp_.state == QpState::error)
 		return;
 	if (packet.psn != una_) {
 		ask_again(nic, una_);
 		return;
 	}
 	const uint32_t mtu = qp_.settings.mtu_bytes();
-	const uint64_t offset = static_cast<uint64_t>(psn_distance(packet.psn, entry.psn)) * mtu;
-	const uint64_t wanted = atomic ? 0 : std::min<uint64_t>(mtu, entry.wqe.length - offset);
+	const uint64_t offset = static_cast<uint64_t>(psn_distance(packet.psn, sent.psn)) * mtu;
+	const uint64_t wanted = atomic ? 0 : std::min<uint64_t>(mtu, sent.wqe.length - offset);
 	if (packet.payload != wanted) {
 		fail(nic, Syndrome::bad_response);
 		return;
 	}
 	const bool placed =
-	    atomic ? take_answer(entry, 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand)
-	           : take_answer(entry, offset, payload, packet.payload);
+	    atomic ? take_answer(sent, 0, reinterpret_cast<const uint8_t *>(&packet.operand), sizeof packet.operand)
+	           : take_answer(sent, offset, payload, packet.payload);
 	if (!placed) {
 		fail(nic, Syndrome::local_protection);
 		return;
@@ -207,30 +210,28 @@ void Requester::response(Nic &nic, const Packet &packet, const uint8_t *payload)
 	advance(nic, psn_add(packet.psn, 1));
 }
 
-bool Requester::completes(const Sent &entry) const { return entry.wqe.signalled || qp_.signal_all; }
-
-// Puts bytes where the entry wants them, or keeps them for its completion. False when they may not go there.
-bool Requester::take_answer(Sent &entry, uint64_t offset, const uint8_t *bytes, uint32_t n)
+// Puts the bytes into memory as the WQE says, or keeps them for the CQE. False when they may not go there.
+bool Requester::take_answer(Sent &sent, uint64_t offset, const uint8_t *bytes, uint32_t n)
 {
-	// An atomic operation brings eight bytes, also when its pieces are shorter: libmlx5 would call that an error.
-	if (n && completes(entry) && entry.wqe.length == n && n <= qp_.payload_in_cqe.answered) {
-		std::memcpy(entry.answer.data(), bytes, n);
-		entry.brought = n;
+	// An atomic operation brings eight bytes, also when its segments are shorter: libmlx5 would call that an error.
+	if (n && completes(qp_, sent.wqe) && sent.wqe.length == n && n <= qp_.payload_in_cqe.answered) {
+		std::memcpy(sent.answer.data(), bytes, n);
+		sent.brought = n;
 		return true;
 	}
-	return scatter(qp_, entry.wqe.all(), offset, bytes, n);
+	return scatter(qp_, sent.wqe.all(), offset, bytes, n);
 }
 
-void Requester::complete(const Sent &entry)
+void Requester::complete(const Sent &sent)
 {
-	if (!completes(entry))
+	if (!completes(qp_, sent.wqe))
 		return;
 	Completion c{};
 	c.kind = CqeKind::request;
-	c.opcode = static_cast<uint8_t>(entry.wqe.opcode);
-	c.index = entry.wqe.index;
-	c.bytes = entry.wqe.is_atomic() ? sizeof(uint64_t) : static_cast<uint32_t>(entry.wqe.length);
-	c.payload = {entry.answer.data(), entry.brought};
+	c.opcode = static_cast<uint8_t>(sent.wqe.opcode);
+	c.index = sent.wqe.index;
+	c.bytes = sent.wqe.is_atomic() ? sizeof(uint64_t) : static_cast<uint32_t>(sent.wqe.length);
+	c.payload = {sent.answer.data(), sent.brought};
 	qp_.complete(*qp_.send_cq, c, false);
 }
 
@@ -244,7 +245,7 @@ void Requester::complete_with_error(const Wqe &wqe, Syndrome syndrome)
 	qp_.complete(*qp_.send_cq, c, false);
 }
 
-// The oldest entry has failed, and with it the queue pair.
+// The oldest WQE has failed, and with it the queue pair.
 void Requester::fail(Nic &nic, Syndrome syndrome)
 {
 	if (!in_flight_.empty()) {
@@ -252,7 +253,7 @@ void Requester::fail(Nic &nic, Syndrome syndrome)
 		in_flight_.pop_front();
 	}
 	if (qp_.kind == QpKind::ud) {
-		// A datagram's failure stops the send queue only.
+		// A failed datagram stops the send queue only.
 		qp_.state = QpState::sqe;
 		flush();
 	} else {
@@ -262,8 +263,8 @@ void Requester::fail(Nic &nic, Syndrome syndrome)
 
 void Requester::flush()
 {
-	for (const auto &entry : in_flight_)
-		complete_with_error(entry->wqe, Syndrome::flushed);
+	for (const auto &sent : in_flight_)
+		complete_with_error(sent->wqe, Syndrome::flushed);
 	in_flight_.clear();
 	if (fetched_)
 		complete_with_error(fetched_->wqe, Syndrome::flushed);
@@ -293,7 +294,7 @@ void Requester::check_time(Nic &nic)
 			nic.remind(not_before_);
 			return;
 		}
-		not_before_ = deadline_ = 0; // what is sent now sets a new one
+		not_before_ = deadline_ = 0; // the next packet sets a new one
 		nic.scheduler().ready(qp_);
 	}
 	if (!deadline_)
@@ -302,7 +303,7 @@ void Requester::check_time(Nic &nic)
 		nic.remind(deadline_);
 		return;
 	}
-	// A NIC would have answered, whatever its processor does: one that had no turn yet does not count as silent.
+	// A NIC answers whatever its host's processor does. So a process that has not yet run does not count as silent.
 	if (nic.lags(qp_.kind == QpKind::dci ? target_.number : qp_.settings.destination, posted_)) {
 		arm_timer(nic);
 		return;

@@ -57,7 +57,7 @@ void Qp::complete(Cq &cq, Completion completion, bool solicited)
 		}
 	} else if (!overrun) {
 		overrun = true;
-		report(Event::qp_fatal); // its work can no longer be accounted for
+		report(Event::qp_fatal); // completions are lost
 		context.nic().scheduler().ready(*this);
 	}
 	count(Counter::events, cq.completion_events - events);
@@ -130,7 +130,7 @@ bool receive_datagram(Qp &qp, const Packet &packet, const uint8_t *payload)
 	c.bytes = static_cast<uint32_t>(packet.payload + header_bytes);
 	if (c.bytes > receive.length)
 		c.syndrome = Syndrome::local_length;
-	else if (!pieces_allowed(qp, receive.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
+	else if (!segments_allowed(qp, receive.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
 		c.syndrome = Syndrome::local_protection;
 	if (c.syndrome != Syndrome::none) {
 		c.kind = CqeKind::receive_error;
@@ -168,7 +168,7 @@ void Qp::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 			drop();
 		return;
 	case QpKind::dci:
-		// Which target answers, the requester knows by the connection.
+		// The requester knows by the connection which target answers.
 		if (is_request(packet.kind) || packet.kind == PacketKind::datagram)
 			drop();
 		else

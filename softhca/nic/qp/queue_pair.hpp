@@ -46,8 +46,8 @@ struct Qp {
 	bool signal_all = false;
 	uint32_t async_events = 0;
 	QpState state = QpState::reset;
-	bool drain_event = false; // asked for with the step to `sqd`
-	bool overrun = false;     // of one of its completion queues: it is to be broken
+	bool drain_event = false; // the step to `sqd` asked for it
+	bool overrun = false;     // of one of its completion queues: it will enter the error state
 	QpSettings settings;
 	struct {
 		uint32_t received = 0, answered = 0;
@@ -79,15 +79,16 @@ struct Qp {
 	uint16_t send_producer() const;
 	// Takes the next receive; false when there is none.
 	bool take_receive(Receive &receive);
-	// Writes a completion; when its queue has overrun, the queue pair will be broken: not at once, callers are not done.
+	// Writes a CQE. When the completion queue has overrun, the queue pair will enter the error state, though not at once: callers
+	// are not done.
 	void complete(Cq &cq, Completion completion, bool solicited);
-	// To `error`, with everything that is in the queues; nothing happens when it is there already.
+	// Enters `error` and flushes the queues, unless it is in `error` already.
 	void enter_error(Nic &nic);
-	// Ends receives that were posted, as flushed; whether there were any.
+	// Ends all posted receives as flushed. True when there were any.
 	bool flush_receives();
 	// Tells the program of an event.
 	void report(Event event);
-	// To `reset`: as if it had just been made.
+	// Enters `reset`: as if it had just been created.
 	void reset(Nic &nic);
 	// A packet for this queue pair.
 	void handle(Nic &nic, const Packet &packet, const uint8_t *payload);

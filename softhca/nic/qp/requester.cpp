@@ -1,5 +1,4 @@
-// The requester's way out: takes work queue entries in order and cuts them into packets (InfiniBand specification, volume
-// 1, 9.7.2 to 9.7.4). What comes back is in acknowledgements.cpp.
+// The requester's way out: takes WQEs in order and cuts them into packets (InfiniBand specification, volume 1, 9.7.2 to 9.7.4).
 #include <algorithm>
 #include <cstring>
 #include <endian.h>
@@ -15,8 +14,8 @@ namespace softhca {
 namespace {
 
 constexpr uint32_t window_packets = 128;     // sent and not acknowledged
-constexpr size_t window_entries = 256;
-constexpr uint32_t window_psns = 1u << 22;   // less than half of all numbers, so that before and after can be told
+constexpr size_t window_wqes = 256;
+constexpr uint32_t window_psns = 1u << 22;   // less than half of all PSNs, so that earlier and later differ
 constexpr uint32_t ack_every = 32;           // packets of a long message
 
 uint16_t wqebbs_of(const Wqe &wqe)
@@ -41,7 +40,7 @@ void Requester::reset()
 
 void Requester::begin(uint32_t psn) { psn_ = sent_ = una_ = end_ = psn; }
 
-void Requester::rung(uint16_t producer)
+void Requester::doorbell(uint16_t producer)
 {
 	// One read fetches all new WQEs of a doorbell; it wraps as the ring does.
 	fetch_reads_ = fetch_bytes_ = 0;
@@ -60,7 +59,7 @@ void Requester::rung(uint16_t producer)
 	qp_.count(Counter::wqe_read_bytes, fetch_bytes_);
 }
 
-void Requester::brought_along()
+void Requester::blueflame()
 {
 	qp_.count(Counter::wqe_reads, -fetch_reads_);
 	qp_.count(Counter::wqe_read_bytes, -fetch_bytes_);
@@ -99,24 +98,24 @@ bool Requester::run(Nic &nic, unsigned burst)
 			}
 			start(nic);
 		}
-		Sent &entry = *in_flight_[at_];
-		if (entry.error != Syndrome::none)
+		Sent &sent = *in_flight_[at_];
+		if (sent.error != Syndrome::none)
 			return false;
-		if (entry.packets == 0) {
+		if (sent.packets == 0) {
 			++at_;
 			advance(nic, una_);
 			continue;
 		}
 		if (psn_ == sent_ && outstanding() >= window_packets)
 			return false;
-		if (!pieces_allowed(qp_, entry.wqe.all(), 0)) {
-			// The region went while the entry was being sent: it fails when all before is complete.
-			entry.error = Syndrome::local_protection;
-			entry.packets = static_cast<uint32_t>(psn_distance(psn_, entry.psn));
+		if (!segments_allowed(qp_, sent.wqe.all(), 0)) {
+			// The region was deregistered meanwhile: the WQE fails when all before it is complete.
+			sent.error = Syndrome::local_protection;
+			sent.packets = static_cast<uint32_t>(psn_distance(psn_, sent.psn));
 			advance(nic, una_);
 			return false;
 		}
-		if (!send(nic, entry))
+		if (!send(nic, sent))
 			return true;
 	}
 	return true;
@@ -137,7 +136,7 @@ bool Requester::strike(Nic &nic)
 	return true;
 }
 
-// Reads the next entry; false when there is none.
+// Reads the next WQE; false when there is none.
 bool Requester::fetch()
 {
 	if (next_ == producer_)
@@ -148,7 +147,7 @@ bool Requester::fetch()
 	if (!parse_wqe(qp_.rings.send, next_, qp_.kind, wqe) || wqe.qpn != qp_.number)
 		error = Syndrome::local_operation;
 	next_ = static_cast<uint16_t>(next_ + wqebbs_of(wqe));
-	// What lies beyond the doorbell has not been given to us.
+	// What lies beyond the doorbell is not the device's.
 	if (static_cast<uint16_t>(producer_ - next_) >= 0x8000) {
 		error = Syndrome::local_operation;
 		next_ = producer_;
@@ -159,7 +158,7 @@ bool Requester::fetch()
 			error = Syndrome::local_length;
 		else if (brings_back && qp_.settings.max_rd_atomic == 0)
 			error = Syndrome::local_operation;
-		else if (!pieces_allowed(qp_, wqe.all(), brings_back ? IB_UVERBS_ACCESS_LOCAL_WRITE : 0))
+		else if (!segments_allowed(qp_, wqe.all(), brings_back ? IB_UVERBS_ACCESS_LOCAL_WRITE : 0))
 			error = Syndrome::local_protection;
 	}
 	fetched_->error = error;
@@ -170,20 +169,20 @@ bool Requester::fetch()
 	                        : std::max<uint32_t>(1, static_cast<uint32_t>((wqe.length + mtu - 1) / mtu));
 	qp_.count(Counter::wqes, 1);
 	qp_.count(Counter::wqe_bytes, wqebbs_of(wqe) * wqebb_bytes);
-	for (const DataPiece &piece : wqe.all())
-		if (piece.in_entry)
-			qp_.count(Counter::inline_bytes, piece.length);
+	for (const DataSegment &data : wqe.all())
+		if (data.is_inline)
+			qp_.count(Counter::inline_bytes, data.length);
 	return true;
 }
 
-bool Requester::may_start(const Sent &entry) const
+bool Requester::may_start(const Sent &sent) const
 {
-	// An error is reported when everything before it is complete; a DC initiator serves one target at a time.
-	if (entry.error != Syndrome::none)
+	// An error is reported when everything before it is complete. A DC initiator has one target at a time.
+	if (sent.error != Syndrome::none)
 		return in_flight_.empty();
-	const Wqe &wqe = entry.wqe;
+	const Wqe &wqe = sent.wqe;
 	const uint32_t n = outstanding();
-	if (in_flight_.size() >= window_entries || n >= window_packets || (n && n + entry.packets > window_psns))
+	if (in_flight_.size() >= window_wqes || n >= window_packets || (n && n + sent.packets > window_psns))
 		return false;
 	if (wqe.fence && reads_)
 		return false;
@@ -208,7 +207,7 @@ void Requester::start(Nic &nic)
 	in_flight_.push_back(std::move(fetched_));
 }
 
-// DC: leaves one target for another. Nothing is in flight.
+// DC: connects to another target. Nothing is in flight.
 void Requester::switch_target(Nic &nic, const Wqe &wqe)
 {
 	if (target_.connected)
@@ -230,12 +229,12 @@ void Requester::leave(Nic &nic)
 	Packet packet{};
 	packet.kind = PacketKind::disconnect;
 	address(packet);
-	// When it does not get through, the target keeps what it knows of us until we connect again.
+	// When the packet is lost, the target keeps the connection until this initiator connects again.
 	nic.transmit(qp_, packet);
 	target_.connected = false;
 }
 
-// Whom a packet goes to.
+
 void Requester::address(Packet &packet) const
 {
 	const bool dc = qp_.kind == QpKind::dci;
@@ -325,7 +324,7 @@ bool Requester::send(Nic &nic, const Sent &sent)
 	return true;
 }
 
-// Sends the fetched entry, which is complete with that. False when there is no room for it now.
+// Sends the fetched WQE, which is then complete. False when there is no room for it now.
 bool Requester::send_datagram(Nic &nic)
 {
 	const Wqe &wqe = fetched_->wqe;
@@ -357,8 +356,8 @@ bool Requester::send_datagram(Nic &nic)
 			return false;
 		psn_ = psn_add(psn_, 1);
 	}
-	const auto entry = std::move(fetched_);
-	complete(*entry);
+	const auto sent = std::move(fetched_);
+	complete(*sent);
 	return true;
 }
 

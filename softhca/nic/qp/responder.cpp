@@ -1,5 +1,5 @@
-// The responder: carries out requests in the order of their packet numbers, once each, and answers (InfiniBand
-// specification, volume 1, 9.7.4, 9.7.5.1, 9.9.3).
+// The responder executes requests in the order of their PSNs, once each, and answers (InfiniBand specification, volume 1, 9.7.4,
+// 9.7.5.1, 9.9.3).
 #include <algorithm>
 #include <cstring>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -43,7 +43,7 @@ void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 {
 	if (final_ != Refusal::none) {
 		qp_.count(Counter::packets_dropped, 1);
-		if (owed_.empty()) // once more, it may have been lost
+		if (owed_.empty()) // again: it may have been lost
 			owe(nic, {PacketKind::refuse, final_, final_psn_});
 		return;
 	}
@@ -75,7 +75,7 @@ void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 		return;
 	}
 	if (packet.kind == PacketKind::read)
-		return; // the numbers of its responses have been counted
+		return; // the PSNs of its responses are counted already
 	expected_ = psn_add(expected_, 1);
 	if (packet.kind != PacketKind::atomic && (packet.flags & packet_ack_request))
 		owe(nic, {PacketKind::acknowledge, Refusal::none, packet.psn});
@@ -88,7 +88,7 @@ Refusal Responder::execute(Nic &nic, const Packet &packet, const uint8_t *payloa
 	const Message message = packet.kind == PacketKind::send    ? Message::send
 	                        : packet.kind == PacketKind::write ? Message::write
 	                                                           : Message::none;
-	// A message begins when none is being received, and goes on as it began. All of its packets but the last are full.
+	// A message begins when none is being received, and stays of one kind. All its packets but the last are full.
 	if (first != (message_ == Message::none) || (!first && message != message_))
 		return Refusal::invalid_request;
 	if (message != Message::none && (last ? packet.payload > mtu : packet.payload != mtu))
@@ -107,7 +107,7 @@ Refusal Responder::execute(Nic &nic, const Packet &packet, const uint8_t *payloa
 	}
 }
 
-// A packet that has been carried out before: its answer was lost.
+// The packet has been executed before: its answer was lost.
 void Responder::duplicate(Nic &nic, const Packet &packet)
 {
 	if (packet.kind == PacketKind::read) {
@@ -141,24 +141,24 @@ Refusal Responder::receive_send(const Packet &packet, const uint8_t *payload)
 	if (packet.flags & packet_first) {
 		if (const Refusal reason = take_receive(); reason != Refusal::none)
 			return reason;
-		// All of the receive, also what this message does not fill.
-		if (!pieces_allowed(qp_, receive_.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
+		// All of the receive is checked, also what this message does not fill.
+		if (!segments_allowed(qp_, receive_.all(), IB_UVERBS_ACCESS_LOCAL_WRITE))
 			return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
 		message_ = Message::send;
 		done_ = 0;
 	}
 	if (done_ + packet.payload > receive_.length)
 		return fail_receive(packet, Syndrome::local_length, Refusal::invalid_request);
-	// A small message comes in the completion, and libmlx5 copies it to the memory of the receive.
-	const bool in_entry = packet.flags & packet_first && packet.flags & packet_last &&
+	// A small message comes in the CQE; libmlx5 copies it to the memory of the receive.
+	const bool in_cqe = packet.flags & packet_first && packet.flags & packet_last &&
 	                      packet.payload <= qp_.payload_in_cqe.received;
-	if (!in_entry && !scatter(qp_, receive_.all(), done_, payload, packet.payload))
+	if (!in_cqe && !scatter(qp_, receive_.all(), done_, payload, packet.payload))
 		return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
 	done_ += packet.payload;
 	if (packet.flags & packet_last) {
 		const bool immediate = packet.flags & packet_immediate;
 		finish_receive(packet, immediate ? CqeKind::received_send_immediate : CqeKind::received_send, done_,
-		               {payload, in_entry ? packet.payload : 0});
+		               {payload, in_cqe ? packet.payload : 0});
 		message_ = Message::none;
 	}
 	return Refusal::none;
@@ -232,7 +232,7 @@ Refusal Responder::receive_atomic(Nic &nic, const Packet &packet)
 		old = __atomic_fetch_add(word, packet.operand, __ATOMIC_SEQ_CST);
 	count_read(qp_, memory, sizeof old);
 	count_write(qp_, memory, sizeof old);
-	// As many as may be outstanding: the operation must not be done again for a lost answer.
+	// Results are kept for as many as may be outstanding: when an answer is lost, the operation must not be executed again.
 	constexpr size_t max_results = 2 * max_rd_atomic;
 	atomics_.push_back({packet.psn, old});
 	if (atomics_.size() > max_results)
@@ -261,7 +261,7 @@ void Responder::finish_receive(const Packet &packet, CqeKind kind, uint64_t byte
 	qp_.complete(*qp_.receive_cq, c, packet.flags & packet_solicited);
 }
 
-// The receive is at fault: this side hears why, the other what kind of fault.
+// The receive is at fault: this side's completion says why, the other side gets a NAK.
 Refusal Responder::fail_receive(const Packet &packet, Syndrome syndrome, Refusal reason)
 {
 	Completion c = completion(packet);
@@ -273,8 +273,7 @@ Refusal Responder::fail_receive(const Packet &packet, Syndrome syndrome, Refusal
 	return reason;
 }
 
-// Request `psn` cannot be carried out: the connection ends as soon as the other side has been told, after everything
-// that is owed to it.
+// Request `psn` cannot be executed. The connection ends when the NAK is sent, after all answers before it.
 void Responder::break_off(Nic &nic, uint32_t psn, Refusal reason)
 {
 	final_ = reason;
@@ -282,7 +281,7 @@ void Responder::break_off(Nic &nic, uint32_t psn, Refusal reason)
 	owe(nic, {PacketKind::refuse, reason, psn});
 }
 
-// Errors that the other side has made are an event here; those of our own receives have been told by their completion.
+// An error of the other side raises an event here. One of a receive has had its completion.
 void Responder::end(Nic &nic)
 {
 	if (ended_)
@@ -298,7 +297,7 @@ void Responder::end(Nic &nic)
 		qp_.enter_error(nic);
 }
 
-// Answers that are given again do not count as what the requester has outstanding.
+// Repeated answers do not count as outstanding.
 bool Responder::owes_too_much(bool again) const
 {
 	const auto responses = std::count_if(owed_.begin(), owed_.end(), [&](const Owed &owed) {
@@ -311,7 +310,7 @@ bool Responder::owes_too_much(bool again) const
 
 void Responder::owe(Nic &nic, const Owed &owed)
 {
-	// One acknowledgement speaks for all before it.
+	// One acknowledgement covers all before it.
 	if (owed.kind == PacketKind::acknowledge && !owed_.empty() && owed_.back().kind == PacketKind::acknowledge) {
 		if (psn_distance(owed.psn, owed_.back().psn) > 0)
 			owed_.back().psn = owed.psn;
@@ -339,7 +338,7 @@ bool Responder::respond(Nic &nic, unsigned burst)
 {
 	for (; burst && !owed_.empty(); --burst) {
 		if (owed_.front().kind == PacketKind::read_response && !readable(owed_.front())) {
-			// The region has gone since the request came. Who asks again, late, for what has been answered does no wrong.
+			// The region was deregistered since the request came. A late repetition of an answered request is no error.
 			if (owed_.front().again) {
 				owed_.pop_front();
 				continue;
@@ -356,7 +355,7 @@ bool Responder::respond(Nic &nic, unsigned burst)
 			end(nic);
 			return false;
 		}
-		// A READ stays until its last packet has gone.
+		// A READ stays until its last packet is sent.
 		if (owed.kind != PacketKind::read_response || owed.bytes == 0)
 			owed_.pop_front();
 	}
@@ -369,7 +368,7 @@ void Responder::settle(Nic &nic)
 		owed_.pop_front();
 }
 
-// Sends the next packet of what is owed. False when there is no room for it now.
+// Sends the next packet of an answer. False when there is no room for it now.
 bool Responder::pay(Nic &nic, Owed &owed)
 {
 	Packet p{};

@@ -22,9 +22,9 @@ public:
 	void begin(uint16_t lid, uint32_t number, uint32_t psn);
 	// A packet from the requester of the other side.
 	void handle(Nic &nic, const Packet &packet, const uint8_t *payload);
-	// Sends what is owed to it, at most `burst` packets. True when something is left.
+	// Sends answers, at most `burst` packets. True when something is left.
 	bool respond(Nic &nic, unsigned burst);
-	// Sends what it can at once of that: READs would take their time.
+	// Sends the answers that it can send at once: all before the first READ.
 	void settle(Nic &nic);
 	// Forgets everything; a receive of a message that is not complete ends as flushed.
 	void flush();
@@ -32,21 +32,21 @@ public:
 	Qp &qp() { return qp_; }
 	uint32_t requester() const { return number_; }
 	uint32_t connection = 0; // DC: which of the initiator's
-	bool queued = false;     // the NIC will call respond()
+	bool queued = false;     // the scheduler will call respond()
 
 private:
 	enum class Message : uint8_t { none, send, write };
-	// What is owed to the requester, in order.
+	// An answer that the requester has not been sent yet.
 	struct Owed {
 		PacketKind kind; // acknowledge, refuse, read_response or atomic_response
 		Refusal reason;
 		uint32_t psn;    // of the next packet
-		bool again = false; // an answer that has been given before
-		// Of a READ, what is still to send.
+		bool again = false; // it has been sent before
+		// The rest of a READ.
 		uint64_t address = 0;
 		uint32_t bytes = 0, key = 0;
 		bool begun = false;
-		uint64_t value = 0; // of an atomic operation: what was there before
+		uint64_t value = 0; // of an atomic operation: the old value
 	};
 	struct AtomicResult {
 		uint32_t psn;
@@ -74,19 +74,19 @@ private:
 	uint16_t lid_;
 	uint32_t number_;           // of the requester
 	uint32_t expected_ = 0;
-	bool refused_ = false;      // nothing is answered until the expected packet comes
-	bool not_ready_ = false;    // because a receive was wanting
+	bool refused_ = false;      // it answers nothing until the expected packet comes
+	bool not_ready_ = false;    // because there was no receive
 	Message message_ = Message::none;
 	bool has_receive_ = false;
 	Receive receive_{};
 	uint64_t done_ = 0;         // bytes of the message so far
 	uint64_t address_ = 0;      // of a WRITE: where it began
 	uint32_t key_ = 0, length_ = 0;
-	// Why the connection ends, at which packet; nothing is carried out any more. It has ended when that has been sent.
+	// Why the connection ends, and at which packet. Nothing is executed any more; the connection ends when the NAK is sent.
 	Refusal final_ = Refusal::none;
 	uint32_t final_psn_ = 0;
 	bool ended_ = false;
-	bool told_ = false;         // the program knows, by the completion of a receive
+	bool told_ = false;         // the completion of a receive has told the program
 	std::deque<Owed> owed_;
 	std::deque<AtomicResult> atomics_; // of the last ones
 };

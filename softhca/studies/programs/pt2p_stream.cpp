@@ -1,14 +1,13 @@
-// Streams of messages from the ranks of one node to those of others: throughput under a signal period, a transport, a place for
-// the payload; or, with latency=yes, messages that are answered, one at a time.
+// Streams of messages from the ranks of one node to those of others: throughput with a signal period, a transport, a staging of the
+// payload; or, with latency=yes, the latency of messages that are answered one at a time.
 //
 //   softhca --model connectx5 --devices 2 pt2p_stream senders=4 bytes=64 PT2P_TRANSPORTS=self,rc PT2P_NET_SIGNAL_PERIOD=8
 //
-// Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. sizes: fixed: `bytes`;
-// smooth: from 8 to `bytes` and back, by a quarter of a doubling every `hold` messages; random: so many are of a size drawn
-// from 8 to `bytes`, evenly on a scale of doublings; jump: 8 and `bytes` in turn, so many of each, with a barrier before each
-// jump. The last 70 % of `messages` are measured. With `trace`, a file that PT2P_TUNE_TRACE names, the mean period and L/N of
-// what the first rank observed in its second half. With `slices`, a file: the nanoseconds that each slice of `slice` messages
-// of a sender took to be received, that of all senders together.
+// Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. The size changes every `hold`
+// messages. sizes=fixed: `bytes`; smooth: from 8 to `bytes` and back, in steps of a quarter of a doubling; random: from 8 to `bytes`,
+// uniform on a logarithmic scale; jump: 8 and `bytes` in turn, with a barrier before each jump. The last 70 % of `messages` are
+// measured. trace: a file that PT2P_TUNE_TRACE names; prints the mean period and L/N of the first rank's second half. slices: a file
+// that gets, for each slice of `slice` messages of a sender, the nanoseconds in which those of all senders were received.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -35,14 +34,14 @@ struct Stream {
 	// Of a sender's message.
 	size_t length(size_t number) const
 	{
-		constexpr double least = 3, quarter = 0.25; // 2^3 bytes
-		const double most = std::log2(static_cast<double>(bytes)), range = most - least;
+		constexpr double min_power = 3, quarter = 0.25; // 2^3 bytes
+		const double max_power = std::log2(static_cast<double>(bytes)), range = max_power - min_power;
 		const auto step = static_cast<double>(number / hold);
 		if (sizes == Sizes::fixed || range <= 0)
 			return bytes;
 		if (sizes == Sizes::jump)
-			return number / hold % 2 ? bytes : size_t{1} << static_cast<size_t>(least);
-		double power = least;
+			return number / hold % 2 ? bytes : size_t{1} << static_cast<size_t>(min_power);
+		double power = min_power;
 		if (sizes == Sizes::smooth) {
 			const double at = std::fmod(step * quarter, 2 * range);
 			power += at < range ? at : 2 * range - at;
@@ -58,8 +57,8 @@ struct Stream {
 
 struct Shared {
 	size_t first = 0, received = 0;
-	double bytes = 0, since = 0, until = 0, slice = 0; // slice: when the one that goes on began
-	uint64_t cqes = 0, doorbells = 0, entry_reads = 0;
+	double bytes = 0, since = 0, until = 0, slice = 0; // slice: when the current one began
+	uint64_t cqes = 0, doorbells = 0, wqe_reads = 0;
 	std::vector<double> latencies, slices;
 };
 
@@ -77,7 +76,7 @@ void one_more(Shared &shared, const Stream &stream, size_t bytes)
 	(shared.received == all ? shared.until : shared.since) = now();
 	shared.cqes = device_counter("cqes") - shared.cqes;
 	shared.doorbells = device_counter("doorbells") - shared.doorbells;
-	shared.entry_reads = device_counter("wqe_reads") - shared.entry_reads;
+	shared.wqe_reads = device_counter("wqe_reads") - shared.wqe_reads;
 }
 
 void send(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
@@ -176,6 +175,63 @@ std::pair<double, double> read_trace(const std::string &path)
 	return {period / n, ratio / n};
 }
 
+// The stream that the settings describe.
+Stream read_stream(const Settings &settings)
+{
+	const std::string &sizes = settings.text("sizes");
+	const Stream stream{settings.count("senders"),
+	                    settings.count("targets"),
+	                    settings.count("bytes"),
+	                    settings.count("messages"),
+	                    settings.count("hold"),
+	                    settings.count("window"),
+	                    sizes == "smooth"   ? Stream::Sizes::smooth
+	                    : sizes == "random" ? Stream::Sizes::random
+	                    : sizes == "jump"   ? Stream::Sizes::jump
+	                                        : Stream::Sizes::fixed,
+	                    settings.text("latency") != "no",
+	                    settings.count("slice")};
+	if (stream.sizes == Stream::Sizes::jump && stream.targets != 1)
+		give_up("sizes=jump: all meet before each jump, which takes targets=1");
+	return stream;
+}
+
+void run(const Stream &stream, const std::vector<std::string> &tunables, Shared &shared)
+{
+	const InprocessJob job(stream.senders + stream.receivers(), stream.senders, tunables);
+	job.run([&](pt2p_context_t *ctx) {
+		const bool sends = static_cast<size_t>(pt2p_rank(ctx)) < stream.senders;
+		meet(ctx, stream);
+		if (sends) {
+			check(ctx, pt2p_barrier(ctx), "barrier");
+			send(ctx, stream, shared);
+		} else {
+			receive(ctx, stream, shared);
+		}
+		check(ctx, pt2p_barrier(ctx), "barrier");
+	});
+}
+
+void write_slices(const std::string &path, const Stream &stream, const Shared &shared)
+{
+	std::ofstream file(path);
+	for (size_t i = 0; i < shared.slices.size(); ++i)
+		file << (i + 1) * stream.slice << ',' << static_cast<uint64_t>(shared.slices[i]) << '\n';
+}
+
+void print(const Settings &settings, const Stream &stream, const Shared &shared, size_t measured)
+{
+	double latency = 0;
+	for (const double one : shared.latencies)
+		latency += one / static_cast<double>(shared.latencies.size());
+	const double time = shared.until - shared.since, n = static_cast<double>(measured);
+	const auto [period, ratio] = settings.text("trace").empty() ? std::pair(0.0, 0.0) : read_trace(settings.text("trace"));
+	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(), stream.senders,
+	            stream.targets, settings.text("sizes").c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency,
+	            static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
+	            static_cast<double>(shared.wqe_reads) / n, period, ratio);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -195,51 +251,13 @@ int main(int argc, char **argv)
 	                         {"slices", ""},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
-		std::puts("name,senders,targets,sizes,bytes,M/s,MB/s,latency_ns,doorbells,cqes,entry_reads,period,L/N");
-	const std::string &sizes = settings.text("sizes");
-	const Stream stream{settings.count("senders"),
-	                    settings.count("targets"),
-	                    settings.count("bytes"),
-	                    settings.count("messages"),
-	                    settings.count("hold"),
-	                    settings.count("window"),
-	                    sizes == "smooth"   ? Stream::Sizes::smooth
-	                    : sizes == "random" ? Stream::Sizes::random
-	                    : sizes == "jump"   ? Stream::Sizes::jump
-	                                        : Stream::Sizes::fixed,
-	                    settings.text("latency") != "no",
-	                    settings.count("slice")};
-	if (stream.sizes == Stream::Sizes::jump && stream.targets != 1)
-		give_up("sizes=jump: all meet before each jump, which takes targets=1");
+		std::puts("name,senders,targets,sizes,bytes,M/s,MB/s,latency_ns,doorbells,cqes,wqe_reads,period,L/N");
+	const Stream stream = read_stream(settings);
 	const size_t measured = stream.messages * stream.senders * 7 / 10;
 	Shared shared;
 	shared.first = stream.messages * stream.senders - measured;
-	{
-		const InprocessJob job(stream.senders + stream.receivers(), stream.senders, settings.tunables);
-		job.run([&](pt2p_context_t *ctx) {
-			const bool sends = static_cast<size_t>(pt2p_rank(ctx)) < stream.senders;
-			meet(ctx, stream);
-			if (sends) {
-				check(ctx, pt2p_barrier(ctx), "barrier");
-				send(ctx, stream, shared);
-			} else {
-				receive(ctx, stream, shared);
-			}
-			check(ctx, pt2p_barrier(ctx), "barrier");
-		});
-	}
-	if (!settings.text("slices").empty()) {
-		std::ofstream file(settings.text("slices"));
-		for (size_t i = 0; i < shared.slices.size(); ++i)
-			file << (i + 1) * stream.slice << ',' << static_cast<uint64_t>(shared.slices[i]) << '\n';
-	}
-	double latency = 0;
-	for (const double one : shared.latencies)
-		latency += one / static_cast<double>(shared.latencies.size());
-	const double time = shared.until - shared.since, n = static_cast<double>(measured);
-	const auto [period, ratio] = settings.text("trace").empty() ? std::pair(0.0, 0.0) : read_trace(settings.text("trace"));
-	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(), stream.senders,
-	            stream.targets, sizes.c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency,
-	            static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
-	            static_cast<double>(shared.entry_reads) / n, period, ratio);
+	run(stream, settings.tunables, shared);
+	if (!settings.text("slices").empty())
+		write_slices(settings.text("slices"), stream, shared);
+	print(settings, stream, shared, measured);
 }

@@ -1,4 +1,4 @@
-#include "softhca/exact/straight_on.hpp"
+#include "softhca/exact/interpreter.hpp"
 
 #ifdef __x86_64__
 
@@ -208,13 +208,13 @@ private:
 
 } // namespace
 
-bool go_straight_on(ucontext_t &context, StoreInstruction &store)
+bool run_to_store(ucontext_t &context, StoreInstruction &store)
 {
-	constexpr unsigned most = 16; // between two stores
+	constexpr unsigned max_instructions = 16; // between two stores
 	constexpr greg_t single_steps = 0x100;
 	if (context.uc_mcontext.gregs[REG_EFL] & single_steps)
 		return false;
-	for (unsigned n = 0; n < most; ++n) {
+	for (unsigned n = 0; n < max_instructions; ++n) {
 		if (read_store(context.uc_mcontext.gregs, store))
 			return true;
 		if (!Runner(context).step())
