@@ -1,8 +1,8 @@
 // A table of CSV as a picture: draw FILE.csv x=COLUMN[,COLUMN] y=COLUMN[,COLUMN...] [by=COLUMN[,COLUMN]] [marks=COLUMN[,...]]
 // [bars=yes] [title=TEXT] [xlabel=TEXT] [ylabel=TEXT] [log=x|y|xy] >FILE.svg
-// Each column of y is a line; with by=, one for each value of that column: with two, the first has its colour and the second
-// its dashes. Columns of marks are points: what was measured, beside lines of what the model says; or what a law has chosen,
-// beside what could be chosen. bars: x names categories, of one column or of two, each with a bar for each value of by.
+// Draws each column of y as a line. With by=, one line for each value of that column; with two columns, the first has the colour and
+// the second the dashes. Columns of marks are points, beside the lines: what was measured, or what a law has chosen. bars: x names
+// categories, of one column or two, each with a bar for each value of by.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -74,7 +74,7 @@ struct Table {
 
 struct Series {
 	std::string name;
-	size_t colour, style; // for each its own, or what the values of by say
+	size_t colour, style; // one for each line, or by the values of by
 	bool marks;
 	std::vector<std::pair<double, double>> points;
 };

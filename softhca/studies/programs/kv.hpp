@@ -1,14 +1,13 @@
-// A key-value store whose keys are spread over the ranks by their hash, under the load of YCSB: each rank is a server of its
-// share and a client of all. Requests and answers are messages; a client has a window of requests under way. What carries the
-// messages is the Messenger's: kv_load.cpp, ucx_load.cpp.
+// A key-value store under the load of YCSB. Keys are distributed over the ranks by their hash; each rank is a server of its share and a
+// client of all. Requests and answers are messages; a client has a window of requests in flight. A Messenger carries the messages:
+// kv_load.cpp, ucx_load.cpp.
 //
-// workload: a, b, c: 50, 5, 0 % updates (c: reads only); keys are drawn as YCSB draws them, by a Zipf distribution with 0.99
-// whose order is scrambled, or with keys=uniform all alike. Values of `bytes`; `work` ns of a server's processor for each
-// request (assumed; what the calls of the messenger take is the model's). With connect=yes each client asks each
-// server once before: else connections are made when a key first wants them, which is most of what a short load of many nodes
-// does. partners: the keys of a client are all on so many ranks, those that follow the one half way round; 0: on all. The last 70 %
-// of `operations` are measured, or what comes after the first `warm` %. A rank
-// has `receives` posted and `sends` under way at most; ?: more than enough.
+// workload: a, b, c: 50, 5, 0 % updates (c: reads only). Keys are drawn as in YCSB, from a scrambled Zipf distribution with 0.99, or with
+// keys=uniform uniformly. Values have `bytes`. Each request takes `work` ns of a server's processor (assumed), beside the messenger's
+// calls, which the model charges. connect=yes: each client first asks each server once; else connections are made with the first key
+// that needs them, and a short load of many nodes mostly connects. partners: the keys of a client are on so many ranks, which follow the
+// rank half way round; 0: on all. The last 70 % of `operations` are measured, or those after the first `warm` %. A rank has at most
+// `receives` posted and `sends` in flight; ?: more than enough.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ namespace kv {
 
 using namespace study;
 
-// As YCSB has it (Cooper et al., SoCC 2010; Gray et al., SIGMOD 1994): ranks of 10^10 items, their hashes are the keys.
+// As in YCSB (Cooper et al., SoCC 2010; Gray et al., SIGMOD 1994): ranks of 10^10 items, whose hashes are the keys.
 class Keys {
 public:
 	Keys(uint64_t seed, bool uniform) : state_(seed * 0x9e3779b97f4a7c15u | 1), uniform_(uniform) {}
@@ -94,23 +93,23 @@ struct Load {
 	}
 };
 
-// What moves the messages of a rank. Receives and sends are known by their places.
+// Moves the messages of a rank. Receives and sends are known by their index.
 class Messenger {
 public:
 	virtual ~Messenger() = default;
 	// A message from anybody goes to `buffer`.
 	virtual void receive(size_t place, void *buffer, size_t room) = 0;
-	// Who has sent the message of this receive; nothing, after a turn of progress, if there is none yet.
+	// Who has sent the message of this receive; nothing, after progress, if there is none yet.
 	virtual std::optional<size_t> received(size_t place) = 0;
 	virtual void send(size_t place, size_t to, const void *buffer, size_t bytes) = 0;
-	// Whether the buffer may be used again; if not, after a turn of progress.
+	// Whether the buffer may be used again; if not, makes progress.
 	virtual bool sent(size_t place) = 0;
 	virtual void barrier() = 0;
-	// Takes back all receives, and waits for all sends.
+	// Cancels all receives and waits for all sends.
 	virtual void finish() = 0;
 };
 
-// What all ranks see: they are fibres of one thread.
+// What all ranks share: they are fibres of one thread.
 struct Shared {
 	size_t connected = 0, done = 0, first = 0, drained = 0; // the first and the last count ranks
 	double since = 0, until = 0;
@@ -230,7 +229,7 @@ private:
 		started_[slot] = {now(), key, kind};
 		send(owner, {key, kind, slot}, kind == Kind::update);
 	}
-	// False after a key of this rank's own, so that the others get their turn.
+	// False after a key of this rank's own, so that the others run.
 	bool issue()
 	{
 		const uint64_t key = keys_.key();
@@ -296,7 +295,7 @@ private:
 	bool counts_ = false; // what is done
 };
 
-// The whole, from the command line to a line of figures. The messengers' own settings are `more`.
+// Everything from the command line to a line of figures. `more` are the messenger's own settings.
 class Study {
 public:
 	Study(int argc, char **argv, const std::map<std::string, std::string> &more) : settings(argc, argv, defaults(more))
@@ -322,7 +321,7 @@ public:
 	size_t nodes() const { return settings.count("nodes"); }
 	size_t per_node() const { return settings.count("ranks"); }
 
-	// From here on memory counts.
+	// Memory is counted from here on.
 	void begin() { before_ = allocated(); }
 	void run(size_t rank, Messenger &messenger)
 	{

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 	kv::Study study(argc, argv, {{"summary", "no"}});
 	const std::vector<std::string> &tunables = study.settings.tunables;
 	{
-		InprocessJob once(1, 1, {}); // what there is once for all contexts does not count
+		InprocessJob once(1, 1, {}); // memory that all contexts share is not counted
 	}
 	study.begin();
 	const InprocessJob job(study.load.ranks, study.per_node(), tunables);

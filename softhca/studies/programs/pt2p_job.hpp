@@ -35,7 +35,7 @@ public:
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
 		options.tunables = list.data();
 		options.thread_level =
-		    PT2P_THREAD_SERIALIZED; // a context is driven by a thread of its own, not by the one that makes it
+		    PT2P_THREAD_SERIALIZED; // a thread of its own drives a context, not the one that makes it
 		if (pt2p_init_inprocess(static_cast<int>(ranks), PT2P_INPROCESS_THREADS, &options, contexts_.data()) != PT2P_OK)
 			give_up("pt2p_init_inprocess: %s", pt2p_last_error(nullptr));
 	}
@@ -43,14 +43,14 @@ public:
 	InprocessJob &operator=(const InprocessJob &) = delete;
 	~InprocessJob()
 	{
-		constexpr double longest = 50e6; // ns; what is waited for in vain takes longer
+		constexpr double longest = 50e6; // ns; a wait in vain takes longer
 		if (contexts_.empty())
 			return;
 		if (const double took = leave(); took > longest)
 			give_up("pt2p_finalize took %.0f ms of virtual time", took / 1e6);
 	}
-	// All finalize at the same time: one waits until the others have confirmed what they have passed on, which they do when they
-	// are called. `before` is what each rank does first. Returns the longest that one took, virtual ns.
+	// All finalize at the same time: each waits until the others have confirmed what they have forwarded, which they do when they are
+	// called. Each rank does `before` first. Returns the longest time that one took, in virtual ns.
 	double leave(const std::function<void(pt2p_context_t *)> &before = [](pt2p_context_t *) {})
 	{
 		double longest = 0;
@@ -68,8 +68,8 @@ public:
 		contexts_.clear();
 		return longest;
 	}
-	// Each rank in a thread of its own, until all have returned. Who has returned makes progress until then: others may still need it
-	// to answer, or to pass their messages on.
+	// Runs each rank in a thread of its own, until all have returned. A rank that has returned makes progress until then: others may
+	// still need its answers, or that it forwards their messages.
 	void run(const std::function<void(pt2p_context_t *)> &rank) const
 	{
 		std::vector<std::thread> threads;

@@ -140,8 +140,8 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 	}
 }
 
-// A message there and back, before all else: a device binds queue pairs to units in the order in which they are first used, so
-// that, as long as there are as many units, each stream gets one of its own whatever is tuned.
+// A message there and back before all else. A device binds queue pairs to units in the order of their first use. So each stream gets a
+// unit of its own, as long as there are enough, whatever is tuned.
 void meet(pt2p_context_t *ctx, const Stream &stream)
 {
 	const auto me = static_cast<size_t>(pt2p_rank(ctx));

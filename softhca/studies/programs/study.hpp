@@ -1,4 +1,4 @@
-// What the programs of the studies have in common: virtual time, settings on the command line, counters.
+// Shared by the programs of the studies: virtual time, settings on the command line, counters.
 #pragma once
 
 #include <cstdarg>
@@ -25,11 +25,11 @@ namespace study {
 	std::_Exit(1);
 }
 
-// Virtual nanoseconds; to look costs the program nothing.
+// Virtual nanoseconds; reading the clock takes no time.
 inline double now() { return static_cast<double>(softhca_time_now()) / 1000; }
 // The program computes for so long.
 inline void compute(double ns) { softhca_time_compute(static_cast<uint64_t>(ns * 1000)); }
-// What has happened by now can be seen from here on.
+// Everything up to now has happened afterwards.
 inline void catch_up() { softhca_time_sync(); }
 
 // name=value of the command line: those named PT2P_... are tunables, the others the program's.

@@ -2,7 +2,7 @@
 //
 //   UCX_MEM_EVENTS=n UCX_TLS=rc_x,self softhca --model connectx5 --devices 16 ucx_load nodes=16 workload=b
 //
-// UCX_MEM_EVENTS: its own way to watch mmap() would hide the devices' doorbells from softhca.
+// UCX_MEM_EVENTS=n: UCX would interpose mmap() and hide the devices' doorbells from softhca.
 #include <cstdlib>
 #include <thread>
 
@@ -10,11 +10,11 @@
 
 #include "softhca/studies/programs/kv.hpp"
 
-// UCX would measure how long a tick of the processor's counter takes, before it is virtual, or believe the processor's name.
+// UCX would measure the rate of the processor's time stamp counter before it is virtual, or take it from the processor's name.
 extern "C" double ucs_arch_get_clocks_per_sec() { return 1e9; }
 
-// The numbers of workers, by which UCX decides who gives way when two connect to each other at once. They would be made of the
-// process's number, another in each run.
+// The ids of workers, by which UCX decides between two that connect to each other at once. It would make them of the process id, which
+// differs in each run.
 extern "C" uint64_t ucs_generate_uuid(uint64_t)
 {
 	static uint64_t last;
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
 		give_up("one rank on each node");
 	const size_t ranks = study.load.ranks;
 	{
-		Worker once(0, 1); // what there is once for all contexts does not count
+		Worker once(0, 1); // memory that all contexts share is not counted
 	}
 	study.begin();
 	Workers workers;

@@ -1,9 +1,9 @@
-// Loads devices as the raw benchmarks of the literature did: threads that post one-sided operations, datagrams or messages as
-// fast as their windows allow, on one machine for many, many for one, or all for all; a device is a machine. One line of CSV
-// comes out. Plain libibverbs and mlx5dv, so that what is measured is the device and its model and nothing of the library.
+// Loads devices as the raw benchmarks of the literature did. Threads post one-sided operations, datagrams or messages as fast as their
+// windows allow: one machine to many, many to one, or all to all; a device is a machine. Prints one line of CSV. Uses only libibverbs
+// and mlx5dv: this measures the device's model, not libpt2p.
 //
-// verbs_load_plan.hpp: the command line. verbs_load_objects.hpp: queue pairs. verbs_load_loader.hpp: the side that posts;
-// verbs_load_receiver.hpp: the side that takes. Here: who is connected with whom, and what is printed.
+// verbs_load_plan.hpp: the command line. verbs_load_objects.hpp: queue pairs. verbs_load_loader.hpp: the side that posts.
+// verbs_load_receiver.hpp: the side that receives. Here: who is connected to whom, and what is printed.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -139,7 +139,7 @@ private:
 		ibv_qp *mine = loader(m, t).qp(i), *theirs;
 		if (plan_.pattern == all && plan_.op != op_send) {
 			// The same queue pairs carry both directions, as in a program that has one connection to each peer.
-			const unsigned back = m < other ? m : m - 1; // our place in their list
+			const unsigned back = m < other ? m : m - 1; // the index in their list
 			const unsigned there = static_cast<unsigned>(i / others.size() * others.size()) + back;
 			if (there >= plan_.qps)
 				fail("all for all: queue pairs of a thread are to be a multiple of the other machines");
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 	const Options options(argc, argv);
 	const Plan plan(options);
 	const char *model = std::getenv("SOFTHCA_MODEL");
-	// In virtual time a poll that finds nothing gives way.
+	// In virtual time a poll that finds nothing yields.
 	Load load(plan, !(model && *model));
 	load.run();
 	if (plan.check)

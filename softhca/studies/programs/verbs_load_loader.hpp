@@ -88,7 +88,7 @@ private:
 		}
 	}
 
-	// Until something happens; a poll gives way in virtual time.
+	// Until something happens; in virtual time a poll yields.
 	void wait()
 	{
 		if (polite_)
@@ -175,7 +175,7 @@ private:
 			const size_t slot = total_ % posted_at_.size();
 			const uint64_t mod = posts_[q] % plan_.period;
 			wr[i].send_flags = mod == 0 ? IBV_SEND_SIGNALED : 0;
-			// What was signalled last is waited for as late as can be; it must not be in this very list.
+			// Waits for the last signalled operation as late as possible; it must not be in this list.
 			if (!signals_all() && (plan_.postlist == 1 ? mod == plan_.period - 1 : mod == 0 && posts_[q])) {
 				poll(q);
 				if (plan_.op != op_read)
@@ -291,7 +291,7 @@ private:
 	std::vector<ibv_qp *> qps_;
 	std::vector<Peer> peers_;
 	std::vector<uint64_t> posts_, seen_;
-	const uint32_t key_; // of our machine's memory, for those who are connected to us
+	const uint32_t key_; // of this machine's memory, for those connected to it
 	std::vector<ibv_send_wr> wr_;
 	std::vector<ibv_sge> sge_;
 };
