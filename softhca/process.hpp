@@ -1,5 +1,5 @@
-// What this process has of softhca: one NIC and its scheduler. The only way to them from functions that are not given a context: those
-// that the program calls (kernel/libc_hooks.cpp, kernel/verbs_hooks.cpp, counters/interface.cpp).
+// What this process has of softhca: one NIC and its scheduler. The only way to them from functions that are not given a
+// context: those that the program calls (kernel/libc_hooks.cpp, kernel/verbs_hooks.cpp, counters/interface.cpp).
 #pragma once
 
 namespace softhca {

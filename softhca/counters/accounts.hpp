@@ -1,4 +1,5 @@
-// The file that holds the counters of a process. It is in the fabric's directory, may be read at any time, and outlives the process.
+// The file that holds the counters of a process. It is in the fabric's directory, may be read at any time, and outlives
+// the process.
 //
 //   $SOFTHCA_FABRIC/counters.<slot>.<incarnation of the slot>
 #pragma once

@@ -175,7 +175,8 @@ void print_json(const std::vector<const Account *> &accounts)
 	std::printf("\n]}\n");
 }
 
-// Counters that are zero where nothing is lost and nobody makes a mistake. Drops and retransmissions for want of a receive are allowed.
+// Counters that are zero where nothing is lost and nobody makes a mistake. Drops and retransmissions for want of a
+// receive are allowed.
 int tell_losses(const std::vector<const Account *> &accounts)
 {
 	std::string text;

@@ -44,8 +44,8 @@ struct Page {
 	bool is_device_memory() const { return offset < uar_first_offset; }
 };
 
-// Pages are used again and never freed: a thread may be in a trap. The lock is taken after the NIC's, where both are needed. Nothing is
-// called with it that leads to libc_hooks.cpp.
+// Pages are used again and never freed: a thread may be in a trap. The lock is taken after the NIC's, where both are
+// needed. Nothing is called with it that leads to libc_hooks.cpp.
 struct Pages {
 	std::mutex mutex;
 	std::deque<Page> all;
@@ -63,12 +63,12 @@ void forget(Page &page)
 	real::munmap(page.alias, page_bytes);
 }
 
-// A user access region has doorbells from here on: two registers of two buffers each, which are used in turn. The first eight bytes of
-// a buffer are the doorbell; what follows is a WQE (BlueFlame).
+// A user access region has doorbells from here on: two registers of two buffers each, which are used in turn. The first
+// eight bytes of a buffer are the doorbell; what follows is a WQE (BlueFlame).
 constexpr size_t buffers_offset = 0x800, buffer_bytes = 0x100, buffer_count = 4, arm_offset = 0x20, doorbell_bytes = 8;
 
-// memcpy() may store the same 64 bytes twice, as its first and its last part. Write-combining makes one store of them; no two WQEs are
-// the same.
+// memcpy() may store the same 64 bytes twice, as its first and its last part. Write-combining makes one store of them;
+// no two WQEs are the same.
 bool stored_again(Page &page, size_t offset, size_t bytes)
 {
 	const size_t last_offset = std::exchange(page.last_offset, bytes == wc_bytes ? offset : 0);

@@ -1,5 +1,5 @@
-// Exact mode (SOFTHCA_EXACT): the program's stores to user access regions and to device memory are trapped. So every doorbell and every
-// byte is counted, and a doorbell makes the NIC work at once. Each store costs microseconds.
+// Exact mode (SOFTHCA_EXACT): the program's stores to user access regions and to device memory are trapped. So every
+// doorbell and every byte is counted, and a doorbell makes the NIC work at once. Each store costs microseconds.
 #pragma once
 
 #include <cstddef>

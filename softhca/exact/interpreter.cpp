@@ -186,7 +186,8 @@ private:
 			return false;
 		fpregset_t state = context_.uc_mcontext.fpregs;
 		std::memcpy(&state->_xmm[reg_], reinterpret_cast<const void *>(address_), 16);
-		// The kernel restores what this word says has been used. It follows where the bytes for software say that it does.
+		// The kernel restores what this word says has been used. It follows where the bytes for software say that it
+		// does.
 		constexpr size_t marks_at = 464, uses_at = 512;
 		constexpr uint32_t extended = 0x46505853;
 		constexpr uint64_t vectors = 2;

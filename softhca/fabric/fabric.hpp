@@ -4,7 +4,8 @@
 //   $SOFTHCA_FABRIC/slots, inbox.<N>   the wire, see wire.hpp
 //   $SOFTHCA_FABRIC/host<N>/    what /sys shows of the devices on host N
 //
-// A host is a pair of UTS name space (host name) and network name space: processes that share both see the same devices.
+// A host is a pair of UTS name space (host name) and network name space: processes that share both see the same
+// devices.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ namespace softhca {
 
 class Fabric {
 public:
-	// The fabric this process belongs to; null when there is none, and then nothing of softhca is active. The first call
-	// joins it. Thread-safe.
+	// The fabric this process belongs to; null when there is none, and then nothing of softhca is active. The first
+	// call joins it. Thread-safe.
 	static const Fabric *get();
 
 	const std::string &directory() const { return directory_; }

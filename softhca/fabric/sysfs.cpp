@@ -1,5 +1,5 @@
-// Which files a verbs library reads: libibverbs takes the class folders and the modalias of the PCI device; UCX and hwloc
-// follow the links from the class folder to the PCI device.
+// Which files a verbs library reads: libibverbs takes the class folders and the modalias of the PCI device; UCX and
+// hwloc follow the links from the class folder to the PCI device.
 #include "softhca/fabric/sysfs.hpp"
 
 #include <cstdarg>

@@ -5,8 +5,8 @@
 
 namespace softhca {
 
-// Makes the tree of a host with that many devices at `path`, unless it is there; several processes may try at once. Throws
-// std::runtime_error when it cannot be made.
+// Makes the tree of a host with that many devices at `path`, unless it is there; several processes may try at once.
+// Throws std::runtime_error when it cannot be made.
 void make_sysfs(const std::string &path, unsigned host, unsigned devices);
 
 } // namespace softhca

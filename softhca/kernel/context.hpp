@@ -63,7 +63,8 @@ public:
 	Objects objects;
 	// The `length` bytes at `address` under a key of that domain, when it gives those rights.
 	Memory memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t length, uint32_t rights) const;
-	// Tells the program of an asynchronous event; `element` is what it calls the object. False when it does not read them.
+	// Tells the program of an asynchronous event; `element` is what it calls the object. False when it does not read
+	// them.
 	bool report(Event event, uint64_t element);
 	// How many completions the program has read since the last call.
 	uint64_t take_consumed();

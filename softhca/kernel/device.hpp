@@ -1,5 +1,5 @@
-// What the device offers: limits, identities, the layout of its mappings. The device keeps to each number here; what does not work yet
-// is zero.
+// What the device offers: limits, identities, the layout of its mappings. The device keeps to each number here; what
+// does not work yet is zero.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ constexpr uint16_t lid_of(unsigned host, unsigned device)
 
 // Limits.
 constexpr uint32_t max_pd = 1u << 16, max_mr = 1u << 20, max_cq = 1u << 16, max_cqe = (1u << 22) - 1;
-// The lower bits of a queue pair's number are its index in its process; the lowest indices have special meanings. In virtual time all
-// ranks are in one process, which has all 24 bits of numbers.
+// The lower bits of a queue pair's number are its index in its process; the lowest indices have special meanings. In
+// virtual time all ranks are in one process, which has all 24 bits of numbers.
 constexpr unsigned live_index_bits = 14, virtual_index_bits = 17, first_index = 16;
 constexpr unsigned max_virtual_queue_pairs = 1u << virtual_index_bits;
 constexpr uint32_t max_qp = (1u << live_index_bits) - first_index, max_srq = 1u << 14;
@@ -49,14 +49,15 @@ constexpr uint32_t completion_vectors = 1;
 constexpr uint16_t partition_keys = 1;
 constexpr uint32_t gids = 1;
 
-// Device memory of each opener, allocated in blocks. It is at the page of the command file that libmlx5 maps for it (its command 8 in
-// the second byte of the page number).
+// Device memory of each opener, allocated in blocks. It is at the page of the command file that libmlx5 maps for it
+// (its command 8 in the second byte of the page number).
 constexpr size_t page_bytes = 4096;
 constexpr size_t max_dm_bytes = 256 * 1024, dm_block_bytes = 64, dm_blocks = max_dm_bytes / dm_block_bytes;
 constexpr uint64_t dm_first_offset = (UINT64_C(8) << 8) * page_bytes;
 static_assert(max_dm_bytes / page_bytes <= 256, "beyond 256 pages the page number is split");
 
-// The device's clock, which stamps CQEs, ticks every nanosecond. Another page of the command file relates it to the time of day.
+// The device's clock, which stamps CQEs, ticks every nanosecond. Another page of the command file relates it to the
+// time of day.
 constexpr uint64_t clock_khz = 1'000'000, clock_mask = ~UINT64_C(0) >> 1;
 constexpr uint64_t clock_info_offset = (UINT64_C(7) << 8) * page_bytes;
 

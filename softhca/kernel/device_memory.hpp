@@ -27,15 +27,18 @@ public:
 	{
 		if (memory_)
 			return true;
-		void *memory =
-		    real::mmap(nullptr, max_dm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(dm_first_offset));
+		constexpr auto offset = static_cast<off_t>(dm_first_offset);
+		void *memory = real::mmap(nullptr, max_dm_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
 		if (memory == MAP_FAILED)
 			return false;
 		memory_ = static_cast<uint8_t *>(memory);
 		return true;
 	}
 	uint8_t *bytes() const { return memory_; }
-	bool contains(const uint8_t *address) const { return memory_ && address >= memory_ && address < memory_ + max_dm_bytes; }
+	bool contains(const uint8_t *address) const
+	{
+		return memory_ && address >= memory_ && address < memory_ + max_dm_bytes;
+	}
 
 	// The first free range of so many blocks; dm_blocks when there is none.
 	size_t find(size_t blocks, size_t alignment) const

@@ -1,5 +1,5 @@
-// The functions of libc that this library interposes. Each checks first, cheaply, whether the call is about one of its devices, and
-// passes everything else to the real function.
+// The functions of libc that this library interposes. Each checks first, cheaply, whether the call is about one of its
+// devices, and passes everything else to the real function.
 //
 // A program that bypasses these symbols (a static libc, a system call of its own) does not see the devices.
 #undef _FORTIFY_SOURCE // its inline versions would collide with the definitions here
@@ -176,8 +176,8 @@ int ioctl(int fd, unsigned long request, ...) noexcept
 	return REAL(ioctl)(fd, request, argument);
 }
 
-// Exact mode is told when pages of a command file are mapped and unmapped. A library that interposes these functions (UCX does) hides
-// that; the next command of the file finds such pages.
+// Exact mode is told when pages of a command file are mapped and unmapped. A library that interposes these functions
+// (UCX does) hides that; the next command of the file finds such pages.
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept
 {
 	void *memory = real::mmap(address, bytes, protection, flags, fd, offset);

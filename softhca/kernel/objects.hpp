@@ -1,5 +1,5 @@
-// Objects of an open device: protection domains, memory regions, device memory, completion queues, shared receive queues. Queue pairs
-// are in nic/qp/queue_pair.hpp.
+// Objects of an open device: protection domains, memory regions, device memory, completion queues, shared receive
+// queues. Queue pairs are in nic/qp/queue_pair.hpp.
 #pragma once
 
 #include <array>

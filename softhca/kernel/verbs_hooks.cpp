@@ -1,5 +1,5 @@
-// libibverbs calls its provider through tables of functions. The address of a completion queue leads to its table, so the device can
-// replace these functions.
+// libibverbs calls its provider through tables of functions. The address of a completion queue leads to its table, so
+// the device can replace these functions.
 #include "softhca/kernel/verbs_hooks.hpp"
 
 #include <algorithm>
@@ -15,7 +15,8 @@ namespace softhca {
 
 namespace {
 
-// Replaces a function of a table by a stand-in, which calls it. There are only a few such functions; each gets a stand-in of its own.
+// Replaces a function of a table by a stand-in, which calls it. There are only a few such functions; each gets a
+// stand-in of its own.
 template <class Function, class Call, size_t most = 16>
 class StandIns {
 public:
@@ -107,7 +108,8 @@ void hook_verbs(uint64_t cq)
 	StandIns<int(ibv_qp *, ibv_send_wr *, ibv_send_wr **), PostSend>::install(ops.post_send);
 	StandIns<int(ibv_cq *, int), Notify>::install(ops.req_notify_cq);
 	// libmlx5 has room for the extended part in every queue; the function is set where the program has asked for it.
-	StandIns<int(ibv_cq_ex *, ibv_poll_cq_attr *), StartPoll>::install(reinterpret_cast<ibv_cq_ex *>(queue)->start_poll);
+	auto *extended = reinterpret_cast<ibv_cq_ex *>(queue);
+	StandIns<int(ibv_cq_ex *, ibv_poll_cq_attr *), StartPoll>::install(extended->start_poll);
 }
 
 } // namespace softhca

@@ -66,7 +66,8 @@ void Service::serve()
 		last = before;
 		if (!assisted && now - last_did < linger && now >= contention_until) {
 			sched_yield();
-			// A thread that yields to one that never yields waits for the end of a time slice. One that sleeps runs at once.
+			// A thread that yields to one that never yields waits for the end of a time slice. One that sleeps runs at
+			// once.
 			if (const Time then = read_clock(); then - now > contention)
 				contention_until = then + contention_lasts;
 			continue;

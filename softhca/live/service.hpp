@@ -1,8 +1,10 @@
-// Who calls progress() in real time: a thread, which sleeps as much as it can, and threads of the program that poll in vain.
+// Who calls progress() in real time: a thread, which sleeps as much as it can, and threads of the program that poll in
+// vain.
 //
-// Somebody has to read doorbell records. A thread that did nothing else would take a core; on a machine with few cores it would take
-// the core that the program needs. So the program helps: a poll that finds nothing, a post, and a request for an event call progress().
-// The thread does what the program does not, at growing intervals, and at once when packets come.
+// Somebody has to read doorbell records. A thread that did nothing else would take a core; on a machine with few cores
+// it would take the core that the program needs. So the program helps: a poll that finds nothing, a post, and a request
+// for an event call progress(). The thread does what the program does not, at growing intervals, and at once when
+// packets come.
 #pragma once
 
 #include <atomic>
@@ -25,7 +27,8 @@ public:
 
 	// Calls progress(), unless somebody else does so. True when something was done.
 	bool help();
-	// A thread of the program has polled and found something, or nothing. polled_in_vain() is true when it should poll again.
+	// A thread of the program has polled and found something, or nothing. polled_in_vain() is true when it should poll
+	// again.
 	void found();
 	bool polled_in_vain();
 	// The program has asked for an event: the thread takes over.

@@ -1,4 +1,5 @@
-// What all parts of the model share: the devices, what it keeps of each queue pair, and the turn of the part that works.
+// What all parts of the model share: the devices, what it keeps of each queue pair, and the turn of the part that
+// works.
 #pragma once
 
 #include <climits>
@@ -45,8 +46,8 @@ struct Device {
 	Link inward, outward; // PCIe: what the program stores and what reads return; what the device writes and asks for
 	Link out, in;         // the wire
 	size_t programs = 0;  // that have it open: ranks of one node
-	Fifo wqes;
-	Cache requesters, responders;          // contexts
+	FifoCache wqes;
+	RandomCache requesters, responders;          // contexts
 	std::map<uint64_t, Picoseconds> locks; // of atomic operations, by the low bits of addresses
 };
 
@@ -60,8 +61,8 @@ struct Doorbell {
 	bool blueflame;
 };
 
-// An initiator's with a DC target. Its packets are taken in order, also when it leaves and connects again meanwhile: the unit is the
-// same while any waits there.
+// An initiator's with a DC target. Its packets are taken in order, also when it leaves and connects again meanwhile:
+// the unit is the same while any waits there.
 struct Connection {
 	unsigned unit;
 	size_t waiting = 0; // packets before the unit
@@ -77,7 +78,7 @@ struct QpRecord {
 	Direction requests, answers;                            // of this requester
 	bool due = false;                                       // a unit will run its requester
 	bool left = false;                                      // DC: it has left a target and not connected since
-	Picoseconds last = 0;                                   // DC: when the last packet to the target that it has left departed
+	Picoseconds last = 0;                                   // DC: when the last packet to the left target departed
 	int unit = -1;
 	std::unordered_map<uint32_t, Connection> connections; // of a DC target, by initiator
 };
@@ -92,8 +93,8 @@ public:
 	const Profile p;
 	std::vector<Device> devices;
 
-	// The time of the turn, how long the unit that works has been busy in it, and how much later what it works on will come: the unit
-	// does something else meanwhile.
+	// The time of the turn, how long the unit that works has been busy in it, and how much later what it works on will
+	// come: the unit does something else meanwhile.
 	Picoseconds now = 0, busy = 0, late = 0;
 	void begin_turn();
 
@@ -103,7 +104,8 @@ public:
 
 	// Bytes of host memory that the device reads; when the last is there.
 	Picoseconds read(Device &device, Picoseconds when, double bytes);
-	// What the unit works on goes on after `whole`; the unit can have `overlap` of these under way, and is busy the less.
+	// What the unit works on goes on after `whole`; the unit can have `overlap` of these under way, and is busy the
+	// less.
 	void wait(Picoseconds whole, double overlap);
 	// The unit reads that from host memory before it can go on.
 	void miss(Device &device, double bytes, double overlap);

@@ -11,7 +11,8 @@ extern "C" {
 namespace softhca::model {
 
 Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_pairs)
-    : core_(nic, profile, devices, queue_pairs), units_(core_, packets_), packets_(core_, units_), programs_(core_, units_)
+    : core_(nic, profile, devices, queue_pairs), units_(core_, packets_), packets_(core_, units_),
+      programs_(core_, units_)
 {
 	if (profile.cpu_copy > 0)
 		softhca_time_copies(static_cast<uint64_t>(1024 * 1e6 / profile.cpu_copy), &__ehdr_start, &etext);

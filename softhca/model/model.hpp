@@ -1,16 +1,16 @@
 // The device in virtual time: when what the live device does at once would happen on hardware.
 //
-// Queue pairs, packets and completions are those of live mode (nic/qp); the model decides when each part of the device takes its next
-// step, and what steps cost:
+// Queue pairs, packets and completions are those of live mode (nic/qp); the model decides when each part of the device
+// takes its next step, and what steps cost:
 //
 //   store to a doorbell --> [fetch of WQEs] --> unit sends: contexts, payload --> wire --> unit serves --> memory, CQE
 //                              PCIe read                    PCIe read                                    PCIe write
 //
 //   programs.hpp                 units.hpp, packets.hpp
 //
-// A miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. A WQE is in the cache
-// from its fetch until it is complete or thrown out. What a packet does to memory happens in one step, when it can be seen there;
-// answers leave earlier than that, and get a way that is so much shorter.
+// A miss in a cache costs a PCIe read; a unit can have several of them under way, and waits the less for each. A WQE is
+// in the cache from its fetch until it is complete or thrown out. What a packet does to memory happens in one step,
+// when it can be seen there; answers leave earlier than that, and get a way that is so much shorter.
 #pragma once
 
 #include "softhca/model/core.hpp"
@@ -40,7 +40,10 @@ public:
 
 	void ring(Qp &qp) override { programs_.ring(qp); }
 	void blueflame(Qp &qp, size_t bytes, bool first) override { programs_.blueflame(qp, bytes, first); }
-	void stored_to_device_memory(unsigned device, size_t bytes) override { programs_.stored_to_device_memory(device, bytes); }
+	void stored_to_device_memory(unsigned device, size_t bytes) override
+	{
+		programs_.stored_to_device_memory(device, bytes);
+	}
 	void before_poll(int fd) override;
 	bool after_poll(int fd, bool found) override;
 	void polled(unsigned device, bool found) override;

@@ -61,12 +61,15 @@ uint32_t Packets::new_flight(const Packet &packet)
 	return number;
 }
 
-void Packets::completed(const Qp &qp, const Wqe &wqe) { core_.device_of(qp).wqes.forget(wqe_key(qp.number, wqe.index)); }
+void Packets::completed(const Qp &qp, const Wqe &wqe)
+{
+	core_.device_of(qp).wqes.forget(wqe_key(qp.number, wqe.index));
+}
 
-// ---- out --------------------------------------------------------------------------------------------------------------
+// ---- out ------------------------------------------------------------------------------------------------------------
 
-// A request that is there has to wait for the last answer: until the unit has taken it, not until the program can see it, when the
-// request is begun here. How much that is later.
+// A request that is there has to wait for the last answer: until the unit has taken it, not until the program can see
+// it, when the request is begun here. How much that is later.
 Picoseconds Packets::waited_for_memory(Qp &qp, Picoseconds arrived)
 {
 	const Picoseconds visible = core_.record(qp).answers.executed,
@@ -74,13 +77,14 @@ Picoseconds Packets::waited_for_memory(Qp &qp, Picoseconds arrived)
 	return visible - std::min(visible, std::max({taken, arrived, units_.free(qp)}));
 }
 
-// A DC initiator has another target. The old one is told behind the last request to it, if the next is known to be for another by
-// then.
+// A DC initiator has another target. The old one is told behind the last request to it, if the next is known to be for
+// another by then.
 Packets::Start Packets::connect(Qp &qp, QpRecord &r, Picoseconds arrived)
 {
 	core_.busy += from_ns(core_.p.dc_connect);
 	const bool leaves_another = std::exchange(r.left, false);
-	return {leaves_another ? std::max(r.last, arrived) + from_ns(core_.p.dc_switch) : 0, waited_for_memory(qp, arrived)};
+	return {leaves_another ? std::max(r.last, arrived) + from_ns(core_.p.dc_switch) : 0,
+	        waited_for_memory(qp, arrived)};
 }
 
 // A unit begins a request.
@@ -116,14 +120,16 @@ void Packets::send(Qp &qp, const Packet &given, const Fill &fill, Time held)
 	Flight &flight = flights_[number];
 	const Packet &packet = flight.packet;
 	const auto read_so_far = [&](Counter counter) { return qp.counters->get(counter); };
-	const uint64_t memory = read_so_far(Counter::payload_read_bytes), device_memory = read_so_far(Counter::dm_read_bytes);
+	const uint64_t memory = read_so_far(Counter::payload_read_bytes),
+	               device_memory = read_so_far(Counter::dm_read_bytes);
 	fill(flight.payload.data());
 	const uint64_t from_memory = read_so_far(Counter::payload_read_bytes) - memory,
 	               from_device_memory = read_so_far(Counter::dm_read_bytes) - device_memory;
 
 	flight.device = qp.context.device();
 	flight.early = 0;
-	const bool request = asks(packet.kind), leaving = packet.kind == PacketKind::disconnect, dc = qp.kind == QpKind::dci;
+	const bool request = asks(packet.kind), leaving = packet.kind == PacketKind::disconnect;
+	const bool dc = qp.kind == QpKind::dci;
 	QpRecord &r = requester_of(packet, is_forth(packet.kind));
 	Direction &direction = is_forth(packet.kind) ? r.requests : r.answers;
 	Start start;
@@ -156,7 +162,7 @@ void Packets::send(Qp &qp, const Packet &given, const Fill &fill, Time held)
 	core_.at<&Packets::depart>(held ? leaves : direction.departed, *this, number);
 }
 
-// ---- in ---------------------------------------------------------------------------------------------------------------
+// ---- in -------------------------------------------------------------------------------------------------------------
 
 void Packets::depart(uint64_t number)
 {

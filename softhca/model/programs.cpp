@@ -20,7 +20,8 @@ void for_wqes(const Qp &qp, uint16_t from, uint16_t to, const Function &function
 	for (uint16_t left = static_cast<uint16_t>(to - from); left;) {
 		function(from);
 		const size_t segments = ring[from % wqebbs * wqebb_bytes + segments_at] & segments_mask;
-		const auto step = static_cast<uint16_t>(std::max<size_t>(1, (segments * segment_bytes + wqebb_bytes - 1) / wqebb_bytes));
+		const size_t wqebbs_of_it = (segments * segment_bytes + wqebb_bytes - 1) / wqebb_bytes;
+		const auto step = static_cast<uint16_t>(std::max<size_t>(1, wqebbs_of_it));
 		from = static_cast<uint16_t>(from + step);
 		left = static_cast<uint16_t>(left - std::min(left, step));
 	}
@@ -35,7 +36,7 @@ unsigned count_wqes(const Qp &qp, uint16_t from, uint16_t to)
 
 } // namespace
 
-// ---- doorbells --------------------------------------------------------------------------------------------------------
+// ---- doorbells ------------------------------------------------------------------------------------------------------
 
 void Programs::ring(Qp &qp)
 {
@@ -46,7 +47,8 @@ void Programs::ring(Qp &qp)
 	softhca_time_charge(from_ns(p.cpu_doorbell + p.cpu_wqe * count_wqes(qp, s.posted, producer)));
 	s.posted = producer;
 	s.doorbells.push_back({producer, false});
-	const Picoseconds there = core_.device_of(qp).inward.move(softhca_time_now(), 8 + p.pcie_request) + from_ns(p.pcie_store);
+	const Picoseconds stored = core_.device_of(qp).inward.move(softhca_time_now(), 8 + p.pcie_request),
+	                  there = stored + from_ns(p.pcie_store);
 	core_.at<&Programs::doorbell_arrives>(there, *this, qp.number);
 }
 
@@ -64,7 +66,8 @@ void Programs::stored_to_device_memory(unsigned device, size_t bytes)
 {
 	const Profile &p = core_.p;
 	softhca_time_charge(from_ns(p.cpu_wc_store * static_cast<double>(bytes) / wqebb_bytes));
-	core_.devices[device].inward.move(softhca_time_now(), static_cast<double>(bytes) * (1 + p.pcie_request / wqebb_bytes));
+	core_.devices[device].inward.move(softhca_time_now(),
+	                                  static_cast<double>(bytes) * (1 + p.pcie_request / wqebb_bytes));
 }
 
 void Programs::doorbell_arrives(uint64_t number)
@@ -103,7 +106,7 @@ void Programs::wqes_arrive(uint64_t argument)
 	units_.ready(*qp);
 }
 
-// ---- polls ------------------------------------------------------------------------------------------------------------
+// ---- polls ----------------------------------------------------------------------------------------------------------
 
 Programs::Program &Programs::program(const Context &context)
 {
@@ -125,8 +128,8 @@ void Programs::before_poll(Context &context)
 	softhca_time_sync();
 }
 
-// It would poll again and again: instead it waits until something has changed, here or in what others of its node may have stored,
-// but not for ever, as it may look at other things or at the clock.
+// It would poll again and again: instead it waits until something has changed, here or in what others of its node may
+// have stored, but not for ever, as it may look at other things or at the clock.
 void Programs::after_empty_poll(Context &context)
 {
 	constexpr Picoseconds min_wait = 500'000;
@@ -144,7 +147,8 @@ void Programs::after_empty_poll(Context &context)
 
 void Programs::completed(const Cq &cq)
 {
-	core_.devices[cq.context->device()].outward.move(softhca_time_now(), static_cast<double>(cq.cqe_bytes) + core_.p.pcie_request);
+	core_.devices[cq.context->device()].outward.move(softhca_time_now(),
+	                                                 static_cast<double>(cq.cqe_bytes) + core_.p.pcie_request);
 	wrote(*cq.context);
 }
 

@@ -1,4 +1,5 @@
-// The program's side of the model: what the program does takes its processor's time, and reaches the device after the PCIe's.
+// The program's side of the model: what the program does takes its processor's time, and reaches the device after the
+// PCIe's.
 #pragma once
 
 #include <map>

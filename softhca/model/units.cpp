@@ -36,9 +36,9 @@ Picoseconds Units::free(Qp &qp)
 Connection &Units::connection_of(Qp &target, uint32_t initiator)
 {
 	auto &connections = core_.record(target).connections;
-	const auto found = connections.find(initiator);
-	return found != connections.end() ? found->second
-	                                  : connections.emplace(initiator, Connection{bind(core_.device_of(target))}).first->second;
+	if (const auto found = connections.find(initiator); found != connections.end())
+		return found->second;
+	return connections.emplace(initiator, Connection{bind(core_.device_of(target))}).first->second;
 }
 
 // What the initiator has sent since then, on a new connection, waits for the same unit.
@@ -80,7 +80,10 @@ void Units::serve(Qp &qp, uint32_t requester, uint32_t packet)
 	submit(core_.device_of(qp), serving_unit_of(qp, requester), {Work::Kind::serve, packet, nullptr});
 }
 
-void Units::take(Qp &qp, uint32_t packet) { submit(core_.device_of(qp), unit_of(qp), {Work::Kind::serve, packet, nullptr}); }
+void Units::take(Qp &qp, uint32_t packet)
+{
+	submit(core_.device_of(qp), unit_of(qp), {Work::Kind::serve, packet, nullptr});
+}
 
 void Units::forget(Qp &qp)
 {

@@ -1,5 +1,5 @@
-// The processing units of the model's devices. A unit does one thing after the other. A queue pair is bound to a unit when it is first
-// used, a connection of a DC target while it lasts; no unit has more of them than others.
+// The processing units of the model's devices. A unit does one thing after the other. A queue pair is bound to a unit
+// when it is first used, a connection of a DC target while it lasts; no unit has more of them than others.
 #pragma once
 
 #include <unordered_set>

@@ -117,8 +117,8 @@ uint32_t Cq::take_consumed()
 	return (now - std::exchange(consumed, now)) & index_mask;
 }
 
-// A CQE of a kind of its own ends the old buffer. libmlx5 waits for it and copies the CQEs before it to the new buffer, one index
-// further on.
+// A CQE of a kind of its own ends the old buffer. libmlx5 waits for it and copies the CQEs before it to the new buffer,
+// one index further on.
 bool Cq::move(uint8_t *to, uint32_t count)
 {
 	const uint32_t unpolled = (producer - be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE))) & index_mask;
@@ -143,8 +143,8 @@ bool Cq::check_armed()
 	// Each command raises one event: the sequence number changes with every event that the program takes.
 	if (arm.sequence == fired || !channel)
 		return false;
-	// A CQE from before the command counts until the program has polled it or an event has told of it. A program that arms again
-	// before it polls (perftest does) gets no second event for the same CQE.
+	// A CQE from before the command counts until the program has polled it or an event has told of it. A program that
+	// arms again before it polls (perftest does) gets no second event for the same CQE.
 	const uint32_t last = (arm.solicited_only ? solicited : producer) & index_mask;
 	if (!beyond(last, arm.index) || !beyond(last, notified))
 		return false;

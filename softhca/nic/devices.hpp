@@ -21,7 +21,8 @@ public:
 	// The device stops working for good. False when it has failed before.
 	bool fail(unsigned device);
 	bool failed(unsigned device) const { return failed_[device]; }
-	// Takes links down or gives them back, as the rules say, and raises the events. When the next link comes back; 0: none is down.
+	// Takes links down or gives them back, as the rules say, and raises the events. When the next link comes back; 0:
+	// none is down.
 	Time update_links(const Faults &faults, Time now);
 	bool link_down(unsigned device) const { return down_[device]; }
 

@@ -13,7 +13,8 @@ namespace softhca {
 
 namespace {
 
-// Calls `use(segment, offset in it, offset in the range, bytes)` for each part of bytes [offset, offset + bytes) of all segments.
+// Calls `use(segment, offset in it, offset in the range, bytes)` for each part of bytes [offset, offset + bytes) of all
+// segments.
 template <class Use>
 void for_range(std::span<const DataSegment> segments, uint64_t offset, size_t bytes, const Use &use)
 {
@@ -85,8 +86,10 @@ Memory Context::memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t le
 bool segments_allowed(const Qp &qp, std::span<const DataSegment> segments, uint32_t rights)
 {
 	for (const DataSegment &segment : segments) {
-		if (segment.is_inline ? rights != 0
-		                   : segment.length && !qp.context.memory(*qp.pd, segment.key, segment.address, segment.length, rights).bytes)
+		if (segment.is_inline && rights != 0)
+			return false;
+		if (!segment.is_inline && segment.length &&
+		    !qp.context.memory(*qp.pd, segment.key, segment.address, segment.length, rights).bytes)
 			return false;
 	}
 	return true;
@@ -114,8 +117,9 @@ bool scatter(Qp &qp, std::span<const DataSegment> segments, uint64_t offset, con
 	bool allowed = true;
 	for_range(segments, offset, bytes, [&](const DataSegment &segment, uint64_t in_segment, size_t at, size_t n) {
 		const uint64_t address = segment.address + in_segment;
-		const Memory memory =
-		    segment.is_inline ? Memory{} : qp.context.memory(*qp.pd, segment.key, address, n, IB_UVERBS_ACCESS_LOCAL_WRITE);
+		const Memory memory = segment.is_inline ? Memory{}
+		                                        : qp.context.memory(*qp.pd, segment.key, address, n,
+		                                                            IB_UVERBS_ACCESS_LOCAL_WRITE);
 		if (!memory.bytes) {
 			allowed = false;
 			return;

@@ -26,13 +26,14 @@ struct Mapping {
 	bool readable, writable;
 };
 void for_each_mapping(const std::function<bool(const Mapping &)> &use);
-// Whether this process may read, and with `writable` write, all of this memory; true when that is unknown. Slow: for registration.
+// Whether this process may read, and with `writable` write, all of this memory; true when that is unknown. Slow: for
+// registration.
 bool accessible(uint64_t start, uint64_t length, bool writable);
 
 // Whether all segments may be read; with IB_UVERBS_ACCESS_LOCAL_WRITE as `rights`, written.
 bool segments_allowed(const Qp &qp, std::span<const DataSegment> segments, uint32_t rights);
-// Copies bytes [offset, offset + bytes) of what the segments name. `wqe` holds inline data. scatter() is false when it must not write
-// a segment that it needs.
+// Copies bytes [offset, offset + bytes) of what the segments name. `wqe` holds inline data. scatter() is false when it
+// must not write a segment that it needs.
 void gather(Qp &qp, std::span<const DataSegment> segments, const uint8_t *wqe, uint64_t offset, uint8_t *to,
             size_t bytes);
 bool scatter(Qp &qp, std::span<const DataSegment> segments, uint64_t offset, const uint8_t *from, size_t bytes);

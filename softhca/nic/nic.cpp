@@ -10,8 +10,8 @@
 namespace softhca {
 
 Nic::Nic(const Fabric *fabric)
-    : fabric_(fabric), index_bits_(time_is_virtual() ? virtual_index_bits : live_index_bits), table_(size_t{1} << index_bits_),
-      fault_file_(fabric ? fabric->directory() + "/faults" : "")
+    : fabric_(fabric), index_bits_(time_is_virtual() ? virtual_index_bits : live_index_bits),
+      table_(size_t{1} << index_bits_), fault_file_(fabric ? fabric->directory() + "/faults" : "")
 {
 	const char *rules = std::getenv("SOFTHCA_FAULTS");
 	if (const std::string error = rules ? faults.add(rules) : ""; !error.empty())
@@ -33,7 +33,7 @@ void Nic::fail(unsigned device)
 			qp->enter_error(*this);
 }
 
-// ---- queue pairs ------------------------------------------------------------------------------------------------------
+// ---- queue pairs ----------------------------------------------------------------------------------------------------
 
 void Nic::add(Qp &qp)
 {
@@ -67,11 +67,13 @@ bool Nic::join()
 	}
 	const unsigned slot = wire_->slot();
 	if (time_is_virtual() && slot != 0) {
-		std::fprintf(stderr, "softhca: in virtual time all ranks are threads of one process, and another process has devices open\n");
+		std::fprintf(stderr, "softhca: in virtual time all ranks are threads of one process, and another process has "
+		                     "devices open\n");
 		std::exit(2);
 	}
-	accounts_.open(fabric_->directory() + "/counters." + std::to_string(slot) + "." + std::to_string(wire_->incarnation(slot)),
-	               fabric_->host(), fabric_->devices());
+	const std::string incarnation = std::to_string(wire_->incarnation(slot));
+	accounts_.open(fabric_->directory() + "/counters." + std::to_string(slot) + "." + incarnation, fabric_->host(),
+	               fabric_->devices());
 	return true;
 }
 
@@ -96,7 +98,10 @@ void Nic::settle(Qp &qp)
 	qp.requester.leave(*this);
 }
 
-Qp *Nic::find(uint32_t number) const { return wire_ && slot_of(number) == wire_->slot() ? table_[index_of(number)] : nullptr; }
+Qp *Nic::find(uint32_t number) const
+{
+	return wire_ && slot_of(number) == wire_->slot() ? table_[index_of(number)] : nullptr;
+}
 
 void Nic::watch(Qp &qp)
 {
@@ -126,7 +131,7 @@ void Nic::forget(Responder &responder)
 		scheduler_->forget(responder);
 }
 
-// ---- time -------------------------------------------------------------------------------------------------------------
+// ---- time -----------------------------------------------------------------------------------------------------------
 
 void Nic::remind(Time deadline)
 {
@@ -144,14 +149,15 @@ void Nic::check_times()
 			qp->requester.check_time(*this);
 }
 
-// ---- packets ----------------------------------------------------------------------------------------------------------
+// ---- packets --------------------------------------------------------------------------------------------------------
 
 bool Nic::send(Qp &qp, Packet &packet, const Fill &fill)
 {
 	packet.source = qp.number;
 	packet.source_lid = qp.context.lid();
 	Time delay = 0;
-	const Faults::Fate fate = faults.none() ? Faults::Fate::pass : faults.packet(packet, qp.context.device(), now_, delay);
+	const Faults::Fate fate =
+	    faults.none() ? Faults::Fate::pass : faults.packet(packet, qp.context.device(), now_, delay);
 	if (fate != Faults::Fate::pass)
 		qp.count(Counter::faults, 1);
 	return scheduler_->transmit(qp, packet, fate, delay, fill);

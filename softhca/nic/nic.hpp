@@ -1,7 +1,7 @@
 // The NIC of this process: its queue pairs, its devices, its slot on the wire.
 //
-// One lock guards everything below an open device. The scheduler decides when the NIC's work happens; in live mode, whoever holds the
-// lock may call its progress().
+// One lock guards everything below an open device. The scheduler decides when the NIC's work happens; in live mode,
+// whoever holds the lock may call its progress().
 #pragma once
 
 #include <memory>
@@ -40,12 +40,12 @@ public:
 	// The device stops working for good.
 	void fail(unsigned device);
 
-	// Gives a queue pair its number and its counters; it then receives packets. The number is 0 when there is no room, with the
-	// cause in errno.
+	// Gives a queue pair its number and its counters; it then receives packets. The number is 0 when there is no room,
+	// with the cause in errno.
 	void add(Qp &qp);
 	void remove(Qp &qp);
-	// The queue pair is about to be destroyed or reset: sends what it owes for requests that it has executed, and tells the target
-	// that it is connected to.
+	// The queue pair is about to be destroyed or reset: sends what it owes for requests that it has executed, and tells
+	// the target that it is connected to.
 	void settle(Qp &qp);
 	// Null when this process has none of that number.
 	Qp *find(uint32_t number) const;
@@ -69,8 +69,8 @@ public:
 	// Lets those that wait look at their time-outs.
 	void check_times();
 
-	// Sends a packet of this queue pair: `fill` writes the payload. False when it must be tried again later. A packet to nobody
-	// counts as sent.
+	// Sends a packet of this queue pair: `fill` writes the payload. False when it must be tried again later. A packet
+	// to nobody counts as sent.
 	template <class F>
 	bool transmit(Qp &qp, Packet &packet, const F &fill)
 	{
@@ -92,8 +92,8 @@ public:
 	bool alive(uint32_t number) { return wire_->alive(slot_of(number)); }
 	// Whether the process of a queue pair has not yet taken what was put there up to `position`: it had no time.
 	bool lags(uint32_t number, uint64_t position);
-	// Numbers a DC connection. A target may still know one of an earlier queue pair of the same number, even one of an earlier
-	// process in this slot: numbers differ from theirs.
+	// Numbers a DC connection. A target may still know one of an earlier queue pair of the same number, even one of an
+	// earlier process in this slot: numbers differ from theirs.
 	uint32_t next_connection();
 
 	Accounts &accounts() { return accounts_; }

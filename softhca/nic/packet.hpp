@@ -1,5 +1,5 @@
-// Packets between two devices: one header for all kinds, then the payload. The header has the fields of InfiniBand's base and extended
-// headers (InfiniBand specification, volume 1, 9.2 to 9.4), in the host's byte order.
+// Packets between two devices: one header for all kinds, then the payload. The header has the fields of InfiniBand's
+// base and extended headers (InfiniBand specification, volume 1, 9.2 to 9.4), in the host's byte order.
 #pragma once
 
 #include <cstddef>

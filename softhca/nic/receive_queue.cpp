@@ -13,7 +13,8 @@ void parse_receive(std::span<const uint8_t> segments, Receive &receive)
 	constexpr uint32_t end_key = 0x100; // ends a list that is shorter than the WQE
 	receive.segment_count = 0;
 	receive.length = 0;
-	for (size_t at = 0; at + segment <= segments.size() && receive.segment_count < max_receive_segments; at += segment) {
+	for (size_t at = 0; at + segment <= segments.size() && receive.segment_count < max_receive_segments;
+	     at += segment) {
 		uint32_t length, key;
 		uint64_t address;
 		std::memcpy(&length, &segments[at], sizeof length);

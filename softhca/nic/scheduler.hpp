@@ -1,8 +1,8 @@
 // When the device's work happens.
 //
-// The NIC tells its scheduler what is to be done and what has been done, and the program's side tells it what the program does. The
-// scheduler calls requesters and responders when their time has come. There are two: live/live.hpp works in real time, as fast as it
-// is called; model/model.hpp makes each step take its time in virtual time.
+// The NIC tells its scheduler what is to be done and what has been done, and the program's side tells it what the
+// program does. The scheduler calls requesters and responders when their time has come. There are two: live/live.hpp
+// works in real time, as fast as it is called; model/model.hpp makes each step take its time in virtual time.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ struct Wqe;
 class Fill {
 public:
 	template <class F>
-	explicit Fill(const F &f) : object_(&f), call_([](const void *object, uint8_t *to) { (*static_cast<const F *>(object))(to); })
+	explicit Fill(const F &f)
+	    : object_(&f), call_([](const void *object, uint8_t *to) { (*static_cast<const F *>(object))(to); })
 	{
 	}
 	void operator()(uint8_t *to) const { call_(object_, to); }
@@ -47,7 +48,8 @@ public:
 	virtual void ready(Qp &qp) = 0;
 	// The responder has something to answer.
 	virtual void owes(Responder &responder) = 0;
-	// Sends a packet, as the fault rules want it. False when it must be tried again later. A packet to nobody counts as sent.
+	// Sends a packet, as the fault rules want it. False when it must be tried again later. A packet to nobody counts as
+	// sent.
 	virtual bool transmit(Qp &qp, const Packet &packet, Faults::Fate fate, Time delay, const Fill &fill) = 0;
 	// The NIC wants check_times() at this time. Called for times earlier than all before.
 	virtual void remind(Time) {}
@@ -61,8 +63,8 @@ public:
 	virtual void forget(Qp &qp) = 0;
 	virtual void forget(Responder &responder) = 0;
 	virtual void forget(const Context &) {}
-	// The queue pair is gone: packets of its that a fault rule holds back go out now. Or an acknowledgement would be lost with a
-	// program that ends in time.
+	// The queue pair is gone: packets of its that a fault rule holds back go out now. Or an acknowledgement would be
+	// lost with a program that ends in time.
 	virtual void release_held(const Qp &) {}
 	// After fork(), in the child: nothing of the parent's work is left.
 	virtual void abandon() {}
@@ -83,8 +85,8 @@ public:
 	// It has stored `bytes` of a WQE after the doorbell (BlueFlame); `first`: the first of that WQE.
 	virtual void blueflame(Qp &qp, size_t bytes, bool first) = 0;
 	virtual void stored_to_device_memory(unsigned, size_t) {}
-	// It polls a completion queue of the device file `fd`; then it has found a completion or not. after_poll() is true when another
-	// poll may find one.
+	// It polls a completion queue of the device file `fd`; then it has found a completion or not. after_poll() is true
+	// when another poll may find one.
 	virtual void before_poll(int) {}
 	virtual bool after_poll(int fd, bool found) = 0;
 	// It has polled queues of that device without libibverbs.

@@ -2,7 +2,8 @@
 //
 //   send queue, in WQEBBs of 64 bytes, wrapping at the end of the ring:
 //     [ control 16 ][ address 16 or 48: DC, UD ][ remote 16 ][ atomic 16 ][ data 16 ]...
-//   A data segment is a pointer (length, key, address), or, with the top bit of its length set, inline data, padded to 16.
+//   A data segment is a pointer (length, key, address), or, with the top bit of its length set, inline data, padded
+//   to 16.
 //
 // All numbers in a segment are big-endian. Nothing in a ring is trusted: what is inconsistent is refused.
 #pragma once
@@ -67,8 +68,8 @@ struct Wqe {
 	bool is_atomic() const { return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add; }
 };
 
-// Reads the WQE at WQEBB `index` of a send queue. `ring` is a power of two of WQEBBs. False when a queue pair of that kind cannot
-// execute it; `wqe` then holds as much as could be read.
+// Reads the WQE at WQEBB `index` of a send queue. `ring` is a power of two of WQEBBs. False when a queue pair of that
+// kind cannot execute it; `wqe` then holds as much as could be read.
 bool parse_wqe(std::span<const uint8_t> ring, uint16_t index, QpKind kind, Wqe &wqe);
 
 } // namespace softhca

@@ -162,8 +162,8 @@ void begin()
 	end(self.start(self.argument));
 }
 
-// Something has happened to `place`. When it is woken a fibre goes on then, though it would have gone on by itself before;
-// else, or when it is woken again, if that is sooner.
+// Something has happened to `place`. When it is woken a fibre goes on then, though it would have gone on by itself
+// before; else, or when it is woken again, if that is sooner.
 void tell(const void *place, uint64_t time, bool wakes)
 {
 	const auto found = world().waiting.find(place);

@@ -1,9 +1,9 @@
-// Virtual time: the program's threads are fibres of one thread, and the clock advances when a fibre waits. `softhca --model` preloads
-// the library that defines these functions; in other programs they are null.
+// Virtual time: the program's threads are fibres of one thread, and the clock advances when a fibre waits. `softhca
+// --model` preloads the library that defines these functions; in other programs they are null.
 //
-// The running fibre has a time of its own, which charge() advances. Events and waiting fibres run in the order of time, those of the
-// same time in the order of their creation, so every run is the same. All times are in picoseconds. Only the functions that say so may
-// be called in signal handlers.
+// The running fibre has a time of its own, which charge() advances. Events and waiting fibres run in the order of time,
+// those of the same time in the order of their creation, so every run is the same. All times are in picoseconds. Only
+// the functions that say so may be called in signal handlers.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ extern "C" {
 // The running fibre has been busy for so long. Signal handlers may call it.
 [[gnu::weak]] void softhca_time_charge(uint64_t picoseconds);
 // Schedules call(object, argument) at that time, not before now. Signal handlers may call it.
-[[gnu::weak]] void softhca_time_at(uint64_t time, void (*call)(void *object, uint64_t argument), void *object, uint64_t argument);
+[[gnu::weak]] void softhca_time_at(uint64_t time, void (*call)(void *object, uint64_t argument), void *object,
+                                   uint64_t argument);
 // The running fibre goes on when everything up to its own time has happened.
 [[gnu::weak]] void softhca_time_sync();
 // It waits until wake() is called for `place`, at most so long.
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
-// It shares memory, which it polls, with all fibres that have named the same `memory`: when one of them yields, the others see its
-// stores `later`. Null: with none.
+// It shares memory, which it polls, with all fibres that have named the same `memory`: when one of them yields, the
+// others see its stores `later`. Null: with none.
 [[gnu::weak]] void softhca_time_share(const void *memory, uint64_t later);
 // As wait(); it goes on also when the memory that it shares may have changed.
 [[gnu::weak]] void softhca_time_poll(const void *place, uint64_t most);
@@ -31,8 +32,8 @@ extern "C" {
 [[gnu::weak]] void softhca_time_wake(const void *place, uint64_t later);
 // From now on memcpy() and memmove() charge the running fibre, unless code between those two addresses calls them.
 [[gnu::weak]] void softhca_time_copies(uint64_t ps_per_kib, const void *device, const void *device_end);
-// From now on the processor's time stamp counter is virtual, too. It stays so after exec(), and then the new program cannot start: this
-// is for programs that use a device, not for shells that start them.
+// From now on the processor's time stamp counter is virtual, too. It stays so after exec(), and then the new program
+// cannot start: this is for programs that use a device, not for shells that start them.
 [[gnu::weak]] void softhca_time_trap_counter();
 }
 

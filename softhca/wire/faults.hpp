@@ -4,8 +4,8 @@
 //   break qp=0x4010 after=100
 //   refuse mr count=1
 //
-// softhca(1) describes the language. A decision depends on the rule's seed and on how often the rule has matched for that queue pair,
-// not on time: a run can be repeated.
+// softhca(1) describes the language. A decision depends on the rule's seed and on how often the rule has matched for
+// that queue pair, not on time: a run can be repeated.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ struct FaultRule {
 
 class Faults {
 public:
-	// Parses rules, separated by semicolons or new lines, and adds them; "clear" removes all before it. Returns what is wrong; empty:
-	// nothing.
+	// Parses rules, separated by semicolons or new lines, and adds them; "clear" removes all before it. Returns what is
+	// wrong; empty: nothing.
 	std::string add(std::string_view rules);
 	bool none() const { return rules_.empty(); }
 

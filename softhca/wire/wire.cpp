@@ -106,8 +106,8 @@ long futex(std::atomic<uint32_t> &word, int operation, uint32_t value, const tim
 	return syscall(SYS_futex, &word, operation, value, until, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
-// Ends the sleep that `value` stands for. The word says asleep until the signal is sent: if this process is killed in between, the next
-// one signals again.
+// Ends the sleep that `value` stands for. The word says asleep until the signal is sent: if this process is killed in
+// between, the next one signals again.
 void rouse(std::atomic<uint32_t> &sleeper, uint32_t value)
 {
 	uint32_t changed = value | roused;
@@ -124,7 +124,8 @@ struct Wire::Table {
 	uint32_t next;                               // to be tried first
 };
 
-// The file `inbox.<n>`. Words that different processes write often have cache lines of their own, in pairs for the prefetcher.
+// The file `inbox.<n>`. Words that different processes write often have cache lines of their own, in pairs for the
+// prefetcher.
 struct Wire::Inbox {
 	uint64_t incarnation;                       // of the slot, set before the file has its name
 	alignas(128) std::atomic<uint64_t> tail;    // position after the last frame
@@ -155,8 +156,8 @@ Wire::Wire(const std::string &directory)
 		throw std::runtime_error(directory_ + ": all " + std::to_string(max_processes) +
 		                         " slots are taken: start fewer processes, or divide them among several fabrics");
 
-	// The inbox gets its name when it is complete and locked: an unlocked inbox has a dead owner. It replaces an old one; processes that
-	// have that mapped write to it in vain.
+	// The inbox gets its name when it is complete and locked: an unlocked inbox has a dead owner. It replaces an old
+	// one; processes that have that mapped write to it in vain.
 	const std::string path = directory_ + "/inbox.new";
 	unlink(path.c_str()); // of a process that was killed here
 	File file(path, O_RDWR | O_CREAT | O_EXCL);
@@ -257,8 +258,9 @@ bool Wire::gone(uint64_t holder)
 	return holder == me_ || incarnation(slot) != holder / max_processes || !alive(slot);
 }
 
-// This is no robust mutex: the kernel knows the owner of one by its number in its PID name space, and would take it from a living
-// process when another of the same number dies waiting for it. It would also follow pointers in shared memory.
+// This is no robust mutex: the kernel knows the owner of one by its number in its PID name space, and would take it
+// from a living process when another of the same number dies waiting for it. It would also follow pointers in shared
+// memory.
 bool Wire::lock(Inbox &inbox)
 {
 	constexpr unsigned yields = 100, naps = 20;
@@ -345,8 +347,8 @@ std::span<const uint8_t> Wire::front()
 	if (head == seen_tail_) {
 		seen_tail_ = position(inbox_->tail.load(std::memory_order_acquire));
 		if (head == seen_tail_) {
-			// Compares with shared memory, not with what was written last: another process that overwrites it must not stop this
-			// inbox for good.
+			// Compares with shared memory, not with what was written last: another process that overwrites it must not
+			// stop this inbox for good.
 			if (inbox_->head.load(std::memory_order_relaxed) != head)
 				publish_head(head);
 			return {};

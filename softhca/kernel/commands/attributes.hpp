@@ -1,5 +1,5 @@
-// The attributes of one RDMA_VERBS_IOCTL, with the kernel's rules: data of up to eight bytes lies in the attribute itself
-// when it goes in, longer data and everything that comes out is pointed to.
+// The attributes of one RDMA_VERBS_IOCTL, with the kernel's rules: data of up to eight bytes lies in the attribute
+// itself when it goes in, longer data and everything that comes out is pointed to.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The commands of a device file. Each reads its input from the attributes and writes its output to them; 0 or an errno. All are called
-// with the NIC's lock held.
+// The commands of a device file. Each reads its input from the attributes and writes its output to them; 0 or an errno.
+// All are called with the NIC's lock held.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,8 @@ int create_cq(Context &context, Attributes &attributes, bool extended_form)
 
 uint32_t read_events(Context &context, uint64_t element, uint32_t raised)
 {
-	return raised && context.objects.async ? raised - context.objects.async->remove(element, sizeof(ib_uverbs_async_event_desc)) : 0;
+	const auto &async = context.objects.async;
+	return raised && async ? raised - async->remove(element, sizeof(ib_uverbs_async_event_desc)) : 0;
 }
 
 int resize_cq(Context &context, Attributes &attributes)

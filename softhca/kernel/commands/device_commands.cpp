@@ -19,8 +19,8 @@ namespace softhca::commands {
 
 namespace {
 
-// Relates the device's clock to the time of day. The kernel updates this page, as NICs have clocks of their own; this device's is the
-// system's.
+// Relates the device's clock to the time of day. The kernel updates this page, as NICs have clocks of their own; this
+// device's is the system's.
 int write_clock_info(const Context &context)
 {
 	timespec day;
@@ -80,7 +80,8 @@ int query_port(Context &context, Attributes &attributes)
 	if (port != 1)
 		return EINVAL;
 	// Codes of the InfiniBand specification, volume 1, 14.2.5.6 (PortInfo).
-	constexpr uint8_t down = 1, active = 4, disabled = 3, link_up = 5, mtu_4096 = 5, four_lanes = 2, edr = 32, infiniband = 1;
+	constexpr uint8_t down = 1, active = 4, disabled = 3, link_up = 5;
+	constexpr uint8_t mtu_4096 = 5, four_lanes = 2, edr = 32, infiniband = 1;
 	ib_uverbs_query_port_resp_ex response{};
 	ib_uverbs_query_port_resp &r = response.legacy_resp;
 	r.max_msg_sz = max_message;
@@ -106,7 +107,8 @@ int alloc_async_fd(Context &context, Attributes &attributes)
 	auto pipe = std::make_shared<EventPipe>();
 	if (!pipe->ok())
 		return EMFILE;
-	if (const int error = attributes.out_value(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, static_cast<uint64_t>(pipe->user_fd())))
+	const auto fd = static_cast<uint64_t>(pipe->user_fd());
+	if (const int error = attributes.out_value(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, fd))
 		return error;
 	context.objects.async = std::move(pipe);
 	return 0;

@@ -1,5 +1,5 @@
-// Commands for device memory. The processor writes it through a mapping; work requests name it by a zero-based key. It is in the
-// command file, at the offset that libmlx5 makes of a page number.
+// Commands for device memory. The processor writes it through a mapping; work requests name it by a zero-based key. It
+// is in the command file, at the offset that libmlx5 makes of a page number.
 #include <bit>
 #include <cerrno>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -36,7 +36,8 @@ int alloc_dm(Context &context, Attributes &attributes)
 	const size_t block = context.objects.device_memory.find((length + dm_block_bytes - 1) / dm_block_bytes, alignment);
 	if (block == dm_blocks)
 		return ENOMEM;
-	if (context.nic().faults.refuses(FaultRule::Object::dm, context.device()) || !context.objects.device_memory.map(context.fd()))
+	if (context.nic().faults.refuses(FaultRule::Object::dm, context.device()) ||
+	    !context.objects.device_memory.map(context.fd()))
 		return ENOMEM;
 	const auto dm = std::make_shared<Dm>(Dm{block * dm_block_bytes, length});
 	const uint32_t handle = context.objects.dms.add(dm);

@@ -74,7 +74,8 @@ int reg_mr(Context &context, Attributes &attributes)
 		return EFAULT;
 	uint32_t handle;
 	const uint64_t base = request.access_flags & IB_UVERBS_ACCESS_ZERO_BASED ? 0 : request.hca_va;
-	const auto mr = add_mr(context, {pd, nullptr, request.start, request.length, base, request.access_flags, 0}, handle);
+	const auto mr =
+	    add_mr(context, {pd, nullptr, request.start, request.length, base, request.access_flags, 0}, handle);
 	return mr ? attributes.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{handle, mr->key, mr->key}) : ENOMEM;
 }
 

@@ -145,8 +145,8 @@ int check_request(const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_qp
 // Sets the queue pair up as the request says.
 int set_up(Qp &qp, const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_qp &driver)
 {
-	if (request.max_send_wr > max_queue_entries || request.max_recv_wr > max_queue_entries || request.max_send_sge > max_sge ||
-	    request.max_recv_sge > max_sge || (qp.kind == QpKind::dct && !qp.srq))
+	if (request.max_send_wr > max_queue_entries || request.max_recv_wr > max_queue_entries ||
+	    request.max_send_sge > max_sge || request.max_recv_sge > max_sge || (qp.kind == QpKind::dct && !qp.srq))
 		return EINVAL;
 	if (qp.kind != QpKind::dct) {
 		RingBytes bytes;
@@ -164,7 +164,7 @@ int set_up(Qp &qp, const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_q
 	qp.initiators.access_key = qp.kind == QpKind::dct ? driver.access_key : 0;
 	qp.signal_all = request.sq_sig_all;
 	qp.capacity.send_wr = request.max_send_wr;
-	qp.capacity.recv_wr = qp.rings.receive_stride ? driver.rq_wqe_count : 0; // what the ring has room for, as on hardware
+	qp.capacity.recv_wr = qp.rings.receive_stride ? driver.rq_wqe_count : 0; // the ring's size, as on hardware
 	qp.capacity.send_sge = request.max_send_sge;
 	qp.capacity.recv_sge = qp.capacity.recv_wr ? qp.rings.receive_stride / segment : 0;
 	qp.capacity.inline_bytes = request.max_inline_data;
@@ -172,7 +172,8 @@ int set_up(Qp &qp, const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_q
 	return 0;
 }
 
-int answer(Attributes &attributes, const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_qp &driver, uint32_t handle, uint32_t number)
+int answer(Attributes &attributes, const ib_uverbs_ex_create_qp &request, const mlx5_ib_create_qp &driver,
+           uint32_t handle, uint32_t number)
 {
 	ib_uverbs_ex_create_qp_resp response{};
 	response.base.qp_handle = handle;

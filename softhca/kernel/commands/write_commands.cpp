@@ -1,5 +1,6 @@
-// The older commands of the kernel's verbs interface (ib_user_verbs.h). They arrive as one ioctl method, with the command's number, its
-// input and output, and the driver's part of both. The inputs of the oldest begin with a pointer that is not used here.
+// The older commands of the kernel's verbs interface (ib_user_verbs.h). They arrive as one ioctl method, with the
+// command's number, its input and output, and the driver's part of both. The inputs of the oldest begin with a pointer
+// that is not used here.
 #include <cerrno>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>

@@ -1,5 +1,5 @@
-// The requester's way back: a WQE is complete when the other side has acknowledged it. What was lost is sent again; what was refused
-// ends the queue pair (InfiniBand specification, volume 1, 9.7.5, 9.9.2).
+// The requester's way back: a WQE is complete when the other side has acknowledged it. What was lost is sent again;
+// what was refused ends the queue pair (InfiniBand specification, volume 1, 9.7.5, 9.9.2).
 #include <algorithm>
 #include <cstring>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -133,8 +133,8 @@ void Requester::retry(Nic &nic, uint32_t psn)
 	nic.scheduler().ready(qp_);
 }
 
-// The response `psn` was lost, as a later packet shows. Every later packet shows it again; only the first counts. If the response is
-// lost again, the timer finds out.
+// The response `psn` was lost, as a later packet shows. Every later packet shows it again; only the first counts. If
+// the response is lost again, the timer finds out.
 void Requester::ask_again(Nic &nic, uint32_t psn)
 {
 	if (!asked_again_ && psn_ != psn)

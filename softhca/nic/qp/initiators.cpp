@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t sweep_every = 1024; // initiators
 
-// Whether one connection of an initiator is older than another: its process numbers them one after the other. What is further apart
-// is of another process.
+// Whether one connection of an initiator is older than another: its process numbers them one after the other. What is
+// further apart is of another process.
 bool is_before(uint32_t one, uint32_t other)
 {
 	constexpr uint32_t same_process = 1u << 20;
@@ -64,8 +64,8 @@ void Initiators::disconnect(Nic &nic, uint64_t from)
 		forget_dead(nic);
 }
 
-// A new connection replaces an older one of the same initiator. A late packet of one that has ended must not, or what it asks for would
-// be executed twice.
+// A new connection replaces an older one of the same initiator. A late packet of one that has ended must not, or what
+// it asks for would be executed twice.
 bool Initiators::may_connect(uint64_t from, const Packet &packet) const
 {
 	if (!(packet.flags & packet_connect))
@@ -73,7 +73,8 @@ bool Initiators::may_connect(uint64_t from, const Packet &packet) const
 	if (const auto found = connected.find(from); found != connected.end())
 		return !is_before(packet.connection, found->second->connection);
 	const auto previous = left.find(from);
-	return connected.size() < max_initiators && (previous == left.end() || is_before(previous->second, packet.connection));
+	return connected.size() < max_initiators &&
+	       (previous == left.end() || is_before(previous->second, packet.connection));
 }
 
 // The access key is wrong.

@@ -36,8 +36,8 @@ bool Qp::take_receive(Receive &receive)
 		if (rings.receive.empty() ||
 		    static_cast<uint16_t>(be32toh(__atomic_load_n(rings.doorbell, __ATOMIC_ACQUIRE))) == rings.received)
 			return false;
-		const size_t entries = rings.receive.size() / rings.receive_stride;
-		parse_receive(rings.receive.subspan(rings.received % entries * rings.receive_stride, rings.receive_stride), receive);
+		const size_t stride = rings.receive_stride, wqes = rings.receive.size() / stride;
+		parse_receive(rings.receive.subspan(rings.received % wqes * stride, stride), receive);
 		receive.index = rings.received++;
 	}
 	count(Counter::receives, 1);

@@ -1,6 +1,6 @@
-// Queue pairs. A queue pair has two halves that know nothing of each other (InfiniBand specification, volume 1, 9.7): the requester
-// executes its send queue, the responder executes what the other side's requester asks for. A DC target has a responder for each
-// initiator that is connected to it.
+// Queue pairs. A queue pair has two halves that know nothing of each other (InfiniBand specification, volume 1, 9.7):
+// the requester executes its send queue, the responder executes what the other side's requester asks for. A DC target
+// has a responder for each initiator that is connected to it.
 #pragma once
 
 #include <memory>
@@ -49,9 +49,10 @@ struct Qp {
 	bool drain_event = false; // the step to `sqd` asked for it
 	bool overrun = false;     // of one of its completion queues: it will enter the error state
 	QpSettings settings;
+	// The most bytes of a message received, and of an answer to a READ or atomic operation, that come in the CQE.
 	struct {
 		uint32_t received = 0, answered = 0;
-	} payload_in_cqe; // the most bytes of a message received, and of an answer to a READ or atomic operation, that come in the CQE
+	} payload_in_cqe;
 	struct {
 		uint32_t send_wr = 0, recv_wr = 0, send_sge = 0, recv_sge = 0, inline_bytes = 0;
 	} capacity; // as the program is told
@@ -79,8 +80,8 @@ struct Qp {
 	uint16_t send_producer() const;
 	// Takes the next receive; false when there is none.
 	bool take_receive(Receive &receive);
-	// Writes a CQE. When the completion queue has overrun, the queue pair will enter the error state, though not at once: callers
-	// are not done.
+	// Writes a CQE. When the completion queue has overrun, the queue pair will enter the error state, though not at
+	// once: callers are not done.
 	void complete(Cq &cq, Completion completion, bool solicited);
 	// Enters `error` and flushes the queues, unless it is in `error` already.
 	void enter_error(Nic &nic);

@@ -1,4 +1,5 @@
-// The requester's way out: takes WQEs in order and cuts them into packets (InfiniBand specification, volume 1, 9.7.2 to 9.7.4).
+// The requester's way out: takes WQEs in order and cuts them into packets (InfiniBand specification, volume 1, 9.7.2 to
+// 9.7.4).
 #include <algorithm>
 #include <cstring>
 #include <endian.h>
@@ -193,7 +194,8 @@ bool Requester::may_start(const Sent &sent) const
 
 bool Requester::is_target(const Wqe &wqe) const
 {
-	return target_.connected && target_.number == wqe.destination && target_.lid == wqe.lid && target_.key == wqe.access_key;
+	return target_.connected && target_.number == wqe.destination && target_.lid == wqe.lid &&
+	       target_.key == wqe.access_key;
 }
 
 void Requester::start(Nic &nic)

@@ -1,4 +1,5 @@
-// The requester of a queue pair: executes its send queue. requester.cpp is the way out, acknowledgements.cpp the way back.
+// The requester of a queue pair: executes its send queue. requester.cpp is the way out, acknowledgements.cpp the way
+// back.
 #pragma once
 
 #include <array>
@@ -26,8 +27,8 @@ public:
 	void doorbell(uint16_t producer);
 	// The WQE of the last doorbell came with it and was not fetched.
 	void blueflame();
-	// Takes WQEs from the queue and sends at most `burst` packets. True when it should be called again without anything else
-	// happening.
+	// Takes WQEs from the queue and sends at most `burst` packets. True when it should be called again without anything
+	// else happening.
 	bool run(Nic &nic, unsigned burst);
 	// A packet from the responder of the other side.
 	void handle(Nic &nic, const Packet &packet, const uint8_t *payload);
@@ -39,7 +40,10 @@ public:
 	uint16_t producer() const { return producer_; }
 	uint32_t next_psn() const { return sent_; }
 	// The WQE whose packet is being sent, and the oldest that is not complete; null: none.
-	const Wqe *sending() const { return fetched_ ? &fetched_->wqe : at_ < in_flight_.size() ? &in_flight_[at_]->wqe : nullptr; }
+	const Wqe *sending() const
+	{
+		return fetched_ ? &fetched_->wqe : at_ < in_flight_.size() ? &in_flight_[at_]->wqe : nullptr;
+	}
 	const Wqe *oldest() const { return in_flight_.empty() ? nullptr : &in_flight_.front()->wqe; }
 	// Raises the event that was asked for, when nothing is in flight.
 	void check_drained();

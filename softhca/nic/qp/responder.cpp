@@ -1,5 +1,5 @@
-// The responder executes requests in the order of their PSNs, once each, and answers (InfiniBand specification, volume 1, 9.7.4,
-// 9.7.5.1, 9.9.3).
+// The responder executes requests in the order of their PSNs, once each, and answers (InfiniBand specification, volume
+// 1, 9.7.4, 9.7.5.1, 9.9.3).
 #include <algorithm>
 #include <cstring>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -232,7 +232,8 @@ Refusal Responder::receive_atomic(Nic &nic, const Packet &packet)
 		old = __atomic_fetch_add(word, packet.operand, __ATOMIC_SEQ_CST);
 	count_read(qp_, memory, sizeof old);
 	count_write(qp_, memory, sizeof old);
-	// Results are kept for as many as may be outstanding: when an answer is lost, the operation must not be executed again.
+	// Results are kept for as many as may be outstanding: when an answer is lost, the operation must not be executed
+	// again.
 	constexpr size_t max_results = 2 * max_rd_atomic;
 	atomics_.push_back({packet.psn, old});
 	if (atomics_.size() > max_results)

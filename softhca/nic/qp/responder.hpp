@@ -82,7 +82,8 @@ private:
 	uint64_t done_ = 0;         // bytes of the message so far
 	uint64_t address_ = 0;      // of a WRITE: where it began
 	uint32_t key_ = 0, length_ = 0;
-	// Why the connection ends, and at which packet. Nothing is executed any more; the connection ends when the NAK is sent.
+	// Why the connection ends, and at which packet. Nothing is executed any more; the connection ends when the NAK is
+	// sent.
 	Refusal final_ = Refusal::none;
 	uint32_t final_psn_ = 0;
 	bool ended_ = false;

@@ -1,8 +1,8 @@
-// A table of CSV as a picture: draw FILE.csv x=COLUMN[,COLUMN] y=COLUMN[,COLUMN...] [by=COLUMN[,COLUMN]] [marks=COLUMN[,...]]
-// [bars=yes] [title=TEXT] [xlabel=TEXT] [ylabel=TEXT] [log=x|y|xy] >FILE.svg
-// Draws each column of y as a line. With by=, one line for each value of that column; with two columns, the first has the colour and
-// the second the dashes. Columns of marks are points, beside the lines: what was measured, or what a law has chosen. bars: x names
-// categories, of one column or two, each with a bar for each value of by.
+// A table of CSV as a picture: draw FILE.csv x=COLUMN[,COLUMN] y=COLUMN[,COLUMN...] [by=COLUMN[,COLUMN]]
+// [marks=COLUMN[,...]] [bars=yes] [title=TEXT] [xlabel=TEXT] [ylabel=TEXT] [log=x|y|xy] >FILE.svg Draws each column of
+// y as a line. With by=, one line for each value of that column; with two columns, the first has the colour and the
+// second the dashes. Columns of marks are points, beside the lines: what was measured, or what a law has chosen. bars:
+// x names categories, of one column or two, each with a bar for each value of by.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

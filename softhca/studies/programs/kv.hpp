@@ -1,13 +1,14 @@
-// A key-value store under the load of YCSB. Keys are distributed over the ranks by their hash; each rank is a server of its share and a
-// client of all. Requests and answers are messages; a client has a window of requests in flight. A Messenger carries the messages:
-// kv_load.cpp, ucx_load.cpp.
+// A key-value store under the load of YCSB. Keys are distributed over the ranks by their hash; each rank is a server of
+// its share and a client of all. Requests and answers are messages; a client has a window of requests in flight. A
+// Messenger carries the messages: kv_load.cpp, ucx_load.cpp.
 //
-// workload: a, b, c: 50, 5, 0 % updates (c: reads only). Keys are drawn as in YCSB, from a scrambled Zipf distribution with 0.99, or with
-// keys=uniform uniformly. Values have `bytes`. Each request takes `work` ns of a server's processor (assumed), beside the messenger's
-// calls, which the model charges. connect=yes: each client first asks each server once; else connections are made with the first key
-// that needs them, and a short load of many nodes mostly connects. partners: the keys of a client are on so many ranks, which follow the
-// rank half way round; 0: on all. The last 70 % of `operations` are measured, or those after the first `warm` %. A rank has at most
-// `receives` posted and `sends` in flight; ?: more than enough.
+// workload: a, b, c: 50, 5, 0 % updates (c: reads only). Keys are drawn as in YCSB, from a scrambled Zipf distribution
+// with 0.99, or with keys=uniform uniformly. Values have `bytes`. Each request takes `work` ns of a server's processor
+// (assumed), beside the messenger's calls, which the model charges. connect=yes: each client first asks each server
+// once; else connections are made with the first key that needs them, and a short load of many nodes mostly connects.
+// partners: the keys of a client are on so many ranks, which follow the rank half way round; 0: on all. The last 70 %
+// of `operations` are measured, or those after the first `warm` %. A rank has at most `receives` posted and `sends` in
+// flight; ?: more than enough.
 #pragma once
 
 #include <algorithm>

@@ -49,8 +49,8 @@ public:
 		if (const double took = leave(); took > longest)
 			give_up("pt2p_finalize took %.0f ms of virtual time", took / 1e6);
 	}
-	// All finalize at the same time: each waits until the others have confirmed what they have forwarded, which they do when they are
-	// called. Each rank does `before` first. Returns the longest time that one took, in virtual ns.
+	// All finalize at the same time: each waits until the others have confirmed what they have forwarded, which they do
+	// when they are called. Each rank does `before` first. Returns the longest time that one took, in virtual ns.
 	double leave(const std::function<void(pt2p_context_t *)> &before = [](pt2p_context_t *) {})
 	{
 		double longest = 0;
@@ -68,8 +68,8 @@ public:
 		contexts_.clear();
 		return longest;
 	}
-	// Runs each rank in a thread of its own, until all have returned. A rank that has returned makes progress until then: others may
-	// still need its answers, or that it forwards their messages.
+	// Runs each rank in a thread of its own, until all have returned. A rank that has returned makes progress until
+	// then: others may still need its answers, or that it forwards their messages.
 	void run(const std::function<void(pt2p_context_t *)> &rank) const
 	{
 		std::vector<std::thread> threads;

@@ -1,13 +1,14 @@
-// Streams of messages from the ranks of one node to those of others: throughput with a signal period, a transport, a staging of the
-// payload; or, with latency=yes, the latency of messages that are answered one at a time.
+// Streams of messages from the ranks of one node to those of others: throughput with a signal period, a transport, a
+// staging of the payload; or, with latency=yes, the latency of messages that are answered one at a time.
 //
 //   softhca --model connectx5 --devices 2 pt2p_stream senders=4 bytes=64 PT2P_TRANSPORTS=self,rc PT2P_NET_SIGNAL_PERIOD=8
 //
-// Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. The size changes every `hold`
-// messages. sizes=fixed: `bytes`; smooth: from 8 to `bytes` and back, in steps of a quarter of a doubling; random: from 8 to `bytes`,
-// uniform on a logarithmic scale; jump: 8 and `bytes` in turn, with a barrier before each jump. The last 70 % of `messages` are
-// measured. trace: a file that PT2P_TUNE_TRACE names; prints the mean period and L/N of the first rank's second half. slices: a file
-// that gets, for each slice of `slice` messages of a sender, the nanoseconds in which those of all senders were received.
+// Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. The size changes
+// every `hold` messages. sizes=fixed: `bytes`; smooth: from 8 to `bytes` and back, in steps of a quarter of a doubling;
+// random: from 8 to `bytes`, uniform on a logarithmic scale; jump: 8 and `bytes` in turn, with a barrier before each
+// jump. The last 70 % of `messages` are measured. trace: a file that PT2P_TUNE_TRACE names; prints the mean period and
+// L/N of the first rank's second half. slices: a file that gets, for each slice of `slice` messages of a sender, the
+// nanoseconds in which those of all senders were received.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -140,8 +141,8 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 	}
 }
 
-// A message there and back before all else. A device binds queue pairs to units in the order of their first use. So each stream gets a
-// unit of its own, as long as there are enough, whatever is tuned.
+// A message there and back before all else. A device binds queue pairs to units in the order of their first use. So
+// each stream gets a unit of its own, as long as there are enough, whatever is tuned.
 void meet(pt2p_context_t *ctx, const Stream &stream)
 {
 	const auto me = static_cast<size_t>(pt2p_rank(ctx));
@@ -225,9 +226,11 @@ void print(const Settings &settings, const Stream &stream, const Shared &shared,
 	for (const double one : shared.latencies)
 		latency += one / static_cast<double>(shared.latencies.size());
 	const double time = shared.until - shared.since, n = static_cast<double>(measured);
-	const auto [period, ratio] = settings.text("trace").empty() ? std::pair(0.0, 0.0) : read_trace(settings.text("trace"));
-	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(), stream.senders,
-	            stream.targets, settings.text("sizes").c_str(), stream.bytes, n / time * 1e3, shared.bytes / time * 1e3, latency,
+	const std::string &trace = settings.text("trace");
+	const auto [period, ratio] = trace.empty() ? std::pair(0.0, 0.0) : read_trace(trace);
+	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(),
+	            stream.senders, stream.targets, settings.text("sizes").c_str(), stream.bytes, n / time * 1e3,
+	            shared.bytes / time * 1e3, latency,
 	            static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
 	            static_cast<double>(shared.wqe_reads) / n, period, ratio);
 }

@@ -10,11 +10,12 @@
 
 #include "softhca/studies/programs/kv.hpp"
 
-// UCX would measure the rate of the processor's time stamp counter before it is virtual, or take it from the processor's name.
+// UCX would measure the rate of the processor's time stamp counter before it is virtual, or take it from the
+// processor's name.
 extern "C" double ucs_arch_get_clocks_per_sec() { return 1e9; }
 
-// The ids of workers, by which UCX decides between two that connect to each other at once. It would make them of the process id, which
-// differs in each run.
+// The ids of workers, by which UCX decides between two that connect to each other at once. It would make them of the
+// process id, which differs in each run.
 extern "C" uint64_t ucs_generate_uuid(uint64_t)
 {
 	static uint64_t last;
@@ -156,8 +157,8 @@ private:
 		}
 		return peers_[rank];
 	}
-	// What was found takes its time, and time passes, as often as with libpt2p (Net::take_wireup): now and then, and when
-	// several turns in a row have found nothing. After one of them the load may have another request to send.
+	// What was found takes its time, and time passes, as often as with libpt2p (Net::take_wireup): now and then, and
+	// when several turns in a row have found nothing. After one of them the load may have another request to send.
 	void progress()
 	{
 		constexpr int turns = 64, idle_turn = 16;

@@ -1,9 +1,9 @@
-// Loads devices as the raw benchmarks of the literature did. Threads post one-sided operations, datagrams or messages as fast as their
-// windows allow: one machine to many, many to one, or all to all; a device is a machine. Prints one line of CSV. Uses only libibverbs
-// and mlx5dv: this measures the device's model, not libpt2p.
+// Loads devices as the raw benchmarks of the literature did. Threads post one-sided operations, datagrams or messages
+// as fast as their windows allow: one machine to many, many to one, or all to all; a device is a machine. Prints one
+// line of CSV. Uses only libibverbs and mlx5dv: this measures the device's model, not libpt2p.
 //
-// verbs_load_plan.hpp: the command line. verbs_load_objects.hpp: queue pairs. verbs_load_loader.hpp: the side that posts.
-// verbs_load_receiver.hpp: the side that receives. Here: who is connected to whom, and what is printed.
+// verbs_load_plan.hpp: the command line. verbs_load_objects.hpp: queue pairs. verbs_load_loader.hpp: the side that
+// posts. verbs_load_receiver.hpp: the side that receives. Here: who is connected to whom, and what is printed.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
