@@ -104,7 +104,7 @@ public:
 
 	// Bytes of host memory that the device reads; when the last is there.
 	Picoseconds read(Device &device, Picoseconds when, double bytes);
-	// What the unit works on goes on after `whole`; the unit can have `overlap` of these under way, and is busy the
+	// What the unit works on goes on after `whole`; the unit can have `overlap` of these in flight, and is busy the
 	// less.
 	void wait(Picoseconds whole, double overlap);
 	// The unit reads that from host memory before it can go on.

@@ -68,8 +68,8 @@ void Packets::completed(const Qp &qp, const Wqe &wqe)
 
 // ---- out ------------------------------------------------------------------------------------------------------------
 
-// A request that is there has to wait for the last answer: until the unit has taken it, not until the program can see
-// it, when the request is begun here. How much that is later.
+// A request that has arrived begins when its unit has taken the last answer. Here it begins only when the program can
+// see that answer: how much later that is.
 Picoseconds Packets::waited_for_memory(Qp &qp, Picoseconds arrived)
 {
 	const Picoseconds visible = core_.record(qp).answers.executed,
@@ -77,8 +77,8 @@ Picoseconds Packets::waited_for_memory(Qp &qp, Picoseconds arrived)
 	return visible - std::min(visible, std::max({taken, arrived, units_.free(qp)}));
 }
 
-// A DC initiator has another target. The old one is told behind the last request to it, if the next is known to be for
-// another by then.
+// A DC initiator has another target. It disconnects from the old one right after the last request to that, if it knows
+// the next target by then.
 Packets::Start Packets::connect(Qp &qp, QpRecord &r, Picoseconds arrived)
 {
 	core_.busy += from_ns(core_.p.dc_connect);

@@ -59,12 +59,12 @@ public:
 	virtual void receive_all() {}
 	// The NIC is about to act outside of progress(): it needs to know the time.
 	virtual void begin_turn() {}
-	// These are about to go, or have nothing under way any more.
+	// These are about to be destroyed, or have nothing in flight any more.
 	virtual void forget(Qp &qp) = 0;
 	virtual void forget(Responder &responder) = 0;
 	virtual void forget(const Context &) {}
-	// The queue pair is gone: packets of its that a fault rule holds back go out now. Or an acknowledgement would be
-	// lost with a program that ends in time.
+	// The queue pair is destroyed: its packets that a fault rule holds back are sent now. Else an acknowledgement would
+	// be lost with a program that ends in time.
 	virtual void release_held(const Qp &) {}
 	// After fork(), in the child: nothing of the parent's work is left.
 	virtual void abandon() {}
