@@ -28,7 +28,8 @@ constexpr uint64_t gid_prefix = UINT64_C(0xfe80000000000000); // link-local
 constexpr uint16_t lid_of(unsigned host, unsigned device)
 {
 	constexpr unsigned beyond_hosts = 0x4000;
-	return static_cast<uint16_t>(device < max_live_devices ? 1 + host * max_live_devices + device : beyond_hosts + device);
+	return static_cast<uint16_t>(device < max_live_devices ? 1 + host * max_live_devices + device
+	                                                       : beyond_hosts + device);
 }
 
 // Limits.

@@ -19,7 +19,10 @@ public:
 	// The end for the user, who closes it.
 	int user_fd() const { return read_fd_; }
 	// False when the user has let too many events pile up.
-	bool put(const void *record, size_t bytes) { return write(write_fd_, record, bytes) == static_cast<ssize_t>(bytes); }
+	bool put(const void *record, size_t bytes)
+	{
+		return write(write_fd_, record, bytes) == static_cast<ssize_t>(bytes);
+	}
 	// Removes the unread records, of `bytes` each, whose first eight bytes are `owner`, and returns how many there
 	// were.
 	uint32_t remove(uint64_t owner, size_t bytes);

@@ -1,6 +1,6 @@
-// The processor's time stamp counter, which programs read without a call. Reading it faults (PR_SET_TSC), and the handler
-// returns the virtual time, in nanoseconds. Handlers that are installed later must pass on unknown signals (traps.cpp
-// does).
+// The processor's time stamp counter, which programs read without a call. Reading it faults (PR_SET_TSC), and the
+// handler returns the virtual time, in nanoseconds. Handlers that are installed later must pass on unknown signals
+// (traps.cpp does).
 #if defined(__x86_64__) && defined(__linux__)
 #include <csignal>
 #include <cstdint>

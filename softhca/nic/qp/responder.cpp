@@ -111,7 +111,8 @@ Refusal Responder::execute(Nic &nic, const Packet &packet, const uint8_t *payloa
 void Responder::duplicate(Nic &nic, const Packet &packet)
 {
 	if (packet.kind == PacketKind::read) {
-		if ((qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_READ) && packet.length <= max_message && !owes_too_much(true))
+		if ((qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_READ) && packet.length <= max_message &&
+		    !owes_too_much(true))
 			owe_read(nic, packet, true);
 		return;
 	}
