@@ -115,11 +115,11 @@ void build(pt2p_context &ctx, const Settings &settings)
 	progress.thread = config.progress_thread == choice::progress_thread::yes ||
 	                  (config.progress_thread == choice::progress_thread::automatic && relay);
 	if (relay)
-		relay->only_in_calls = !progress.thread && !ctx.job->step();
+		relay->set_only_in_calls(!progress.thread && !ctx.job->step());
 	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
-	for (auto &transport : ctx.router->transports())
-		ctx.progress->add(*transport);
+	for (Transport *layer : ctx.router->layers())
+		ctx.progress->add(*layer);
 	ctx.engine->use(*ctx.router, *ctx.progress, &ctx);
 	ctx.onesided =
 	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
@@ -252,19 +252,19 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		// transport says goodbye to all it has endpoints to. None of these steps causes a message of the one before.
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
-			ctx->progress->wait_for(time_left(), [&] { return relay->part(); });
+			ctx->progress->wait_for(time_left(), [&] { return relay->may_leave(); });
 		}
 		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
 		ctx->progress->wait_for(time_left(), [&] {
 			bool settled = true;
-			for (auto &transport : ctx->router->transports())
-				settled &= transport->settle();
+			for (Transport *layer : ctx->router->layers())
+				settled &= layer->settle();
 			return settled;
 		});
 		unfinished = engine.unfinished();
 		engine.end_detached();
-		for (auto &transport : ctx->router->transports())
-			transport->leave();
+		for (Transport *layer : ctx->router->layers())
+			layer->leave();
 		if (ctx->config.summary)
 			write_to_stderr(ctx->inspector->summary());
 		if (ctx->config.report)

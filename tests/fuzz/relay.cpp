@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "api/context.hpp"
-#include "route/relay.hpp"
+#include "route/forward/relay.hpp"
 #include "tests/fuzz/input.hpp"
 
 namespace {
@@ -129,9 +129,9 @@ private:
 		Envelope envelope{};
 		envelope.header = in.byte() % 4;
 		if (source < ranks && relay_->serves(static_cast<int>(source))) {
-			RelayPeer &peer = relay_->peer(static_cast<int>(source));
-			envelope.sequence = static_cast<uint32_t>(near(in, peer.inbox.expected() + (in.byte() % 4 ? 0 : in.byte() % 8)));
-			envelope.confirmed = static_cast<uint32_t>(near(in, in.byte() % 2 ? peer.outbox.first() : peer.outbox.next()));
+			Session &session = relay_->session(static_cast<int>(source));
+			envelope.sequence = static_cast<uint32_t>(near(in, session.inbox.expected() + (in.byte() % 4 ? 0 : in.byte() % 8)));
+			envelope.confirmed = static_cast<uint32_t>(near(in, in.byte() % 2 ? session.outbox.first() : session.outbox.next()));
 		}
 		const uint8_t which = in.byte();
 		envelope.id = lies(in) ? in.byte() : which < 2 ? 0xff : ids[which % 5]; // 0xff: goodbye
@@ -147,16 +147,16 @@ private:
 			length = in.byte() % (sizeof envelope + 1);
 			const auto cut = std::make_unique<unsigned char[]>(length + 1);
 			std::memcpy(cut.get(), bytes.get(), length);
-			return relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), cut.get(),
+			return relay_->on_message(from, id_forwarded, source << 32 | static_cast<uint32_t>(destination), cut.get(),
 			                          length);
 		}
-		relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), bytes.get(), length);
+		relay_->on_message(from, id_forwarded, source << 32 | static_cast<uint32_t>(destination), bytes.get(), length);
 	}
 
 	void forge_credit(Input &in)
 	{
 		const unsigned char byte = 0;
-		relay_->on_message(neighbour(in), Relay::id_credit, lies(in) ? in.number(8) : 0, &byte, lies(in));
+		relay_->on_message(neighbour(in), id_credit, lies(in) ? in.number(8) : 0, &byte, lies(in));
 	}
 
 	// Of rank 1, which is no neighbour of the victim's, or who else.
@@ -165,7 +165,7 @@ private:
 		const size_t length = in.number(2) % longest;
 		const auto bytes = std::make_unique<unsigned char[]>(length);
 		std::memset(bytes.get(), in.byte(), length);
-		const uint8_t id = Relay::id_bare_message | (lies(in) ? in.byte() : +Engine::id_eager);
+		const uint8_t id = id_plain | (lies(in) ? in.byte() : +Engine::id_eager);
 		relay_->on_message(lies(in) ? neighbour(in) : 1, id, in.byte() % 4, bytes.get(), length);
 	}
 

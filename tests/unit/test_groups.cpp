@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/report/report.hpp"
-#include "route/groups.hpp"
+#include "route/groups/groups.hpp"
 
 using namespace pt2p;
 using Catch::Matchers::Contains;
@@ -54,7 +54,7 @@ Topology make(std::mt19937 &random, bool even)
 	return t;
 }
 
-bool same(const Place &a, const Place &b)
+bool same(const Coordinates &a, const Coordinates &b)
 {
 	return a.group == b.group && a.index == b.index && a.local == b.local;
 }
@@ -93,7 +93,7 @@ std::string wrong(const Topology &t)
 	std::set<Channel> channels;
 	std::map<Channel, std::set<Channel>> waits_for;
 	for (int a = 0; a < ranks; a++) {
-		const Place place = groups.place(a);
+		const Coordinates place = groups.coordinates(a);
 		if (groups.at(place.group, place.index, place.local) != a)
 			return format("rank %d is not where it is", a);
 		for (int b = 0; b < ranks; b++) {
@@ -109,7 +109,7 @@ std::string wrong(const Topology &t)
 				const Dimension dimension = groups.between(at, next);
 				if (dimension == Dimension::none || (hops && dimension >= last))
 					return format("from %d to %d: hop %d is not of a lower dimension", a, b, hops);
-				const Place p = groups.place(at), q = groups.place(next);
+				const Coordinates p = groups.coordinates(at), q = groups.coordinates(next);
 				if (t.even && (p.group != q.group) + (p.index != q.index) + (p.local != q.local) != 1)
 					return format("from %d to %d: hop %d changes not one coordinate", a, b, hops);
 				const Channel channel{at, next};
@@ -211,7 +211,7 @@ TEST_CASE("the way across two even groups", "[groups]")
 	CHECK(groups.count() == 2);
 	CHECK(groups.nodes(0) == 2);
 	CHECK(groups.nodes(1) == 2);
-	CHECK(same(groups.place(7), {1, 1, 1}));
+	CHECK(same(groups.coordinates(7), {1, 1, 1}));
 	CHECK(groups.at(1, 0, 1) == 5);
 	CHECK(groups.at(1, 2, 0) == -1);
 	CHECK(groups.at(2, 0, 0) == -1);

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/report/report.hpp"
-#include "route/groups.hpp"
-#include "route/host_names.hpp"
-#include "route/switches.hpp"
+#include "route/groups/groups.hpp"
+#include "route/groups/host_names.hpp"
+#include "route/groups/switches.hpp"
 
 namespace pt2p {
 

@@ -20,12 +20,12 @@
 #include <string>
 #include <vector>
 
-#include "route/group_count.hpp"
+#include "route/groups/group_count.hpp"
 
 namespace pt2p {
 
 // Where a rank is: its group of nodes, the index of its node in the group, its place on the node.
-struct Place {
+struct Coordinates {
 	int group, index, local;
 };
 
@@ -42,7 +42,7 @@ public:
 
 	int count() const { return static_cast<int>(first_node_.size()) - 1; }
 	int nodes(int group) const { return first_node_[index(group) + 1] - first_node_[index(group)]; }
-	Place place(int rank) const { return places_[index(rank)]; }
+	Coordinates coordinates(int rank) const { return coordinates_[index(rank)]; }
 	// The rank there; -1: none.
 	int at(int group, int node_index, int local) const;
 	// What lies between two ranks, whatever the routes.
@@ -69,7 +69,7 @@ private:
 	// The rank at a place that is folded first.
 	int folded(int group, int node_index, int local) const;
 
-	std::vector<Place> places_;   // by rank
+	std::vector<Coordinates> coordinates_;   // by rank
 	std::vector<int> first_node_; // by group, and one more: where its nodes begin in first_rank_
 	std::vector<int> first_rank_; // by node, and one more: where its ranks begin in ranks_
 	std::vector<int> ranks_;      // in order of group, index and local place

@@ -1,4 +1,4 @@
-#include "route/switches.hpp"
+#include "route/groups/switches.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/report/report.hpp"
-#include "route/host_names.hpp"
+#include "route/groups/host_names.hpp"
 
 namespace pt2p {
 
