@@ -89,7 +89,8 @@ Transport *DirectTransports::choose(int rank, const std::string &blob, std::stri
 	                                  [](const auto &t) { return !std::strcmp(t->table().name, "dct"); });
 	const bool both_have_dct = have_dct && !address_part(blob, "dct").empty();
 	const std::string mine = policy_.rule(), theirs = address_part(blob, rule_part);
-	// The choice between rc and dct depends on the rule. With groups all choices do, and with pretended nodes the choice of shm.
+	// The choice between rc and dct depends on the rule. With groups all choices do, and with pretended nodes the
+	// choice of shm.
 	const bool always = decides_all(mine) || decides_all(theirs);
 	for (auto &transport : transports_) {
 		const char *name = transport->table().name;

@@ -14,9 +14,9 @@ class RoutePolicy;
 
 class DirectTransports final : public AddressBook, public DirectConnector {
 public:
-	// Throws Error when PT2P_TRANSPORTS names what there is not.
-	DirectTransports(const Config &config, const Topology &topology, Reporter &reporter, Job &job, TransportEvents &engine,
-	                 const RoutePolicy &policy);
+	// Throws Error when PT2P_TRANSPORTS names an unknown transport.
+	DirectTransports(const Config &config, const Topology &topology, Reporter &reporter, Job &job,
+	                 TransportEvents &engine, const RoutePolicy &policy);
 	DirectTransports(const DirectTransports &) = delete;
 	DirectTransports &operator=(const DirectTransports &) = delete;
 
@@ -34,8 +34,8 @@ public:
 	// Why a transport of this build is not open: one entry each.
 	const std::vector<std::string> &not_open() const { return not_open_; }
 
-	// The transport to the rank that has published this blob. Null: none reaches it, and `reasons` says why. Otherwise `reasons`
-	// says why those before it in the order of preference are not used.
+	// The transport to the rank that has published this blob. Null: none reaches it, and `reasons` says why. Otherwise
+	// `reasons` says why those before it in the order of preference are not used.
 	Transport *choose(int rank, const std::string &blob, std::string &reasons) const;
 	Endpoint *try_connect(int rank) override;
 	bool find_address(int rank, const char *transport, std::string &address) override;

@@ -73,7 +73,8 @@ std::string RoutePolicy::why_not_rc(int rank) const
 	if (!groups_)
 		return within_nearest(rank_, rank, size_, config_.rc_peers)
 		           ? ""
-		           : format("not among the %lld nearest ranks (PT2P_RC_PEERS)", static_cast<long long>(config_.rc_peers));
+		           : format("not among the %lld nearest ranks (PT2P_RC_PEERS)",
+		                    static_cast<long long>(config_.rc_peers));
 	if (groups_->between(rank_, rank) == Dimension::across)
 		return "in another group (PT2P_GROUPS)";
 	const bool neighbours = groups_->next_hop(rank_, rank) == rank || groups_->next_hop(rank, rank_) == rank_;

@@ -1,5 +1,5 @@
-// What all ranks have to decide alike: which groups of nodes there are, whether messages are forwarded, and where rc is used
-// and where dct.
+// What all ranks have to decide alike: which groups of nodes there are, whether messages are forwarded, and where rc is
+// used and where dct.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ private:
 	bool forwards_ = false;
 };
 
-// Whether two ranks need the same rule for every transport: ranks of a node, or of a group, have to agree that they are.
+// Whether two ranks need the same rule for every transport: ranks of a node, or of a group, have to agree that they
+// are.
 bool decides_all(const std::string &rule);
 
 } // namespace pt2p

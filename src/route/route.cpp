@@ -70,7 +70,8 @@ bool Router::connect_senders()
 		try {
 			all &= direct_.try_connect(rank) != nullptr;
 		} catch (const Error &error) {
-			environment().reporter.log(LogLevel::info, "rank %d is not told that this rank leaves: %s", rank, error.what());
+			environment().reporter.log(LogLevel::info, "rank %d is not told that this rank leaves: %s", rank,
+			                           error.what());
 			for (Transport *layer : layers_)
 				layer->abandon(rank, error.status(), error.what());
 		}
@@ -85,7 +86,7 @@ std::string Router::why(int rank) const
 		if (environment().job.try_lookup(rank, blob))
 			reachable(rank, blob, reasons);
 	} catch (const Error &) {
-		// It has left; why it was reached as it was can no longer be told.
+		// That rank has left, and its addresses with it.
 	}
 	return reasons;
 }

@@ -26,12 +26,15 @@ public:
 	Channel &connect(int rank);
 	// After connect() has failed for lack of something here: lets that rank know that nothing can be sent to it.
 	bool notify_connect_failure(int rank);
-	// For a rank that leaves: connects to the ranks that have sent something and were never sent anything, so that they get a
-	// goodbye; otherwise their own would wait for a rank that is gone. False: not all have been looked up yet.
+	// For a rank that leaves: connects to the ranks that have sent something and were never sent anything, so that they
+	// get a goodbye; otherwise their own would wait for a rank that is gone. False: not all have been looked up yet.
 	bool connect_senders();
 
 	// Whether a transport reaches the rank that published this blob; if not, why not.
-	bool reachable(int rank, const std::string &blob, std::string &reasons) const { return direct_.choose(rank, blob, reasons); }
+	bool reachable(int rank, const std::string &blob, std::string &reasons) const
+	{
+		return direct_.choose(rank, blob, reasons);
+	}
 	// Why the channel to `rank` does not use the transports before its own: "shm: on another node".
 	std::string why(int rank) const;
 	// How messages on that channel are delivered from now on; nothing where there is no choice.

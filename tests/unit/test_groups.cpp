@@ -145,7 +145,7 @@ std::string wrong(const Topology &t)
 std::vector<int> groups_of(const std::string &text, int nodes, const std::vector<std::string> &hosts)
 {
 	std::string warning;
-	const auto groups = read_groups(text, {.nodes = nodes, .ranks = 1, .most_peers = 2}, hosts, warning);
+	const auto groups = read_groups(text, {.nodes = nodes, .ranks = 1, .max_peers = 2}, hosts, warning);
 	CHECK(warning.empty());
 	return groups;
 }
@@ -283,7 +283,7 @@ TEST_CASE("as few groups as keep to the peers of a rank", "[groups]")
 	for (int i = 0; i < 3000; ++i) {
 		const GroupNeeds needs{1 + up_to(i % 2 ? 40 : 2000), 1 + up_to(i % 3 ? 0 : 63), up_to(i % 5 ? 64 : 1000)};
 		const int groups = groups_wanted(needs);
-		CAPTURE(needs.nodes, needs.ranks, needs.most_peers, groups);
+		CAPTURE(needs.nodes, needs.ranks, needs.max_peers, groups);
 		const std::vector<int> group = even_groups(needs.nodes, groups);
 		REQUIRE(group.size() == static_cast<size_t>(needs.nodes));
 		REQUIRE(std::is_sorted(group.begin(), group.end()));
@@ -294,10 +294,10 @@ TEST_CASE("as few groups as keep to the peers of a rank", "[groups]")
 		REQUIRE(*least >= 1);
 		REQUIRE(*most - *least <= 1);
 		// A node alone has no such peers.
-		REQUIRE((*most - 1) * needs.ranks <= needs.most_peers);
+		REQUIRE((*most - 1) * needs.ranks <= needs.max_peers);
 		// With one group less, one of them would have too many.
 		const int64_t larger = groups == 1 ? 0 : (needs.nodes + groups - 2) / (groups - 1);
-		REQUIRE((groups == 1 || (larger - 1) * needs.ranks > needs.most_peers));
+		REQUIRE((groups == 1 || (larger - 1) * needs.ranks > needs.max_peers));
 	}
 }
 

@@ -1,4 +1,4 @@
-// Messages for others and from others that nobody would send: the relay gives up who sends them, and keeps its own in order.
+// Messages that no rank would send: the relay gives up a rank that sends one, and keeps its own messages in order.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -58,7 +58,7 @@ std::vector<unsigned char> eager(uint32_t number, uint64_t tag)
 
 } // namespace
 
-TEST_CASE("what comes by way of a neighbour is delivered in order, and what cannot be is refused")
+TEST_CASE("what comes forwarded is delivered in order, and what cannot be is refused")
 {
 	Ranks job;
 	std::vector<uint64_t> tags;
@@ -107,16 +107,16 @@ TEST_CASE("a neighbour that does not keep to the rules of the relay is given up"
 	CHECK_FALSE(lost_by(id_forwarded, route(3, 0), m.data(), m.size()));
 }
 
-TEST_CASE("a bare message has the next number, and comes from no rank whose messages have none")
+TEST_CASE("a plain message has the next number, and comes from no rank whose messages have none")
 {
-	constexpr uint8_t bare = id_plain | Engine::id_eager;
+	constexpr uint8_t plain = id_plain | Engine::id_eager;
 	{
 		Ranks job;
 		Session &session = job.relay->session(3);
-		job.relay->on_message(3, bare, 7, "abc", 4);
+		job.relay->on_message(3, plain, 7, "abc", 4);
 		const auto m = eager(1, 7);
 		job.relay->on_message(2, id_forwarded, route(3, 0), m.data(), m.size());
-		job.relay->on_message(3, bare, 7, "abc", 4);
+		job.relay->on_message(3, plain, 7, "abc", 4);
 		CHECK(session.inbox.expected() == 3);
 		CHECK(session.inbox.unconfirmed() == 0);
 		CHECK(job.state(3) != PT2P_PEER_LOST);
@@ -137,9 +137,9 @@ TEST_CASE("a bare message has the next number, and comes from no rank whose mess
 			job.relay->on_message(from, id, 7, "abc", 4);
 		return job.state(from) == PT2P_PEER_LOST;
 	};
-	CHECK_FALSE(lost_by(3, bare, 1));
-	CHECK(lost_by(3, bare, 2)); // in place of the one that has come early
-	CHECK(lost_by(1, bare, 1)); // on this node
+	CHECK_FALSE(lost_by(3, plain, 1));
+	CHECK(lost_by(3, plain, 2)); // in place of the one that has come early
+	CHECK(lost_by(1, plain, 1)); // on this node
 	CHECK(lost_by(3, id_plain | id_forwarded, 1));
 	CHECK(lost_by(3, id_plain | id_credit, 1));
 }
@@ -168,8 +168,8 @@ TEST_CASE("garbage does no harm to the relay")
 				std::memcpy(bytes.data(), &e, sizeof e);
 			}
 			const int from = static_cast<int>(random() % 3) + 1;
-			const uint8_t bare = id_plain | static_cast<uint8_t>(random() % 4 ? +Engine::id_eager : random());
-			const uint8_t id = random() % 8 ? id_forwarded : random() % 2 ? bare : id_credit;
+			const uint8_t plain = id_plain | static_cast<uint8_t>(random() % 4 ? +Engine::id_eager : random());
+			const uint8_t id = random() % 8 ? id_forwarded : random() % 2 ? plain : id_credit;
 			job.relay->on_message(from, id, route(static_cast<uint32_t>(random() % 5), random() % 4 ? 0 : random() % 5),
 			                      bytes.data(), id == id_credit ? 0 : bytes.size());
 			if (random() % 4 == 0)

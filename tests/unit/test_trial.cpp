@@ -33,8 +33,8 @@ struct Trace {
 	}
 };
 
-// Ranks that tell each other where they are as relays do: with what goes by way of neighbours, with each message while the
-// tuner says so, and by an answer to who does not know that the trial is over; `late` rounds later.
+// Ranks that announce their epochs as relays do: with forwarded messages, with each message while the trial says so, and
+// by an answer to a rank that does not know that the trial is over; `late` rounds later.
 struct Job {
 	struct Announcement {
 		unsigned round;
@@ -47,13 +47,13 @@ struct Job {
 	const unsigned late;
 	std::mt19937 random;
 	std::deque<RouteTrial> tuners;
-	std::deque<Announcement> under_way;
+	std::deque<Announcement> in_flight;
 	int64_t now = 0;
 	unsigned round = 0;
 
 	void tell(size_t from, size_t to)
 	{
-		under_way.push_back({round + late, from, to, tuners[from].epoch(), tuners[from].report()});
+		in_flight.push_back({round + late, from, to, tuners[from].epoch(), tuners[from].report()});
 	}
 	// `messages`: how many a rank sends in a round, at most 1, when that share of ranks goes directly.
 	template <class Messages>
@@ -61,8 +61,8 @@ struct Job {
 	{
 		const auto clock = [this] { return now; };
 		for (unsigned i = 0; i < rounds; ++i, ++round, now += 1000) {
-			for (; !under_way.empty() && under_way.front().round <= round; under_way.pop_front()) {
-				const Announcement t = under_way.front();
+			for (; !in_flight.empty() && in_flight.front().round <= round; in_flight.pop_front()) {
+				const Announcement t = in_flight.front();
 				tuners[t.to].heard(t.epoch, t.report, clock);
 				if (t.epoch != tuners[t.to].epoch() && !tuners[t.to].in_trial())
 					tell(t.to, t.from);
@@ -91,12 +91,12 @@ struct Job {
 
 // What trial.hpp promises.
 constexpr TrialLaw law;
-constexpr unsigned first_comparison = 2 * law.settling + law.lead + law.timed; // messages that go the other way
+constexpr unsigned first_comparison = 2 * law.settling + law.lead + law.timed; // messages on the other path
 constexpr unsigned bound = law.first + 9000;
 
 } // namespace
 
-TEST_CASE("a few targets are reached directly, and no other way is tried")
+TEST_CASE("a few targets are reached directly, and no other path is tried")
 {
 	Trace t;
 	t.run(10'000, 0.05, 3000, 1000);
@@ -105,7 +105,7 @@ TEST_CASE("a few targets are reached directly, and no other way is tried")
 	CHECK(t.forwarded == 0);
 }
 
-TEST_CASE("targets that change at a price are reached by way of neighbours, within the promised number of messages")
+TEST_CASE("where targets change at a price messages are forwarded, within the promised number of messages")
 {
 	Trace t;
 	t.run(bound, 0.9, 4000, 1000);
@@ -115,7 +115,7 @@ TEST_CASE("targets that change at a price are reached by way of neighbours, with
 	CHECK(t.tuner.gain() == Approx(4).epsilon(0.001));
 }
 
-TEST_CASE("a short job is not tried upon, and no job has sent more than a sixth the slower way")
+TEST_CASE("a short job is not tried upon, and no job has sent more than a sixth on the slower path")
 {
 	Trace t;
 	t.run(law.first - 1, 0.9, 3000, 6000);
@@ -171,7 +171,7 @@ TEST_CASE("targets that no longer change shorten the rest to what one trial cost
 	CHECK(t.tuner.trials() == trials);
 }
 
-TEST_CASE("ways that are alike are left as they are after one comparison, those nearly so after the last")
+TEST_CASE("paths that are alike are left as they are after one comparison, those nearly so after the last")
 {
 	for (const int64_t forward_time : {3000, 2950}) {
 		Trace t;
@@ -182,7 +182,7 @@ TEST_CASE("ways that are alike are left as they are after one comparison, those 
 	}
 }
 
-TEST_CASE("a way that is quicker at first only is not chosen")
+TEST_CASE("a path that is quicker at first only is not chosen")
 {
 	Trace t;
 	unsigned in_a_row = 0;
@@ -196,7 +196,7 @@ TEST_CASE("a way that is quicker at first only is not chosen")
 	CHECK(t.forwarded * 8 < t.sent);
 }
 
-TEST_CASE("noise does not choose the worse way, and what it ends a trial for is tried again")
+TEST_CASE("noise does not choose the worse path, and what it ends a trial for is tried again")
 {
 	for (const bool direct_is_better : {true, false}) {
 		unsigned wrong = 0, retried = 0;
@@ -216,7 +216,7 @@ TEST_CASE("noise does not choose the worse way, and what it ends a trial for is 
 	}
 }
 
-TEST_CASE("a drift weighs on both ways")
+TEST_CASE("a drift affects both paths")
 {
 	for (const double drift : {-1.0, 1.0}) {
 		Trace t;
@@ -227,7 +227,7 @@ TEST_CASE("a drift weighs on both ways")
 	}
 }
 
-TEST_CASE("all ranks of a job choose the same way, those that send little, too")
+TEST_CASE("all ranks of a job choose the same path, those that send little, too")
 {
 	for (const unsigned late : {1u, 5u, 20u})
 		for (const bool direct_is_better : {true, false})
@@ -243,7 +243,7 @@ TEST_CASE("all ranks of a job choose the same way, those that send little, too")
 			}
 }
 
-TEST_CASE("the way that is quicker for all is chosen where any one rank would be better off by the other")
+TEST_CASE("the path that is quicker for all is chosen where any one rank would be better off by the other")
 {
 	// Each rank that goes directly has an eighth for itself, and costs all others together twice that.
 	Job job(64, 5);
@@ -253,13 +253,13 @@ TEST_CASE("the way that is quicker for all is chosen where any one rank would be
 	CHECK(job.count(Path::forwarded) == job.tuners.size());
 }
 
-TEST_CASE("the way that is quicker for the job is chosen where it is not for those ranks that send a little more")
+TEST_CASE("the path that is quicker for the job is chosen where it is not for those ranks that send a little more")
 {
 	for (const bool direct_is_better : {true, false})
 		for (unsigned seed = 1; seed <= 20; ++seed) {
 			Job job(32, 10, seed);
 			job.run(3 * bound, 0.9, [=](size_t rank, double direct) {
-				const bool gains = (rank < 2) == direct_is_better; // by way of neighbours
+				const bool gains = (rank < 2) == direct_is_better; // by forwarding
 				return (rank < 2 ? 0.8 : 0.7) * (gains ? 1.05 - 0.1 * direct : 0.95 + 0.1 * direct);
 			});
 			INFO("seed " << seed);
@@ -287,12 +287,12 @@ TEST_CASE("where all wait for one rank, its pace decides, as that of others take
 		}
 }
 
-TEST_CASE("nothing is timed until nearly all messages of the job go the way of the step, not only those of who sends most")
+TEST_CASE("nothing is timed until nearly all messages of the job take the path of the step, not only those of who sends most")
 {
 	for (const unsigned long_in_settling : {100u, 300u}) {
-		// All but the first, which sends twice as much, settle when they have sent so many the other way.
+		// All but the first, which sends twice as much, settle when they have sent so many on the other path.
 		std::vector<RouteTrial> tuners(16);
-		std::vector<unsigned> other_way(tuners.size(), 0);
+		std::vector<unsigned> on_other(tuners.size(), 0);
 		unsigned most = 0;
 		int64_t now = 0;
 		const auto clock = [&] { return now; };
@@ -305,19 +305,19 @@ TEST_CASE("nothing is timed until nearly all messages of the job go the way of t
 				if (from && round % 2)
 					continue;
 				const bool other = t.path() == Path::forwarded;
-				other_way[from] = other ? other_way[from] + 1 : 0;
-				t.sent(0.9, !other || !from || other_way[from] > long_in_settling, clock);
+				on_other[from] = other ? on_other[from] + 1 : 0;
+				t.sent(0.9, !other || !from || on_other[from] > long_in_settling, clock);
 				if (from)
-					most = std::max(most, other_way[from]);
+					most = std::max(most, on_other[from]);
 			}
 		REQUIRE(tuners[1].trials() == 1);
-		// As no way is quicker there is one comparison. What is timed in it is half as many as the first sends.
+		// As no path is quicker there is one comparison. What is timed in it is half as many as the first sends.
 		CHECK(most >= long_in_settling + (law.lead + law.timed) / 2);
 		CHECK(most <= long_in_settling + (law.lead + law.timed) / 2 + 64);
 	}
 }
 
-TEST_CASE("moments that nobody would tell end in a choice all the same")
+TEST_CASE("epochs that nobody would announce end in a choice all the same")
 {
 	for (unsigned seed = 1; seed <= 200; ++seed) {
 		std::mt19937 random(seed);

@@ -9,8 +9,9 @@
 //
 // A plain message has no envelope. Plain messages take one path, which keeps their order and loses none, and both sides
 // count them. The sender may send them while it keeps no copies: the receiver then has every message that took another
-// path. The sender does not know how many plain messages are in flight. So the messages after them keep to their path until
-// one of these is confirmed; else they could be further ahead of the plain messages than the receiver has room for.
+// path. The sender does not know how many plain messages are in flight. So the messages after them keep to their path
+// until one of these is confirmed; else they could be further ahead of the plain messages than the receiver has room
+// for.
 #pragma once
 
 #include <algorithm>
@@ -159,8 +160,8 @@ public:
 			std::memcpy(held.payload, payload, length);
 		return Verdict::held;
 	}
-	// Counts a plain message that has come; false: there cannot be one now. The sender needs no confirmation of what came
-	// before it.
+	// Counts a plain message that has come; false: there cannot be one now. The sender needs no confirmation of what
+	// came before it.
 	bool count_plain()
 	{
 		if (at(expected_).payload)

@@ -50,11 +50,18 @@ bool Forwarding::connect(int neighbour, Link &l)
 {
 	if (l.endpoint || l.down)
 		return !l.down;
+	if (l.retry_at && now_ns() < l.retry_at)
+		return false;
 	try {
 		l.endpoint = connector_.try_connect(neighbour);
 	} catch (const Error &e) {
-		environment_.reporter.log(LogLevel::info, "rank %d does not forward: %s", neighbour, e.what());
-		lose(neighbour);
+		const bool lasts = is_of_peer(e.status());
+		if (lasts || !l.retry_at)
+			environment_.reporter.log(LogLevel::info, "rank %d does not forward%s: %s", neighbour,
+			                          lasts ? "" : " for now", e.what());
+		l.retry_at = now_ns() + retry_pause;
+		if (lasts)
+			lose(neighbour);
 	}
 	return l.endpoint;
 }
@@ -85,7 +92,7 @@ bool Forwarding::send(int next_hop, const Route &route, const void *bytes, size_
 	return true;
 }
 
-// ---- messages of other ranks ------------------------------------------------------------------------------------------
+// ---- messages of other ranks ----------------------------------------------------------------------------------------
 
 void Forwarding::send_on(int from, const Route &route, const void *data, size_t length)
 {
@@ -135,7 +142,8 @@ void Forwarding::return_credits(int neighbour, Link &l)
 		busy_ |= !l.down;
 }
 
-// Sends what waits for a link. A message whose destination is the neighbour itself needs no credits, but keeps its turn.
+// Sends what waits for a link. A message whose destination is the neighbour itself needs no credits, but keeps its
+// turn.
 unsigned Forwarding::flush(int neighbour, Link &l)
 {
 	unsigned sent = 0;
@@ -178,7 +186,7 @@ unsigned Forwarding::progress()
 	return sent;
 }
 
-// ---- credits, and the end of links ------------------------------------------------------------------------------------
+// ---- credits, and the end of links ----------------------------------------------------------------------------------
 
 void Forwarding::on_credit(int from, uint64_t count, size_t length)
 {
@@ -199,8 +207,8 @@ void Forwarding::on_done(int from, uint64_t heard, size_t length)
 	l.answer_heard = heard;
 }
 
-// A message from another group may have to be sent on inside this group, and one from inside this group on this node: a link
-// closes once no link of an earlier kind can bring a message for it.
+// A message from another group may have to be sent on inside this group, and one from inside this group on this node: a
+// link closes once no link of an earlier kind can bring a message for it.
 bool Forwarding::close()
 {
 	Dimension comes = Dimension::none;
@@ -212,8 +220,8 @@ bool Forwarding::close()
 		const int neighbour = neighbours_[i];
 		Link &l = link(neighbour);
 		const bool news = !l.done_sent || l.done_heard > l.answer_sent;
-		if (!l.closed() && l.waiting.empty() && groups_.between(rank_, neighbour) >= comes && news && connect(neighbour, l) &&
-		    post(l, id_done, l.done_heard, nullptr, 0)) {
+		const bool due = news && !l.closed() && l.waiting.empty() && groups_.between(rank_, neighbour) >= comes;
+		if (due && connect(neighbour, l) && post(l, id_done, l.done_heard, nullptr, 0)) {
 			l.done_sent = true;
 			l.answer_sent = l.done_heard;
 		}

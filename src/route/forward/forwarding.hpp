@@ -1,21 +1,24 @@
-// Forwarding: links to the neighbours of this rank, the credits of each link, and the messages of other ranks that wait.
+// Forwarding: links to the neighbours of this rank, the credits of each link, and the messages of other ranks that
+// wait.
 //
-//   source ---- id_forwarded(source, destination), envelope, payload ----> neighbour ---- the same ----> ... destination
+//   source ---- id_forwarded(source, destination), envelope, payload ----> neighbour ---- same ----> ... destination
 //          <--- id_credit(n) ---------------------------------------------
 //          <--- id_done(heard) ------------------------------------------> when leaving
 //
-// Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot send on yet, for whatever reason:
-// no room, no credits of the next link, or a next link without address or connection. A rank without credits waits for some.
+// Bounded: a neighbour holds at most PT2P_FORWARD_CREDITS messages of a rank that it cannot send on yet, for whatever
+// reason: no room, no credits of the next link, or a next link without address or connection. A rank without credits
+// waits for some.
 //
-// No deadlock: credits belong to one link, and messages that come over links between groups, inside a group and on a node
-// never share credits. Routes use these three kinds of links in that order (groups.hpp), so a message waits only for credits
-// of a later kind. The last hop of a route needs no credits, because a destination takes every message.
+// No deadlock: credits belong to one link, and messages that come over links between groups, inside a group and on a
+// node never share credits. Routes use these three kinds of links in that order (groups.hpp), so a message waits only
+// for credits of a later kind. The last hop of a route needs no credits, because a destination takes every message.
 //
-// Fair: while messages of others wait for a link, the messages of this rank get every other turn, in bunches of `bunch`.
+// Fair: while messages of others wait for a link, the messages of this rank get every other turn, in bunches of
+// `bunch`.
 //
-// Leaving: each link closes from both sides once all sessions are closed (sessions.hpp). id_done says that nothing more goes
-// over the link, and whether the same has been heard from there. Messages of one link may go on over links of a later kind, so
-// those close later. Thus a forwarder stays until it has sent on all that it was given.
+// Leaving: each link closes from both sides once all sessions are closed (sessions.hpp). id_done says that nothing more
+// goes over the link, and whether the same has been heard from there. Messages of one link may go on over links of a
+// later kind, so those close later. Thus a forwarder stays until it has sent on all that it was given.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,8 @@ namespace pt2p {
 
 class Groups;
 
-// Message ids towards the transports below. The ids of the layers above are smaller; those of the transports begin at 0xf0.
+// Message ids towards the transports below. The ids of the layers above are smaller; those of the transports begin at
+// 0xf0.
 constexpr uint8_t id_forwarded = 0x60, id_credit = 0x61, id_done = 0x62;
 
 // What comes with id_forwarded as its header.
@@ -87,6 +91,8 @@ public:
 private:
 	// Messages that have their turn together, of this rank or of others.
 	static constexpr uint32_t bunch = 8;
+	// Between two attempts to connect that fail for lack of something here, ns.
+	static constexpr int64_t retry_pause = 1'000'000;
 
 	// A message of another rank that waits for a link.
 	struct HeldMessage {
@@ -100,6 +106,7 @@ private:
 	// To a neighbour.
 	struct Link {
 		Endpoint *endpoint = nullptr; // once it has been needed
+		int64_t retry_at = 0;         // ns; no attempt to connect before
 		bool down = false;
 		uint32_t credits = 0; // messages that the neighbour takes now
 		uint32_t held = 0;    // messages of the neighbour that wait here for other links

@@ -56,8 +56,8 @@ void Relay::say_goodbye()
 	sessions_.say_goodbye();
 }
 
-// Nobody needs a rank as a forwarder once all sessions and then all links are closed. Each of the two waits for a late rank,
-// but no longer than leaving_timeout(): what a forwarder that is gone has not forwarded is sent again.
+// Nobody needs a rank as a forwarder once all sessions and then all links are closed. Each of the two waits for a late
+// rank, but no longer than leaving_timeout(): what a forwarder that is gone has not forwarded is sent again.
 bool Relay::may_leave()
 {
 	if (!sessions_.closed(now_ns() > patient_until_))
@@ -67,7 +67,7 @@ bool Relay::may_leave()
 	return forwarding_.close() || now_ns() > patient_until_;
 }
 
-// ---- inspection -------------------------------------------------------------------------------------------------------
+// ---- inspection -----------------------------------------------------------------------------------------------------
 
 std::string Relay::describe(int rank)
 {
@@ -75,7 +75,7 @@ std::string Relay::describe(int rank)
 	std::string text = !sessions_.forwards(s) ? "directly" : format("forwarder %d", s.next_hop);
 	if (s.has_forwarder && s.avoids_forwarder)
 		text += format(", as rank %d %s", s.next_hop,
-		               forwarding_.is_down(s.next_hop) ? "is gone" : "did not pass messages on");
+		               forwarding_.is_down(s.next_hop) ? "is gone" : "did not forward");
 	else if (s.has_forwarder && sessions_.choice().automatic())
 		text += ", as " + sessions_.choice().reason();
 	return text + (s.direct_endpoint ? format(", itself by %s", s.direct_endpoint->table->name) : "");
@@ -94,11 +94,12 @@ std::string Relay::trouble(int rank)
 		return {};
 	return format("%s not confirmed, forwarder %d%s%s%s",
 	              counted(s->outbox.next() - s->outbox.first(), "message").c_str(), s->next_hop,
-	              s->avoids_forwarder ? ", which is avoided" : "", s->listed ? "; there is no room for a message to it" : "",
+	              s->avoids_forwarder ? ", which is avoided" : "",
+	              s->listed ? "; there is no room for a message to it" : "",
 	              s->goodbye_sent ? "; it has been told that this rank leaves" : "");
 }
 
-// ---- the table --------------------------------------------------------------------------------------------------------
+// ---- the table ------------------------------------------------------------------------------------------------------
 
 const TransportTable &Relay::table() const { return relay_table; }
 

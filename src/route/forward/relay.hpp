@@ -1,8 +1,9 @@
-// The relay: lets other ranks forward the messages of this rank, and forwards theirs. A rank then has connections to few, and
-// a DC initiator seldom changes its target.
+// The relay: lets other ranks forward the messages of this rank, and forwards theirs. A rank then has connections to
+// few, and a DC initiator seldom changes its target.
 //
-// It decorates the transports below. To the layers above it is a transport, whose endpoints only send: gets, puts and atomics
-// go through Endpoint::direct(). To the transports below it is the layer above. It exists only where PT2P_ROUTE asks for it.
+// It decorates the transports below. To the layers above it is a transport, whose endpoints only send: gets, puts and
+// atomics go through Endpoint::direct(). To the transports below it is the layer above. It exists only where PT2P_ROUTE
+// asks for it.
 //
 //   Sessions    (sessions.hpp)     end to end: once and in order, whatever path messages take
 //   Forwarding  (forwarding.hpp)   hop by hop: links, credits, messages of others

@@ -1,4 +1,5 @@
-// Whether small messages are forwarded now: always with PT2P_ROUTE=forward, and with auto as the trial (trial.hpp) says.
+// Whether small messages are forwarded now: always with PT2P_ROUTE=forward, and with auto as the trial (trial.hpp)
+// says.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +47,11 @@ public:
 		    format("targets would change with %.0f %% of all messages if they went directly, ", 100 * changes_.rate());
 		if (!trial_.trials())
 			return text + "and no trial was held";
-		text += format("and in %s, the last of which found the way by others %.2f times as quick, the choice changed %s",
+		text += format("and in %s, the last of which found forwarding %.2f times as quick, the choice changed %s",
 		               counted(trial_.trials(), "trial").c_str(), trial_.gain(),
 		               counted(reporter_.read(Counter::forward_changes), "time").c_str());
-		return text + (trial_.in_trial() ? "; one is being held" : "; the next after " + counted(trial_.rest(), "message"));
+		return text + (trial_.in_trial() ? "; one is being held"
+		                                 : "; the next after " + counted(trial_.rest(), "message"));
 	}
 
 private:

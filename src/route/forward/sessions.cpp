@@ -60,15 +60,16 @@ void Session::take_down()
 
 Sessions::Sessions(const TransportEnvironment &environment, const Groups &groups, DirectConnector &connector,
                    Forwarding &forwarding, BufferPool &buffers)
-    : environment_(environment), client_(environment.events), groups_(groups), connector_(connector), forwarding_(forwarding),
-      buffers_(buffers), choice_(environment.config, environment.reporter), rank_(environment.job.rank()),
+    : environment_(environment), client_(environment.events), groups_(groups), connector_(connector),
+      forwarding_(forwarding), buffers_(buffers), choice_(environment.config, environment.reporter), rank_(environment.job.rank()),
       window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       max_forwarded_(environment.config.forward_max), sessions_(static_cast<size_t>(environment.job.size()))
 {
 }
 
-// Looks at both directions, which may differ in uneven groups: messages are numbered in both or in none. With auto, neighbours
-// in other groups are served as well: they share the DC initiators, and the trial has to see what it does to their messages.
+// Looks at both directions, which may differ in uneven groups: messages are numbered in both or in none. With auto,
+// neighbours in other groups are served as well: they share the DC initiators, and the trial has to see what it does to
+// their messages.
 bool Sessions::serves(int rank) const
 {
 	return (choice_.automatic() && groups_.between(rank_, rank) == Dimension::across) ||
@@ -101,7 +102,7 @@ Endpoint *Sessions::connect_directly(Session &s)
 	return s.direct_endpoint;
 }
 
-// ---- sending ----------------------------------------------------------------------------------------------------------
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 Outcome Sessions::send(Session &s, uint8_t id, uint64_t header, const void *data, size_t length)
 {
@@ -118,7 +119,8 @@ Outcome Sessions::send(Session &s, uint8_t id, uint64_t header, const void *data
 	}
 	const bool wanted = small && chosen, forward = wanted && !s.outbox.after_plain(), keeps = s.outbox.keeps();
 	// A goodbye needs an answer only when messages may have to be sent again, or may be in flight.
-	const bool last = id == id_goodbye && (s.forwarded || keeps), answer = last || (wanted && !forward && s.outbox.empty());
+	const bool last = id == id_goodbye && (s.forwarded || keeps);
+	const bool answer = last || (wanted && !forward && s.outbox.empty());
 	s.goodbye_unanswered = last;
 	const Envelope e = envelope(s, id, header, answer ? flag_answer : 0);
 	s.outbox.add(e, data, length);
@@ -193,7 +195,7 @@ bool Sessions::send_around(const Route &route, const void *bytes, size_t length)
 	       (endpoint && endpoint->table->send(*endpoint, id_forwarded, route.header(), bytes, length) == Outcome::done);
 }
 
-// ---- what is due beside new messages ----------------------------------------------------------------------------------
+// ---- what is due beside new messages --------------------------------------------------------------------------------
 
 void Sessions::list(Session &s)
 {
@@ -343,7 +345,7 @@ void Sessions::check_stall(Session &s, int64_t now, int64_t timeout)
 	}
 }
 
-// ---- arrivals ---------------------------------------------------------------------------------------------------------
+// ---- arrivals -------------------------------------------------------------------------------------------------------
 
 void Sessions::on_malformed(int rank)
 {
@@ -427,10 +429,10 @@ void Sessions::deliver(Session &s, const Envelope &e, const void *payload, size_
 	client_.on_peer_down(s.peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 }
 
-// ---- leaving, and loss ------------------------------------------------------------------------------------------------
+// ---- leaving, and loss ----------------------------------------------------------------------------------------------
 
-// Short: other ranks leave at the same time, and with them goes what they were to forward. To send it again is cheaper than
-// to wait.
+// Short: other ranks leave at the same time, and with them goes what they were to forward. To send it again is cheaper
+// than to wait.
 int64_t Sessions::leaving_timeout() const { return std::min<int64_t>(environment_.config.forward_timeout, 20'000'000); }
 
 void Sessions::say_goodbye()
@@ -445,7 +447,8 @@ bool Sessions::closed(bool late) const
 {
 	return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto &s) {
 		// A goodbye waits until it is confirmed, but that rank may have learned of it in another way.
-		return !s || (!s->goodbye_unanswered && !s->listed) || (late && (s->down || (!s->listed && !s->outbox.keeps())));
+		return !s || (!s->goodbye_unanswered && !s->listed) ||
+		       (late && (s->down || (!s->listed && !s->outbox.keeps())));
 	});
 }
 

@@ -1,18 +1,19 @@
-// Sessions: what makes messages between this rank and another one arrive once and in order (end_to_end.hpp), whatever path
-// they take.
+// Sessions: what makes messages between this rank and another one arrive once and in order (end_to_end.hpp), whatever
+// path they take.
 //
-// The destination confirms what it has: in Envelope::confirmed of messages that go back anyway, or in an envelope without a
-// message at a quarter of the window. The source keeps what is not confirmed. It sends that again directly when a forwarder is
-// gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT. So a forwarder that dies, or that computes without a call,
-// loses and stops nothing. The destination drops duplicates.
+// The destination confirms what it has: in Envelope::confirmed of messages that go back anyway, or in an envelope
+// without a message at a quarter of the window. The source keeps what is not confirmed. It sends that again directly
+// when a forwarder is gone, or when nothing has been confirmed for PT2P_FORWARD_TIMEOUT. So a forwarder that dies, or
+// that computes without a call, loses and stops nothing. The destination drops duplicates.
 //
-// While nothing is forwarded, nothing is to be confirmed and no trial is held, a message goes to its destination as a plain
-// message, without an envelope: id | id_plain.
+// While nothing is forwarded, nothing is to be confirmed and no trial is held, a message goes to its destination as a
+// plain message, without an envelope: id | id_plain.
 //
-// Leaving: each pair of ranks closes its session. A rank that leaves says goodbye to all that it has talked with and that have
-// not said it; the answer is the last that comes from there. When two goodbyes cross, both are answered. Goodbyes and answers
-// begin nothing new: they are forwarded only where messages have been forwarded before. Otherwise they go directly, to a rank
-// that waits for them. A rank waits for a late one no longer than for its answer (PT2P_FINALIZE_TIME) and leaving_timeout().
+// Leaving: each pair of ranks closes its session. A rank that leaves says goodbye to all that it has talked with and
+// that have not said it; the answer is the last that comes from there. When two goodbyes cross, both are answered.
+// Goodbyes and answers begin nothing new: they are forwarded only where messages have been forwarded before. Otherwise
+// they go directly, to a rank that waits for them. A rank waits for a late one no longer than for its answer
+// (PT2P_FINALIZE_TIME) and leaving_timeout().
 #pragma once
 
 #include <memory>
@@ -127,8 +128,8 @@ public:
 	// Every few milliseconds: confirmations that are due, and those that do not come.
 	void check();
 
-	// For a rank that leaves: says goodbye; whether nothing is left to say, and nothing more comes. `late`: waits no longer for
-	// ranks that do not answer.
+	// For a rank that leaves: says goodbye; whether nothing is left to say, and nothing more comes. `late`: waits no
+	// longer for ranks that do not answer.
 	void say_goodbye();
 	bool closed(bool late) const;
 	int64_t leaving_timeout() const;

@@ -1,15 +1,16 @@
-// The trial of PT2P_ROUTE=auto: whether small messages to far ranks go directly or are forwarded. Pure functions of what is
-// observed; route_choice.hpp observes and obeys.
+// The trial of PT2P_ROUTE=auto: whether small messages to far ranks go directly or are forwarded. Pure functions of
+// what is observed; route_choice.hpp observes and obeys.
 //
-// Why all ranks choose together. A DC initiator serves one target at a time, so a rank that talks with many targets in turn
-// pays for reconnections. A forwarded message makes another hop instead. Both costs depend on what the other ranks do: while
-// they forward, a direct message finds the initiators idle; while they go directly, a forwarded message waits behind theirs.
-// The quicker path for one rank is not the quicker path for all. So there is one choice for all ranks and destinations, and
-// the trial compares the pace of the whole job.
+// Why all ranks choose together. A DC initiator serves one target at a time, so a rank that talks with many targets in
+// turn pays for reconnections. A forwarded message makes another hop instead. Both costs depend on what the other ranks
+// do: while they forward, a direct message finds the initiators idle; while they go directly, a forwarded message waits
+// behind theirs. The quicker path for one rank is not the quicker path for all. So there is one choice for all ranks
+// and destinations, and the trial compares the pace of the whole job.
 //
-// A trial begins where targets would change often. It consists of steps, and all messages of a step take the same path. There
-// is no common clock: the epoch (trial, step, choice) goes along with the messages. A rank that has sent the messages of a
-// step goes on to the next step, and a rank that hears of a later epoch goes there at once. A comparison is:
+// A trial begins where targets would change often. It consists of steps, and all messages of a step take the same path.
+// There is no common clock: the epoch (trial, step, choice) goes along with the messages. A rank that has sent the
+// messages of a step goes on to the next step, and a rank that hears of a later epoch goes there at once. A comparison
+// is:
 //
 //   chosen path, timed      that of the comparison before; the first comparison has one of its own
 //   other path, settling    until nearly all messages take that path
@@ -18,38 +19,39 @@
 //   chosen path, timed      so a drift of load affects both paths
 //   chosen path, voting
 //
-// Settling. A message follows earlier ones to the same rank that are still in flight on the old path. With many peers these
-// are most messages for a long time, and not those of the ranks that send most. So each rank reports the share of its messages
-// that takes the path of the step, and a step has settled when the mean of the reports says so. A burst or a pause may still
-// be behind: the first messages of a timed step are not timed.
+// Settling. A message follows earlier ones to the same rank that are still in flight on the old path. With many peers
+// these are most messages for a long time, and not those of the ranks that send most. So each rank reports the share of
+// its messages that takes the path of the step, and a step has settled when the mean of the reports says so. A burst or
+// a pause may still be behind: the first messages of a timed step are not timed.
 //
-// Voting. A rank's pace is the number of its messages in a timed step divided by their time. Its vote is
-// (other - chosen) / (other + chosen), at most 1 whatever disturbs a step. While ranks vote, each sends its vote with its
-// messages and averages the votes that it hears: a rank that sends more counts more. (A rank does not send its average: the
-// first rank that votes, the busiest, would be in all of them.) The first rank that has heard enough votes decides for all.
+// Voting. A rank's pace is the number of its messages in a timed step divided by their time. Its vote is (other -
+// chosen) / (other + chosen), at most 1 whatever disturbs a step. While ranks vote, each sends its vote with its
+// messages and averages the votes that it hears: a rank that sends more counts more. (A rank does not send its average:
+// the first rank that votes, the busiest, would be in all of them.) The first rank that has heard enough votes decides
+// for all.
 //
-// Only ranks that send about as much as the busiest one vote. With an even load these are all ranks. With an uneven load most
-// requests wait for the busiest ranks (Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978: the
-// throughput of a closed network is that of its bottleneck). Their pace shows at once what the other path is worth. The pace
-// of the others shows it only when the queue at the busiest rank has changed: after milliseconds with 256 ranks, as the model
-// of studies/RESULTS.md has it.
+// Only ranks that send about as much as the busiest one vote. With an even load these are all ranks. With an uneven
+// load most requests wait for the busiest ranks (Denning and Buzen, The Operational Analysis of Queueing Network
+// Models, 1978: the throughput of a closed network is that of its bottleneck). Their pace shows at once what the other
+// path is worth. The pace of the others shows it only when the queue at the busiest rank has changed: after
+// milliseconds with 256 ranks, as the model of studies/RESULTS.md has it.
 //
-// Decision. The other path is chosen when it has won `wins` comparisons in a row, each over twice as many messages as the one
-// before; the first that it does not win ends the trial. A job begins with the direct path, because forwarding gains little
-// where it gains and may cost half of the pace where it does not. To be chosen, forwarding has to win the last comparison by
-// `margin`: where queues follow slowly, with 128 ranks in the model, a seventh of the pace shows as a fiftieth in the first
-// comparison. Steps are long, because a path that holds messages up at one rank does well until all that others may have in
-// flight waits there. In the model, with 64 ranks and a hot key, steps of 256 messages found forwarding quicker by a seventh;
-// steps of 1024 messages found it slower, which it is.
+// Decision. The other path is chosen when it has won `wins` comparisons in a row, each over twice as many messages as
+// the one before; the first that it does not win ends the trial. A job begins with the direct path, because forwarding
+// gains little where it gains and may cost half of the pace where it does not. To be chosen, forwarding has to win the
+// last comparison by `margin`: where queues follow slowly, with 128 ranks in the model, a seventh of the pace shows as
+// a fiftieth in the first comparison. Steps are long, because a path that holds messages up at one rank does well until
+// all that others may have in flight waits there. In the model, with 64 ranks and a hot key, steps of 256 messages
+// found forwarding quicker by a seventh; steps of 1024 messages found it slower, which it is.
 //
-// Cost. No trial begins before a rank of the job has sent `first` messages. The first comparison sends a sixth of them the
-// other path, more where a rank has so many peers that it settles slowly, but never most of them. The next comparison sends
-// more only where that was not slower. After a trial no rank calls for another until the path that was not chosen has had 1 %
-// of the messages. The rest doubles each time that the answer is the same, up to 64 times, and is 1 % again when targets begin
-// or cease to change often.
+// Cost. No trial begins before a rank of the job has sent `first` messages. The first comparison sends a sixth of them
+// the other path, more where a rank has so many peers that it settles slowly, but never most of them. The next
+// comparison sends more only where that was not slower. After a trial no rank calls for another until the path that was
+// not chosen has had 1 % of the messages. The rest doubles each time that the answer is the same, up to 64 times, and
+// is 1 % again when targets begin or cease to change often.
 //
-// Speed. Forwarding that is always quicker is chosen some 8400 messages of the busiest rank after the first trial began; later
-// where messages settle slowly.
+// Speed. Forwarding that is always quicker is chosen some 8400 messages of the busiest rank after the first trial
+// began; later where messages settle slowly.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +70,7 @@ struct TrialLaw {
 	uint32_t settling = 64, timed = 1024; // messages of a step; on the other path, of the first comparison
 	uint32_t lead = 256;                  // messages at the start of a timed step that are not timed
 	double settled = 0.9;                 // share of messages on the path of the step before a step is timed
-	double busy = 0.75;                   // a rank that sends less than this share of what the busiest sends does not vote
+	double busy = 0.75;                   // of what the busiest rank sends: a rank that sends less does not vote
 	uint32_t votes = 64;                  // to be heard before the decision
 	uint32_t announced = 16;              // messages of a timed direct step that carry its epoch
 	uint32_t wins = 2;
@@ -79,8 +81,8 @@ struct TrialLaw {
 	double often = 0.25, rarely = 0.1;    // changes of target for each message
 };
 
-// How often a pool of DC initiators would change targets if all messages went directly, whichever path they take. A target
-// without an initiator gets the one that has been idle for longest.
+// How often a pool of DC initiators would change targets if all messages went directly, whichever path they take. A
+// target without an initiator gets the one that has been idle for longest.
 class TargetChanges {
 public:
 	explicit TargetChanges(size_t initiators) : last_(initiators, -1) {}
@@ -112,14 +114,14 @@ public:
 	// Of the next message.
 	Path path() const { return in_trial() && tries_other() ? other(chosen()) : chosen(); }
 	bool in_trial() const { return step() != over; }
-	// What messages carry while announces(). Most messages of a timed direct step carry nothing, so that the direct path is
-	// timed as it is without trials.
+	// What messages carry while announces(). Most messages of a timed direct step carry nothing, so that the direct
+	// path is timed as it is without trials.
 	uint32_t epoch() const { return epoch_; }
 	int16_t report() const { return settling() ? static_cast<int16_t>(share_ * INT16_MAX) : vote_; }
 	bool announces() const { return in_trial() && !(timed() && path() == Path::direct && in_step_ >= law_.announced); }
 
-	// A message has been sent. `changes`: how often targets would change if all went directly. `settled`: the message took
-	// path(), and none to the same rank is in flight on the other. True when the choice changes.
+	// A message has been sent. `changes`: how often targets would change if all went directly. `settled`: the message
+	// took path(), and none to the same rank is in flight on the other. True when the choice changes.
 	template <class Clock>
 	bool sent(double changes, bool settled, Clock &&clock)
 	{
@@ -146,7 +148,8 @@ public:
 	// For the report.
 	Path chosen() const { return static_cast<Path>(epoch_ & 1); }
 	uint32_t trials() const { return trial(); } // of the job
-	// The pace of forwarding divided by that of the direct path, in the last comparison that this rank knows of; 0: none.
+	// The pace of forwarding divided by that of the direct path, in the last comparison that this rank knows of; 0:
+	// none.
 	double gain() const { return gain_; }
 	// Messages of this rank until it may call for a trial.
 	uint64_t rest() const
@@ -158,8 +161,8 @@ public:
 	static constexpr int16_t nothing = INT16_MIN;
 
 private:
-	// An epoch: number of the trial, step, chosen path. A later epoch is a larger number. A comparison is five steps; number 0
-	// has only those of the chosen path, and is not judged. The last step is `over`.
+	// An epoch: number of the trial, step, chosen path. A later epoch is a larger number. A comparison is five steps;
+	// number 0 has only those of the chosen path, and is not judged. The last step is `over`.
 	static constexpr uint32_t over = 0x7f, parts = 5;
 	enum Part : uint32_t { other_settling, other_timed, chosen_settling, chosen_timed, voting };
 	static uint32_t at(uint32_t trial, uint32_t step, Path chosen)
@@ -205,7 +208,8 @@ private:
 		uint32_t enough = doubled(law_.settling);
 		if (trial() == 1 && step() == parts) // the first use of connections
 			enough *= 2;
-		return in_step_ >= enough && ((heard_ ? heard_share_ : share_) >= law_.settled || in_step_ >= max_settling * enough);
+		const bool settled = (heard_ ? heard_share_ : share_) >= law_.settled;
+		return in_step_ >= enough && (settled || in_step_ >= max_settling * enough);
 	}
 	uint32_t doubled(uint32_t messages) const { return tries_other() ? messages << (comparisons() - 1) : messages; }
 	uint32_t next() const
@@ -274,13 +278,14 @@ private:
 		const bool changed = chosen() != before.chosen();
 		rests_ = changed || trial() == 1 ? 1 : std::min(2 * rests_, law_.max_rests);
 		const uint32_t tried = (1u << (before.in_trial() ? before.comparisons() : 1)) - 1;
-		rest_ = law_.rest * std::max<uint64_t>(tried * (law_.settling + law_.lead + law_.timed), std::exchange(tried_, 0));
+		const uint32_t comparison = law_.settling + law_.lead + law_.timed;
+		rest_ = law_.rest * std::max<uint64_t>(tried * comparison, std::exchange(tried_, 0));
 		rest_since_ = sent_;
 		return changed;
 	}
 
 	static constexpr uint32_t max_settling = 32, max_voting = 4; // times the messages that suffice
-	static constexpr double averaged = 24;                            // shares
+	static constexpr double averaged = 24;                       // shares
 	static constexpr double unknown = -1;
 
 	const TrialLaw law_;

@@ -1,4 +1,4 @@
-// How many groups of nodes there are when nobody names them.
+// How many groups of nodes there are when the user names none.
 #pragma once
 
 #include <algorithm>
@@ -8,20 +8,21 @@
 namespace pt2p {
 
 struct GroupNeeds {
-	int nodes;          // 1 or more
-	int ranks;          // of each other node of its group that a rank is connected to reliably: one when messages are forwarded
-	int64_t most_peers; // that a rank may be connected to reliably (PT2P_RC_PEERS)
+	int nodes;         // 1 or more
+	int ranks;         // that a rank connects to reliably on each other node of its group: 1 with forwarding
+	int64_t max_peers; // that a rank may connect to reliably (PT2P_RC_PEERS)
 };
 
-// As few as hold no more peers than a rank may have: the fewer groups, the fewer messages cross from one to another, and the
-// fewer targets of DC share the initiators of a rank. When all nodes fit into one, there is nothing for dct.
+// The smallest number of groups in which no rank has more than max_peers peers. With fewer groups, fewer messages cross
+// from one to another, and fewer DC targets share the initiators of a rank. Where one group holds all nodes, dct has
+// nothing to do.
 constexpr int groups_wanted(const GroupNeeds &needs)
 {
-	const int64_t most_nodes = std::max<int64_t>(needs.most_peers, 0) / needs.ranks + 1;
-	return static_cast<int>((needs.nodes + most_nodes - 1) / most_nodes);
+	const int64_t max_nodes = std::max<int64_t>(needs.max_peers, 0) / needs.ranks + 1;
+	return static_cast<int>((needs.nodes + max_nodes - 1) / max_nodes);
 }
 
-// The group of each node: in a row, sizes differing by one at the most.
+// The group of each node: consecutive nodes, in groups whose sizes differ by at most one.
 inline std::vector<int> even_groups(int nodes, int groups)
 {
 	std::vector<int> group(static_cast<size_t>(nodes));

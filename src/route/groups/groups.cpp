@@ -31,7 +31,8 @@ Groups::Groups(const std::vector<int> &node_of, const std::vector<int> &group_of
 		for (size_t i = 0; i < in_group[group].size(); i++) {
 			const std::vector<int> &here = on_node[in_group[group][i]];
 			for (size_t local = 0; local < here.size(); local++)
-				coordinates_[index(here[local])] = {static_cast<int>(group), static_cast<int>(i), static_cast<int>(local)};
+				coordinates_[index(here[local])] = {static_cast<int>(group), static_cast<int>(i),
+				                                    static_cast<int>(local)};
 			ranks_.insert(ranks_.end(), here.begin(), here.end());
 			first_rank_.push_back(static_cast<int>(ranks_.size()));
 		}
