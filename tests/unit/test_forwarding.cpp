@@ -1,5 +1,4 @@
-// Links of a forwarder by themselves, on endpoints that are made up: what it lacks for a while is no verdict on a
-// neighbour.
+// The parts of a relay by themselves, on endpoints that are made up: what a rank lacks for a while is no verdict on another.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "base/report/report.hpp"
 #include "route/forward/end_to_end.hpp"
 #include "route/forward/forwarding.hpp"
+#include "route/forward/sessions.hpp"
 #include "route/groups/groups.hpp"
 
 using namespace pt2p;
@@ -62,14 +62,16 @@ struct Client final : ForwardingClient {
 	int around = 0, malformed = 0;
 };
 
-struct Nobody final : TransportEvents, AddressBook {
-	Nobody() : TransportEvents(no_pacing) {}
+struct Above final : TransportEvents, AddressBook {
+	Above() : TransportEvents(no_pacing) {}
 	void on_message(int, uint8_t, uint64_t, const void *, size_t) override {}
 	void on_complete(void *, pt2p_status_t, std::string_view) override {}
-	void on_peer_down(int, pt2p_status_t, std::string_view) override {}
+	void on_peer_down(int rank, pt2p_status_t, std::string_view) override { down.push_back(rank); }
+	void on_refused(int rank, pt2p_status_t, std::string_view) override { refused.push_back(rank); }
 	bool find_address(int, const char *, std::string &) override { return false; }
 
 	SendPacing no_pacing;
+	std::vector<int> down, refused;
 };
 
 // Rank 2 of two groups of one node with two ranks, [0 1] and [2 3]: it sends what 0 has for 3 on to 3.
@@ -88,9 +90,9 @@ struct Forwarder {
 	Config config;
 	Topology topology;
 	Reporter reporter;
-	Nobody nobody;
+	Above above;
 	std::vector<std::unique_ptr<Job>> jobs = make_inprocess_jobs(4, config, nullptr);
-	TransportEnvironment environment{config, topology, reporter, *jobs[2], nobody, nobody};
+	TransportEnvironment environment{config, topology, reporter, *jobs[2], above, above};
 	Groups groups{{0, 0, 1, 1}, {0, 1}};
 	Connector connector;
 	BufferPool buffers;
@@ -137,4 +139,31 @@ TEST_CASE("a link to a rank that cannot be reached is given up, and what waits f
 	CHECK(f.connector.attempts == 1);
 	CHECK(f.forwarding.idle());
 	CHECK(sent.empty()); // 3 is the destination itself
+}
+
+TEST_CASE("a send that needs a direct connection fails for lack of something here, and the next one tries again")
+{
+	sent.clear();
+	Forwarder f;
+	f.config.route = choice::route::automatic; // which begins with the direct path
+	Sessions sessions(f.environment, f.groups, f.connector, f.forwarding, f.buffers);
+	sessions.set_limit(100);
+	Session &session = sessions.at(1);
+	f.connector.failure = PT2P_ERR_NO_MEMORY;
+	CHECK(sessions.send(session, 1, 7, "abc", 4) == Outcome::no_resource);
+	sessions.progress();
+	CHECK(f.above.refused == std::vector<int>{1});
+	CHECK(f.above.down.empty());
+	CHECK(sessions.idle());
+	f.connector.failure = PT2P_OK;
+	CHECK(sessions.send(session, 1, 7, "abc", 4) == Outcome::done);
+	REQUIRE(sent.size() == 1);
+	CHECK(sent[0].peer == 1);
+	CHECK(sent[0].id == (1 | id_plain));
+	// A rank that cannot be reached is lost.
+	f.connector.failure = PT2P_ERR_UNREACHABLE;
+	CHECK(sessions.send(sessions.at(0), 1, 7, "abc", 4) == Outcome::no_resource);
+	sessions.progress();
+	CHECK(f.above.down == std::vector<int>{0});
+	CHECK(f.above.refused.size() == 1);
 }

@@ -251,6 +251,11 @@ bool Sessions::drive(Session &s, unsigned &events)
 
 void Sessions::report_failure(Session &s)
 {
+	// Where nothing has been exchanged, lack of something here fails what waits, and the next send tries again.
+	if (!s.down && !is_of_peer(s.failure) && !s.outbox.next() && !s.inbox.expected()) {
+		client_.on_refused(s.peer, std::exchange(s.failure, PT2P_OK), s.reason);
+		return;
+	}
 	s.goodbye_unanswered = false;
 	if (s.down)
 		return;
