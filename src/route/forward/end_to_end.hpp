@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,7 +47,10 @@ public:
 	};
 
 	// `window`: a power of two.
-	Outbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), kept_(window) {}
+	Outbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), kept_(window)
+	{
+		PT2P_ASSERT(std::has_single_bit(window));
+	}
 	~Outbox() { clear(); }
 	Outbox(const Outbox &) = delete;
 	Outbox &operator=(const Outbox &) = delete;
@@ -128,7 +132,10 @@ public:
 	};
 
 	// `window`: that of the sender's outbox.
-	Inbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), held_(window) {}
+	Inbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), held_(window)
+	{
+		PT2P_ASSERT(std::has_single_bit(window));
+	}
 	~Inbox() { clear(); }
 	Inbox(const Inbox &) = delete;
 	Inbox &operator=(const Inbox &) = delete;
