@@ -1,7 +1,7 @@
 // Parts by themselves.
 #include <catch2/catch.hpp>
 
-#include "route/choice.hpp"
+#include "route/nearest.hpp"
 #include "transports/dct/pool.hpp"
 
 using namespace pt2p::dct;

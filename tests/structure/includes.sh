@@ -21,6 +21,8 @@ transports/self transports/shm transports/verbs
 transports/rc transports/dct
 transports/transports
 src/channel
+src/route/groups
+src/route/forward
 src/route
 src/progress
 src/message

@@ -1,38 +1,41 @@
-// What two ranks keep of the messages between them when these may take several ways, some of them by way of ranks that may
-// die: each message arrives once and in order whatever way it took.
+// End-to-end reliability between two ranks: each message arrives once and in order, although messages may take several
+// paths, and forwarders may die.
 //
-//   Outbox (sender)                                         Inbox (receiver)
-//   copies of the messages that are not confirmed  ----->   delivers number n after n-1, holds what is ahead,
-//   yet; at most `window` of them                  <-----   drops what it has had; tells the number that it expects
+//   Outbox (sender)                            Inbox (receiver)
+//   keeps a copy of each message that is  ---> delivers message n after n-1, holds what comes early,
+//   not confirmed, `window` at most       <--- drops duplicates, confirms with the number that it expects
 //
-// Neither sends anything itself: see relay.hpp.
+// Neither class sends anything: sessions.hpp does.
 //
-// Bare messages are those without an envelope. They are on one way, which keeps its order and loses nothing, and have numbers
-// that both sides count. They may be sent while no copies are kept: then the receiver has had all that went another way. How
-// many of them are under way is not known, so what follows them keeps to their way until something that came after them has
-// been confirmed; else it could be further ahead of them than the receiver has room for.
+// A plain message has no envelope. Plain messages take one path, which keeps their order and loses none, and both sides
+// count them. The sender may send them while it keeps no copies: the receiver then has every message that took another
+// path. The sender does not know how many plain messages are in flight. So the messages after them keep to their path
+// until one of these is confirmed; else they could be further ahead of the plain messages than the receiver has room
+// for.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/memory/pool.hpp"
 
 namespace pt2p {
 
-// What comes before the payload of such a message.
+// In front of the payload of a message that is not plain.
 struct Envelope {
 	uint64_t header;    // of the layer above
 	uint32_t sequence;  // number of this message from its source to its destination
 	uint32_t confirmed; // number of the next message that its source expects from its destination
 	uint8_t id;         // of the layer above
 	uint8_t flags;
-	int16_t told;    // with PT2P_ROUTE=auto: tune::WayTuner::told() of its source
-	uint32_t moment; // and moment()
+	int16_t report; // with PT2P_ROUTE=auto: tune::RouteTrial::report() of its source
+	uint32_t epoch; // and epoch()
 };
 static_assert(sizeof(Envelope) == 24);
 
@@ -44,32 +47,37 @@ public:
 	};
 
 	// `window`: a power of two.
-	Outbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), kept_(window) {}
+	Outbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), kept_(window)
+	{
+		PT2P_ASSERT(std::has_single_bit(window));
+	}
 	~Outbox() { clear(); }
 	Outbox(const Outbox &) = delete;
 	Outbox &operator=(const Outbox &) = delete;
 
 	bool full() const { return next_ - first_ == kept_.size(); }
 	bool empty() const { return next_ == first_; }
-	// Bare messages may be under way yet.
-	bool after_bare() const { return after_bare_; }
-	uint32_t first() const { return first_; } // that is not confirmed
+	// Whether plain messages may still be in flight.
+	bool after_plain() const { return after_plain_; }
+	uint32_t first() const { return first_; } // the oldest message that is not confirmed
 	uint32_t next() const { return next_; }
 	Kept &at(uint32_t number) { return kept_[number & (kept_.size() - 1)]; }
 
 	const Kept &at(uint32_t number) const { return kept_[number & (kept_.size() - 1)]; }
-	// Whether there is any that may have to be sent again.
+	// Whether any message may have to be sent again.
 	bool keeps() const { return copies_; }
 
-	// A bare message has been sent; not while keeps().
-	void bare()
+	// Counts a plain message that has been sent; not while keeps().
+	void count_plain()
 	{
+		PT2P_ASSERT(!keeps());
 		first_ = ++next_;
-		after_bare_ = true;
+		after_plain_ = true;
 	}
-	// A copy of a message; not while full().
+	// Numbers a message and keeps a copy of it; not while full().
 	Kept &add(Envelope envelope, const void *payload, size_t length)
 	{
+		PT2P_ASSERT(!full());
 		Kept &kept = at(next_);
 		envelope.sequence = next_++;
 		kept.length = sizeof envelope + length;
@@ -80,7 +88,7 @@ public:
 			std::memcpy(kept.bytes + sizeof envelope, payload, length);
 		return kept;
 	}
-	// This one need not be sent again; its number stays.
+	// Frees the copy of a message that need not be sent again; its number stays in use.
 	void release(uint32_t number)
 	{
 		Kept &kept = at(number);
@@ -89,14 +97,14 @@ public:
 		buffers_.give(std::exchange(kept.bytes, nullptr), kept.length);
 		--copies_;
 	}
-	// The receiver expects number `upto`: it has all before. True when that is news. Numbers that cannot be are not.
+	// The receiver expects message `upto` and has all before it. False: that is no news, or impossible.
 	bool confirm(uint32_t upto)
 	{
 		if (upto - first_ - 1 >= next_ - first_)
 			return false;
 		while (first_ != upto)
 			release(first_++);
-		after_bare_ = false;
+		after_plain_ = false;
 		return true;
 	}
 	void clear() { confirm(next_); }
@@ -106,7 +114,7 @@ private:
 	std::vector<Kept> kept_;
 	uint32_t first_ = 0, next_ = 0;
 	uint32_t copies_ = 0;
-	bool after_bare_ = false;
+	bool after_plain_ = false;
 };
 
 class Inbox {
@@ -117,23 +125,26 @@ public:
 		size_t length = 0;
 	};
 	enum class Verdict : uint8_t {
-		deliver,    // its turn: expected() has moved on
-		held,       // it came early, and a copy waits for its turn
-		duplicate,  // it was here before
-		impossible, // beyond what the sender's window allows
+		deliver,    // the next in order: expected() has moved on
+		held,       // early: a copy waits for its turn
+		duplicate,  // received before
+		impossible, // beyond the sender's window
 	};
 
 	// `window`: that of the sender's outbox.
-	Inbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), held_(window) {}
+	Inbox(BufferPool &buffers, uint32_t window) : buffers_(buffers), held_(window)
+	{
+		PT2P_ASSERT(std::has_single_bit(window));
+	}
 	~Inbox() { clear(); }
 	Inbox(const Inbox &) = delete;
 	Inbox &operator=(const Inbox &) = delete;
 
 	uint32_t expected() const { return expected_; }
-	// Messages that the sender has not been told of.
-	uint32_t untold() const { return expected_ - told_; }
-	// The number that the sender is told now.
-	uint32_t tell() { return told_ = expected_; }
+	// Messages that have not been confirmed to the sender.
+	uint32_t unconfirmed() const { return expected_ - confirmed_; }
+	// The number to confirm with; all before it count as confirmed from now on.
+	uint32_t confirm() { return confirmed_ = expected_; }
 
 	Verdict take(const Envelope &envelope, const void *payload, size_t length)
 	{
@@ -143,7 +154,7 @@ public:
 		if (ahead >= held_.size())
 			return Verdict::impossible;
 		if (!ahead) {
-			drop(at(expected_++)); // a copy that came early by another way
+			drop(at(expected_++)); // a copy that came early by another path
 			return Verdict::deliver;
 		}
 		Held &held = at(envelope.sequence);
@@ -156,15 +167,16 @@ public:
 			std::memcpy(held.payload, payload, length);
 		return Verdict::held;
 	}
-	// A bare message has come; false: there cannot be one now. Nobody waits to be told of what came before it.
-	bool bare()
+	// Counts a plain message that has come; false: there cannot be one now. The sender needs no confirmation of what
+	// came before it.
+	bool count_plain()
 	{
 		if (at(expected_).payload)
 			return false;
-		told_ = ++expected_;
+		confirmed_ = ++expected_;
 		return true;
 	}
-	// What has been held for the next turn, if it is there; moves on. To be given back.
+	// Takes the next message out of those that are held; false: it has not come. The caller gives it back.
 	bool next(Held &held)
 	{
 		if (!at(expected_).payload)
@@ -190,7 +202,7 @@ private:
 
 	BufferPool &buffers_;
 	std::vector<Held> held_;
-	uint32_t expected_ = 0, told_ = 0;
+	uint32_t expected_ = 0, confirmed_ = 0;
 };
 
 } // namespace pt2p

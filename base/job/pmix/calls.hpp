@@ -1,5 +1,5 @@
-// What the launched job asks of PMIx, call by call: a bounded start, gets and censuses that answer on PMIx's thread,
-// and what its codes mean. Included by pmix_job.cpp alone.
+// What the launched job asks of PMIx, call by call: a bounded start and end, gets and censuses that answer on PMIx's
+// thread, hosts, and what PMIx's codes mean.
 #pragma once
 
 #include <atomic>
@@ -46,9 +46,9 @@ inline std::string launcher_facts()
 	return facts + "; no PMIX_SERVER_URI variable is set";
 }
 
-// Makes a call of PMIx in a helper thread, so that it can be given up: false when it has not come back within `limit`; if it
-// does later, `late` follows. The thread blocks all signals, and PMIx's own thread inherits that: the program's signals stay
-// with the program's threads. Throws std::system_error when there is no thread to be had.
+// Makes a call of PMIx in a helper thread, so that it can be given up: false when it has not returned within `limit`; if it
+// does later, `late` follows. The thread blocks all signals, and PMIx's own thread inherits that: the program's signals
+// stay with the program's threads. Throws std::system_error when no thread can be made.
 template <typename Call, typename Late> bool call_within(std::chrono::seconds limit, Call call, Late late)
 {
 	struct State {
@@ -87,7 +87,7 @@ template <typename Call, typename Late> bool call_within(std::chrono::seconds li
 	return true;
 }
 
-// A call of PMIx_Finalize that was given up still holds PMIx's lock: nothing of PMIx can be called any more.
+// A call of PMIx_Finalize that was given up still holds PMIx's lock: no other call of PMIx would return.
 inline std::atomic<bool> pmix_is_stuck{false};
 
 inline pmix_proc_t start_pmix()
@@ -121,7 +121,7 @@ inline pmix_proc_t start_pmix()
 	return start->me;
 }
 
-// Leaves PMIx, whatever becomes of that: a process must not outlive its job because of it.
+// Leaves PMIx within a limited time: a process must not outlive its job because of it.
 inline void end_pmix(Reporter &reporter)
 {
 	const auto status = std::make_shared<pmix_status_t>(PMIX_ERROR);
@@ -134,13 +134,13 @@ inline void end_pmix(Reporter &reporter)
 			return;
 		}
 	} catch (const std::system_error &) {
-		end(); // no thread to be had
+		end(); // without a thread
 	}
 	if (*status != PMIX_SUCCESS)
 		reporter.log(LogLevel::info, "PMIx_Finalize: %s", status_text(*status).c_str());
 }
 
-// A get under way. Shared with PMIx's thread, which may answer after the job has been left.
+// A get in flight. Shared with PMIx's thread, which may answer after the job has been left.
 struct Answer {
 	std::mutex mutex;
 	std::condition_variable changed;
@@ -226,8 +226,8 @@ inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, vo
 		release(release_data);
 }
 
-// Hosts of ranks, by rank, from what the launcher has given this process at its start: no message to its server. Not by
-// PMIx_Resolve_peers, which below Open MPI 4.1 never comes back for some hosts of a job.
+// The host of each rank, from what the launcher has given this process at its start: no message to its server.
+// PMIx_Resolve_peers is no alternative: under Open MPI 4.1 it never returns for some hosts of a job.
 inline pmix_status_t given_hosts(const pmix_proc_t &me, std::vector<std::string> &host_of)
 {
 	const bool yes = true;

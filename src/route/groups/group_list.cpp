@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/report/report.hpp"
-#include "route/groups.hpp"
-#include "route/host_names.hpp"
-#include "route/switches.hpp"
+#include "route/groups/groups.hpp"
+#include "route/groups/host_names.hpp"
+#include "route/groups/switches.hpp"
 
 namespace pt2p {
 
@@ -43,7 +43,7 @@ public:
 			fail(where, format("the brackets in \"%s\" make no list of hosts; write node[01-04,7]", item.c_str()));
 	}
 
-	// What follows belongs to the next group.
+	// Begins the next group.
 	void next(const std::string &where)
 	{
 		if (!any_)
@@ -98,13 +98,13 @@ private:
 	}
 
 	const std::vector<std::string> &hosts_;
-	std::multimap<std::string, int> on_host_; // the nodes of each host; made when a name is first looked up
+	std::multimap<std::string, int> on_host_; // the nodes of each host; filled at the first lookup of a name
 	std::vector<int> group_; // by node; -1: none yet
 	int current_ = 0;
 	bool any_ = false; // whether the current group has a node
 };
 
-std::vector<int> in_a_row(int nodes, int in_each)
+std::vector<int> consecutive(int nodes, int in_each)
 {
 	std::vector<int> group(static_cast<size_t>(nodes));
 	for (int node = 0; node < nodes; node++)
@@ -161,7 +161,7 @@ std::vector<int> read_groups(const std::string &text, const GroupNeeds &needs, c
 		int in_each;
 		if (!read_number(trimmed(all.substr(6)), in_each) || in_each < 1)
 			GroupList::fail(where, "a group has at least one node; write nodes:N with N from 1 on");
-		return in_a_row(nodes, in_each);
+		return consecutive(nodes, in_each);
 	}
 	if (all == "switches" || all.starts_with("switches:"))
 		return by_switch(all == "switches" ? standard_switch_file : trimmed(all.substr(9)), hosts, warning);
@@ -171,8 +171,8 @@ std::vector<int> read_groups(const std::string &text, const GroupNeeds &needs, c
 		return groups.take(where);
 	}
 	if (all.find_first_not_of("0123456789-,; \t") != std::string::npos)
-		GroupList::fail(where,
-		                "neither auto, nor nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers as 0-3,8;4-7");
+		GroupList::fail(where, "neither auto, nor nodes:N, nor file:PATH, nor switches:PATH, nor lists of node numbers "
+		                       "as 0-3,8;4-7");
 	for (size_t begin = 0; begin <= all.size();) {
 		const size_t end = std::min(all.find(';', begin), all.size());
 		const std::string group = trimmed(all.substr(begin, end - begin));

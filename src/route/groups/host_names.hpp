@@ -14,11 +14,11 @@ bool read_number(const std::string &text, int &number);
 // "3" or "0-3".
 bool read_range(const std::string &text, int &first, int &last);
 
-// Calls `see` with each item of a list split by commas or blanks that are not inside of brackets; brackets that are not closed
-// reach to the end.
+// Calls `see` with each item of a list. Items are separated by commas or blanks outside of brackets; a bracket that is
+// not closed reaches to the end.
 void each_item(const std::string &list, const std::function<void(const std::string &)> &see);
-// Calls `see` with each name that the brackets in `name` stand for; false: they are not well formed. As names are
-// looked at one by one, `see` may end a range that is far too long.
+// Calls `see` with each name that the brackets in `name` stand for; false: they are malformed. Names come one by one,
+// so `see` may end a range that is far too long.
 bool each_name(const std::string &name, const std::function<void(const std::string &)> &see);
 
 } // namespace pt2p

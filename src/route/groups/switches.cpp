@@ -1,4 +1,4 @@
-#include "route/switches.hpp"
+#include "route/groups/switches.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -8,16 +8,16 @@
 #include <utility>
 
 #include "base/report/report.hpp"
-#include "route/host_names.hpp"
+#include "route/groups/host_names.hpp"
 
 namespace pt2p {
 
 namespace {
 
-// In front of "=": lines of a block of ibnetdiscover that tell nothing of where a host is.
+// Keys of lines of ibnetdiscover that do not tell where a host is.
 constexpr const char *other_keys[] = {"vendid", "devid", "sysimgguid", "switchguid", "caguid", "rtguid"};
 constexpr const char *blanks = " \t";
-constexpr size_t most_hosts = 1'000'000; // a range that is longer is a slip of the pen
+constexpr size_t max_hosts = 1'000'000; // a longer range is a mistake
 
 // "key=" in front of `text`, in capital letters or not.
 bool has_key(const std::string &text, const char *key)
@@ -26,7 +26,7 @@ bool has_key(const std::string &text, const char *key)
 	return text.size() > length && text[length] == '=' && !strncasecmp(text.c_str(), key, length);
 }
 
-// Names of hosts end at the first dot, where those of domains begin; not numbers, which are addresses.
+// A host name ends at the first dot, where the domain begins. Numbers are addresses and stay whole.
 std::string short_name(const std::string &host)
 {
 	return host.empty() || (host[0] >= '0' && host[0] <= '9') ? host : host.substr(0, host.find('.'));
@@ -36,13 +36,14 @@ std::string short_name(const std::string &host)
 
 void SwitchFile::fail(const std::string &what) const
 {
-	throw Error(PT2P_ERR_TUNABLE, format("%s, line %d of %s: %s", tunable_.c_str(), number_, path_.c_str(), what.c_str()));
+	throw Error(PT2P_ERR_TUNABLE,
+	            format("%s, line %d of %s: %s", tunable_.c_str(), number_, path_.c_str(), what.c_str()));
 }
 
 void SwitchFile::put(const std::string &host)
 {
-	if (on_.size() >= most_hosts)
-		fail(format("more than %zu hosts", most_hosts));
+	if (on_.size() >= max_hosts)
+		fail(format("more than %zu hosts", max_hosts));
 	on_.emplace(host, switches_);
 	short_.emplace(short_name(host), switches_);
 }
@@ -70,10 +71,11 @@ void SwitchFile::add(const std::string &text)
 		++switches_;
 	} else if (word == "Ca" || word == "Rt") {
 		block_ = Block::of_other;
-	} else if (word != "Chassis" && word != "Non-Chassis" &&
-	           std::none_of(std::begin(other_keys), std::end(other_keys), [&](const char *key) { return has_key(line, key); })) {
-		fail(format("\"%.60s\" is neither of Slurm's topology.conf (SwitchName=s0 Nodes=n[0-5]) nor what ibnetdiscover prints",
-		            line.c_str()));
+	} else if (const auto heads = [&](const char *key) { return has_key(line, key); };
+	           word != "Chassis" && word != "Non-Chassis" &&
+	           std::none_of(std::begin(other_keys), std::end(other_keys), heads)) {
+		fail(format("\"%.60s\" is neither of Slurm's topology.conf (SwitchName=s0 Nodes=n[0-5]) nor what ibnetdiscover "
+		            "prints", line.c_str()));
 	}
 }
 
@@ -93,7 +95,7 @@ void SwitchFile::read_slurm(const std::string &line)
 	}
 }
 
-// What is on a port: of interest on a switch's, when it is a host's adapter.
+// A port: of interest when it is a switch's and a host's adapter is connected to it.
 void SwitchFile::read_port(const std::string &line)
 {
 	if (block_ == Block::none)
@@ -129,10 +131,10 @@ std::vector<int> SwitchFile::groups(const std::vector<std::string> &hosts, std::
 		return groups;
 	const std::string example = first_unknown.empty() ? "a host without a name" : "\"" + first_unknown + "\"";
 	if (unknown == static_cast<int>(hosts.size()))
-		throw Error(PT2P_ERR_TUNABLE, format("%s: %s names none of this job's hosts, as %s, on a switch", tunable_.c_str(),
-		                                     path_.c_str(), example.c_str()));
-	warning = format("%s: %s names no switch of %d of %zu nodes, as %s; they are one group", tunable_.c_str(), path_.c_str(), unknown,
-	                 hosts.size(), example.c_str());
+		throw Error(PT2P_ERR_TUNABLE, format("%s: %s names none of this job's hosts, as %s, on a switch",
+		                                     tunable_.c_str(), path_.c_str(), example.c_str()));
+	warning = format("%s: %s names no switch of %d of %zu nodes, as %s; they are one group", tunable_.c_str(),
+	                 path_.c_str(), unknown, hosts.size(), example.c_str());
 	return groups;
 }
 

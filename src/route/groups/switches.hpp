@@ -1,6 +1,6 @@
-// Groups of nodes after the switches of a fabric: those that hang on the same leaf switch.
+// Groups of nodes by the switches of a fabric: nodes on the same leaf switch form a group.
 //
-// Two descriptions of a fabric are understood, which need no privileges to read once an administrator has saved them:
+// There are two descriptions of a fabric. They need no privileges to read once an administrator has saved them:
 //
 //   topology.conf of Slurm            SwitchName=leaf1 Nodes=node[01-18]
 //                                     SwitchName=spine Switches=leaf[1-4]
@@ -9,8 +9,8 @@
 //                                     [1]  "H-0002c903000e5b1c"[1](2c903000e5b1d)  # "node01 HCA-1" lid 10 4xQDR
 //                                     [2]  "S-0002c902004b7a10"[3]  # "spine" lid 3 4xQDR
 //
-// There a host is known by the first word of its adapter's description. A host on several switches, as with several adapters,
-// counts for the one that the file has first: so hosts that share all of their switches share a group.
+// There the first word of an adapter's description names the host. A host on several switches, as with several
+// adapters, belongs to the one that the file names first: hosts that share all their switches share a group.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ public:
 	// For explanations: "PT2P_GROUPS" and the file's name.
 	SwitchFile(std::string tunable, std::string path) : tunable_(std::move(tunable)), path_(std::move(path)) {}
 
-	// The next line. Throws Error(PT2P_ERR_TUNABLE).
+	// Reads the next line. Throws Error(PT2P_ERR_TUNABLE).
 	void add(const std::string &line);
-	// The group of each node by the name of its host; after the last line. Nodes that the file does not name make one more
-	// group, and `warning` says so. Throws Error(PT2P_ERR_TUNABLE) when it names none of them.
+	// The group of each node by the name of its host; after the last line. Nodes that the file does not name form one
+	// more group, and `warning` says so. Throws Error(PT2P_ERR_TUNABLE) when the file names none of them.
 	std::vector<int> groups(const std::vector<std::string> &hosts, std::string &warning) const;
 
 private:
@@ -40,7 +40,7 @@ private:
 
 	const std::string tunable_, path_;
 	int number_ = 0;                  // of the line
-	std::string unfinished_;          // lines that end with a backslash, which go on
+	std::string unfinished_;          // lines that end with a backslash
 	enum class Block : uint8_t { none, of_switch, of_other } block_ = Block::none;
 	int switches_ = 0;                // so far; the last is the current one
 	std::map<std::string, int> on_;    // the switch of each host

@@ -1,4 +1,4 @@
-#include "route/groups.hpp"
+#include "route/groups/groups.hpp"
 
 #include <map>
 
@@ -6,7 +6,7 @@
 
 namespace pt2p {
 
-Groups::Groups(const std::vector<int> &node_of, const std::vector<int> &group_of) : places_(node_of.size())
+Groups::Groups(const std::vector<int> &node_of, const std::vector<int> &group_of) : coordinates_(node_of.size())
 {
 	std::vector<std::vector<int>> on_node(group_of.size());
 	for (size_t rank = 0; rank < node_of.size(); rank++) {
@@ -31,7 +31,8 @@ Groups::Groups(const std::vector<int> &node_of, const std::vector<int> &group_of
 		for (size_t i = 0; i < in_group[group].size(); i++) {
 			const std::vector<int> &here = on_node[in_group[group][i]];
 			for (size_t local = 0; local < here.size(); local++)
-				places_[index(here[local])] = {static_cast<int>(group), static_cast<int>(i), static_cast<int>(local)};
+				coordinates_[index(here[local])] = {static_cast<int>(group), static_cast<int>(i),
+				                                    static_cast<int>(local)};
 			ranks_.insert(ranks_.end(), here.begin(), here.end());
 			first_rank_.push_back(static_cast<int>(ranks_.size()));
 		}
@@ -55,7 +56,7 @@ int Groups::folded(int group, int node_index, int local) const
 
 Dimension Groups::between(int a, int b) const
 {
-	const Place p = place(a), q = place(b);
+	const Coordinates p = coordinates(a), q = coordinates(b);
 	if (p.group != q.group)
 		return Dimension::across;
 	if (p.index != q.index)
@@ -65,7 +66,7 @@ Dimension Groups::between(int a, int b) const
 
 int Groups::next_hop(int from, int to) const
 {
-	const Place p = place(from), q = place(to);
+	const Coordinates p = coordinates(from), q = coordinates(to);
 	if (p.group != q.group)
 		return folded(q.group, p.index, p.local);
 	if (p.index != q.index)
@@ -76,7 +77,7 @@ int Groups::next_hop(int from, int to) const
 bool Groups::forwards() const
 {
 	bool several_nodes = false, several_ranks = false;
-	for (const Place &p : places_) {
+	for (const Coordinates &p : coordinates_) {
 		several_nodes |= p.index > 0;
 		several_ranks |= p.local > 0;
 	}
@@ -85,7 +86,7 @@ bool Groups::forwards() const
 
 Groups::Connections Groups::connections(int rank) const
 {
-	const Place p = place(rank);
+	const Coordinates p = coordinates(rank);
 	return {ranks_on(first_node_[index(p.group)] + p.index) - 1, nodes(p.group) - 1, count() - 1};
 }
 

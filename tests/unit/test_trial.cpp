@@ -1,59 +1,59 @@
-// The choice between the direct way and the one by neighbours, on made-up paces.
+// The choice between the direct path and forwarding, on made-up paces.
 #include <catch2/catch.hpp>
 
 #include <deque>
 #include <random>
 
-#include "route/way.hpp"
+#include "route/forward/trial.hpp"
 
 using namespace pt2p::tune;
 
 namespace {
 
-// One rank; `time` of a way says how long a message takes until the next one can be sent, ns.
+// One rank; `time` of a path says how long a message takes until the next one can be sent, ns.
 struct Trace {
-	WayTuner tuner;
+	RouteTrial tuner;
 	int64_t now = 0;
-	unsigned changes = 0, sent = 0, by_neighbour = 0;
+	unsigned changes = 0, sent = 0, forwarded = 0;
 
 	template <class Time>
 	void run(unsigned messages, double rate, const Time &time)
 	{
 		for (unsigned i = 0; i < messages; ++i) {
-			const Way way = tuner.way();
-			by_neighbour += way == Way::by_neighbour;
-			now += time(way);
+			const Path path = tuner.path();
+			forwarded += path == Path::forwarded;
+			now += time(path);
 			++sent;
 			changes += tuner.sent(rate, true, [this] { return now; });
 		}
 	}
-	void run(unsigned messages, double rate, int64_t direct, int64_t by_way)
+	void run(unsigned messages, double rate, int64_t direct, int64_t forward_time)
 	{
-		run(messages, rate, [=](Way way) { return way == Way::direct ? direct : by_way; });
+		run(messages, rate, [=](Path path) { return path == Path::direct ? direct : forward_time; });
 	}
 };
 
-// Ranks that tell each other where they are as relays do: with what goes by way of neighbours, with each message while the
-// tuner says so, and by an answer to who does not know that the trial is over; `late` rounds later.
+// Ranks that announce their epochs as relays do: with forwarded messages, with each message while the trial says so, and
+// by an answer to a rank that does not know that the trial is over; `late` rounds later.
 struct Job {
-	struct Told {
+	struct Announcement {
 		unsigned round;
 		size_t from, to;
-		uint32_t moment;
-		int16_t told;
+		uint32_t epoch;
+		int16_t report;
 	};
 	explicit Job(size_t ranks, unsigned late_rounds, unsigned seed = 1) : late(late_rounds), random(seed), tuners(ranks) {}
 
 	const unsigned late;
 	std::mt19937 random;
-	std::deque<WayTuner> tuners;
-	std::deque<Told> under_way;
+	std::deque<RouteTrial> tuners;
+	std::deque<Announcement> in_flight;
 	int64_t now = 0;
 	unsigned round = 0;
 
 	void tell(size_t from, size_t to)
 	{
-		under_way.push_back({round + late, from, to, tuners[from].moment(), tuners[from].told()});
+		in_flight.push_back({round + late, from, to, tuners[from].epoch(), tuners[from].report()});
 	}
 	// `messages`: how many a rank sends in a round, at most 1, when that share of ranks goes directly.
 	template <class Messages>
@@ -61,82 +61,82 @@ struct Job {
 	{
 		const auto clock = [this] { return now; };
 		for (unsigned i = 0; i < rounds; ++i, ++round, now += 1000) {
-			for (; !under_way.empty() && under_way.front().round <= round; under_way.pop_front()) {
-				const Told t = under_way.front();
-				tuners[t.to].heard(t.moment, t.told, clock);
-				if (t.moment != tuners[t.to].moment() && !tuners[t.to].in_trial())
+			for (; !in_flight.empty() && in_flight.front().round <= round; in_flight.pop_front()) {
+				const Announcement t = in_flight.front();
+				tuners[t.to].heard(t.epoch, t.report, clock);
+				if (t.epoch != tuners[t.to].epoch() && !tuners[t.to].in_trial())
 					tell(t.to, t.from);
 			}
 			size_t direct = 0;
-			for (const WayTuner &t : tuners)
-				direct += t.way() == Way::direct;
+			for (const RouteTrial &t : tuners)
+				direct += t.path() == Path::direct;
 			for (size_t r = 0; r < tuners.size(); ++r) {
 				if (std::generate_canonical<double, 32>(random) >=
 				    messages(r, static_cast<double>(direct) / static_cast<double>(tuners.size())))
 					continue;
-				if (tuners[r].tells() || tuners[r].way() == Way::by_neighbour)
+				if (tuners[r].announces() || tuners[r].path() == Path::forwarded)
 					tell(r, random() % tuners.size());
 				tuners[r].sent(rate, true, clock);
 			}
 		}
 	}
-	size_t count(Way way) const
+	size_t count(Path path) const
 	{
 		size_t n = 0;
-		for (const WayTuner &t : tuners)
-			n += !t.in_trial() && t.chosen() == way;
+		for (const RouteTrial &t : tuners)
+			n += !t.in_trial() && t.chosen() == path;
 		return n;
 	}
 };
 
-// What way.hpp promises.
-constexpr WayLaw law;
-constexpr unsigned first_comparison = 2 * law.settling + law.lead + law.timed; // messages that go the other way
+// What trial.hpp promises.
+constexpr TrialLaw law;
+constexpr unsigned first_comparison = 2 * law.settling + law.lead + law.timed; // messages on the other path
 constexpr unsigned bound = law.first + 9000;
 
 } // namespace
 
-TEST_CASE("a few targets are reached directly, and no other way is tried")
+TEST_CASE("a few targets are reached directly, and no other path is tried")
 {
 	Trace t;
 	t.run(10'000, 0.05, 3000, 1000);
-	CHECK(t.tuner.chosen() == Way::direct);
+	CHECK(t.tuner.chosen() == Path::direct);
 	CHECK(t.tuner.trials() == 0);
-	CHECK(t.by_neighbour == 0);
+	CHECK(t.forwarded == 0);
 }
 
-TEST_CASE("targets that change at a price are reached by way of neighbours, within the promised number of messages")
+TEST_CASE("where targets change at a price messages are forwarded, within the promised number of messages")
 {
 	Trace t;
 	t.run(bound, 0.9, 4000, 1000);
-	CHECK(t.tuner.chosen() == Way::by_neighbour);
-	CHECK(t.tuner.way() == Way::by_neighbour);
+	CHECK(t.tuner.chosen() == Path::forwarded);
+	CHECK(t.tuner.path() == Path::forwarded);
 	CHECK(t.changes == 1);
 	CHECK(t.tuner.gain() == Approx(4).epsilon(0.001));
 }
 
-TEST_CASE("a short job is not tried upon, and no job has sent more than a sixth the slower way")
+TEST_CASE("a short job is not tried upon, and no job has sent more than a sixth on the slower path")
 {
 	Trace t;
 	t.run(law.first - 1, 0.9, 3000, 6000);
-	CHECK(t.by_neighbour == 0);
+	CHECK(t.forwarded == 0);
 	while (t.sent < 20'000) {
 		t.run(1, 0.9, 3000, 6000);
-		REQUIRE(t.by_neighbour * 6 <= t.sent);
+		REQUIRE(t.forwarded * 6 <= t.sent);
 	}
-	CHECK(t.by_neighbour == first_comparison);
-	CHECK(t.tuner.chosen() == Way::direct);
+	CHECK(t.forwarded == first_comparison);
+	CHECK(t.tuner.chosen() == Path::direct);
 }
 
 TEST_CASE("what is tried and not chosen is less than a hundredth of all messages in the long run")
 {
 	for (const bool direct_is_better : {true, false}) {
-		const auto by_way = direct_is_better ? 6000 : 1000;
-		const auto tried = [&](const Trace &t) { return direct_is_better ? t.by_neighbour : t.sent - t.by_neighbour; };
+		const auto forward_time = direct_is_better ? 6000 : 1000;
+		const auto tried = [&](const Trace &t) { return direct_is_better ? t.forwarded : t.sent - t.forwarded; };
 		Trace t;
-		t.run(bound, 0.9, 3000, by_way);
+		t.run(bound, 0.9, 3000, forward_time);
 		const unsigned before = tried(t);
-		t.run(5'000'000, 0.9, 3000, by_way);
+		t.run(5'000'000, 0.9, 3000, forward_time);
 		CHECK(tried(t) > before);
 		CHECK(tried(t) - before <= 5'000'000 / law.rest);
 		CHECK(t.changes == !direct_is_better);
@@ -150,9 +150,9 @@ TEST_CASE("when the price falls, messages go directly again after the rest")
 {
 	Trace t;
 	t.run(bound, 0.9, 6000, 3000);
-	REQUIRE(t.tuner.chosen() == Way::by_neighbour);
+	REQUIRE(t.tuner.chosen() == Path::forwarded);
 	t.run(static_cast<unsigned>(t.tuner.rest()) + bound, 0.9, 1000, 3000);
-	CHECK(t.tuner.chosen() == Way::direct);
+	CHECK(t.tuner.chosen() == Path::direct);
 	CHECK(t.changes == 2);
 }
 
@@ -162,53 +162,53 @@ TEST_CASE("targets that no longer change shorten the rest to what one trial cost
 	t.run(bound, 0.9, 6000, 3000);
 	const uint64_t once = t.tuner.rest();
 	t.run(static_cast<unsigned>(15 * once), 0.9, 6000, 3000); // several trials
-	REQUIRE(t.tuner.chosen() == Way::by_neighbour);
+	REQUIRE(t.tuner.chosen() == Path::forwarded);
 	t.run(static_cast<unsigned>(once) + bound, 0.0, 1000, 3000);
-	CHECK(t.tuner.chosen() == Way::direct);
+	CHECK(t.tuner.chosen() == Path::direct);
 	// And there it stays without another trial.
 	const uint32_t trials = t.tuner.trials();
 	t.run(200'000, 0.0, 1000, 3000);
 	CHECK(t.tuner.trials() == trials);
 }
 
-TEST_CASE("ways that are alike are left as they are after one comparison, those nearly so after the last")
+TEST_CASE("paths that are alike are left as they are after one comparison, those nearly so after the last")
 {
-	for (const int64_t by_way : {3000, 2950}) {
+	for (const int64_t forward_time : {3000, 2950}) {
 		Trace t;
-		t.run(bound, 0.9, 3000, by_way);
+		t.run(bound, 0.9, 3000, forward_time);
 		CHECK_FALSE(t.tuner.in_trial());
-		CHECK(t.tuner.chosen() == Way::direct);
-		CHECK(t.by_neighbour == first_comparison + (by_way < 3000 ? 2 * law.settling + law.lead + 2 * law.timed : 0));
+		CHECK(t.tuner.chosen() == Path::direct);
+		CHECK(t.forwarded == first_comparison + (forward_time < 3000 ? 2 * law.settling + law.lead + 2 * law.timed : 0));
 	}
 }
 
-TEST_CASE("a way that is quicker at first only is not chosen")
+TEST_CASE("a path that is quicker at first only is not chosen")
 {
 	Trace t;
 	unsigned in_a_row = 0;
-	t.run(40'000, 0.9, [&](Way way) {
-		in_a_row = way == Way::direct ? 0 : in_a_row + 1;
-		return way == Way::direct ? 3000 : in_a_row < 1600 ? 2500 : 4000;
+	t.run(40'000, 0.9, [&](Path path) {
+		in_a_row = path == Path::direct ? 0 : in_a_row + 1;
+		return path == Path::direct ? 3000 : in_a_row < 1600 ? 2500 : 4000;
 	});
 	CHECK(t.tuner.trials() == 1);
-	CHECK(t.tuner.chosen() == Way::direct);
-	CHECK(t.by_neighbour > first_comparison);
-	CHECK(t.by_neighbour * 8 < t.sent);
+	CHECK(t.tuner.chosen() == Path::direct);
+	CHECK(t.forwarded > first_comparison);
+	CHECK(t.forwarded * 8 < t.sent);
 }
 
-TEST_CASE("noise does not choose the worse way, and what it ends a trial for is tried again")
+TEST_CASE("noise does not choose the worse path, and what it ends a trial for is tried again")
 {
 	for (const bool direct_is_better : {true, false}) {
 		unsigned wrong = 0, retried = 0;
 		for (unsigned seed = 0; seed < 200; ++seed) {
 			std::mt19937 random(seed);
 			Trace t;
-			t.run(150'000, 0.9, [&](Way way) {
-				const double mean = (way == Way::direct) == direct_is_better ? 3000 : 4000;
+			t.run(150'000, 0.9, [&](Path path) {
+				const double mean = (path == Path::direct) == direct_is_better ? 3000 : 4000;
 				const auto time = static_cast<int64_t>(std::exponential_distribution(1 / mean)(random));
 				return random() % (16 * law.timed) ? time : time + 500'000;
 			});
-			wrong += (t.tuner.chosen() == Way::direct) != direct_is_better;
+			wrong += (t.tuner.chosen() == Path::direct) != direct_is_better;
 			retried += t.tuner.trials() > 1;
 		}
 		INFO("direct is better: " << direct_is_better << ", in " << retried << " more than one trial");
@@ -216,18 +216,18 @@ TEST_CASE("noise does not choose the worse way, and what it ends a trial for is 
 	}
 }
 
-TEST_CASE("a drift weighs on both ways")
+TEST_CASE("a drift affects both paths")
 {
 	for (const double drift : {-1.0, 1.0}) {
 		Trace t;
 		double time = 30'000;
-		t.run(bound, 0.9, [&](Way) { return static_cast<int64_t>(time += drift); });
-		CHECK(t.tuner.chosen() == Way::direct);
+		t.run(bound, 0.9, [&](Path) { return static_cast<int64_t>(time += drift); });
+		CHECK(t.tuner.chosen() == Path::direct);
 		CHECK(t.tuner.gain() == Approx(1).epsilon(0.02));
 	}
 }
 
-TEST_CASE("all ranks of a job choose the same way, those that send little, too")
+TEST_CASE("all ranks of a job choose the same path, those that send little, too")
 {
 	for (const unsigned late : {1u, 5u, 20u})
 		for (const bool direct_is_better : {true, false})
@@ -238,32 +238,32 @@ TEST_CASE("all ranks of a job choose the same way, those that send little, too")
 					return (direct_is_better ? 0.6 + 0.4 * direct : 1 - 0.4 * direct) * static_cast<double>(64 - rank) / 64;
 				});
 				INFO("late by " << late << ", seed " << seed);
-				CHECK(job.count(direct_is_better ? Way::direct : Way::by_neighbour) == job.tuners.size());
+				CHECK(job.count(direct_is_better ? Path::direct : Path::forwarded) == job.tuners.size());
 				CHECK(job.tuners[0].trials() == 1);
 			}
 }
 
-TEST_CASE("the way that is quicker for all is chosen where any one rank would be better off by the other")
+TEST_CASE("the path that is quicker for all is chosen where any one rank would be better off by the other")
 {
 	// Each rank that goes directly has an eighth for itself, and costs all others together twice that.
 	Job job(64, 5);
 	job.run(2 * bound, 0.9, [&](size_t rank, double direct) {
-		return 0.75 + (job.tuners[rank].way() == Way::direct ? 0.125 : 0) - 0.25 * direct;
+		return 0.75 + (job.tuners[rank].path() == Path::direct ? 0.125 : 0) - 0.25 * direct;
 	});
-	CHECK(job.count(Way::by_neighbour) == job.tuners.size());
+	CHECK(job.count(Path::forwarded) == job.tuners.size());
 }
 
-TEST_CASE("the way that is quicker for the job is chosen where it is not for those ranks that send a little more")
+TEST_CASE("the path that is quicker for the job is chosen where it is not for those ranks that send a little more")
 {
 	for (const bool direct_is_better : {true, false})
 		for (unsigned seed = 1; seed <= 20; ++seed) {
 			Job job(32, 10, seed);
 			job.run(3 * bound, 0.9, [=](size_t rank, double direct) {
-				const bool gains = (rank < 2) == direct_is_better; // by way of neighbours
+				const bool gains = (rank < 2) == direct_is_better; // by forwarding
 				return (rank < 2 ? 0.8 : 0.7) * (gains ? 1.05 - 0.1 * direct : 0.95 + 0.1 * direct);
 			});
 			INFO("seed " << seed);
-			CHECK(job.count(direct_is_better ? Way::direct : Way::by_neighbour) == job.tuners.size());
+			CHECK(job.count(direct_is_better ? Path::direct : Path::forwarded) == job.tuners.size());
 		}
 }
 
@@ -283,57 +283,57 @@ TEST_CASE("where all wait for one rank, its pace decides, as that of others take
 				return 0.8 + gain;
 			});
 			INFO("seed " << seed);
-			CHECK(job.count(direct_is_better ? Way::direct : Way::by_neighbour) == job.tuners.size());
+			CHECK(job.count(direct_is_better ? Path::direct : Path::forwarded) == job.tuners.size());
 		}
 }
 
-TEST_CASE("nothing is timed until nearly all messages of the job go the way of the step, not only those of who sends most")
+TEST_CASE("nothing is timed until nearly all messages of the job take the path of the step, not only those of who sends most")
 {
 	for (const unsigned long_in_settling : {100u, 300u}) {
-		// All but the first, which sends twice as much, settle when they have sent so many the other way.
-		std::vector<WayTuner> tuners(16);
-		std::vector<unsigned> other_way(tuners.size(), 0);
+		// All but the first, which sends twice as much, settle when they have sent so many on the other path.
+		std::vector<RouteTrial> tuners(16);
+		std::vector<unsigned> on_other(tuners.size(), 0);
 		unsigned most = 0;
 		int64_t now = 0;
 		const auto clock = [&] { return now; };
 		for (unsigned round = 0; round < bound; ++round, now += 1000)
 			for (size_t from = 0; from < tuners.size(); ++from) {
-				WayTuner &t = tuners[from];
-				if (t.tells())
-					for (WayTuner &to : tuners)
-						to.heard(t.moment(), t.told(), clock);
+				RouteTrial &t = tuners[from];
+				if (t.announces())
+					for (RouteTrial &to : tuners)
+						to.heard(t.epoch(), t.report(), clock);
 				if (from && round % 2)
 					continue;
-				const bool other = t.way() == Way::by_neighbour;
-				other_way[from] = other ? other_way[from] + 1 : 0;
-				t.sent(0.9, !other || !from || other_way[from] > long_in_settling, clock);
+				const bool other = t.path() == Path::forwarded;
+				on_other[from] = other ? on_other[from] + 1 : 0;
+				t.sent(0.9, !other || !from || on_other[from] > long_in_settling, clock);
 				if (from)
-					most = std::max(most, other_way[from]);
+					most = std::max(most, on_other[from]);
 			}
 		REQUIRE(tuners[1].trials() == 1);
-		// As no way is quicker there is one comparison. What is timed in it is half as many as the first sends.
+		// As no path is quicker there is one comparison. What is timed in it is half as many as the first sends.
 		CHECK(most >= long_in_settling + (law.lead + law.timed) / 2);
 		CHECK(most <= long_in_settling + (law.lead + law.timed) / 2 + 64);
 	}
 }
 
-TEST_CASE("moments that nobody would tell end in a choice all the same")
+TEST_CASE("epochs that nobody would announce end in a choice all the same")
 {
 	for (unsigned seed = 1; seed <= 200; ++seed) {
 		std::mt19937 random(seed);
 		Trace t;
 		for (int i = 0; i < 20; ++i) {
 			t.run(random() % 300, 0.9, 2000, 1000);
-			const auto opinion = static_cast<int16_t>(random());
-			t.tuner.heard(t.tuner.moment() + (random() >> (1 + random() % 31)), opinion, [&] { return t.now; });
+			const auto vote = static_cast<int16_t>(random());
+			t.tuner.heard(t.tuner.epoch() + (random() >> (1 + random() % 31)), vote, [&] { return t.now; });
 		}
 		for (unsigned left = 20 * bound; t.tuner.in_trial() && left; --left)
 			t.run(1, 0.9, 2000, 1000);
 		CHECK_FALSE(t.tuner.in_trial());
 		// What is older does not count.
-		const uint32_t moment = t.tuner.moment();
-		CHECK_FALSE(t.tuner.heard(moment - 2, 0, [&] { return t.now; }));
-		CHECK(t.tuner.moment() == moment);
+		const uint32_t epoch = t.tuner.epoch();
+		CHECK_FALSE(t.tuner.heard(epoch - 2, 0, [&] { return t.now; }));
+		CHECK(t.tuner.epoch() == epoch);
 	}
 }
 

@@ -1,4 +1,4 @@
-#include "route/host_names.hpp"
+#include "route/groups/host_names.hpp"
 
 #include <algorithm>
 #include <charconv>
