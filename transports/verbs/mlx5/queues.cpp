@@ -23,7 +23,7 @@ About reveal(uint64_t kind, Object *object, const char *what)
 
 // ---- sending ----------------------------------------------------------------------------------------------------------
 
-SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole)
+SendWorkQueue::SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole)
 {
 	const auto about = reveal<&mlx5dv_obj::qp, mlx5dv_qp>(MLX5DV_OBJ_QP, qp, "mlx5dv_init_obj (queue pair)");
 	ring_ = static_cast<unsigned char *>(about.sq.buf);
@@ -37,16 +37,16 @@ SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &r
 	if (!register_)
 		register_ = registers.emplace_back(new DoorbellRegister{.address = address,
 		                                                        .buffer_bytes = about.bf.size,
-		                                                        .entry_bytes = whole ? about.bf.size : 0}).get();
+		                                                        .blueflame_bytes = whole ? about.bf.size : 0}).get();
 }
 
-void SendRing::copy_from_aside(uint32_t count)
+void SendWorkQueue::copy_from_aside(uint32_t count)
 {
 	for (uint32_t i = 0; i < count; ++i)
-		std::memcpy(ring_ + ((next_ + i) & mask_) * block_bytes, aside_ + i * block_bytes, block_bytes);
+		std::memcpy(ring_ + ((next_ + i) & mask_) * wqebb_bytes, aside_ + i * wqebb_bytes, wqebb_bytes);
 }
 
-mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key)
+mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
 {
 	const auto about = reveal<&mlx5dv_obj::ah, mlx5dv_ah>(MLX5DV_OBJ_AH, path, "mlx5dv_init_obj (address handle)");
 	mlx5_wqe_av address = *about.av;
@@ -57,7 +57,7 @@ mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key)
 
 // ---- receiving --------------------------------------------------------------------------------------------------------
 
-ReceiveRing::ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key)
+SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key)
     : last_(count), given_(count)
 {
 	const auto about = reveal<&mlx5dv_obj::srq, mlx5dv_srq>(MLX5DV_OBJ_SRQ, srq, "mlx5dv_init_obj (shared receive queue)");
@@ -79,7 +79,7 @@ ReceiveRing::ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, ui
 
 // ---- completions ------------------------------------------------------------------------------------------------------
 
-CompletionRing::CompletionRing(ibv_cq *cq)
+CqBuffer::CqBuffer(ibv_cq *cq)
 {
 	const auto about = reveal<&mlx5dv_obj::cq, mlx5dv_cq>(MLX5DV_OBJ_CQ, cq, "mlx5dv_init_obj (completion queue)");
 	shift_ = static_cast<uint32_t>(__builtin_ctz(about.cqe_size));
@@ -94,7 +94,7 @@ CompletionRing::CompletionRing(ibv_cq *cq)
 		at(n)->op_own |= MLX5_CQE_OWNER_MASK;
 }
 
-void CompletionRing::arm()
+void CqBuffer::arm()
 {
 	constexpr size_t arm_register = 0x20;
 	const uint32_t request = (armed_ & 3) << 28 | (next_ & 0xffffff);
@@ -105,7 +105,7 @@ void CompletionRing::arm()
 	after_register();
 }
 
-void CompletionRing::pass_over(uint32_t which)
+void CqBuffer::pass_over(uint32_t which)
 {
 	const uint32_t first = next_;
 	for (uint32_t n = 0; n < count_; ++n, ++next_) {

@@ -14,6 +14,8 @@
 #include <memory>
 #include <vector>
 
+#include "transports/verbs/mlx5/wqe.hpp"
+
 namespace pt2p::verbs::mlx5 {
 
 // Orders stores to memory before what the device is told next, by a store to memory that it reads, or to its registers; and
@@ -38,54 +40,46 @@ inline void after_register() {}
 inline void after_ownership() {}
 #endif
 
-constexpr size_t block_bytes = 64; // an entry of a send queue is one or more of these
-
-template <class T>
-void store(unsigned char *to, T value)
-{
-	std::memcpy(to, &value, sizeof value);
-}
-
 // A register for doorbells: two buffers, written in turn. Queue pairs may share one.
 struct DoorbellRegister {
 	const uintptr_t address;
 	const uint32_t buffer_bytes;
-	const uint32_t entry_bytes;   // longest entry that goes along with its doorbell; 0: none does
+	const uint32_t blueflame_bytes;   // longest entry that goes along with its doorbell; 0: none does
 	uintptr_t next = address;     // buffer
 };
 
-class SendRing {
+class SendWorkQueue {
 public:
 	// `registers` is shared by all queue pairs of an ibv_context. `whole`: whether a doorbell may take an entry with it.
-	SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole);
+	SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole);
 
-	uint32_t blocks() const { return mask_ + 1; }
+	uint32_t wqebbs() const { return mask_ + 1; }
 	// The queue pair has been reset.
 	void reset() { next_ = 0; }
 
-	// An entry of up to most_bytes is laid down between begin() and end(): its control segment is 16 bytes that end() fills,
+	// A WQE of up to max_bytes is encoded between begin() and end(): its control segment is 16 bytes that end() fills,
 	// what follows it is the caller's.
-	static constexpr uint32_t most_blocks = 3;
-	static constexpr size_t most_bytes = most_blocks * block_bytes, control_bytes = sizeof(mlx5_wqe_ctrl_seg);
-	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(most_blocks), 1) ? place_of(next_) : aside_; }
+	static constexpr uint32_t max_wqebbs = 3;
+	static constexpr size_t max_bytes = max_wqebbs * wqebb_bytes;
+	unsigned char *begin() { return entry_ = __builtin_expect(in_one_piece(max_wqebbs), 1) ? place_of(next_) : aside_; }
 	// `bytes` is its whole length. Returns its number, as a completion gives it.
 	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes)
 	{
 		const auto number = static_cast<uint16_t>(next_);
 		write_control(entry_, next_, opcode, signalled, bytes);
 		bytes_ = bytes;
-		const uint32_t count = blocks_of(bytes);
+		const uint32_t count = wqebbs_of(bytes);
 		if (__builtin_expect(entry_ == aside_, 0))
 			copy_from_aside(count);
 		next_ += count;
 		return number;
 	}
 	// The same for an entry of so many blocks that goes to the device at once, alone and together with its doorbell: nothing
-	// waits to be rung for, it is in_one_piece() and not longer than most_with_doorbell(). `bytes` is its length.
+	// waits to be rung for, it is in_one_piece() and not longer than max_with_doorbell(). `bytes` is its length.
 	bool in_one_piece(uint32_t blocks) const { return (next_ & mask_) + blocks <= mask_ + 1; }
-	uint32_t most_with_doorbell() const { return register_->entry_bytes; }
+	uint32_t max_with_doorbell() const { return register_->blueflame_bytes; }
 	uint32_t next() const { return next_; }
-	unsigned char *place_of(uint32_t number) const { return ring_ + (number & mask_) * block_bytes; }
+	unsigned char *place_of(uint32_t number) const { return ring_ + (number & mask_) * wqebb_bytes; }
 	template <uint32_t blocks>
 	void write_alone(unsigned char *entry, uint32_t number, uint8_t opcode, bool signalled, uint32_t bytes)
 	{
@@ -97,19 +91,19 @@ public:
 	uint16_t after(uint16_t number) const
 	{
 		const uint32_t sixteenths = place_of(number)[offsetof(mlx5_wqe_ctrl_seg, qpn_ds) + 3];
-		return static_cast<uint16_t>(number + blocks_of(sixteenths * 16));
+		return static_cast<uint16_t>(number + wqebbs_of(sixteenths * 16));
 	}
-	// Of the entry with this number, up to most_bytes from its beginning on.
+	// Of the entry with this number, up to max_bytes from its beginning on.
 	void read(uint16_t number, unsigned char *to, size_t bytes) const
 	{
-		for (size_t at = 0; at < bytes; at += block_bytes)
-			std::memcpy(to + at, place_of(static_cast<uint32_t>(number + at / block_bytes)), std::min(block_bytes, bytes - at));
+		for (size_t at = 0; at < bytes; at += wqebb_bytes)
+			std::memcpy(to + at, place_of(static_cast<uint32_t>(number + at / wqebb_bytes)), std::min(wqebb_bytes, bytes - at));
 	}
 	// Makes the device see all entries since the last time. One that is `alone` goes to it together with the doorbell.
-	void ring(bool alone) { tell(entry_, next_, blocks_of(bytes_), alone && bytes_ <= register_->entry_bytes); }
+	void ring(bool alone) { tell(entry_, next_, wqebbs_of(bytes_), alone && bytes_ <= register_->blueflame_bytes); }
 
 private:
-	static uint32_t blocks_of(uint32_t bytes) { return (bytes + block_bytes - 1) / block_bytes; }
+	static uint32_t wqebbs_of(uint32_t bytes) { return (bytes + wqebb_bytes - 1) / wqebb_bytes; }
 	void write_control(unsigned char *entry, uint32_t at, uint8_t opcode, bool signalled, uint32_t bytes) const
 	{
 		store(entry, htobe32((at & 0xffff) << 8 | opcode));
@@ -137,7 +131,7 @@ private:
 	using Quarter = uint64_t __attribute__((vector_size(16), may_alias));
 	static void copy(unsigned char *to, const unsigned char *from, uint32_t blocks)
 	{
-		for (;; to += block_bytes, from += block_bytes) {
+		for (;; to += wqebb_bytes, from += wqebb_bytes) {
 			auto *destination = reinterpret_cast<volatile Quarter *>(to);
 			const auto *source = reinterpret_cast<const Quarter *>(from);
 			destination[0] = source[0];
@@ -159,19 +153,16 @@ private:
 	uint32_t bytes_ = 0;          // of the last entry
 	volatile uint32_t *record_;
 	DoorbellRegister *register_ = nullptr;
-	alignas(block_bytes) unsigned char aside_[most_bytes];
+	alignas(wqebb_bytes) unsigned char aside_[max_bytes];
 };
-
-// Of a DC target, as an entry has it: the path to its port, its number and its key.
-mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key);
 
 // A shared receive queue whose entries keep their buffers: number n of the queue is always for buffer n. Of count + 1
 // entries `count` are with the device; they are a list, and an entry that comes back is linked behind the last, which
 // the device then may use.
-class ReceiveRing {
+class SharedReceiveQueue {
 public:
 	// Buffer n begins at `memory` + n * `bytes`, n from 0 to `count`.
-	ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key);
+	SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key);
 
 	// The buffer is free again; the device sees it after publish(). `number` as the completion has it: big endian.
 	void give(uint16_t number)
@@ -194,9 +185,9 @@ private:
 	uint32_t stride_, last_, given_;
 };
 
-class CompletionRing {
+class CqBuffer {
 public:
-	explicit CompletionRing(ibv_cq *cq);
+	explicit CqBuffer(ibv_cq *cq);
 
 	// The next completion, valid until pop(), and its field that says of which kind it is; null: none has come.
 	mlx5_cqe64 *next(uint8_t &kind) const
