@@ -28,6 +28,8 @@
 
 namespace pt2p::rc {
 
+constexpr uint32_t max_connections = 16; // with one peer
+
 class RcTransport;
 
 struct RcPeer;

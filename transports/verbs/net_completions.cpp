@@ -180,8 +180,9 @@ unsigned Net::progress()
 	if (__builtin_expect(doorbells.any_waits(), 0))
 		doorbells.ring_all();
 	Turn turn;
-	for (size_t i = 0; i < rings.incoming().size(); ++i) // may get shorter
-		turn.events += read_ring(*rings.incoming()[i], ring_burst);
+	if (__builtin_expect(!rings.incoming().empty(), 0))
+		for (size_t i = 0; i < rings.incoming().size(); ++i) // may get shorter
+			turn.events += read_ring(*rings.incoming()[i], ring_burst);
 	const bool asked = take_wireup(); // before the rest: what the device does in its turn is found in this one
 	drained_ = true;
 	// What has come may be passed on, to a rank that is connected to for that, and needs another completion queue.

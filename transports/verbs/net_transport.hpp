@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory/copy_short.hpp"
 #include "base/report/report.hpp"
 #include "transports/device_transport.hpp"
 #include "transports/verbs/net.hpp"
@@ -81,11 +82,17 @@ Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, 
 	auto &peer = static_cast<Peer &>(endpoint);
 	Net &net = *peer.net;
 	SendQueue *queue = peer.usual();
-	if (__builtin_expect(!queue || !queue->template posts_short<Peer::is_dc>(sizeof(MessageHeader) + length) || net.doorbells.batches() ||
+	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
+	if (__builtin_expect(!queue || !queue->template posts_short<Peer::is_dc>(bytes) || net.doorbells.batches() ||
 	                         peer.ring.is_due(static_cast<uint32_t>(peer.next_sequence)), 0))
 		return send_fully<Peer, counter>(peer, id, header, data, length);
 	net.eager.reporter().add(counter);
-	send_short<Peer::is_dc>(*queue, peer, peer.address_vector(), net.eager.from() | id, header, data, length);
+	queue->template post_short<Peer::is_dc>(peer, peer.address_vector(), bytes, [&](unsigned char *to) {
+		mlx5::store(to, header);
+		mlx5::store(to + offsetof(MessageHeader, sequence), static_cast<uint32_t>(peer.next_sequence++));
+		mlx5::store(to + offsetof(MessageHeader, rank_and_id), net.eager.from() | id);
+		copy_short(to + sizeof(MessageHeader), data, length);
+	});
 	return Outcome::done;
 }
 

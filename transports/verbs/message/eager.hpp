@@ -2,7 +2,6 @@
 // ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
 #pragma once
 
-#include "base/memory/copy_short.hpp"
 #include "transports/verbs/device/send_memory.hpp"
 #include "transports/verbs/message/header.hpp"
 #include "transports/verbs/peer.hpp"
@@ -42,19 +41,5 @@ private:
 	tune::DeviceTuner &tuner_;
 	Reporter &reporter_;
 };
-
-// The short path: a message of up to some bytes by SEND, inline, into a WQE that is written directly.
-template <bool dc>
-[[gnu::always_inline]] inline void send_short(SendQueue &queue, NetPeer &peer, const mlx5_wqe_av *av, uint32_t rank_and_id,
-                                              uint64_t header, const void *data, size_t length)
-{
-	const auto sequence = static_cast<uint32_t>(peer.next_sequence++);
-	queue.post_short<dc>(peer, av, static_cast<uint32_t>(sizeof(MessageHeader) + length), [&](unsigned char *to) {
-		mlx5::store(to, header);
-		mlx5::store(to + offsetof(MessageHeader, sequence), sequence);
-		mlx5::store(to + offsetof(MessageHeader, rank_and_id), rank_and_id);
-		copy_short(to + sizeof(MessageHeader), data, length);
-	});
-}
 
 } // namespace pt2p::verbs

@@ -105,7 +105,7 @@ public:
 	// The short path: an inline SEND of so many bytes, which writes one WQE and its doorbell and calls nothing. `fill` puts the
 	// payload where it is told. `av`: of a DC target. Needs posts_short(bytes).
 	template <bool dc>
-	bool posts_short(size_t bytes) const
+	bool posts_short(uint32_t bytes) const
 	{
 		return bytes <= max_short_ && can_post() && (!dc || mlx5_->ring().in_one_piece(2));
 	}
@@ -220,6 +220,7 @@ template <bool dc, class Fill>
 [[gnu::always_inline]] inline void SendQueue::post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill)
 {
 	constexpr uint32_t wqebbs = dc ? 2 : 1;
+	constexpr size_t front_bytes = mlx5::WqeEncoder::control_bytes + (dc ? sizeof *av : 0) + sizeof(mlx5_wqe_inl_data_seg);
 	mlx5::SendWorkQueue &ring = mlx5_->ring();
 	const uint32_t index = ring.next();
 	unsigned char *const at = ring.place_of(index);
@@ -236,7 +237,7 @@ template <bool dc, class Fill>
 		mlx5_->number_of(index) = number;
 		end_period(number);
 	}
-	ring.write_alone<wqebbs>(at, index, MLX5_OPCODE_SEND, due, wqe.bytes());
+	ring.write_alone<wqebbs>(at, index, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);
 }
 
 inline SendQueue *SendQueues::find(uint32_t number) const

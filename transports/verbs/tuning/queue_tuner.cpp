@@ -2,21 +2,7 @@
 
 #include <utility>
 
-#include "base/clock.hpp"
-
 namespace pt2p::tune {
-
-void QueueTuner::posted(uint32_t number, bool alone, bool each)
-{
-	// Now and then is enough, as it costs more looks at the completions; and not in step with them.
-	constexpr uint32_t periods_between = 13;
-	// A period that was cut short tells what is normal, not what is last.
-	if (watching_ || (each && !alone) || (!tied_ && periods_++ % periods_between != 0))
-		return;
-	watching_ = true;
-	watched_ = {number, alone, now_ticks()};
-	device_.begin_watch();
-}
 
 void QueueTuner::sample_posted(uint32_t number, int64_t since)
 {
