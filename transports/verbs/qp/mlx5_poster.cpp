@@ -20,7 +20,7 @@ static_assert(WqeEncoder::control_bytes + sizeof(mlx5_wqe_av) + sizeof(mlx5_wqe_
 
 void Mlx5Poster::post(const WorkRequest &request, uint32_t number, bool signalled)
 {
-	WqeEncoder wqe(ring_.begin());
+	WqeEncoder wqe(queue_.begin());
 	if (request.target->dc)
 		wqe.address_vector(request.target->dc->av);
 	if (__builtin_expect(request.kind != Kind::send, 0))
@@ -31,12 +31,12 @@ void Mlx5Poster::post(const WorkRequest &request, uint32_t number, bool signalle
 		std::memcpy(wqe.inline_payload(request.length), request.bytes, request.length);
 	else if (request.payload != Payload::none)
 		wqe.payload_at(request.local_address, request.local_key, request.length);
-	const uint32_t before = ring_.next();
-	const uint16_t index = ring_.end(opcodes[static_cast<size_t>(request.kind)], signalled, wqe.bytes());
+	const uint32_t before = queue_.producer();
+	const uint16_t index = queue_.end(opcodes[static_cast<size_t>(request.kind)], signalled, wqe.bytes());
 	if (signalled)
 		number_of(index) = number;
 	++request.target->encoded.wqes;
-	request.target->encoded.wqebbs += ring_.next() - before;
+	request.target->encoded.wqebbs += queue_.producer() - before;
 }
 
 uint16_t Mlx5Poster::keep(uint16_t wqe, WorkRequest &request) const
@@ -44,10 +44,10 @@ uint16_t Mlx5Poster::keep(uint16_t wqe, WorkRequest &request) const
 	if (request.kind == Kind::send && request.is_inline()) {
 		const size_t front = WqeEncoder::control_bytes + (request.target->dc ? sizeof(mlx5_wqe_av) : 0) + sizeof(mlx5_wqe_inl_data_seg);
 		unsigned char bytes[mlx5::SendWorkQueue::max_bytes];
-		ring_.read(wqe, bytes, front + request.length);
+		queue_.read(wqe, bytes, front + request.length);
 		std::memcpy(request.bytes, bytes + front, request.length);
 	}
-	return ring_.after(wqe);
+	return queue_.after(wqe);
 }
 
 } // namespace pt2p::verbs

@@ -24,7 +24,7 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
 uint32_t SendQueue::longest_short() const
 {
 	constexpr auto room = static_cast<uint32_t>(mlx5::wqebb_bytes - mlx5::WqeEncoder::control_bytes - sizeof(mlx5_wqe_inl_data_seg));
-	return mlx5_ && mlx5_->ring().max_with_doorbell() >= 2 * mlx5::wqebb_bytes ? std::min(shared_.max_inline, room) : 0;
+	return mlx5_ && mlx5_->queue().max_blueflame() >= 2 * mlx5::wqebb_bytes ? std::min(shared_.max_inline, room) : 0;
 }
 
 SendQueue::~SendQueue()
@@ -116,7 +116,7 @@ void SendQueue::ring()
 	if (__builtin_expect(listed, 0))
 		shared_.doorbells.rung(*this);
 	if (__builtin_expect(mlx5_.has_value(), 1))
-		return mlx5_->ring().ring(alone);
+		return mlx5_->queue().ring_doorbell(alone);
 	verbs_->ring();
 }
 
@@ -283,7 +283,7 @@ SendQueue::Totals SendQueue::totals()
 	Totals totals;
 	totals.work_requests = counted_.work_requests;
 	totals.doorbells = counted_.work_requests - unrung_ - counted_.rung_together + counted_.together;
-	totals.fetched = mlx5_ && mlx5_->ring().max_with_doorbell() ? counted_.rung_together + unrung_ : counted_.work_requests;
+	totals.fetched = mlx5_ && mlx5_->queue().max_blueflame() ? counted_.rung_together + unrung_ : counted_.work_requests;
 	totals.max_in_flight = counted_.max_in_flight;
 	return totals;
 }

@@ -107,7 +107,7 @@ public:
 	template <bool dc>
 	bool posts_short(uint32_t bytes) const
 	{
-		return bytes <= max_short_ && can_post() && (!dc || mlx5_->ring().in_one_piece(2));
+		return bytes <= max_short_ && can_post() && (!dc || mlx5_->queue().is_contiguous(2));
 	}
 	template <bool dc, class Fill>
 	void post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill);
@@ -221,9 +221,9 @@ template <bool dc, class Fill>
 {
 	constexpr uint32_t wqebbs = dc ? 2 : 1;
 	constexpr size_t front_bytes = mlx5::WqeEncoder::control_bytes + (dc ? sizeof *av : 0) + sizeof(mlx5_wqe_inl_data_seg);
-	mlx5::SendWorkQueue &ring = mlx5_->ring();
-	const uint32_t index = ring.next();
-	unsigned char *const at = ring.place_of(index);
+	mlx5::SendWorkQueue &sq = mlx5_->queue();
+	const uint32_t index = sq.producer();
+	unsigned char *const at = sq.at(index);
 	mlx5::WqeEncoder wqe(at);
 	if constexpr (dc)
 		wqe.address_vector(*av);
@@ -237,7 +237,7 @@ template <bool dc, class Fill>
 		mlx5_->number_of(index) = number;
 		end_period(number);
 	}
-	ring.write_alone<wqebbs>(at, index, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);
+	sq.end_and_ring<wqebbs>(at, index, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);
 }
 
 inline SendQueue *SendQueues::find(uint32_t number) const
