@@ -14,7 +14,7 @@
 
 namespace pt2p::tune {
 
-class Crowd {
+class Contention {
 public:
 	// L/N
 	void see(double ratio)
@@ -22,15 +22,15 @@ public:
 		sum_ += ratio;
 		if (++count_ < window)
 			return;
-		crowded_ = std::exchange(sum_, 0) / std::exchange(count_, 0) > (crowded_ ? leave_below : enter_above);
+		contended_ = std::exchange(sum_, 0) / std::exchange(count_, 0) > (contended_ ? leave_below : enter_above);
 	}
-	bool crowded() const { return crowded_; }
+	bool contended() const { return contended_; }
 
 private:
 	static constexpr double enter_above = 16, leave_below = 4;
 	static constexpr uint32_t window = 2; // observations, which are rare where L is long
 
-	bool crowded_ = false;
+	bool contended_ = false;
 	double sum_ = 0;
 	uint32_t count_ = 0;
 };

@@ -14,13 +14,13 @@
 
 namespace pt2p::tune {
 
-class Spread {
+class Striping {
 public:
-	static constexpr size_t least_part = size_t{16} << 10, most_part = size_t{1} << 20; // bytes
+	static constexpr size_t min_part = size_t{16} << 10, max_part = size_t{1} << 20; // bytes
 	static constexpr uint32_t interval = 8; // parts: so that one more or less at its ends does not matter
 
 	// `pinned` other than 0: as many as that; `most`: as there can be.
-	Spread(uint32_t pinned, uint32_t most)
+	Striping(uint32_t pinned, uint32_t most)
 	    : pinned_(pinned != 0), climber_(pinned ? ClimbLaw{.least = std::min(pinned, most), .most = std::min(pinned, most)}
 	                                            : ClimbLaw{.most = most})
 	{
@@ -33,7 +33,7 @@ public:
 	{
 		constexpr size_t page = 4096;
 		const size_t share = (length / queue_pairs() + page - 1) / page * page;
-		return std::clamp(share, least_part, most_part);
+		return std::clamp(share, min_part, max_part);
 	}
 	// So many have work for this peer, or could.
 	void uses(uint32_t queue_pairs) { in_use_ = queue_pairs; }
