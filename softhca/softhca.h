@@ -31,17 +31,17 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 uint32_t softhca_queue_pairs(int device) __attribute__((weak));
 
 /*
- * Adds fault rules to this process, in the language of softhca(1), separated by semicolons; the rule "clear" removes
- * all that were there. Returns 0, or -1 with errno EINVAL when a rule cannot be understood: then none is added, and the
- * cause is written to `why` (at most `size` bytes, ended by zero; may be null with 0).
+ * Adds fault rules to this process, in the language of softhca(1), separated by semicolons; the rule "clear" removes all
+ * earlier ones. Returns 0, or -1 with errno EINVAL when a rule is malformed: then it adds none and writes the cause to
+ * `why` (at most `size` bytes, ended by zero; may be null with 0).
  */
 int softhca_fault(const char *rules, char *why, uint64_t size) __attribute__((weak));
 
 /*
- * In virtual time (softhca --model), for a program that reads completion queues without libibverbs, where no call tells
- * that it polls: it has looked at its queues of device `device` and has found something, or not (`found` 0). That takes
- * a poll and the completions since the last call; where nothing was found, the program waits until something changes.
- * Does nothing in real time, and for a device that is not open.
+ * For programs that read completion queues without libibverbs, in virtual time (softhca --model): the program has polled
+ * its queues of device `device` and has found something, or not (`found` 0). This charges a poll and the completions
+ * since the last call; when nothing was found, the program waits until something changes. Does nothing in real time, and
+ * for a device that is not open.
  */
 void softhca_polled(int device, int found) __attribute__((weak));
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transports/verbs/tuning/channel.hpp"
-#include "transports/verbs/tuning/spread.hpp"
+#include "transports/verbs/tuning/striping.hpp"
 
 namespace pt2p {
 
@@ -50,9 +50,9 @@ struct ChannelFacts {
 	uint32_t depth = 0;
 	uint32_t queue_pairs = 0;
 	bool shared = false;
-	// Of the data of operations: null until some has been spread.
-	const tune::Spread *spread = nullptr;
-	double spread_rate = 0;          // bytes/s, in the tuner's last window; 0: not known
+	// Of the data of operations: null until some has been striped.
+	const tune::Striping *striping = nullptr;
+	double striping_rate = 0;          // bytes/s, in the tuner's last window; 0: not known
 	uint64_t work_requests = 0, doorbells = 0;
 	uint32_t batch = 1;              // work requests for a doorbell, at present
 	bool batch_tuned = false;        // for all peers together; then, of the tuner:

@@ -1,4 +1,4 @@
-// n contexts of one process as one another's peers: a board that all of them share.
+// The in-process job: n contexts of one process are one another's peers, and share a board.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -101,7 +101,7 @@ public:
 
 	void leave() override
 	{
-		// Destroyed after the lock is gone: what is kept may call back.
+		// Destroyed after the lock is released: what is kept may call back.
 		std::vector<std::shared_ptr<void>> last;
 		{
 			std::lock_guard lock(board_->mutex);

@@ -1,4 +1,4 @@
-// What all kinds of jobs share, the job of one rank, and the choice between kinds.
+// What all kinds of jobs have in common, the job of one rank, and the choice of the kind.
 #include "base/job/job.hpp"
 
 #include <algorithm>
@@ -64,8 +64,7 @@ void announce_abort(int rank, const char *message)
 	if (message && *message) {
 		write_to_stderr(format("libpt2p: rank %d aborts the job: %s\n", rank, message));
 	}
-	// The program's output so far helps whoever looks for the reason; a lock that another thread holds must not stop
-	// the end.
+	// The program's output so far helps to find the reason. A lock that another thread holds must not stop the end.
 	if (ftrylockfile(stdout) == 0) {
 		fflush_unlocked(stdout);
 		funlockfile(stdout);
@@ -131,8 +130,8 @@ private:
 	std::vector<std::shared_ptr<void>> kept_;
 };
 
-// A launcher that tells a process its place by variables of its own. Open MPI always brings PMIx along; the others do
-// when they are asked to.
+// A launcher that tells a process its rank by variables of its own. Open MPI always offers PMIx; the others do when asked
+// to.
 struct ForeignLauncher {
 	const char *launcher, *rank, *size, *remedy;
 	bool even_alone; // also refused when the size is 1

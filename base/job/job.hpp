@@ -1,5 +1,5 @@
-// Who we are: rank, size, node, the exchange of addresses, and news of lost ranks. Three kinds of job: launched (PMIx),
-// alone (no launcher), in-process (n contexts of one process).
+// The job: rank, size, node, the exchange of addresses, and news of lost ranks. There are three kinds of job: launched
+// (PMIx), alone (no launcher), in-process (n contexts of one process).
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Reporter;
 struct RankEvent {
 	int rank;
 	std::string reason; // "aborted", "terminated without finalizing", ...
-	bool in_order = false; // it has left the job, and then ended
+	bool in_order = false; // it had left the job before it ended
 };
 
 class Job {
@@ -40,7 +40,7 @@ public:
 	int local_size() const { return static_cast<int>(local_ranks_.size()); }
 	// Position of `rank` in local_ranks(), -1 when it is on another node.
 	int local_index(int rank) const { return local_index_[static_cast<size_t>(rank)]; }
-	// Ranks on this host whatever nodes are pretended: what the CPUs are shared with.
+	// Ranks on this host, whatever nodes are pretended: those that share its CPUs.
 	int host_size() const { return host_size_; }
 	// The node of each rank, numbered densely in the order of their lowest ranks; this rank's is that of local_ranks().
 	// A launched job looks it up in each call, some 10 us for each rank of the job, and throws Error(PT2P_ERR_LAUNCHER)
@@ -52,27 +52,31 @@ public:
 	// The blob of another rank; waits until that rank has published. Throws Error: PT2P_ERR_PEER_LOST when it is lost,
 	// PT2P_ERR_PEER_FINALIZED when it has left, PT2P_ERR_EXCHANGE when the launcher fails.
 	virtual std::string lookup(int rank) = 0;
-	// As lookup, but returns false at once when the blob is not there yet; the request stays under way, so asking again
+	// As lookup, but returns false at once when the blob is not there yet. The request stays in flight, so a repeated call
 	// costs nothing.
 	virtual bool try_lookup(int rank, std::string &blob) = 0;
 
 	// True when next_event has something: one relaxed load.
 	bool has_events() const { return events_pending_.load(std::memory_order_relaxed); }
 	virtual bool next_event(RankEvent &event) = 0;
-	// Asks the launcher, without waiting, for ranks that it has sent no event of; what it tells comes as events. Keeps
-	// its own pace (1 s, then ever rarer), so a waiting call may call it as often as Transport::check.
+	// Asks the launcher, without waiting, for lost ranks that it has sent no event of; answers come as events. Keeps its
+	// own pace (1 s, then ever more rarely), so a waiting call may call it as often as Transport::check.
 	virtual void check() {}
 
-	// For how long the launcher has been gone, ns: it tells no more of other ranks. 0: it is there.
+	// For how long the launcher has been gone, ns; it then gives no news of other ranks. 0: it is there.
 	virtual int64_t without_launcher() { return 0; }
 
 	// Called in each turn of a waiting loop in place of yielding when the job is driven cooperatively; null otherwise.
 	const std::function<void()> &step() const { return step_; }
 
-	// How a rank ended whose process is known to be gone. `unknown` means that nobody will tell; `asked`, that the launcher has
-	// been asked and the answer is a matter of moments.
+	// How a rank ended whose process is known to be gone. `unknown`: there will be no answer. `asked`: the launcher has
+	// been asked and will answer soon.
 	enum class End { asked, in_order, lost, unknown };
-	virtual End end_of(int rank, std::string &reason) { (void)rank, (void)reason; return End::unknown; }
+	virtual End end_of(int rank, std::string &reason)
+	{
+		(void)rank, (void)reason;
+		return End::unknown;
+	}
 
 	// Keeps something alive until the last context of this process has left the job (in-process peers hold pointers
 	// into each other's segments).

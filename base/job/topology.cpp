@@ -385,7 +385,7 @@ void place_on_numa_node(void *memory, size_t bytes, int node)
 {
 	if (node < 0 || !memory || numa_available() < 0 || numa_max_node() < 1 || node > numa_max_node())
 		return;
-	// Whole pages only: a page at the edge may belong to somebody else.
+	// Whole pages only: a page at the edge may hold other data.
 	const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
 	const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + page - 1) / page * page;
 	const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + bytes) / page * page;

@@ -35,7 +35,7 @@ Accounts::Accounts() : account_(map(-1))
 void Accounts::open(const std::string &path, unsigned host, unsigned devices)
 {
 	const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	// What is not a hole has its place now: a full file system must not be a SIGBUS later.
+	// The part that is no hole is allocated now: a full file system must not be a SIGBUS later.
 	constexpr off_t head = offsetof(Account, queue_pair);
 	Account *account = nullptr;
 	if (fd >= 0 && posix_fallocate(fd, 0, head) == 0 && ftruncate(fd, sizeof(Account)) == 0)
@@ -62,7 +62,7 @@ void Accounts::abandon()
 	if (fd_ >= 0)
 		real::close(fd_); // the hook of close() takes locks
 	fd_ = -1;
-	// In the same place: the parent's queue pairs still point there.
+	// At the same address: the parent's queue pairs still point there.
 	mmap(account_.get(), sizeof(Account), PROT_READ | PROT_WRITE,
 	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
@@ -73,7 +73,7 @@ Counters &Accounts::add(unsigned index, uint32_t number, uint8_t kind, unsigned 
 	if (fd_ >= 0) {
 		const auto at = static_cast<off_t>(reinterpret_cast<uint8_t *>(&entry) - reinterpret_cast<uint8_t *>(account_.get()));
 		if (posix_fallocate(fd_, at, sizeof entry) != 0) {
-			// From here on for ourselves only: a private copy in the same place.
+			// From here on a private copy, at the same address.
 			void *here = account_.get();
 			Account *copy = map(-1);
 			if (copy) {

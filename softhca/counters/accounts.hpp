@@ -1,5 +1,5 @@
-// Where counters are kept: a file in the fabric's directory for each process, which anybody may read at any time and
-// which outlives the process.
+// The file that holds the counters of a process. It is in the fabric's directory, may be read at any time, and outlives
+// the process.
 //
 //   $SOFTHCA_FABRIC/counters.<slot>.<incarnation of the slot>
 #pragma once
@@ -27,13 +27,13 @@ struct Account {
 	uint32_t pid, host, devices;
 	uint32_t queue_pairs; // after the last index that was ever used
 	char program[32];
-	Counters device[most_devices];
-	QpAccount queue_pair[most_virtual_queue_pairs]; // most of it is a hole in the file
+	Counters device[max_devices];
+	QpAccount queue_pair[max_virtual_queue_pairs]; // most of it is a hole in the file
 };
 
 class Accounts {
 public:
-	// Until open() has been called, and where it cannot be, memory of this process.
+	// Counts in memory of this process until open() succeeds.
 	Accounts();
 	// Moves what has been counted so far into the file.
 	void open(const std::string &path, unsigned host, unsigned devices);
@@ -41,7 +41,7 @@ public:
 	void abandon();
 
 	Counters &device(unsigned device) { return account_->device[device]; }
-	// A queue pair's counters, zero; for an index below most_virtual_queue_pairs.
+	// A queue pair's counters, zero; for an index below max_virtual_queue_pairs.
 	Counters &add(unsigned index, uint32_t number, uint8_t kind, unsigned device);
 	// It has been destroyed; its counters stay until the index is used again.
 	void remove(unsigned index) { account_->queue_pair[index].live = 0; }

@@ -32,8 +32,8 @@ struct Counters {
 	}
 };
 
-// What a PCIe device may ask for or write at once. No packet crosses a multiple of its largest size, as devices do to
-// keep the rule that none may cross a 4 KiB boundary.
+// The largest PCIe request and write. No packet crosses a multiple of its largest size: this is how devices keep the
+// rule that none may cross a 4 KiB boundary.
 constexpr uint64_t pcie_read_request = 512; // "Max_Read_Request_Size", the usual setting
 constexpr uint64_t pcie_write_payload = 256; // "Max_Payload_Size" of server platforms
 

@@ -8,6 +8,7 @@
 
 #include "softhca/kernel/context.hpp"
 #include "softhca/nic/nic.hpp"
+#include "softhca/process.hpp"
 
 using namespace softhca;
 
@@ -40,7 +41,7 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 		return -1;
 	}
 	const auto counter = static_cast<Counter>(index);
-	Nic &nic = Nic::get();
+	Nic &nic = process_nic();
 	const std::lock_guard guard(nic.mutex);
 	const Account &account = nic.accounts().account();
 	if (qp_num) {
@@ -53,7 +54,7 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 		return 0;
 	}
 	*value = 0;
-	for (int i = 0; i < static_cast<int>(most_devices); ++i)
+	for (int i = 0; i < static_cast<int>(max_devices); ++i)
 		if (device == -1 || device == i)
 			*value += account.device[i].get(counter);
 	return 0;
@@ -61,7 +62,7 @@ int softhca_counter(const char *name, int device, uint32_t qp_num, uint64_t *val
 
 uint32_t softhca_queue_pairs(int device)
 {
-	Nic &nic = Nic::get();
+	Nic &nic = process_nic();
 	const std::lock_guard guard(nic.mutex);
 	const Account &account = nic.accounts().account();
 	return static_cast<uint32_t>(
@@ -71,7 +72,7 @@ uint32_t softhca_queue_pairs(int device)
 
 int softhca_fault(const char *rules, char *why, uint64_t size)
 {
-	Nic &nic = Nic::get();
+	Nic &nic = process_nic();
 	const std::lock_guard guard(nic.mutex);
 	const std::string error = rules ? nic.faults.add(rules) : "no rules";
 	if (error.empty())
@@ -84,16 +85,7 @@ int softhca_fault(const char *rules, char *why, uint64_t size)
 
 void softhca_polled(int device, int found)
 {
-	Nic &nic = Nic::get();
-	if (!nic.model())
-		return;
-	for (Context *context : nic.contexts())
-		if (static_cast<int>(context->device()) == device) {
-			nic.model()->before_poll(*context);
-			if (!found)
-				nic.model()->after_empty_poll(*context);
-			return;
-		}
+	process_scheduler().polled(static_cast<unsigned>(device), found != 0);
 }
 
 } // extern "C"

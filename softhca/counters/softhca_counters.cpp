@@ -100,7 +100,7 @@ void print_text(const std::vector<const Account *> &accounts, bool details)
 {
 	std::map<std::pair<unsigned, unsigned>, Counters> devices;
 	for (const Account *a : accounts)
-		for (unsigned device = 0; device < std::min(a->devices, most_devices); ++device)
+		for (unsigned device = 0; device < std::min(a->devices, max_devices); ++device)
 			for (size_t i = 0; i < counter_count; ++i)
 				devices[{a->host, device}].value[i] += a->device[device].value[i];
 	std::vector<std::pair<std::string, Counters>> columns;
@@ -114,7 +114,7 @@ void print_text(const std::vector<const Account *> &accounts, bool details)
 	for (const Account *a : accounts) {
 		if (!details)
 			break;
-		for (unsigned i = 0; i < std::min(a->queue_pairs, most_virtual_queue_pairs); ++i) {
+		for (unsigned i = 0; i < std::min(a->queue_pairs, max_virtual_queue_pairs); ++i) {
 			const QpAccount &qp = a->queue_pair[i];
 			if (!qp.number || !any(qp.counters))
 				continue;
@@ -136,7 +136,7 @@ void print_json_counters(const Counters &counters)
 	std::printf("}");
 }
 
-// What a program is called, without what would have to be escaped.
+// The program's name, without characters that need an escape.
 std::string plain(const char (&text)[32])
 {
 	std::string result(text, strnlen(text, sizeof text));
@@ -153,14 +153,14 @@ void print_json(const std::vector<const Account *> &accounts)
 		std::printf("%s {\"pid\": %u, \"program\": \"%s\", \"host\": %u,\n  \"devices\": [", comma, a->pid,
 		            plain(a->program).c_str(), a->host);
 		comma = ",\n";
-		for (unsigned device = 0; device < std::min(a->devices, most_devices); ++device) {
+		for (unsigned device = 0; device < std::min(a->devices, max_devices); ++device) {
 			std::printf("%s\n   {\"device\": \"mlx5_%u\", \"counters\": ", device ? "," : "", device);
 			print_json_counters(a->device[device]);
 			std::printf("}");
 		}
 		std::printf("],\n  \"queue_pairs\": [");
 		const char *qp_comma = "";
-		for (unsigned i = 0; i < std::min(a->queue_pairs, most_virtual_queue_pairs); ++i) {
+		for (unsigned i = 0; i < std::min(a->queue_pairs, max_virtual_queue_pairs); ++i) {
 			const QpAccount &qp = a->queue_pair[i];
 			if (!qp.number)
 				continue;
@@ -175,13 +175,13 @@ void print_json(const std::vector<const Account *> &accounts)
 	std::printf("\n]}\n");
 }
 
-// What cannot be where nothing is lost and nobody makes a mistake. What is dropped and sent again because a receive was wanting is as it
-// should be.
+// Counters that are zero where nothing is lost and nobody makes a mistake. Drops and retransmissions for want of a
+// receive are allowed.
 int tell_losses(const std::vector<const Account *> &accounts)
 {
 	std::string text;
 	for (const Account *a : accounts)
-		for (unsigned device = 0; device < std::min(a->devices, most_devices); ++device) {
+		for (unsigned device = 0; device < std::min(a->devices, max_devices); ++device) {
 			const Counters &c = a->device[device];
 			const auto tell = [&](Counter counter, uint64_t expected = 0) {
 				if (c.get(counter) != expected)

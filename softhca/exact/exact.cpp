@@ -21,28 +21,31 @@ namespace softhca::exact {
 
 namespace {
 
-constexpr size_t line_bytes = 64; // that write-combining makes one store of
+constexpr size_t wc_bytes = 64; // the largest store of write-combining
 
 // A page of a command file that the program has mapped and whose stores are trapped.
 struct Page {
+	explicit Page(Nic &n) : nic(n) {}
+
+	Nic &nic;
 	Context *context = nullptr; // null: free
-	uint8_t *address = nullptr; // where the program has it
-	uint8_t *alias = nullptr;   // where we have it
+	uint8_t *address = nullptr; // in the program's mapping
+	uint8_t *alias = nullptr;   // in this library's
 	uint64_t offset = 0;        // in the file
-	// The last ring of each of the four buffers.
-	struct Ring {
+	// The last doorbell of each of the four buffers.
+	struct Doorbell {
 		uint32_t qpn = 0;
 		bool blueflame = false;
-	} ring[4];
-	// The last store, where it was a whole line.
-	size_t line_offset = 0;
-	std::array<uint8_t, line_bytes> line{};
+	} doorbell[4];
+	// The last store, if it was of wc_bytes.
+	size_t last_offset = 0;
+	std::array<uint8_t, wc_bytes> last{};
 
 	bool is_device_memory() const { return offset < uar_first_offset; }
 };
 
-// Entries are used again and never freed: a thread may just be in a trap. The lock is taken after the NIC's, if that is
-// needed, and nothing else is called with it that leads back to our hooks.
+// Pages are used again and never freed: a thread may be in a trap. The lock is taken after the NIC's, where both are
+// needed. Nothing is called with it that leads to libc_hooks.cpp.
 struct Pages {
 	std::mutex mutex;
 	std::deque<Page> all;
@@ -61,58 +64,51 @@ void forget(Page &page)
 }
 
 // A user access region has doorbells from here on: two registers of two buffers each, which are used in turn. The first
-// eight bytes of a buffer are the ring, more is an entry that comes along.
-constexpr size_t buffers_offset = 0x800, buffer_bytes = 0x100, buffer_count = 4, arm_offset = 0x20, ring_bytes = 8;
+// eight bytes of a buffer are the doorbell; what follows is a WQE (BlueFlame).
+constexpr size_t buffers_offset = 0x800, buffer_bytes = 0x100, buffer_count = 4, arm_offset = 0x20, doorbell_bytes = 8;
 
-// memcpy() may store a line twice, as its first and its last part. Write-combining makes one of them; no two work queue entries
-// are the same.
+// memcpy() may store the same 64 bytes twice, as its first and its last part. Write-combining makes one store of them;
+// no two WQEs are the same.
 bool stored_again(Page &page, size_t offset, size_t bytes)
 {
-	const size_t last_offset = std::exchange(page.line_offset, bytes == line_bytes ? offset : 0);
-	if (bytes != line_bytes)
+	const size_t last_offset = std::exchange(page.last_offset, bytes == wc_bytes ? offset : 0);
+	if (bytes != wc_bytes)
 		return false;
-	const auto last = page.line;
-	std::memcpy(page.line.data(), page.alias + offset, bytes);
-	return last_offset == offset && last == page.line;
+	const auto last = page.last;
+	std::memcpy(page.last.data(), page.alias + offset, bytes);
+	return last_offset == offset && last == page.last;
 }
 
 void stored_to_uar(Page &page, size_t offset, size_t bytes)
 {
-	Nic &nic = Nic::get();
+	Nic &nic = page.context->nic();
 	if (offset < buffers_offset || offset >= buffers_offset + buffer_count * buffer_bytes) {
 		if (offset == arm_offset)
-			nic.device_counters(page.context->device()).add(Counter::arm_doorbells, 1);
+			nic.accounts().device(page.context->device()).add(Counter::arm_doorbells, 1);
 		return;
 	}
 	if (stored_again(page, offset, bytes))
 		return;
-	Page::Ring &ring = page.ring[(offset - buffers_offset) / buffer_bytes];
+	Page::Doorbell &doorbell = page.doorbell[(offset - buffers_offset) / buffer_bytes];
 	const bool starts = offset % buffer_bytes == 0;
 	if (starts) {
 		uint32_t which;
 		std::memcpy(&which, page.alias + offset + sizeof which, sizeof which);
-		ring = {be32toh(which) >> 8, false};
+		doorbell = {be32toh(which) >> 8, false};
 	}
-	Qp *qp = nic.find(ring.qpn);
+	Qp *qp = nic.find(doorbell.qpn);
 	if (!qp || &qp->context != page.context)
-		return; // rung for nobody
-	model::Model *const model = nic.model();
-	if (starts && model)
-		model->ring(*qp);
-	else if (starts)
-		nic.ring(*qp);
-	if (starts && bytes <= ring_bytes)
+		return; // there is no such queue pair
+	if (starts)
+		nic.scheduler().ring(*qp);
+	if (starts && bytes <= doorbell_bytes)
 		return;
-	if (model)
-		model->along(*qp, bytes, !ring.blueflame);
-	if (!ring.blueflame) {
-		// More than a ring: the entry had not to be fetched.
-		ring.blueflame = true;
-		if (!model)
-			qp->requester.brought_along();
+	nic.scheduler().blueflame(*qp, bytes, !doorbell.blueflame);
+	if (!doorbell.blueflame) {
+		doorbell.blueflame = true;
 		qp->count(Counter::blueflames, 1);
 		if (!starts)
-			qp->count(Counter::blueflame_store_bytes, ring_bytes);
+			qp->count(Counter::blueflame_store_bytes, doorbell_bytes);
 	}
 	qp->count(Counter::blueflame_store_bytes, bytes);
 }
@@ -120,21 +116,19 @@ void stored_to_uar(Page &page, size_t offset, size_t bytes)
 void stored(void *argument, size_t offset, size_t bytes)
 {
 	Page &page = *static_cast<Page *>(argument);
-	Nic &nic = Nic::get();
+	Nic &nic = page.nic;
 	const std::lock_guard guard(nic.mutex);
 	if (!page.context)
 		return;
 	if (page.is_device_memory()) {
-		Counters &counters = nic.device_counters(page.context->device());
+		Counters &counters = nic.accounts().device(page.context->device());
 		counters.add(Counter::dm_stores, 1);
 		counters.add(Counter::dm_store_bytes, bytes);
-		if (nic.model())
-			nic.model()->stored_to_device_memory(page.context->device(), bytes);
+		nic.scheduler().stored_to_device_memory(page.context->device(), bytes);
 		return;
 	}
 	stored_to_uar(page, offset, bytes);
-	if (!nic.model())
-		nic.progress();
+	nic.scheduler().progress();
 }
 
 void trap(Context &context, uint8_t *address, uint64_t offset)
@@ -144,14 +138,16 @@ void trap(Context &context, uint8_t *address, uint64_t offset)
 		if (page.context == &context && (page.address == address || page.alias == address))
 			return;
 	const auto free = std::find_if(all.begin(), all.end(), [](const Page &page) { return !page.context; });
-	Page &page = free != all.end() ? *free : all.emplace_back();
+	Page &page = free != all.end() ? *free : all.emplace_back(context.nic());
 	void *alias =
 	    real::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, context.fd(), static_cast<off_t>(offset));
 	if (alias == MAP_FAILED) {
 		std::perror("softhca: exact mode: mmap");
 		return;
 	}
-	page = {};
+	std::fill(std::begin(page.doorbell), std::end(page.doorbell), Page::Doorbell{});
+	page.last_offset = 0;
+	page.last = {};
 	page.context = &context;
 	page.address = address;
 	page.alias = static_cast<uint8_t *>(alias);
@@ -176,7 +172,7 @@ bool wanted()
 
 void find_pages(Context &context)
 {
-	if (!wanted() || time_is_virtual()) // there, nobody bypasses mmap
+	if (!wanted() || time_is_virtual()) // in virtual time, mmap() is always seen
 		return;
 	struct Found {
 		uint8_t *address;
@@ -198,7 +194,7 @@ void find_pages(Context &context)
 void mapped(Context &context, void *memory, size_t bytes, uint64_t offset)
 {
 	auto *address = static_cast<uint8_t *>(memory);
-	const std::lock_guard nic_guard(Nic::get().mutex);
+	const std::lock_guard nic_guard(context.nic().mutex);
 	const std::lock_guard guard(pages().mutex);
 	for (size_t at = 0; at < bytes; at += page_bytes)
 		if (!context.is_own_mapping(address + at))

@@ -1,5 +1,5 @@
-// Exact mode: the program's stores to user access regions and to device memory are trapped, so that every doorbell and
-// every byte is counted, and a ring moves the NIC at once. Asked for with SOFTHCA_EXACT; costs microseconds for each store.
+// Exact mode (SOFTHCA_EXACT): the program's stores to user access regions and to device memory are trapped. So every
+// doorbell and every byte is counted, and a doorbell makes the NIC work at once. Each store costs microseconds.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace softhca::exact {
 
 bool wanted();
 
-// The program has mapped something of that command file, from that offset on; is about to unmap something.
+// The program has mapped a part of that command file, from that offset on; it is about to unmap memory.
 void mapped(Context &context, void *memory, size_t bytes, uint64_t offset);
 void unmapped(void *address, size_t bytes);
 

@@ -1,5 +1,5 @@
-// Reads the operands of an instruction, as far as they are the same for whoever has to understand some instructions of x86-64
-// (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2).
+// Reads the operands of an instruction, as far as they are the same for whoever has to understand some instructions of
+// x86-64 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2).
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ protected:
 		base_more_ = bits >> 2 & 8;
 	}
 
-	// ModRM and what belongs to it. A displacement of one byte counts in units of that many bytes. Where the memory is named by
-	// its distance from the next instruction (relative_), address_ is only that distance.
+	// ModRM and what belongs to it. A displacement of one byte counts in units of that many bytes. Where the memory is
+	// named by its distance from the next instruction (relative_), address_ is only that distance.
 	void read_modrm(size_t unit = 1)
 	{
 		const uint8_t modrm = byte();

@@ -8,7 +8,7 @@ namespace softhca {
 
 namespace {
 
-// What the ModRM byte names beside the memory, and how the store is carried out.
+// What the ModRM byte names beside the memory, and how the store is executed.
 enum class Role : uint8_t {
 	move,      // a general register, which is stored as it is: no need to run the instruction
 	immediate, // a constant, likewise

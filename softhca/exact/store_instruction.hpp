@@ -1,5 +1,5 @@
-// What an instruction stores, and where: as much of the encoding of x86-64 as stores need (Intel 64 and IA-32 Architectures
-// Software Developer's Manual, volume 2, chapter 2).
+// What an instruction stores, and where: as much of the encoding of x86-64 as stores need (Intel 64 and IA-32
+// Architectures Software Developer's Manual, volume 2, chapter 2).
 #pragma once
 
 #include <cstddef>

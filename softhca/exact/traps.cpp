@@ -21,7 +21,7 @@
 
 #include "softhca/kernel/device.hpp"
 #include "softhca/exact/store_instruction.hpp"
-#include "softhca/exact/straight_on.hpp"
+#include "softhca/exact/interpreter.hpp"
 
 namespace softhca {
 
@@ -42,7 +42,7 @@ struct Page {
 constexpr uintptr_t never_used = 0, no_longer_used = 1;
 constexpr unsigned table_bits = 15;
 std::array<Page, 1u << table_bits> pages;
-static_assert(2 * most_trapped_pages <= pages.size());
+static_assert(2 * max_trapped_pages <= pages.size());
 
 std::mutex mutex; // whoever changes the table or the handlers
 size_t page_count;
@@ -259,7 +259,7 @@ void on_fault(int, siginfo_t *info, void *context)
 	do {
 		move(thread, *page, instruction);
 		page->seen(page->argument, instruction.address - page->start, instruction.bytes);
-	} while (go_straight_on(thread, instruction) && is_simple(instruction) && is_inside(instruction, *page));
+	} while (run_to_store(thread, instruction) && is_simple(instruction) && is_inside(instruction, *page));
 	errno = error;
 }
 
@@ -307,7 +307,7 @@ bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *ar
 	}
 	const uintptr_t start = reinterpret_cast<uintptr_t>(page);
 	const std::lock_guard guard(mutex);
-	if (bytes / page_bytes > most_trapped_pages - page_count) {
+	if (bytes / page_bytes > max_trapped_pages - page_count) {
 		errno = ENOMEM;
 		return false;
 	}

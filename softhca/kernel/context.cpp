@@ -11,13 +11,14 @@
 
 #include "softhca/exact/exact.hpp"
 #include "softhca/nic/nic.hpp"
+#include "softhca/kernel/commands/commands.hpp"
 #include "softhca/kernel/real.hpp"
 
 namespace softhca {
 
 namespace {
 
-// The descriptors of this process. Looked at in every close(), hence the counter before the lock.
+// The descriptors of this process. Every close() looks here, hence the counter before the lock.
 struct Opened {
 	struct Entry {
 		std::shared_ptr<Context> context;
@@ -36,75 +37,31 @@ Opened &opened()
 
 } // namespace
 
-EventPipe::EventPipe()
-{
-	int fds[2];
-	if (pipe2(fds, O_CLOEXEC) != 0)
-		return;
-	read_fd_ = fds[0];
-	write_fd_ = fds[1];
-	// The device never waits for a reader.
-	fcntl(write_fd_, F_SETFL, O_NONBLOCK);
-}
-
-EventPipe::~EventPipe()
-{
-	if (write_fd_ >= 0)
-		real::close(write_fd_);
-}
-
-uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
-{
-	// A description of our own, which does not block; the program's may.
-	const int fd = ::open(("/proc/self/fd/" + std::to_string(read_fd_)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	std::vector<uint8_t> others, record(bytes);
-	uint32_t removed = 0;
-	while (read(fd, record.data(), bytes) == static_cast<ssize_t>(bytes)) {
-		uint64_t whose;
-		std::memcpy(&whose, record.data(), sizeof whose);
-		if (whose == owner)
-			++removed;
-		else
-			others.insert(others.end(), record.begin(), record.end());
-	}
-	real::close(fd);
-	for (size_t at = 0; at < others.size(); at += bytes)
-		put(&others[at], bytes);
-	return removed;
-}
-
 Context::~Context()
 {
-	const std::lock_guard guard(Nic::get().mutex);
-	Nic &nic = Nic::get();
-	nic.remove(*this);
-	if (nic.model())
-		nic.model()->forget(*this);
+	const std::lock_guard guard(nic_.mutex);
+	nic_.remove(*this);
 	exact::forget_pages(*this);
-	qps_.for_each([this](Qp &qp) { remove_qp(qp); });
-	cqs_.for_each([](Cq &cq) { Nic::get().forget(cq); });
-	if (dm_memory_)
-		munmap(dm_memory_, max_dm_bytes);
+	objects.qps.for_each([](Qp &qp) { commands::remove_qp(qp); });
+	objects.cqs.for_each([this](Cq &cq) { nic_.forget(cq); });
 }
 
 bool Context::report(Event event, uint64_t element)
 {
 	const ib_uverbs_async_event_desc record{element, static_cast<uint32_t>(event), 0};
-	return async_ && async_->put(&record, sizeof record);
+	return objects.async && objects.async->put(&record, sizeof record);
 }
 
 uint64_t Context::take_consumed()
 {
 	uint64_t n = 0;
-	cqs_.for_each([&](Cq &cq) { n += cq.take_consumed(); });
+	objects.cqs.for_each([&](Cq &cq) { n += cq.take_consumed(); });
 	return n;
 }
 
 void Context::forked() { new (&opened().mutex) std::mutex; }
 
-int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
+int Context::open(Nic &nic, const Fabric &fabric, unsigned device, bool close_on_exec)
 {
 	if (device >= fabric.devices()) {
 		errno = ENOENT;
@@ -114,17 +71,17 @@ int Context::open(const Fabric &fabric, unsigned device, bool close_on_exec)
 	if (fd < 0)
 		return -1;
 	struct stat status;
-	if (ftruncate(fd, static_cast<off_t>(uar_first_offset + most_uars * uar_bytes)) != 0 ||
+	if (ftruncate(fd, static_cast<off_t>(uar_first_offset + max_uars * uar_bytes)) != 0 ||
 	    real::fstat(fd, &status) != 0) {
 		const int error = errno;
 		real::close(fd);
 		errno = error;
 		return -1;
 	}
-	const std::shared_ptr<Context> context(new Context(fabric, device, fd, status.st_ino));
+	const std::shared_ptr<Context> context(new Context(nic, fabric, device, fd, status.st_ino));
 	{
-		const std::lock_guard nic_guard(Nic::get().mutex);
-		Nic::get().add(*context);
+		const std::lock_guard nic_guard(nic.mutex);
+		nic.devices.add(*context);
 	}
 	Opened &o = opened();
 	const std::lock_guard guard(o.mutex);
@@ -160,7 +117,7 @@ void Context::closing(int fd)
 	Opened &o = opened();
 	if (!o.count)
 		return;
-	std::shared_ptr<Context> last; // freed when the lock has been given back
+	std::shared_ptr<Context> last; // freed after the lock is released
 	const std::lock_guard guard(o.mutex);
 	if (const auto found = o.entries.find(fd); found != o.entries.end()) {
 		last = std::move(found->second.context);
@@ -168,17 +125,18 @@ void Context::closing(int fd)
 		o.count = static_cast<unsigned>(o.entries.size());
 		return;
 	}
-	const std::lock_guard nic_guard(Nic::get().mutex);
-	for (const auto &[other, entry] : o.entries)
+	for (const auto &[other, entry] : o.entries) {
+		const std::lock_guard nic_guard(entry.context->nic().mutex);
 		entry.context->drop_events(fd);
+	}
 }
 
-// The user closes an event file: nobody will read what is put there.
+// The user closes an event file: nobody will read its events.
 void Context::drop_events(int fd)
 {
-	channels_.erase(fd);
-	if (async_ && async_->user_fd() == fd)
-		async_.reset();
+	objects.channels.erase(fd);
+	if (objects.async && objects.async->user_fd() == fd)
+		objects.async.reset();
 }
 
 } // namespace softhca

@@ -1,5 +1,5 @@
-// What a user of an open device owns: protection domains, memory regions, completion channels and queues, shared receive
-// queues. Queue pairs are in queue_pair.hpp.
+// Objects of an open device: protection domains, memory regions, device memory, completion queues, shared receive
+// queues. Queue pairs are in nic/qp/queue_pair.hpp.
 #pragma once
 
 #include <array>
@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <unistd.h>
 
 #include "softhca/nic/completion.hpp"
 #include "softhca/nic/wqe.hpp"
@@ -15,6 +14,7 @@
 namespace softhca {
 
 class Context;
+class EventPipe;
 
 // Asynchronous events, by the numbers of the verbs interface.
 enum class Event : uint32_t {
@@ -28,26 +28,6 @@ enum class Event : uint32_t {
 	port_error = 10,
 	srq_limit_reached = 15,
 	last_wqe_reached = 16,
-};
-
-// A pipe that stands for a kernel event file: the user reads records from one end, the device writes them to the other.
-class EventPipe {
-public:
-	EventPipe();
-	~EventPipe();
-	EventPipe(const EventPipe &) = delete;
-	EventPipe &operator=(const EventPipe &) = delete;
-
-	bool ok() const { return write_fd_ >= 0; }
-	// The end for the user, who closes it.
-	int user_fd() const { return read_fd_; }
-	// False when the user has let too many events pile up.
-	bool put(const void *record, size_t bytes) { return write(write_fd_, record, bytes) == static_cast<ssize_t>(bytes); }
-	// Takes out the unread records, of `bytes` each, whose first eight bytes are `owner`; how many these were.
-	uint32_t remove(uint64_t owner, size_t bytes);
-
-private:
-	int read_fd_ = -1, write_fd_ = -1;
 };
 
 struct Pd {
@@ -71,80 +51,80 @@ struct Mr {
 struct Cq {
 	Context *context;
 	uint32_t number;
-	uint32_t entries;        // a power of two
-	uint32_t entry_bytes;    // 64 or 128
+	uint32_t cqes;           // a power of two
+	uint32_t cqe_bytes;      // 64 or 128
 	uint8_t *buffer;         // in this process
 	uint32_t *doorbell;      // big-endian records: consumer index, arm command
 	uint64_t user_handle;
 	std::shared_ptr<EventPipe> channel;
 	bool ignore_overrun = false, overrun = false;
-	uint32_t completion_events = 0, async_events = 0; // put so far
+	uint32_t completion_events = 0, async_events = 0; // raised so far
 	unsigned users = 0;      // queue pairs
 
-	uint32_t producer = 0;   // entries written
-	uint32_t consumed = 0;   // of these, what the program had read at the last look
-	uint32_t solicited = 0;  // the value of `producer` after the last one that was solicited
+	uint32_t producer = 0;   // CQEs written
+	uint32_t consumed = 0;   // the consumer index at the last take_consumed()
+	uint32_t solicited = 0;  // the value of `producer` after the last solicited CQE
 	uint32_t notified = 0;   // the value of `producer` at the last event
-	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has led to an event
+	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has raised an event
 
-	// Writes an entry and raises the event that is due. False, for ever, when the queue has overrun.
+	// Writes a CQE and raises the event that is due. False, for ever, when the queue has overrun.
 	bool put(const Completion &completion, bool is_solicited);
-	// Goes on in another buffer; what has not been polled is left to the program to copy. False when it has no room there.
+	// Goes on in another buffer; the program copies what it has not polled. False when that has no room there.
 	bool move(uint8_t *to, uint32_t count);
-	// How many it has read since the last look.
+	// How many CQEs the program has read since the last call.
 	uint32_t take_consumed();
-	// Raises the event for an arm command that came after the entry. True when it did.
+	// Raises the event for an arm command that came after the CQE. True when it did.
 	bool check_armed();
 };
 
-constexpr size_t most_receive_pieces = 32;
+constexpr size_t max_receive_segments = 32;
 
-// A receive that a message has taken.
+// A receive WQE that a message has taken.
 struct Receive {
 	uint16_t index;
-	uint64_t length; // of all pieces
-	std::array<DataPiece, most_receive_pieces> pieces;
-	size_t piece_count;
+	uint64_t length; // of all segments
+	std::array<DataSegment, max_receive_segments> segments;
+	size_t segment_count;
 
-	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
+	std::span<const DataSegment> all() const { return {segments.data(), segment_count}; }
 };
-// Reads the data segments of a receive entry.
+// Reads the data segments of a receive WQE.
 void parse_receive(std::span<const uint8_t> segments, Receive &receive);
 
 struct Srq {
 	Context *context;
 	std::shared_ptr<Pd> pd;
 	uint32_t number;
-	uint32_t entries;        // a power of two
-	uint32_t stride;         // bytes of an entry
+	uint32_t entries;        // WQEs, a power of two
+	uint32_t stride;         // bytes of a WQE
 	uint8_t *buffer;
-	uint32_t *doorbell;      // big-endian: entries posted so far, modulo 2^16
+	uint32_t *doorbell;      // big-endian: WQEs posted so far, modulo 2^16
 	uint64_t user_handle;
 	uint32_t max_wr, max_sge;
 	uint32_t limit = 0;      // 0: no event asked for
 	uint32_t async_events = 0;
 	unsigned users = 0;      // queue pairs
 
-	uint16_t next = 0;       // the entry to take next: they form a list
+	uint16_t next = 0;       // the WQE to take next: they form a list
 	uint16_t taken = 0;
 	uint16_t seen = 0;       // the doorbell's value at the last look
 
 	uint16_t available() const;
 	bool take(Receive &receive);
-	// Raises the event that was asked for when fewer than `limit` are left.
+	// Raises the limit event when fewer than `limit` are left.
 	void check_limit();
 };
 
-// Objects by handle. Handles are reused last, so that a stale one finds nothing for long.
+// Objects by handle. A handle is reused as late as possible: a stale one finds nothing for long.
 template <class T>
 class Table {
 public:
-	explicit Table(uint32_t most) : most_(most) {}
-	bool full() const { return objects_.size() >= most_; }
+	explicit Table(uint32_t max) : max_(max) {}
+	bool full() const { return objects_.size() >= max_; }
 	uint32_t add(std::shared_ptr<T> object)
 	{
 		do
-			last_ = last_ % (most_ * 2) + 1;
+			last_ = last_ % (max_ * 2) + 1;
 		while (objects_.count(last_));
 		objects_[last_] = std::move(object);
 		return last_;
@@ -164,7 +144,7 @@ public:
 
 private:
 	std::map<uint32_t, std::shared_ptr<T>> objects_;
-	uint32_t most_, last_ = 0;
+	uint32_t max_, last_ = 0;
 };
 
 } // namespace softhca

@@ -1,4 +1,4 @@
-// The states of a queue pair and which attributes each step from one to another needs and allows.
+// The states of a queue pair, and which attributes each step between them needs and allows.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ enum QpAttribute : uint32_t {
 	qp_dest_qpn = 1u << 20,
 };
 
-// Whether a queue pair of that kind may go from `from` to `to` with the attributes of `mask`: every one that the step
-// needs, and none that it does not allow. RC and UD: InfiniBand specification, volume 1, 11.2.5.2 (table of QP state
-// transition properties). DCI and DCT: as the mlx5 driver of the kernel.
+// Whether a queue pair of that kind may go from `from` to `to` with the attributes of `mask`: all that the step needs,
+// and none that it does not allow. RC and UD: InfiniBand specification, volume 1, 11.2.5.2 (table of QP state
+// transition properties). DCI and DCT: as the kernel's mlx5 driver.
 bool may_modify(QpKind kind, QpState from, QpState to, uint32_t mask);
 
 } // namespace softhca

@@ -1,4 +1,4 @@
-// The functions of libc that hooks.cpp stands in front of.
+// The functions of libc that libc_hooks.cpp interposes.
 #pragma once
 
 #include <sys/types.h>

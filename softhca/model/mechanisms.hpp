@@ -1,7 +1,8 @@
-// What a device's work competes for. Pure: times come in and go out. Picoseconds.
+// What a device's work competes for: links and caches. Pure functions of times, in picoseconds.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,14 +18,20 @@ using Picoseconds = uint64_t;
 
 inline Picoseconds from_ns(double ns) { return static_cast<Picoseconds>(ns * 1000 + 0.5); }
 
-// Moves bytes, one at a time. What is given to it may be there only later: until then it is free for others, whose bytes go
-// around those that have their time already.
+// Bytes with the overhead of each piece.
+inline double with_overhead(double bytes, double piece, double overhead)
+{
+	return bytes + std::ceil(bytes / piece) * overhead;
+}
+
+// Moves bytes, one at a time. Bytes may be given to it before they are there: until then the link is free for others,
+// whose bytes go around those that have their time already.
 class Link {
 public:
 	// megabytes (10^6) a second
 	explicit Link(double rate) : ps_per_byte_(1e6 / rate) {}
 	Picoseconds time(double bytes) const { return static_cast<Picoseconds>(bytes * ps_per_byte_ + 0.5); }
-	// When the last of so many bytes has gone, that are there at `now`.
+	// When the last of so many bytes has passed, if they are there at `now`.
 	Picoseconds move(Picoseconds now, double bytes)
 	{
 		while (!busy_.empty() && busy_.begin()->second + remembered < now)
@@ -34,7 +41,7 @@ public:
 		if (next != busy_.begin() && std::prev(next)->second >= now)
 			--next;
 		for (; next != busy_.end() && next->first < end; next = busy_.erase(next)) {
-			// As much as lies in the way comes on top.
+			// Waits for what is in the way.
 			end += next->second - std::max(next->first, now);
 			begin = std::min(begin, next->first);
 		}
@@ -46,36 +53,36 @@ public:
 		busy_[begin] = until;
 		return end;
 	}
-	// The same for bytes of which the last is there at `now`, unless others were in the way.
+	// The same for bytes whose last one is there at `now`, unless others were in the way.
 	Picoseconds arrive(Picoseconds now, double bytes) { return move(now - std::min(now, time(bytes)), bytes); }
 
 private:
-	static constexpr Picoseconds remembered = 100'000'000; // nobody comes with a time that is so old
+	static constexpr Picoseconds remembered = 100'000'000; // no caller's time is older
 
 	double ps_per_byte_;
 	std::map<Picoseconds, Picoseconds> busy_; // from, until; apart from each other
 };
 
-// Keeps the most of what was asked for; what is thrown out is left to chance, the same chance in every run.
-class Cache {
+// A cache that evicts at random, in the same way in every run.
+class RandomCache {
 public:
-	explicit Cache(size_t entries, uint64_t seed = 1)
-	    : most_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1)
+	explicit RandomCache(size_t entries, uint64_t seed = 1)
+	    : max_(std::max<size_t>(entries, 1)), chance_(seed * 0x9e3779b97f4a7c15u | 1)
 	{
 	}
 
 	bool has(uint64_t key) const { return places_.count(key) != 0; }
-	// Whether it was there; it is, afterwards.
+	// Whether it was there; afterwards it is.
 	bool use(uint64_t key)
 	{
 		if (has(key))
 			return true;
-		if (keys_.size() < most_) {
+		if (keys_.size() < max_) {
 			places_[key] = keys_.size();
 			keys_.push_back(key);
 			return false;
 		}
-		const size_t place = next() % most_;
+		const size_t place = next() % max_;
 		places_.erase(keys_[place]);
 		keys_[place] = key;
 		places_[key] = place;
@@ -105,26 +112,26 @@ private:
 		return (chance_ * 0x2545f4914f6cdd1du) >> 32;
 	}
 
-	size_t most_;
+	size_t max_;
 	uint64_t chance_;
 	std::vector<uint64_t> keys_;
 	std::unordered_map<uint64_t, size_t> places_;
 };
 
-// Keeps what came last; what came first is thrown out, however often it was asked for.
-class Fifo {
+// A cache that evicts the oldest, however often it was used.
+class FifoCache {
 public:
-	explicit Fifo(size_t entries) : most_(std::max<size_t>(entries, 1)) {}
+	explicit FifoCache(size_t entries) : max_(std::max<size_t>(entries, 1)) {}
 
 	bool has(uint64_t key) const { return numbers_.count(key) != 0; }
-	// Whether it was there; it is, afterwards.
+	// Whether it was there; afterwards it is.
 	bool use(uint64_t key)
 	{
 		const auto [place, made] = numbers_.try_emplace(key, next_);
 		if (!made)
 			return true;
 		order_.emplace_back(key, next_++);
-		while (numbers_.size() > most_ || (!order_.empty() && !is_there(order_.front()))) {
+		while (numbers_.size() > max_ || (!order_.empty() && !is_there(order_.front()))) {
 			if (is_there(order_.front()))
 				numbers_.erase(order_.front().first);
 			order_.pop_front();
@@ -135,14 +142,14 @@ public:
 	size_t size() const { return numbers_.size(); }
 
 private:
-	// Not forgotten, nor forgotten and come again.
+	// Neither forgotten, nor forgotten and used again.
 	bool is_there(const std::pair<uint64_t, uint64_t> &one) const
 	{
 		const auto found = numbers_.find(one.first);
 		return found != numbers_.end() && found->second == one.second;
 	}
 
-	size_t most_;
+	size_t max_;
 	uint64_t next_ = 0;
 	std::unordered_map<uint64_t, uint64_t> numbers_;
 	std::deque<std::pair<uint64_t, uint64_t>> order_;

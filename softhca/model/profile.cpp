@@ -56,7 +56,7 @@ Profile read_profile(const std::string &text)
 	if (profile.units < 1 || profile.unit_overlap < 1 || profile.wire_rate <= 0 || profile.pcie_lane <= 0 ||
 	    profile.pcie_lanes < 1 || profile.pcie_read_piece < 1 || profile.pcie_write_piece < 1)
 		throw std::runtime_error(
-		    "a device has at least one processing unit, lane and read under way, and rates and pieces above zero");
+		    "a device has at least one processing unit, lane and read in flight, and rates and pieces above zero");
 	return profile;
 }
 

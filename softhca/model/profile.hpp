@@ -11,7 +11,8 @@ struct Profile {
 #undef PARAMETER
 };
 
-// "connectx5" or "connectx6,pcie_read=500,units=8": a profile and what is different. Throws std::runtime_error with the cause.
+// "connectx5" or "connectx6,pcie_read=500,units=8": a profile and what is different. Throws std::runtime_error with the
+// cause.
 Profile read_profile(const std::string &text);
 // One line for each parameter: name, value, unit, source.
 std::string describe(const Profile &profile);

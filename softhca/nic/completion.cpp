@@ -24,7 +24,7 @@ struct Cqe {
 	uint8_t unused3[4];
 	uint32_t byte_count;
 	union {
-		uint64_t timestamp; // at the same place in entries that are no errors
+		uint64_t timestamp; // unless it is an error
 		struct {
 			uint8_t unused4[6], vendor_syndrome, syndrome;
 		};
@@ -37,12 +37,12 @@ struct Cqe {
 static_assert(sizeof(Cqe) == 64);
 static_assert(offsetof(Cqe, user_index) >= payload_room(sizeof(Cqe)));
 
-// Where an entry has payload, as libmlx5 is told: in its own first half, or in the 64 bytes before it.
+// Where the payload is, as the CQE tells libmlx5: in the CQE's first half, or in the 64 bytes before it.
 constexpr unsigned payload_inside = 1 << 2, payload_before = 1 << 3;
 
 constexpr uint32_t index_mask = 0xffffff; // consumer and producer indices as the doorbell records have them
 
-// An arm command: sequence number, whether only solicited entries count, consumer index.
+// An arm command: sequence number, whether only solicited CQEs count, consumer index.
 struct ArmCommand {
 	uint8_t sequence;
 	bool solicited_only;
@@ -64,7 +64,7 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	if (overrun)
 		return false;
 	const uint32_t consumer = be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE));
-	if (!ignore_overrun && ((producer - consumer) & index_mask) >= entries) {
+	if (!ignore_overrun && ((producer - consumer) & index_mask) >= cqes) {
 		overrun = true;
 		async_events += context->report(Event::cq_error, user_handle);
 		return false;
@@ -79,33 +79,32 @@ bool Cq::put(const Completion &c, bool is_solicited)
 	if (error)
 		cqe.syndrome = static_cast<uint8_t>(c.syndrome);
 	else
-		cqe.timestamp = htobe64(Nic::read_clock());
+		cqe.timestamp = htobe64(read_clock());
 	cqe.opcode_qpn = htobe32(static_cast<uint32_t>(c.opcode) << 24 | c.qpn);
 	cqe.wqe_counter = htobe16(c.index);
-	uint8_t *entry = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - sizeof cqe);
-	unsigned place = 0;
-	if (!c.payload.empty() && entry_bytes > sizeof cqe) {
-		std::memcpy(entry - sizeof cqe, c.payload.data(), c.payload.size());
-		place = payload_before;
+	uint8_t *slot = buffer + static_cast<size_t>(producer & (cqes - 1)) * cqe_bytes + (cqe_bytes - sizeof cqe);
+	unsigned payload_flag = 0;
+	if (!c.payload.empty() && cqe_bytes > sizeof cqe) {
+		std::memcpy(slot - sizeof cqe, c.payload.data(), c.payload.size());
+		payload_flag = payload_before;
 	} else if (!c.payload.empty()) {
-		// The fields there, who has sent the message, are lost: a connection says that anyway.
+		// This overwrites the fields that name the sender; the connection does, too.
 		std::memset(static_cast<void *>(&cqe), 0, payload_room(sizeof cqe));
 		std::memcpy(static_cast<void *>(&cqe), c.payload.data(), c.payload.size());
-		place = payload_inside;
+		payload_flag = payload_inside;
 	}
-	// The owner bit tells entries of this round of the ring from those of the last.
-	const bool round = producer & entries;
-	cqe.op_own = static_cast<uint8_t>(static_cast<unsigned>(c.kind) << 4 | place |
+	// The owner bit changes with each round of the ring.
+	const bool round = producer & cqes;
+	cqe.op_own = static_cast<uint8_t>(static_cast<unsigned>(c.kind) << 4 | payload_flag |
 	                                  static_cast<unsigned>(is_solicited || error) << 1 | static_cast<unsigned>(round));
-	std::memcpy(entry, &cqe, sizeof cqe - 1);
-	__atomic_store_n(entry + sizeof cqe - 1, cqe.op_own, __ATOMIC_RELEASE);
+	std::memcpy(slot, &cqe, sizeof cqe - 1);
+	__atomic_store_n(slot + sizeof cqe - 1, cqe.op_own, __ATOMIC_RELEASE);
 	++producer;
-	if (model::Model *model = Nic::get().model())
-		model->completed(*context, entry_bytes);
+	context->nic().scheduler().completed(*this);
 	if (is_solicited || error) // errors count as solicited
 		solicited = producer;
 	if (channel) {
-		// The entry first, then the look for an arm command; libmlx5 arms first, then looks for entries.
+		// The device writes the CQE, then reads the arm command; libmlx5 arms, then reads CQEs.
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		check_armed();
 	}
@@ -118,34 +117,34 @@ uint32_t Cq::take_consumed()
 	return (now - std::exchange(consumed, now)) & index_mask;
 }
 
-// The program waits for an entry of a kind of its own, which ends the old buffer. libmlx5 then copies what lies before it
-// to the new one, one place further on.
+// A CQE of a kind of its own ends the old buffer. libmlx5 waits for it and copies the CQEs before it to the new buffer,
+// one index further on.
 bool Cq::move(uint8_t *to, uint32_t count)
 {
 	const uint32_t unpolled = (producer - be32toh(__atomic_load_n(doorbell, __ATOMIC_ACQUIRE))) & index_mask;
-	if (overrun || unpolled >= entries || unpolled >= count)
+	if (overrun || unpolled >= cqes || unpolled >= count)
 		return false;
 	constexpr unsigned resized = 5;
-	const bool round = producer & entries;
-	uint8_t *last = buffer + static_cast<size_t>(producer & (entries - 1)) * entry_bytes + (entry_bytes - 1);
+	const bool round = producer & cqes;
+	uint8_t *last = buffer + static_cast<size_t>(producer & (cqes - 1)) * cqe_bytes + (cqe_bytes - 1);
 	__atomic_store_n(last, static_cast<uint8_t>(resized << 4 | static_cast<unsigned>(round)), __ATOMIC_RELEASE);
-	// All positions move on with those of the program. Nobody wants to hear of this entry.
+	// All indices move on with those of the program. This CQE raises no event.
 	++producer;
 	++solicited;
 	notified = unpolled ? notified + 1 : producer;
 	buffer = to;
-	entries = count;
+	cqes = count;
 	return true;
 }
 
 bool Cq::check_armed()
 {
 	const ArmCommand arm = arm_command(doorbell);
-	// Each command leads to one event: the sequence number changes with every event that the program takes.
+	// Each command raises one event: the sequence number changes with every event that the program takes.
 	if (arm.sequence == fired || !channel)
 		return false;
-	// An entry that came before the command counts as long as the program has not polled it, and no event has told of it:
-	// who asks again before polling (perftest does) gets no second event for the same entry.
+	// A CQE from before the command counts until the program has polled it or an event has told of it. A program that
+	// arms again before it polls (perftest does) gets no second event for the same CQE.
 	const uint32_t last = (arm.solicited_only ? solicited : producer) & index_mask;
 	if (!beyond(last, arm.index) || !beyond(last, notified))
 		return false;

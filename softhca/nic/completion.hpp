@@ -1,4 +1,4 @@
-// Completion queue entries, in the format that libmlx5 asks for ("version 1").
+// Completion queue entries (CQEs), in the format that libmlx5 asks for ("version 1").
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class CqeKind : uint8_t {
 	receive_error = 14,
 };
 
-// Why a work request failed, as the entry says it.
+// Why a work request failed.
 enum class Syndrome : uint8_t {
 	none = 0,
 	local_length = 0x01,
@@ -31,21 +31,21 @@ enum class Syndrome : uint8_t {
 	rnr_retry_exceeded = 0x16,
 };
 
-// How much payload an entry has room for: its first half, or what an entry of 128 bytes has before its own 64.
-constexpr uint32_t payload_room(uint32_t entry_bytes) { return entry_bytes == 128 ? 64 : 32; }
+// How much payload a CQE has room for: its first half, or what a CQE of 128 bytes has before its own 64.
+constexpr uint32_t payload_room(uint32_t cqe_bytes) { return cqe_bytes == 128 ? 64 : 32; }
 
 struct Completion {
 	CqeKind kind;
 	Syndrome syndrome;
 	uint8_t opcode;         // of the work request
 	bool route;             // the message has a global route header
-	uint16_t index;         // of the work request's entry
+	uint16_t index;         // of the WQE
 	uint16_t source_lid;
 	uint32_t qpn, user_index;
 	uint32_t source_qpn;
 	uint32_t immediate;
 	uint32_t bytes;
-	std::span<const uint8_t> payload; // that the program gets from the entry, at most its room
+	std::span<const uint8_t> payload; // in the CQE, at most its room
 };
 
 } // namespace softhca

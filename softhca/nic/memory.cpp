@@ -13,20 +13,21 @@ namespace softhca {
 
 namespace {
 
-// Calls `use(piece, offset in it, offset in the range, bytes)` for what bytes [offset, offset + bytes) of all pieces cover.
+// Calls `use(segment, offset in it, offset in the range, bytes)` for each part of bytes [offset, offset + bytes) of all
+// segments.
 template <class Use>
-void for_range(std::span<const DataPiece> pieces, uint64_t offset, size_t bytes, const Use &use)
+void for_range(std::span<const DataSegment> segments, uint64_t offset, size_t bytes, const Use &use)
 {
 	size_t done = 0;
-	for (const DataPiece &piece : pieces) {
+	for (const DataSegment &segment : segments) {
 		if (done == bytes)
 			return;
-		if (offset >= piece.length) {
-			offset -= piece.length;
+		if (offset >= segment.length) {
+			offset -= segment.length;
 			continue;
 		}
-		const size_t n = std::min<size_t>(bytes - done, static_cast<size_t>(piece.length - offset));
-		use(piece, offset, done, n);
+		const size_t n = std::min<size_t>(bytes - done, static_cast<size_t>(segment.length - offset));
+		use(segment, offset, done, n);
 		done += n;
 		offset = 0;
 	}
@@ -53,7 +54,7 @@ void for_each_mapping(const std::function<bool(const Mapping &)> &use)
 bool accessible(uint64_t start, uint64_t length, bool writable)
 {
 	if (time_is_virtual())
-		return true; // so many devices in one process would be slow to set up
+		return true; // the check would be slow with so many devices
 	uint64_t at = start;
 	const uint64_t end = start + length;
 	bool seen = false;
@@ -71,37 +72,39 @@ bool accessible(uint64_t start, uint64_t length, bool writable)
 
 Memory Context::memory(const Pd &pd, uint32_t key, uint64_t address, uint64_t length, uint32_t rights) const
 {
-	const auto mr = mrs_.find(key >> 8);
+	const auto mr = objects.mrs.find(key >> 8);
 	if (!mr || mr->key != key || mr->pd.get() != &pd || (rights & mr->access) != rights)
 		return {};
 	const uint64_t offset = address - mr->iova;
 	if (address < mr->iova || offset > mr->length || length > mr->length - offset)
 		return {};
 	if (mr->dm)
-		return {dm_memory_ + mr->start + offset, true};
+		return {objects.device_memory.bytes() + mr->start + offset, true};
 	return {reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(mr->start + offset)), false};
 }
 
-bool pieces_allowed(const Qp &qp, std::span<const DataPiece> pieces, uint32_t rights)
+bool segments_allowed(const Qp &qp, std::span<const DataSegment> segments, uint32_t rights)
 {
-	for (const DataPiece &piece : pieces) {
-		if (piece.in_entry ? rights != 0
-		                   : piece.length && !qp.context.memory(*qp.pd, piece.key, piece.address, piece.length, rights).bytes)
+	for (const DataSegment &segment : segments) {
+		if (segment.is_inline && rights != 0)
+			return false;
+		if (!segment.is_inline && segment.length &&
+		    !qp.context.memory(*qp.pd, segment.key, segment.address, segment.length, rights).bytes)
 			return false;
 	}
 	return true;
 }
 
-void gather(Qp &qp, std::span<const DataPiece> pieces, const uint8_t *entry, uint64_t offset, uint8_t *to,
+void gather(Qp &qp, std::span<const DataSegment> segments, const uint8_t *wqe, uint64_t offset, uint8_t *to,
             size_t bytes)
 {
-	for_range(pieces, offset, bytes, [&](const DataPiece &piece, uint64_t in_piece, size_t at, size_t n) {
-		if (piece.in_entry) {
-			std::memcpy(to + at, entry + piece.address + in_piece, n);
+	for_range(segments, offset, bytes, [&](const DataSegment &segment, uint64_t in_segment, size_t at, size_t n) {
+		if (segment.is_inline) {
+			std::memcpy(to + at, wqe + segment.address + in_segment, n);
 			return;
 		}
-		const uint64_t address = piece.address + in_piece;
-		const Memory memory = qp.context.memory(*qp.pd, piece.key, address, n, 0);
+		const uint64_t address = segment.address + in_segment;
+		const Memory memory = qp.context.memory(*qp.pd, segment.key, address, n, 0);
 		if (!memory.bytes)
 			return;
 		std::memcpy(to + at, memory.bytes, n);
@@ -109,13 +112,14 @@ void gather(Qp &qp, std::span<const DataPiece> pieces, const uint8_t *entry, uin
 	});
 }
 
-bool scatter(Qp &qp, std::span<const DataPiece> pieces, uint64_t offset, const uint8_t *from, size_t bytes)
+bool scatter(Qp &qp, std::span<const DataSegment> segments, uint64_t offset, const uint8_t *from, size_t bytes)
 {
 	bool allowed = true;
-	for_range(pieces, offset, bytes, [&](const DataPiece &piece, uint64_t in_piece, size_t at, size_t n) {
-		const uint64_t address = piece.address + in_piece;
-		const Memory memory =
-		    piece.in_entry ? Memory{} : qp.context.memory(*qp.pd, piece.key, address, n, IB_UVERBS_ACCESS_LOCAL_WRITE);
+	for_range(segments, offset, bytes, [&](const DataSegment &segment, uint64_t in_segment, size_t at, size_t n) {
+		const uint64_t address = segment.address + in_segment;
+		const Memory memory = segment.is_inline ? Memory{}
+		                                        : qp.context.memory(*qp.pd, segment.key, address, n,
+		                                                            IB_UVERBS_ACCESS_LOCAL_WRITE);
 		if (!memory.bytes) {
 			allowed = false;
 			return;
@@ -143,12 +147,11 @@ void count_write(Qp &qp, const Memory &memory, size_t bytes)
 	} else {
 		qp.count(Counter::payload_writes, pcie_writes(reinterpret_cast<uintptr_t>(memory.bytes), bytes));
 		qp.count(Counter::payload_write_bytes, bytes);
-		if (model::Model *model = Nic::get().model())
-			model->wrote(qp.context);
+		qp.context.nic().scheduler().wrote(qp.context);
 	}
 }
 
-// Every store is a release: who sees a later byte sees all before it. On x86-64 these are plain stores.
+// Every store is a release: a reader that sees a later byte sees all before it. On x86-64 these are plain stores.
 void place(uint8_t *to, const uint8_t *from, size_t bytes)
 {
 	using Word = uint64_t;

@@ -1,5 +1,5 @@
-// What travels between two devices. One header for all kinds of packets, then the payload: what InfiniBand spreads over
-// its base and extended headers (InfiniBand specification, volume 1, 9.2 to 9.4), in the host's byte order.
+// Packets between two devices: one header for all kinds, then the payload. The header has the fields of InfiniBand's
+// base and extended headers (InfiniBand specification, volume 1, 9.2 to 9.4), in the host's byte order.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,13 @@ enum class PacketKind : uint8_t {
 	read_response,
 	atomic_response,
 	acknowledge,
-	refuse,          // a negative acknowledgement; `reason` says why
+	refuse,          // a NAK; `reason` says why
 	datagram,
 	disconnect,      // a DC initiator leaves its target
 };
+
+// Whether a connection's responder executes it.
+constexpr bool is_request(PacketKind kind) { return kind <= PacketKind::atomic; }
 
 enum PacketFlag : uint8_t {
 	packet_first = 1 << 0,      // of a message
@@ -59,7 +62,7 @@ struct Packet {
 };
 static_assert(sizeof(Packet) == 72);
 
-constexpr size_t most_mtu = 4096;
+constexpr size_t max_mtu = 4096;
 
 // Packet sequence numbers are 24 bits and wrap around.
 constexpr uint32_t psn_mask = 0xffffff;

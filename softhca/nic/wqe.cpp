@@ -13,7 +13,7 @@ constexpr uint32_t long_address = 0x80000000; // in a destination: the address v
 constexpr uint32_t route_flag = 1u << 30;     // among the flow label and the GID index
 constexpr uint32_t number_mask = 0xffffff;    // of queue pairs
 
-// Takes segments off the front of an entry; once it is past the end, everything is zero and `ok` false.
+// Reads a WQE from its front. Past the end, everything is zero and `ok` false.
 class Cursor {
 public:
 	Cursor(const uint8_t *bytes, size_t size) : bytes_(bytes), size_(size) {}
@@ -92,27 +92,27 @@ void read_address(Cursor &cursor, Wqe &wqe)
 	std::memcpy(wqe.gid, gid, sizeof gid);
 }
 
-void read_pieces(Cursor &cursor, Wqe &wqe)
+void read_segments(Cursor &cursor, Wqe &wqe)
 {
 	while (cursor.more()) {
 		const uint32_t head = cursor.be32();
-		DataPiece piece{};
+		DataSegment data{};
 		if (head & inline_data) {
-			piece.in_entry = true;
-			piece.length = head & ~inline_data;
-			piece.address = cursor.position();
+			data.is_inline = true;
+			data.length = head & ~inline_data;
+			data.address = cursor.position();
 			// Padded, so that the next segment is aligned.
-			const uint64_t end = piece.address + piece.length;
-			cursor.skip(static_cast<size_t>((end + 15) / 16 * 16 - piece.address));
+			const uint64_t end = data.address + data.length;
+			cursor.skip(static_cast<size_t>((end + 15) / 16 * 16 - data.address));
 		} else {
-			piece.length = head;
-			piece.key = cursor.be32();
-			piece.address = cursor.be64();
+			data.length = head;
+			data.key = cursor.be32();
+			data.address = cursor.be64();
 		}
 		if (!cursor.ok())
 			return;
-		wqe.pieces[wqe.piece_count++] = piece;
-		wqe.length += piece.length;
+		wqe.segments[wqe.segment_count++] = data;
+		wqe.length += data.length;
 	}
 }
 
@@ -120,12 +120,11 @@ void read_pieces(Cursor &cursor, Wqe &wqe)
 
 bool parse_wqe(std::span<const uint8_t> ring, uint16_t index, QpKind kind, Wqe &wqe)
 {
-	constexpr size_t unit = 64, segment = 16;
+	constexpr size_t segment = 16;
 	// All but the large arrays at its end.
-	std::memset(static_cast<void *>(&wqe), 0, offsetof(Wqe, pieces));
+	std::memset(static_cast<void *>(&wqe), 0, offsetof(Wqe, segments));
 	wqe.index = index;
-	const size_t units = ring.size() / unit;
-	const size_t start = index % units * unit;
+	const size_t start = index % (ring.size() / wqebb_bytes) * wqebb_bytes;
 	Cursor control(ring.data() + start, segment);
 	const uint32_t what = control.be32(), which = control.be32();
 	control.skip(3); // signature, DCI stream
@@ -162,7 +161,7 @@ bool parse_wqe(std::span<const uint8_t> ring, uint16_t index, QpKind kind, Wqe &
 		wqe.swap_or_add = cursor.be64();
 		wqe.compare = cursor.be64();
 	}
-	read_pieces(cursor, wqe);
+	read_segments(cursor, wqe);
 	// An atomic operation brings back eight bytes.
 	return cursor.ok() && (!form->atomic || wqe.length == 8);
 }

@@ -1,11 +1,11 @@
-// Work queue entries as libmlx5 writes them: a control segment, then what the operation needs, then where its data is.
+// Work queue entries (WQEs) as libmlx5 encodes them: a control segment, segments of the operation, data segments.
 //
-//   send queue, in units of 64 bytes, wrapping at the end of the ring:
+//   send queue, in WQEBBs of 64 bytes, wrapping at the end of the ring:
 //     [ control 16 ][ address 16 or 48: DC, UD ][ remote 16 ][ atomic 16 ][ data 16 ]...
-//   data is a pointer segment (length, key, address), or, with the top bit of its length set, the bytes themselves, padded
+//   A data segment is a pointer (length, key, address), or, with the top bit of its length set, inline data, padded
 //   to 16.
 //
-// All numbers in a segment are big-endian. Nothing in a ring is trusted: what does not fit together is refused.
+// All numbers in a segment are big-endian. Nothing in a ring is trusted: what is inconsistent is refused.
 #pragma once
 
 #include <array>
@@ -28,21 +28,22 @@ enum class Opcode : uint8_t {
 	fetch_add = 0x12,
 };
 
-// Where some of the data is: memory under a key, or bytes of the entry itself (key 0, `address` counts from its start).
-struct DataPiece {
+// A data segment: memory under a key, or bytes of the WQE itself (key 0, `address` counts from its start).
+struct DataSegment {
 	uint64_t address;
 	uint32_t length, key;
-	bool in_entry;
+	bool is_inline;
 };
 
-constexpr size_t most_wqe_bytes = 1008; // 63 segments: the count has six bits
-constexpr size_t most_pieces = most_wqe_bytes / 16;
+constexpr size_t wqebb_bytes = 64; // the basic block of a send queue
+constexpr size_t max_wqe_bytes = 1008; // 63 segments: the count has six bits
+constexpr size_t max_segments = max_wqe_bytes / 16;
 
 struct Wqe {
 	Opcode opcode;
-	uint16_t index;        // of the entry's first unit, modulo 2^16
+	uint16_t index;        // of its first WQEBB, modulo 2^16
 	uint32_t qpn;
-	uint32_t bytes;        // of the entry, a multiple of 16
+	uint32_t bytes;        // of the WQE, a multiple of 16
 	bool signalled, solicited, fence;
 	uint32_t immediate;
 	// Remote memory: RDMA and atomic operations.
@@ -56,19 +57,19 @@ struct Wqe {
 	bool route;            // a datagram with a global route header, to `gid`
 	uint8_t gid[16];
 	uint8_t traffic_class, hop_limit;
-	size_t piece_count;
-	uint64_t length;       // of all pieces
-	std::array<DataPiece, most_pieces> pieces;
-	// A copy of the entry, as the device has fetched it: the program may reuse the ring once it has its completion.
-	std::array<uint8_t, most_wqe_bytes> raw;
+	size_t segment_count;
+	uint64_t length;       // of all segments
+	std::array<DataSegment, max_segments> segments;
+	// A copy of the WQE as fetched: the program may reuse its WQEBBs once it has the completion.
+	std::array<uint8_t, max_wqe_bytes> raw;
 
-	std::span<const DataPiece> all() const { return {pieces.data(), piece_count}; }
+	std::span<const DataSegment> all() const { return {segments.data(), segment_count}; }
 	bool is_read() const { return opcode == Opcode::rdma_read; }
 	bool is_atomic() const { return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add; }
 };
 
-// Reads the entry at unit `index` of a send queue. `ring` is a power of two of 64-byte units. False when it is none that
-// a queue pair of that kind may execute; `wqe` then holds as much as could be read.
+// Reads the WQE at WQEBB `index` of a send queue. `ring` is a power of two of WQEBBs. False when a queue pair of that
+// kind cannot execute it; `wqe` then holds as much as could be read.
 bool parse_wqe(std::span<const uint8_t> ring, uint16_t index, QpKind kind, Wqe &wqe);
 
 } // namespace softhca

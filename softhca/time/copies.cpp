@@ -1,5 +1,5 @@
-// Copies of memory by the program, which take time of its own. Those of a size that the compiler knows never get here; they are
-// short, and part of what posting and polling cost.
+// Charges the program for its copies of memory. Copies of a size that the compiler knows never get here: they are short
+// and part of what posting and polling cost.
 #include <cstddef>
 #include <cstdint>
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-// The processor's counter of ticks, which programs read without a call: reading it faults (PR_SET_TSC), and the handler puts
-// the virtual time there, in nanoseconds. Handlers that are installed later pass on what they do not know (traps.cpp does).
+// The processor's time stamp counter, which programs read without a call. Reading it faults (PR_SET_TSC), and the
+// handler returns the virtual time, in nanoseconds. Handlers that are installed later must pass on unknown signals
+// (traps.cpp does).
 #if defined(__x86_64__) && defined(__linux__)
 #include <csignal>
 #include <cstdint>
@@ -22,7 +23,7 @@ void on_fault(int signal, siginfo_t *info, void *context)
 {
 	gregset_t &registers = static_cast<ucontext_t *>(context)->uc_mcontext.gregs;
 	const auto *at = reinterpret_cast<const uint8_t *>(registers[REG_RIP]);
-	// A fault of an instruction that may not be carried out has no address; that it was fetched shows that it can be read.
+	// A forbidden instruction faults without an address. It was fetched, so it can be read.
 	if (info->si_code == SI_KERNEL) {
 		const bool plain = std::memcmp(at, read_counter, sizeof read_counter) == 0;
 		if (plain || std::memcmp(at, read_counter_and_processor, sizeof read_counter_and_processor) == 0) {

@@ -132,7 +132,7 @@ void run()
 	}
 }
 
-// A thread that computes, or waits for memory to change without any call, holds up everything: that is told, once.
+// A thread that computes, or waits for memory to change without any call, stops everything: a message says so, once.
 void watch(int)
 {
 	static uint64_t last;
@@ -162,8 +162,8 @@ void begin()
 	end(self.start(self.argument));
 }
 
-// Something has happened to `place`. When it is woken a fibre goes on then, though it would have gone on by itself before;
-// else, or when it is woken again, if that is sooner.
+// Something has happened to `place`. A fibre that is woken for the first time goes on at `time`, even if it would have
+// gone on earlier by itself. In all other cases it goes on at `time` only if that is earlier.
 void tell(const void *place, uint64_t time, bool wakes)
 {
 	const auto found = world().waiting.find(place);
@@ -174,7 +174,7 @@ void tell(const void *place, uint64_t time, bool wakes)
 			let_go_on(*fibre, time);
 }
 
-// It gives way: what it has stored is news for those who poll the same memory.
+// The fibre yields: its stores are news for those that poll the same memory.
 void show(const Fibre &fibre)
 {
 	if (fibre.memory)

@@ -1,4 +1,4 @@
-// The fibres and events behind virtual_time.h, and what threads are made of.
+// The fibres and events behind virtual_time.h. Threads are made of them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ bool ended(const Fibre &fibre);
 void *release(Fibre &fibre);
 // The running fibre goes on at that time.
 void sleep_until(uint64_t time);
-// It looks again after a while, which grows with `times`: for what changes without news.
+// It polls again after a while, which grows with `times`: for things that nobody signals.
 void look_again(unsigned &times);
 
 } // namespace softhca::time

@@ -32,7 +32,7 @@ F *next(const char *name)
 		return f;                                                                                                              \
 	}())
 
-// What a look at the clock, and a call that gives way to others, take of a processor.
+// What reading the clock, and a call that yields, cost the processor.
 constexpr uint64_t look_at_clock = 20 * ps_per_ns, give_way = 200 * ps_per_ns;
 
 constexpr uint64_t ns_per_s = 1'000'000'000;
@@ -50,7 +50,7 @@ uint64_t in_ps(clockid_t clock, const timespec &t)
 }
 timespec as_timespec(uint64_t ns) { return {static_cast<time_t>(ns / ns_per_s), static_cast<long>(ns % ns_per_s)}; }
 
-// Gives the lock up until somebody signals.
+// Releases the lock until somebody signals.
 int wait_for(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until)
 {
 	constexpr uint64_t longest = ns_per_s * ps_per_ns; // to wake up for nothing is allowed
@@ -61,7 +61,7 @@ int wait_for(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until)
 	return softhca_time_now() >= until ? ETIMEDOUT : 0;
 }
 
-// Looks again and again until there is something, or the time is over; what look() has said last.
+// Polls until there is something, or the time is over; returns what look() has returned last.
 template <class Look>
 int look_until(int milliseconds, const Look &look)
 {

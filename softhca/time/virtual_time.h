@@ -1,38 +1,39 @@
-// Virtual time in place of the machine's: a program whose threads are fibres of one thread, and a clock that moves when somebody
-// waits. `softhca --model` preloads the library that has this; in other programs the functions are null.
+// Virtual time: the program's threads are fibres of one thread, and the clock advances when a fibre waits. `softhca
+// --model` preloads the library that defines these functions; in other programs they are null.
 //
-// Whoever runs has a time of its own, which charge() moves on. Events, and fibres that wait, go on in the order of time, those
-// of the same time in the order in which they were made: what happens is the same in every run, whatever the machine does.
-// Picoseconds everywhere. One thread of the system; none of these may be called in a handler of a signal but those that say so.
+// The running fibre has a time of its own, which charge() advances. Events and waiting fibres run in the order of time,
+// those of the same time in the order of their creation, so every run is the same. All times are in picoseconds. Only
+// the functions that say so may be called in signal handlers.
 #pragma once
 
 #include <cstdint>
 
 extern "C" {
 
-// Of the fibre or event that runs. Also in handlers of signals.
+// The time of the running fibre or event. Signal handlers may call it.
 [[gnu::weak]] uint64_t softhca_time_now();
-// The fibre that runs has been busy for so long. Also in handlers of signals.
+// The running fibre has been busy for so long. Signal handlers may call it.
 [[gnu::weak]] void softhca_time_charge(uint64_t picoseconds);
-// call(object, argument) at that time, not before now. Also in handlers of signals.
-[[gnu::weak]] void softhca_time_at(uint64_t time, void (*call)(void *object, uint64_t argument), void *object, uint64_t argument);
-// The fibre that runs goes on when everything up to its own time has happened.
+// Schedules call(object, argument) at that time, not before now. Signal handlers may call it.
+[[gnu::weak]] void softhca_time_at(uint64_t time, void (*call)(void *object, uint64_t argument), void *object,
+                                   uint64_t argument);
+// The running fibre goes on when everything up to its own time has happened.
 [[gnu::weak]] void softhca_time_sync();
-// It waits until something happens to `place`, at most so long.
+// It waits until wake() is called for `place`, at most so long.
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
-// It shares memory, which it polls, with all others that have said the same of `memory`: what one of them has stored when it
-// gives way, the others can see `later`. Null: with nobody.
+// It shares memory, which it polls, with all fibres that have named the same `memory`: when one of them yields, the
+// others see its stores `later`. Null: with none.
 [[gnu::weak]] void softhca_time_share(const void *memory, uint64_t later);
-// As wait, and it goes on also when it may see something new in the memory that it shares.
+// As wait(); it goes on also when the memory that it shares may have changed.
 [[gnu::weak]] void softhca_time_poll(const void *place, uint64_t most);
-// As charge, and those with whom it shares memory see meanwhile what it has stored before. Not in handlers of signals.
+// As charge(); fibres that share its memory meanwhile see its earlier stores.
 [[gnu::weak]] void softhca_time_compute(uint64_t picoseconds);
-// Something has happened to `place`: those who wait for it go on `later` than now.
+// Something has happened to `place`: fibres that wait for it go on, `later` than now.
 [[gnu::weak]] void softhca_time_wake(const void *place, uint64_t later);
-// From now on memcpy() and memmove() charge the fibre that runs, unless they are called by code between those two addresses.
+// From now on memcpy() and memmove() charge the running fibre, unless code between those two addresses calls them.
 [[gnu::weak]] void softhca_time_copies(uint64_t ps_per_kib, const void *device, const void *device_end);
-// From now on the processor's counter of ticks is virtual, too. It stays so when another program takes the place of this one,
-// which cannot start then: for programs that use a device, not for the shells that start them.
+// From now on the processor's time stamp counter is virtual, too. It stays so after exec(), and then the new program
+// cannot start: this is for programs that use a device, not for shells that start them.
 [[gnu::weak]] void softhca_time_trap_counter();
 }
 

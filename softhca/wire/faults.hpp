@@ -4,8 +4,8 @@
 //   break qp=0x4010 after=100
 //   refuse mr count=1
 //
-// softhca(1) describes the language. Decisions depend on the rule's seed and on what the rule has been asked so far for
-// that queue pair, not on the time, so that a run can be repeated.
+// softhca(1) describes the language. A decision depends on the rule's seed and on how often the rule has matched for
+// that queue pair, not on time: a run can be repeated.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,15 @@
 #include <vector>
 
 #include "softhca/nic/packet.hpp"
+#include "softhca/time/clock.hpp"
 
 namespace softhca {
-
-using Time = uint64_t; // nanoseconds
 
 struct FaultRule {
 	enum class Action : uint8_t {
 		drop,      // packets
 		duplicate,
-		reorder,   // held back until the next one of the queue pair has gone
+		reorder,   // held back until the next packet of the queue pair is sent
 		delay,
 		link_down, // all packets, for a time
 		break_qp,  // to the error state, with a fatal event
@@ -36,7 +35,7 @@ struct FaultRule {
 	Action action{};
 	Object object{};
 	double rate = 1;
-	uint64_t after = 0, count = UINT64_MAX; // of what matches: from which on, how many
+	uint64_t after = 0, count = UINT64_MAX; // of the matches: the first that counts, and how many
 	uint64_t seed = 1;
 	Time time = 0;       // of a delay, or of a link that is down
 	uint32_t qp = 0;     // 0: any
@@ -49,8 +48,8 @@ struct FaultRule {
 
 class Faults {
 public:
-	// Understands rules, separated by semicolons or new lines, and adds them; "clear" removes all before it. What is
-	// wrong, or nothing.
+	// Parses rules, separated by semicolons or new lines, and adds them; "clear" removes all before it. Returns what is
+	// wrong; empty: nothing.
 	std::string add(std::string_view rules);
 	bool none() const { return rules_.empty(); }
 

@@ -26,7 +26,7 @@ constexpr size_t ring_bytes = 512 << 10;
 // grow; a position modulo the size of the ring is an offset.
 constexpr size_t frame_head = 16;
 constexpr uint64_t skip = UINT64_MAX; // in place of a length: the frame did not fit here and is at the ring's start
-static_assert(ring_bytes >= 4 * most_frame_bytes && (ring_bytes & (ring_bytes - 1)) == 0);
+static_assert(ring_bytes >= 4 * max_frame_bytes && (ring_bytes & (ring_bytes - 1)) == 0);
 
 // Of the state of a slot; the incarnation is above.
 constexpr uint64_t occupied = 1;
@@ -44,7 +44,7 @@ std::atomic_ref<uint64_t> length_at(uint8_t *ring, uint64_t at)
 	return std::atomic_ref(*reinterpret_cast<uint64_t *>(ring + at % ring_bytes));
 }
 
-// Not through hooks.cpp: its close() takes locks that a caller of the wire may hold.
+// Not through libc_hooks.cpp: its close() takes locks that a caller of the wire may hold.
 void close_file(int fd) { syscall(SYS_close, fd); }
 
 class File {
@@ -106,8 +106,8 @@ long futex(std::atomic<uint32_t> &word, int operation, uint32_t value, const tim
 	return syscall(SYS_futex, &word, operation, value, until, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
-// Ends the sleep that `value` stands for. The word still says asleep until the signal is out: when somebody is killed
-// in between, the next one gives it again.
+// Ends the sleep that `value` stands for. The word says asleep until the signal is sent: if this process is killed in
+// between, the next one signals again.
 void rouse(std::atomic<uint32_t> &sleeper, uint32_t value)
 {
 	uint32_t changed = value | roused;
@@ -120,11 +120,12 @@ void rouse(std::atomic<uint32_t> &sleeper, uint32_t value)
 
 // The file `slots`. A lock on it is held while a slot is taken.
 struct Wire::Table {
-	std::atomic<uint64_t> state[most_processes]; // incarnation << 1 | occupied
+	std::atomic<uint64_t> state[max_processes]; // incarnation << 1 | occupied
 	uint32_t next;                               // to be tried first
 };
 
-// The file `inbox.<n>`. What different processes write often is on lines of its own, two together for the prefetcher.
+// The file `inbox.<n>`. Words that different processes write often have cache lines of their own, in pairs for the
+// prefetcher.
 struct Wire::Inbox {
 	uint64_t incarnation;                       // of the slot, set before the file has its name
 	alignas(128) std::atomic<uint64_t> tail;    // position after the last frame
@@ -138,7 +139,7 @@ void Wire::Unmap::operator()(Table *table) const { munmap(table, sizeof *table);
 void Wire::Unmap::operator()(Inbox *inbox) const { munmap(inbox, sizeof *inbox); }
 
 Wire::Wire(const std::string &directory)
-    : directory_(std::filesystem::absolute(directory).string()), peers_(most_processes)
+    : directory_(std::filesystem::absolute(directory).string()), peers_(max_processes)
 {
 	const std::string table_path = directory_ + "/slots";
 	const File table(table_path, O_RDWR | O_CREAT);
@@ -149,21 +150,21 @@ Wire::Wire(const std::string &directory)
 		fail(table_path, sizeof(Inbox));
 
 	unsigned tried = 0;
-	while (tried < most_processes && alive(slot_ = (table_->next + tried) % most_processes))
+	while (tried < max_processes && alive(slot_ = (table_->next + tried) % max_processes))
 		++tried;
-	if (tried == most_processes)
-		throw std::runtime_error(directory_ + ": all " + std::to_string(most_processes) +
+	if (tried == max_processes)
+		throw std::runtime_error(directory_ + ": all " + std::to_string(max_processes) +
 		                         " slots are taken: start fewer processes, or divide them among several fabrics");
 
-	// The inbox gets its name when it is complete, and its lock held: who finds it unlocked knows that its owner is
-	// dead. An old one is replaced; those who have it mapped write to it in vain.
+	// The inbox gets its name when it is complete and locked: an unlocked inbox has a dead owner. It replaces an old
+	// one; processes that have that mapped write to it in vain.
 	const std::string path = directory_ + "/inbox.new";
-	unlink(path.c_str()); // of somebody killed here
+	unlink(path.c_str()); // of a process that was killed here
 	File file(path, O_RDWR | O_CREAT | O_EXCL);
 	bool made = file.opened() && file.lock(LOCK_EX | LOCK_NB);
 	if (made && !file.allocate(sizeof(Inbox))) {
-		// Those who were killed have left their inboxes. Under the lock of the table, none gets a new owner meanwhile.
-		for (unsigned slot = 0; slot < most_processes; ++slot)
+		// Removes the inboxes of killed processes. The lock of the table keeps new owners out meanwhile.
+		for (unsigned slot = 0; slot < max_processes; ++slot)
 			if (!alive(slot))
 				unlink(inbox_path(slot).c_str());
 		made = file.allocate(sizeof(Inbox));
@@ -184,7 +185,7 @@ Wire::Wire(const std::string &directory)
 		fail(path, sizeof(Inbox));
 	}
 	life_ = file.release();
-	me_ = incarnation * most_processes + slot_;
+	me_ = incarnation * max_processes + slot_;
 	state_ = incarnation << 1 | occupied;
 	table_->state[slot_] = state_;
 	table_->next = slot_ + 1;
@@ -212,7 +213,7 @@ void Wire::abandon()
 
 uint64_t Wire::state(unsigned slot) const
 {
-	return slot < most_processes ? table_->state[slot].load(std::memory_order_acquire) : 0;
+	return slot < max_processes ? table_->state[slot].load(std::memory_order_acquire) : 0;
 }
 
 uint64_t Wire::incarnation(unsigned slot) const { return state(slot) >> 1; }
@@ -224,7 +225,7 @@ bool Wire::alive(unsigned slot)
 	uint64_t expected = state(slot);
 	if (!(expected & occupied))
 		return false;
-	// An inbox is there and locked for as long as its owner lives. When in doubt, it does.
+	// An inbox exists and is locked while its owner lives. When in doubt, it lives.
 	if (const File file(inbox_path(slot), O_RDONLY); file.opened() ? !file.lock(LOCK_SH | LOCK_NB) : errno != ENOENT)
 		return true;
 	table_->state[slot].compare_exchange_strong(expected, expected & ~occupied);
@@ -243,7 +244,7 @@ Wire::Room Wire::open_inbox(unsigned slot, uint64_t state)
 	std::unique_ptr<Inbox, Unmap> inbox(file.map<Inbox>());
 	if (!inbox)
 		return Room::full;
-	if (inbox->incarnation != state >> 1) // already somebody else's
+	if (inbox->incarnation != state >> 1) // of another process already
 		return Room::nobody;
 	peer.inbox = std::move(inbox);
 	peer.state = state;
@@ -253,12 +254,12 @@ Wire::Room Wire::open_inbox(unsigned slot, uint64_t state)
 // Whether the process that has written this into a lock has ended.
 bool Wire::gone(uint64_t holder)
 {
-	const auto slot = static_cast<unsigned>(holder % most_processes);
-	return holder == me_ || incarnation(slot) != holder / most_processes || !alive(slot);
+	const auto slot = static_cast<unsigned>(holder % max_processes);
+	return holder == me_ || incarnation(slot) != holder / max_processes || !alive(slot);
 }
 
-// No robust mutex: the kernel tells its owners apart by their number in their PID name space, and takes it from a
-// living one when a namesake in another name space dies waiting for it. It would also have us follow pointers in shared
+// This is no robust mutex: the kernel knows the owner of one by its number in its PID name space, and would take it
+// from a living process when another of the same number dies waiting for it. It would also follow pointers in shared
 // memory.
 bool Wire::lock(Inbox &inbox)
 {
@@ -273,7 +274,7 @@ bool Wire::lock(Inbox &inbox)
 		else if (tries > yields)
 			nanosleep(&nap, nullptr);
 		else if (gone(holder) && inbox.lock.compare_exchange_strong(holder, me_, std::memory_order_acquire))
-			return true; // of the dead one's frame, nothing has been published
+			return true; // nothing of the dead process's frame was published
 	}
 	return false;
 }
@@ -299,10 +300,10 @@ Wire::Room Wire::begin(unsigned slot, size_t bytes, uint8_t *&frame)
 		peer.head = inbox.head.load(std::memory_order_acquire);
 		if (sending_tail_ - peer.head > ring_bytes) {
 			inbox.lock.store(0, std::memory_order_release);
-			// Nobody makes room in the inbox of a process that was killed, and not every sender gives up by itself.
-			constexpr unsigned looks_after = 256;
-			const bool looks = ++peer.refusals % looks_after == 0;
-			return looks && !alive(slot) ? Room::nobody : Room::full;
+			// The inbox of a killed process stays full, and not every sender gives up by itself.
+			constexpr unsigned check_every = 256;
+			const bool check = ++peer.refusals % check_every == 0;
+			return check && !alive(slot) ? Room::nobody : Room::full;
 		}
 	}
 	if (skipped)
@@ -316,7 +317,7 @@ Wire::Room Wire::begin(unsigned slot, size_t bytes, uint8_t *&frame)
 void Wire::end()
 {
 	Inbox &inbox = *std::exchange(sending_, nullptr);
-	// Sequentially consistent like the other side in sleep(): either we see the sleeper, or it sees the frame.
+	// Sequentially consistent, as sleep() is: either this side sees the sleeper, or the sleeper sees the frame.
 	inbox.tail.store(sending_tail_);
 	inbox.lock.store(0, std::memory_order_release);
 	if (const uint32_t sleeper = inbox.sleeper.load(); sleeper & for_frame)
@@ -325,15 +326,15 @@ void Wire::end()
 
 uint64_t Wire::posted(unsigned slot) const
 {
-	return slot < most_processes && peers_[slot].inbox ? peers_[slot].inbox->tail.load(std::memory_order_relaxed) : 0;
+	return slot < max_processes && peers_[slot].inbox ? peers_[slot].inbox->tail.load(std::memory_order_relaxed) : 0;
 }
 
 uint64_t Wire::taken(unsigned slot) const
 {
-	return slot < most_processes && peers_[slot].inbox ? peers_[slot].inbox->head.load(std::memory_order_relaxed) : 0;
+	return slot < max_processes && peers_[slot].inbox ? peers_[slot].inbox->head.load(std::memory_order_relaxed) : 0;
 }
 
-// In steps, so that a stream of frames does not take this line from the writers for each of them.
+// Called in steps, so that a stream of frames does not take this cache line from the writers with each frame.
 void Wire::publish_head(uint64_t head)
 {
 	inbox_->head.store(head, std::memory_order_release);
@@ -346,7 +347,8 @@ std::span<const uint8_t> Wire::front()
 	if (head == seen_tail_) {
 		seen_tail_ = position(inbox_->tail.load(std::memory_order_acquire));
 		if (head == seen_tail_) {
-			// Compared with what is there, not with what we have written: a scribbler must not stop our inbox for good.
+			// Compares with shared memory, not with what was written last: another process that overwrites it must not
+			// stop this inbox for good.
 			if (inbox_->head.load(std::memory_order_relaxed) != head)
 				publish_head(head);
 			return {};
@@ -358,7 +360,7 @@ std::span<const uint8_t> Wire::front()
 		at += ring_bytes - at % ring_bytes;
 		bytes = length_at(inbox_->ring, at).load(std::memory_order_relaxed);
 	}
-	if (bytes >= 1 && bytes <= most_frame_bytes) {
+	if (bytes >= 1 && bytes <= max_frame_bytes) {
 		const size_t offset = at % ring_bytes;
 		front_bytes_ = at - head + frame_head + padded(bytes);
 		if (front_bytes_ <= seen_tail_ - head && seen_tail_ - head <= ring_bytes &&
@@ -380,10 +382,10 @@ void Wire::pop()
 		publish_head(head);
 }
 
-void Wire::sleep(std::chrono::nanoseconds most, bool for_frames)
+void Wire::sleep(std::chrono::nanoseconds limit, bool for_frames)
 {
 	constexpr int64_t second = 1'000'000'000;
-	const int64_t wanted = std::max<int64_t>(most.count(), 0);
+	const int64_t wanted = std::max<int64_t>(limit.count(), 0);
 	timespec until;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	const int64_t part = until.tv_nsec + wanted % second;

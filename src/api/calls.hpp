@@ -5,9 +5,9 @@
 
 namespace pt2p {
 
-// Below this many eager sends in a row the sender hears from nobody; see Engine::stop_eager.
+// Eager sends in a row until a sender polls; see Engine::stop_eager.
 inline constexpr int32_t sends_between_polls = 32;
-// Turns at once while much is coming in: a word to stop may stand behind a ring full of messages.
+// Turns at once while much arrives: a request to stop may be behind a ring full of messages.
 inline constexpr int polls_at_once = 8;
 inline constexpr unsigned much = 32;
 
@@ -60,7 +60,7 @@ inline bool bad_recv(const pt2p_context_t *ctx, const void *buffer, size_t capac
 	return bad_send(ctx, buffer, capacity, source == PT2P_ANY_SOURCE ? 0 : source);
 }
 
-// Progress is made through these two. They begin to count anew first: what is found may ask for a look soon.
+// All progress goes through these two. They restart the count first, because what arrives may ask for a poll soon.
 inline unsigned poll(pt2p_context_t *ctx)
 {
 	ctx->engine->sends_until_poll = sends_between_polls;
@@ -74,15 +74,15 @@ inline void wait_until(pt2p_context_t *ctx, Done &&done)
 	ctx->progress->wait(done);
 }
 
-// For a request that nobody else knows.
+// For a request that no other thread or callback knows.
 inline void wait_for(pt2p_context_t *ctx, const Request *r)
 {
 	if (!r->done())
 		wait_until(ctx, [r] { return r->done(); });
 }
 
-// The request of a handle, once it has completed; null when the handle is dead, or dies meanwhile by another thread or a
-// callback.
+// The request of a handle, once it has completed; null when the handle is dead, or another thread or a callback ends it
+// meanwhile.
 inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
 {
 	Request *const r = from_handle(ctx, req);
@@ -101,15 +101,15 @@ inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
 		;
 }
 
-// Lets news in from time to time while the program only sends.
+// Polls from time to time while the program only sends.
 inline void poll_now_and_then(pt2p_context_t *ctx)
 {
 	if (__builtin_expect(--ctx->engine->sends_until_poll <= 0, 0))
 		poll_now(ctx);
 }
 
-// Each of the calls that programs make for every short message has two ways. The short one is taken when nothing is out of
-// the ordinary; it takes no lock and gets no memory. The other one does everything.
+// The calls that programs make for every short message have two paths. The short path is for ordinary cases: it takes
+// no lock and allocates nothing. The other path handles everything.
 inline bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->progress->careful(); }
 
 } // namespace pt2p

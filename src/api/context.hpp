@@ -44,8 +44,8 @@ struct pt2p_context {
 
 namespace pt2p {
 
-// The contexts of a cooperative in-process job, so that one that waits can step the others. Entries become null as contexts
-// are finalized.
+// The contexts of a cooperative in-process job, so that one that waits can step the others. Entries become null as
+// contexts are finalized.
 struct Siblings {
 	std::vector<pt2p_context *> contexts;
 	bool stepping = false;
@@ -68,8 +68,8 @@ pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept;
 
 } // namespace pt2p
 
-// Each public function starts with this: a context that is none is the one thing that cannot be reported through it. The
-// second form is for what is done on behalf of the public function of that name.
+// Each public function starts with this: a context that is none is the one thing that cannot be reported through it.
+// The second form is for what is done on behalf of the public function of that name.
 #define PT2P_CHECK_CONTEXT(ctx) PT2P_CHECK_CONTEXT_IN(ctx, __func__)
 #define PT2P_CHECK_CONTEXT_IN(ctx, name)          \
 	do {                                          \

@@ -1,6 +1,6 @@
-// What fork() leaves of contexts in the child: nothing that can be used. They share connections, shared memory and the place in
-// the job with the parent, which goes on with them. So a child finds them marked, and every call refuses them; nothing of them is
-// ever ended there.
+// Contexts in a forked child cannot be used: they share connections, shared memory and the place in the job with the
+// parent, which goes on with them. The child finds them marked, and every call refuses them; nothing of them is ended
+// in the child.
 #include <algorithm>
 #include <cstring>
 #include <mutex>

@@ -67,7 +67,7 @@ unsigned raw(const E &value)
 	return number;
 }
 
-// The contexts' common settings.
+// What contexts of one call have in common.
 struct Settings {
 	pt2p_thread_level_t thread_level = PT2P_THREAD_SINGLE;
 	ParsedConfig parsed;
@@ -101,7 +101,7 @@ LogLevel log_level_of(choice::log_level level)
 	return LogLevel::warning;
 }
 
-// Everything but the job, which the caller has put in.
+// Makes everything but the job, which the caller has put in.
 void build(pt2p_context &ctx, const Settings &settings)
 {
 	ctx.thread_level = settings.thread_level;
@@ -115,11 +115,11 @@ void build(pt2p_context &ctx, const Settings &settings)
 	progress.thread = config.progress_thread == choice::progress_thread::yes ||
 	                  (config.progress_thread == choice::progress_thread::automatic && relay);
 	if (relay)
-		relay->only_in_calls = !progress.thread && !ctx.job->step();
+		relay->set_only_in_calls(!progress.thread && !ctx.job->step());
 	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
-	for (auto &transport : ctx.router->transports())
-		ctx.progress->add(*transport);
+	for (Transport *layer : ctx.router->layers())
+		ctx.progress->add(*layer);
 	ctx.engine->use(*ctx.router, *ctx.progress, &ctx);
 	ctx.onesided =
 	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
@@ -147,8 +147,8 @@ pt2p_status_t guarded(const char *name, F &&function)
 	}
 }
 
-// Longest that a rank that leaves waits for addresses of those that it is to tell, ns.
-constexpr int64_t longest_lookup = 1'000'000'000;
+// Longest wait of a rank that leaves for addresses of those that get a goodbye, ns.
+constexpr int64_t max_lookup = 1'000'000'000;
 
 pt2p_status_t bad_argument(const char *explanation)
 {
@@ -240,31 +240,34 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		ctx->progress->stop_thread();
 		Progress::Guard guard(*ctx->progress);
 		Engine &engine = *ctx->engine;
-		// Together the waits take no longer than PT2P_FINALIZE_TIME, and a moment each when that is over.
+		// Together the waits take at most PT2P_FINALIZE_TIME, and then a moment each.
 		constexpr int64_t moment = 100'000'000; // ns
 		const int64_t limit = ctx->config.finalize_time, end = now_ns() + limit;
 		const auto time_left = [&] { return std::max(end - now_ns(), std::min(limit, moment)); };
-		ctx->progress->poll(); // who has said goodbye need not be told
+		ctx->progress->poll(); // a rank that has said goodbye needs none
 		if (engine.pending())
 			ctx->progress->wait_for(time_left(), [&] { return !engine.pending(); });
-		// The order of leaving: forwarded messages and goodbyes of this rank are answered, and no neighbour needs it as a forwarder
-		// (relay.hpp); who has sent anything directly gets a connection for its goodbye; what connections hold arrives; each
-		// transport says goodbye to all it has endpoints to. None of these steps causes a message of the one before.
+		// The order of leaving:
+		// 1. Forwarded messages and goodbyes of this rank are answered, and nobody needs it as a forwarder (relay.hpp).
+		// 2. Ranks that have sent something directly get a connection for its goodbye.
+		// 3. What connections hold arrives.
+		// 4. Each transport says goodbye to all that it has endpoints to.
+		// No step causes a message of an earlier one.
 		if (Relay *relay = ctx->router->relay()) {
 			relay->say_goodbye();
-			ctx->progress->wait_for(time_left(), [&] { return relay->part(); });
+			ctx->progress->wait_for(time_left(), [&] { return relay->may_leave(); });
 		}
-		ctx->progress->wait_for(longest_lookup, [&] { return ctx->router->connect_senders(); });
+		ctx->progress->wait_for(max_lookup, [&] { return ctx->router->connect_senders(); });
 		ctx->progress->wait_for(time_left(), [&] {
 			bool settled = true;
-			for (auto &transport : ctx->router->transports())
-				settled &= transport->settle();
+			for (Transport *layer : ctx->router->layers())
+				settled &= layer->settle();
 			return settled;
 		});
 		unfinished = engine.unfinished();
 		engine.end_detached();
-		for (auto &transport : ctx->router->transports())
-			transport->leave();
+		for (Transport *layer : ctx->router->layers())
+			layer->leave();
 		if (ctx->config.summary)
 			write_to_stderr(ctx->inspector->summary());
 		if (ctx->config.report)

@@ -1,4 +1,5 @@
-// At the C boundary: sends that are done when a receive has matched them, and probes whose message nobody else receives.
+// At the C boundary: sends that are done when a receive has matched them, and probes whose message nobody else
+// receives.
 #include "api/calls.hpp"
 
 using namespace pt2p;

@@ -118,7 +118,7 @@ const char *way_name(onesided::Way way)
 
 } // namespace
 
-// ---- this rank's memory -----------------------------------------------------------------------------------------------
+// ---- this rank's memory ---------------------------------------------------------------------------------------------
 
 pt2p_status_t pt2p_memory_register(pt2p_context_t *ctx, void *address, size_t length, pt2p_memory_t **mem)
 try {
@@ -209,7 +209,7 @@ try {
 }
 PT2P_CATCH
 
-// ---- memory of other ranks --------------------------------------------------------------------------------------------
+// ---- memory of other ranks ------------------------------------------------------------------------------------------
 
 pt2p_status_t pt2p_memory_import(pt2p_context_t *ctx, int rank, const void *blob, size_t length, pt2p_remote_t **remote)
 try {
@@ -280,7 +280,7 @@ try {
 }
 PT2P_CATCH
 
-// ---- operations -------------------------------------------------------------------------------------------------------
+// ---- operations -----------------------------------------------------------------------------------------------------
 
 pt2p_status_t pt2p_put(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
                        pt2p_request_t **req)
@@ -403,7 +403,7 @@ try {
 }
 PT2P_CATCH
 
-// ---- order and end ----------------------------------------------------------------------------------------------------
+// ---- order and end --------------------------------------------------------------------------------------------------
 
 pt2p_status_t pt2p_flush(pt2p_context_t *ctx, int rank)
 try {

@@ -103,8 +103,8 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 	return r ? ctx->engine->collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
 }
 
-// Collects every request of a list that has completed; those that another thread was faster with, too, as errors. Returns the
-// first status that is not OK.
+// Collects every completed request of a list. A request that another thread has collected first counts as an error.
+// Returns the first status that is not OK.
 pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *completed,
                            size_t *indices, pt2p_result_t *results)
 {

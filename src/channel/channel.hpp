@@ -1,4 +1,4 @@
-// A channel: the send side towards one peer. What a transport has no room for waits here, in order.
+// A channel: the send side towards one peer. It queues, in order, what the transport has no room for.
 #pragma once
 
 #include <algorithm>
@@ -19,25 +19,25 @@ struct PendingSend {
 	PendingSend *next;
 	uint8_t id;
 	uint64_t header;
-	const unsigned char *data; // the caller's, or `copy`
+	const unsigned char *data; // of the caller, or `copy`
 	size_t length;
-	Gather *gather;            // of a stream whose data is in segments; else null
-	bool urgent;               // overtakes those that are not
-	void *owner;               // told when it has been sent; null: nobody
-	unsigned char copy[48];    // control messages are short and belong to nobody
+	Gather *gather;            // of a stream whose data is in segments, or null
+	bool urgent;               // overtakes messages that are not urgent
+	void *owner;               // gets on_sent(); null: nobody does
+	unsigned char copy[48];    // of a control message
 };
 
 class ChannelClient {
 public:
-	// All bytes have been handed to the transport; the buffer is free.
+	// The transport has taken all bytes; the buffer is free.
 	virtual void on_sent(void *owner) = 0;
 
 protected:
 	~ChannelClient() = default;
 };
 
-// Messages keep their order among themselves. Streams (large data in pieces) go beside them, so that a short message does
-// not wait behind a long stream.
+// Messages keep their order. Streams (large data in pieces) go beside them, so that a short message does not wait
+// behind a long stream.
 class Channel {
 public:
 	Channel(Endpoint &endpoint, size_t eager_max, Pool<PendingSend> &pool, ChannelClient &client)
@@ -52,14 +52,14 @@ public:
 	bool eager_refused = false; // this rank asked the peer for announcements only
 	bool listed = false;        // among the channels with work
 
-	// Whether nothing is in the way of an eager message of this length: one comparison for all that can be.
+	// Whether an eager message of this length may go now: one comparison for all that can be in its way.
 	bool free_for(size_t length) const { return static_cast<int64_t>(length) <= at_once_; }
-	// Hands a message to the transport without a look; after free_for().
+	// Passes a message to the transport; after free_for().
 	Outcome send(uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		return endpoint.table->send(endpoint, id, header, data, length);
 	}
-	// Sends, or says no_resource when the transport has no room or others wait before it.
+	// Sends, or answers no_resource when the transport has no room or others wait before it.
 	Outcome try_send(uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		return !messages_.empty() ? Outcome::no_resource : send(id, header, data, length);
@@ -73,18 +73,18 @@ public:
 		eager_stopped_ = stopped;
 		refresh();
 	}
-	// The peer is lost or has finalized: forgets everything that waits.
+	// The peer is lost or has finalized: discards everything that waits.
 	void take_down();
 	bool down() const { return down_; }
-	// Forgets everything that waits; what follows may go.
+	// Discards everything that waits; what follows may go.
 	void drop();
-	// Whether everything that has been queued up to a place in the row is on its way (urgent messages aside).
+	// A position in the queue; whether all messages up to it have left, urgent ones aside.
 	uint64_t end_of_queue() const { return enqueued_; }
-	bool passed(uint64_t place) const { return down_ || dequeued_ >= place; }
+	bool passed(uint64_t position) const { return down_ || dequeued_ >= position; }
 
-	// Queues a message whose buffer stays valid until `owner` is told.
+	// Queues a message whose buffer stays valid until on_sent(owner).
 	void queue(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
-	// Every message that waits, in order; the callback may rewrite it.
+	// Calls the function with each message that waits, in order; it may rewrite the message.
 	template <class F>
 	void for_each_queued(F &&function)
 	{
@@ -92,19 +92,19 @@ public:
 	}
 	// Sends or queues a control message of at most 48 bytes; true when it was queued.
 	bool send_control(uint8_t id, uint64_t header, const void *data, size_t length);
-	// Sends or queues a control message without payload ahead of all that waits, but after others like it; true when it
-	// was queued.
+	// Sends or queues a control message without payload, ahead of all that waits but other urgent messages; true when
+	// it was queued.
 	bool send_urgent(uint8_t id, uint64_t header);
 	// Starts a stream of pieces with this id and header.
 	void stream(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
-	// The same with `length` bytes of segments.
+	// The same, with `length` bytes in segments.
 	void stream(uint8_t id, uint64_t header, Gather &gather, size_t length, void *owner);
 
 	// The endpoint's limits have changed.
 	void refresh() { at_once_ = down_ || !messages_.empty() ? -1 : static_cast<int64_t>(eager_limit()); }
 
 	bool has_work() const { return !messages_.empty() || !streams_.empty(); }
-	// Sends what there is room for; returns how many messages went.
+	// Sends what there is room for; returns how many messages left.
 	unsigned drive();
 	size_t waiting() const { return waiting_; }
 

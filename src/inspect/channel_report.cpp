@@ -82,7 +82,7 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 }
 
 // Over how many queue pairs large data goes, and why.
-std::string describe(const Spread &s, double rate)
+std::string describe(const Striping &s, double rate)
 {
 	std::string text = format("large data over %u queue pair%s", s.in_use(), s.in_use() == 1 ? "" : "s");
 	if (s.pinned())
@@ -192,8 +192,8 @@ std::string describe(const ChannelFacts &f)
 	if (f.shared)
 		text += "; " + counted(f.switches, "change") + " of target";
 	text += f.waiting ? "; " + counted(f.waiting, "message") + " waiting for room\n" : "\n";
-	if (f.spread)
-		text += "     " + describe(*f.spread, f.spread_rate) + "\n";
+	if (f.striping)
+		text += "     " + describe(*f.striping, f.striping_rate) + "\n";
 
 	std::string tuned;
 	for (size_t i = 0; i < size_classes; ++i) {

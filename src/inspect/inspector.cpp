@@ -34,12 +34,12 @@ std::string Inspector::summary() const
 	std::string text = format("libpt2p %s: rank %d of %d on %s, %s on this node, job %s\n", pt2p_version(), rank_, size_,
 	                          reporter_.host().c_str(), counted(static_cast<uint64_t>(job_.local_size()), "rank").c_str(),
 	                          job_.kind());
-	for (const auto &t : router_.transports()) {
+	for (Transport *t : router_.layers()) {
 		std::string peers, why;
 		size_t count = 0;
 		for (int rank = 0; rank < size_; ++rank) {
 			const Channel *c = router_.find(rank);
-			if (!c || router_.transport_of(c->endpoint) != t.get())
+			if (!c || router_.transport_of(c->endpoint) != t)
 				continue;
 			if (++count <= max_lines)
 				peers += format("%s%d (%s)", peers.empty() ? "" : ", ", rank, t->describe(rank).c_str());
@@ -52,7 +52,7 @@ std::string Inspector::summary() const
 		if (!why.empty())
 			text += format("    because: %s\n", why.c_str());
 	}
-	for (const auto &t : router_.transports())
+	for (Transport *t : router_.layers())
 		if (const Inspection::Memory m = t->memory_per_peer(); m.talking)
 			text += format("  memory for each rank of this node in %s: silent %zu bytes, talked with %zu bytes\n", t->table().name,
 			               m.silent + Router::bytes_per_silent_peer, m.talking + sizeof(Channel));
@@ -104,7 +104,7 @@ std::string Inspector::dump(const char *reason) const
 		if (const Channel *c = router_.find(rank); c && c->waiting())
 			add(format("%s to rank %d, waiting for room in %s", counted(c->waiting(), "message").c_str(), rank,
 			           c->endpoint.table->name));
-	for (const auto &t : router_.transports())
+	for (Transport *t : router_.layers())
 		for (int rank = 0; rank < size_; ++rank)
 			if (const std::string trouble = t->trouble(rank); !trouble.empty())
 				add(format("rank %d by %s: %s", rank, t->table().name, trouble.c_str()));
@@ -129,12 +129,12 @@ std::string Inspector::channels_through_devices() const
 		ChannelFacts facts;
 	};
 	std::vector<Busy> all;
-	for (const auto &t : router_.transports())
+	for (Transport *t : router_.layers())
 		for (int rank = 0; rank < size_; ++rank) {
 			Busy b{rank, t->table().name, {}};
 			if (!t->facts(rank, b.facts) || !b.facts.busy())
 				continue;
-			if (const Channel *c = router_.find(rank); c && router_.transport_of(c->endpoint) == t.get())
+			if (const Channel *c = router_.find(rank); c && router_.transport_of(c->endpoint) == t)
 				b.facts.waiting = c->waiting();
 			all.push_back(std::move(b));
 		}

@@ -516,7 +516,7 @@ void Engine::malformed(int peer, const char *what)
 void Engine::declare_down(int peer, pt2p_status_t status, const std::string &reason)
 {
 	// The transports first: what they still move for this peer ends before its buffers go back to the caller.
-	for (auto &t : router_->transports())
+	for (Transport *t : router_->layers())
 		t->abandon(peer, status, reason);
 	on_peer_down(peer, status, reason);
 }
@@ -638,7 +638,7 @@ void Engine::check()
 		if (is_rank(event.rank) && event.rank != rank_)
 			on_rank_event(event);
 	examine_sources();
-	for (auto &t : router_->transports())
+	for (Transport *t : router_->layers())
 		t->check();
 }
 

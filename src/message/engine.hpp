@@ -389,14 +389,6 @@ private:
 	void barrier_failed(uint64_t epoch, uint64_t failure, int unreached = -1);
 	void barrier_refused(int peer, pt2p_status_t status, unsigned tokens);
 	void pay_tokens(Channel &channel, unsigned round);
-	// Whether a failure to connect is of the other rank, and lasts, and not for lack of something here. That its address cannot be
-	// had is for good, too: the launcher is gone, or refuses it.
-	static bool is_of_peer(pt2p_status_t status)
-	{
-		return status == PT2P_ERR_PEER_LOST || status == PT2P_ERR_PEER_FINALIZED || status == PT2P_ERR_PROTOCOL ||
-		       status == PT2P_ERR_UNREACHABLE || status == PT2P_ERR_EXCHANGE;
-	}
-
 	// A request that a peer's message names, if it is what the message takes it for.
 	Request *named(uint64_t token, int peer, bool is_send);
 	void malformed(int peer, const char *what);

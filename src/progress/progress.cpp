@@ -19,13 +19,13 @@ namespace pt2p {
 namespace {
 
 constexpr int64_t nap = 20000000;         // longest sleep, ns: bounds the time until a lost peer is noticed
-constexpr int64_t short_nap = 500000;      // the same while memory is waited for that changes without news
+constexpr int64_t short_nap = 500000;     // the same, for memory that peers change without waking anybody
 constexpr int64_t check_period = 10000000; // ns
-// Before it sleeps. Where ranks share processors, one yield can take longer than PT2P_YIELD_TIME: what the others have sent meanwhile,
-// and what a device does in its turn, shows within these.
-constexpr uint32_t least_turns = 16;
+// Turns before a sleep. Where ranks share processors, one yield can take longer than PT2P_YIELD_TIME. What the others
+// have sent meanwhile, and what a device does next, shows within these turns.
+constexpr uint32_t min_turns = 16;
 
-// The only state outside contexts: a signal handler has no other place to leave its news.
+// State outside contexts, because a signal handler has no access to any.
 std::atomic<uint32_t> dump_requests{0};
 
 void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); }
@@ -67,7 +67,7 @@ void Progress::start_thread()
 	thread_ = std::thread([this] {
 		Guard guard(*this);
 		while (!stopping_) {
-			// A thread that waits does the work itself.
+			// A waiting thread does the work itself.
 			if (waiters_) {
 				unlock();
 				timespec pause{0, 500000};
@@ -113,8 +113,8 @@ void Progress::yield()
 	lock();
 }
 
-// False: the process lacks what that takes, for now. A call that waits goes on all the same: what it has started has the program's
-// buffers.
+// False: the process lacks resources for that now. A waiting call goes on all the same, because what it has started
+// uses the program's buffers.
 bool Progress::watch_descriptor(int fd)
 {
 	if (!waker_) {
@@ -122,7 +122,8 @@ bool Progress::watch_descriptor(int fd)
 		waker_ = Waker::make(fd, word_, why_not);
 		if (!waker_) {
 			if (!std::exchange(missed_waker_, true))
-				reporter_.log(LogLevel::info, "nothing wakes a call that sleeps when a device has news, so it looks every %lld us: %s",
+				reporter_.log(LogLevel::info,
+				              "nothing wakes a call that sleeps when a device has news, so it looks every %lld us: %s",
 				              static_cast<long long>(short_nap / 1000), why_not.c_str());
 			return false;
 		}
@@ -134,7 +135,8 @@ bool Progress::watch_descriptor(int fd)
 bool Progress::sleep()
 {
 	const uint32_t seen = __atomic_load_n(word_, __ATOMIC_SEQ_CST);
-	// The last ones first: shared memory has the most to do before it can sleep, and need not when another cannot.
+	// In reverse order: shared memory has the most to do before it can sleep, and need not do it when another cannot
+	// sleep.
 	for (auto t = transports_.rbegin(); t != transports_.rend(); ++t)
 		if ((*t)->table().progress && !(*t)->arm()) {
 			if (!sleepers_)
@@ -151,7 +153,7 @@ bool Progress::sleep()
 		}
 	reporter_.add(Counter::sleeps);
 	++sleepers_;
-	// With the lock: others begin and end such waits.
+	// Under the lock: other threads begin and end such waits.
 	const timespec limit{0, memory_waiters_ || !woken_by_all ? short_nap : nap};
 	unlock();
 	const bool woken = syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0) == 0 || errno == EAGAIN;
@@ -204,7 +206,7 @@ void Progress::idle_slowly(Backoff &b)
 		b.idle_since = now;
 	if (now - b.last_check >= check_period) {
 		watch(b, now);
-		return; // news may have completed what is waited for
+		return; // the checks may have completed what is waited for
 	}
 	if (job_.step()) {
 		// Cooperative: the others run in this thread.
@@ -214,11 +216,11 @@ void Progress::idle_slowly(Backoff &b)
 	const int64_t idle = now - b.idle_since;
 	b.spinning = spin_ && idle < config_.spin_time;
 	if (b.spinning)
-		yield(); // a wait this long can afford it, and a peer may be bound to the same core
-	else if (!config_.sleep || b.turns < least_turns || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
+		yield(); // a wait this long can afford it, and a peer may share the core
+	else if (!config_.sleep || b.turns < min_turns || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
 		yield();
 	else if (sleep())
-		b.turns = 0; // what has come may be but the first of it
+		b.turns = 0; // more may follow what has arrived
 }
 
 } // namespace pt2p

@@ -4,8 +4,8 @@
 //   poll + sched_yield      for PT2P_YIELD_TIME
 //   arm + sleep on a futex  until something arrives, at most `nap` at a time (devices: see waker.hpp)
 //
-// Whatever arrives starts it anew. One lock for each context, taken only at thread level multiple or with a progress
-// thread, is held while anything of the context is touched and given up between two polls.
+// Each arrival starts the sequence anew. Each context has one lock, which is taken only at thread level multiple or
+// with a progress thread. It is held while anything of the context is touched, and released between two polls.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace pt2p {
 // The layer above, as progress sees it.
 class ProgressClient {
 public:
-	// Sends what had to wait; called when has_work.
+	// Sends what had to wait; called while has_work.
 	virtual unsigned drive() = 0;
 	// Slow checks, every few milliseconds of waiting: lost ranks, launcher events.
 	virtual void check() = 0;
@@ -45,9 +45,9 @@ public:
 	Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings);
 	~Progress();
 	void add(Transport &transport);
-	// Called with the reason when what is being waited for should be told: a wait is long, or a signal asks for it.
+	// Shows what is waited for. Called with the reason: a wait is long, or a signal asks for it.
 	std::function<void(const char *reason)> dump = [](const char *) {};
-	// Once everything is connected; does nothing unless the settings ask for a thread.
+	// Once all transports are added; does nothing unless the settings ask for a thread.
 	void start_thread();
 	void stop_thread();
 
@@ -63,7 +63,7 @@ public:
 		Progress &progress_;
 	};
 
-	// While a callback of the program runs: other threads may call, and so may the callback.
+	// Held while a callback of the program runs: other threads may make calls, and so may the callback.
 	class Callback {
 	public:
 		explicit Callback(Progress &progress) : progress_(progress)
@@ -87,16 +87,16 @@ public:
 		Progress &progress_;
 	};
 
-	// Whether calls have to hold a Guard, or come from a callback.
+	// Whether calls have to hold a Guard, or may come from a callback.
 	bool careful() const { return careful_; }
-	// Something to do that no transport tells of.
+	// There is something to do that no transport reports.
 	void nudge()
 	{
 		if (__builtin_expect(sleepers_ != 0, 0))
 			wake_sleepers();
 	}
 
-	// One turn over everything; returns how many events were handled.
+	// One turn: polls all transports and sends what waits; returns how many events were handled.
 	unsigned step()
 	{
 		unsigned n = 0;
@@ -108,7 +108,7 @@ public:
 			wake_sleepers();
 		return n;
 	}
-	// A turn on behalf of a call that does not wait.
+	// A turn for a call that does not wait.
 	unsigned poll()
 	{
 		if (__builtin_expect(++polls_ % 4096 == 0, 0))
@@ -116,12 +116,12 @@ public:
 		return step();
 	}
 
-	// Makes progress until done() is true. The guard is held when done() is called and given up in between.
+	// Makes progress until done() is true. The guard is held when done() is called and released in between.
 	template <class Done>
 	void wait(Done &&done)
 	{
 		Backoff backoff;
-		const Waiter waiter(waiters_); // also when something throws: the progress thread goes by the count
+		const Waiter waiter(waiters_); // correct also after an exception: the progress thread reads the count
 		for (;;) {
 			const unsigned n = step();
 			if (done())
@@ -131,14 +131,14 @@ public:
 			idle(backoff);
 		}
 	}
-	// As wait, for what peers write without waking anybody: sleeps are short.
+	// As wait, for memory that peers write without waking anybody: sleeps are short.
 	template <class Done>
 	void wait_on_memory(Done &&done)
 	{
 		const Waiter watching(memory_waiters_);
 		wait(done);
 	}
-	// As wait, for at most `limit` nanoseconds; false when the time was up.
+	// As wait, for at most `limit` nanoseconds; false when the time is up.
 	template <class Done>
 	bool wait_for(int64_t limit, Done &&done)
 	{
@@ -195,7 +195,7 @@ private:
 		idle_slowly(backoff);
 	}
 	void idle_slowly(Backoff &backoff);
-	bool sleep(); // true: something may have come
+	bool sleep(); // true: something may have arrived
 	bool watch_descriptor(int fd);
 	void yield();
 	void wake_sleepers();

@@ -72,7 +72,7 @@ void Waker::run()
 			return;
 		if (!fds[0].revents)
 			continue;
-		// First this, then the word: who wakes and sleeps again asks again.
+		// Before the word changes: a sleeper that wakes and sleeps again calls watch() again.
 		__atomic_store_n(&watching_, 0, __ATOMIC_SEQ_CST);
 		__atomic_fetch_add(word_, 1, __ATOMIC_SEQ_CST);
 		futex_wake(word_);

@@ -1,6 +1,6 @@
-// Lets a file descriptor wake a sleeper: sleepers wait for a futex word, which peers on this host change themselves, but a
-// device reports what has come through a descriptor. A thread that does nothing else sleeps until the descriptor can be
-// read, then changes the word. It exists from the first sleep on.
+// Lets a file descriptor wake a sleeper. Sleepers wait for a futex word. Peers on this host change the word themselves,
+// but a device reports arrivals through a descriptor. A thread of the waker sleeps until the descriptor can be read,
+// then changes the word. The thread exists from the first sleep on.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,13 @@ namespace pt2p {
 
 class Waker {
 public:
-	// `word` outlives it. Null when the process gets no descriptor or no thread for it.
+	// `word` outlives the waker. Null when the process gets no descriptor or no thread for it.
 	static std::unique_ptr<Waker> make(int fd, uint32_t *word, std::string &why_not);
 	~Waker();
 	Waker(const Waker &) = delete;
 	Waker &operator=(const Waker &) = delete;
 
-	// The next time that the descriptor can be read wakes whoever sleeps on the word, once.
+	// Wakes all that sleep on the word the next time that the descriptor can be read, once.
 	void watch();
 
 private:

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "api/context.hpp"
-#include "route/relay.hpp"
+#include "route/forward/relay.hpp"
 #include "tests/fuzz/input.hpp"
 
 namespace {
@@ -53,7 +53,7 @@ public:
 		}
 		relay_ = ctx_[victim]->router->relay();
 		if (!relay_) {
-			fprintf(stderr, "rank %d passes nothing on\n", victim);
+			fprintf(stderr, "rank %d forwards nothing\n", victim);
 			exit(1);
 		}
 	}
@@ -88,7 +88,7 @@ private:
 	{
 		switch (in.byte() % 16) {
 		case 0: return forge_credit(in);
-		case 11: return forge_bare(in);
+		case 11: return forge_plain(in);
 		case 1:
 		case 2:
 		case 3: return send(in);
@@ -105,7 +105,7 @@ private:
 			for (int n = in.byte() % 4; n >= 0; --n)
 				relay_->check();
 			return;
-		default: return forge_relayed(in);
+		default: return forge_forwarded(in);
 		}
 	}
 
@@ -120,7 +120,7 @@ private:
 		return how < 216 || !lies(in) ? right : how < 248 ? right + in.byte() - 128 : in.number(8);
 	}
 
-	void forge_relayed(Input &in)
+	void forge_forwarded(Input &in)
 	{
 		static constexpr uint8_t ids[] = {0, Engine::id_eager, Engine::id_eager, Engine::id_eager, Engine::id_eager};
 		// From 0, to be forwarded to 3; or from 1, through 3.
@@ -130,9 +130,9 @@ private:
 		Envelope envelope{};
 		envelope.header = in.byte() % 4;
 		if (source < ranks && relay_->serves(static_cast<int>(source))) {
-			RelayPeer &peer = relay_->peer(static_cast<int>(source));
-			envelope.sequence = static_cast<uint32_t>(near(in, peer.inbox.expected() + (in.byte() % 4 ? 0 : in.byte() % 8)));
-			envelope.confirmed = static_cast<uint32_t>(near(in, in.byte() % 2 ? peer.outbox.first() : peer.outbox.next()));
+			Session &session = relay_->session(static_cast<int>(source));
+			envelope.sequence = static_cast<uint32_t>(near(in, session.inbox.expected() + (in.byte() % 4 ? 0 : in.byte() % 8)));
+			envelope.confirmed = static_cast<uint32_t>(near(in, in.byte() % 2 ? session.outbox.first() : session.outbox.next()));
 		}
 		const uint8_t which = in.byte();
 		envelope.id = lies(in) ? in.byte() : which < 2 ? 0xff : ids[which % 5]; // 0xff: goodbye
@@ -148,25 +148,25 @@ private:
 			length = in.byte() % (sizeof envelope + 1);
 			const auto cut = std::make_unique<unsigned char[]>(length + 1);
 			std::memcpy(cut.get(), bytes.get(), length);
-			return relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), cut.get(),
+			return relay_->on_message(from, id_forwarded, source << 32 | static_cast<uint32_t>(destination), cut.get(),
 			                          length);
 		}
-		relay_->on_message(from, Relay::id_relayed, source << 32 | static_cast<uint32_t>(destination), bytes.get(), length);
+		relay_->on_message(from, id_forwarded, source << 32 | static_cast<uint32_t>(destination), bytes.get(), length);
 	}
 
 	void forge_credit(Input &in)
 	{
 		const unsigned char byte = 0;
-		relay_->on_message(neighbour(in), Relay::id_credit, lies(in) ? in.number(8) : 0, &byte, lies(in));
+		relay_->on_message(neighbour(in), id_credit, lies(in) ? in.number(8) : 0, &byte, lies(in));
 	}
 
 	// Of rank 1, which is not the victim's neighbour, or of another rank.
-	void forge_bare(Input &in)
+	void forge_plain(Input &in)
 	{
 		const size_t length = in.number(2) % longest;
 		const auto bytes = std::make_unique<unsigned char[]>(length);
 		std::memset(bytes.get(), in.byte(), length);
-		const uint8_t id = Relay::id_bare_message | (lies(in) ? in.byte() : +Engine::id_eager);
+		const uint8_t id = id_plain | (lies(in) ? in.byte() : +Engine::id_eager);
 		relay_->on_message(lies(in) ? neighbour(in) : 1, id, in.byte() % 4, bytes.get(), length);
 	}
 

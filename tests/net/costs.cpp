@@ -122,12 +122,12 @@ TEST_CASE("up to which length device memory is used can be measured")
 	// softhca is as quick with the one as with the other, so the measured length can be anything. Messages up to that
 	// length go through device memory when they fit into its cells.
 	const pt2p::Channel *channel = job.ctx[0]->router->find(1);
-	const auto &net = *static_cast<const pt2p::verbs::Peer &>(channel->endpoint).net;
-	const size_t header = sizeof(pt2p::verbs::MessageHeader), cell = net.device_memory.cell_bytes();
+	const auto &net = *static_cast<const pt2p::verbs::NetPeer &>(channel->endpoint).net;
+	const size_t header = sizeof(pt2p::verbs::MessageHeader), cell = net.memory.device_memory.cell_bytes();
 	INFO("cells of " << cell << " bytes");
 	uint64_t fit = job.counter(0, "net_device_memory_messages");
 	for (size_t length = 8; length <= 4096; length *= 2) {
-		fit += static_cast<int64_t>(length) > net.most_inline_payload() && length + header <= cell;
+		fit += length + header > net.shared.max_inline && length + header <= cell;
 		job.exchange(0, 1, length);
 		INFO(length << " bytes");
 		CHECK(job.counter(0, "net_device_memory_messages") == fit);

@@ -2,7 +2,7 @@
 // With groups of nodes: which ranks are reached by reliable connections and which by DC.
 #include "job.hpp"
 
-#include "route/groups.hpp"
+#include "route/groups/groups.hpp"
 
 using net::Job;
 

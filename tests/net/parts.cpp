@@ -1,7 +1,7 @@
 // Decisions of rc, dct and the router, without a device.
 #include <catch2/catch.hpp>
 
-#include "route/choice.hpp"
+#include "route/nearest.hpp"
 #include "transports/dct/pool.hpp"
 
 using namespace pt2p::dct;

@@ -1,4 +1,4 @@
-// Forwarded messages (src/route/relay.hpp): their routes, and that nothing is lost, duplicated or reordered when a
+// Forwarded messages (src/route/forward): their routes, and that nothing is lost, duplicated or reordered when a
 // forwarder computes, leaves or dies.
 //
 // Eight ranks on four pretended nodes in two groups. From 0 to 7: across to 4, inside of the group to 6, on the node to
@@ -13,7 +13,7 @@
 #include <functional>
 #include <utility>
 
-#include "route/relay.hpp"
+#include "route/forward/relay.hpp"
 
 using namespace net;
 using namespace std::chrono_literals;
@@ -329,17 +329,17 @@ TEST_CASE("completion queues are added while messages are forwarded")
 TEST_CASE("direct messages need no envelope while nothing is forwarded")
 {
 	Job job(transports, 8, {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=auto"});
-	const auto bare = [&](int from, int to) {
-		return job.ctx[Job::index(from)]->router->relay()->peer(to).outbox.after_bare();
+	const auto plain = [&](int from, int to) {
+		return job.ctx[Job::index(from)]->router->relay()->session(to).outbox.after_plain();
 	};
 	for (int i = 0; i < 200; ++i) {
 		job.exchange(0, 7);
 		job.exchange(7, 0);
 	}
 	CHECK(job.counter(0, "forward_sent") == 0);
-	CHECK(job.ctx[0]->router->relay()->choice().trials() == 0);
-	CHECK(bare(0, 7));
-	CHECK(bare(7, 0));
+	CHECK(job.ctx[0]->router->relay()->trial().trials() == 0);
+	CHECK(plain(0, 7));
+	CHECK(plain(7, 0));
 	CHECK(job.counter(0, "dct_messages") == 200);
 }
 
@@ -353,8 +353,8 @@ TEST_CASE("all ranks hold the trial of the routes together, and nothing is lost 
 		for (int b = 0; b < 8; ++b)
 			if (a / 4 != b / 4)
 				streams.emplace_back(job, a, b);
-	const auto choice = [&](int rank) -> const pt2p::tune::WayTuner & {
-		return job.ctx[Job::index(rank)]->router->relay()->choice();
+	const auto choice = [&](int rank) -> const pt2p::tune::RouteTrial & {
+		return job.ctx[Job::index(rank)]->router->relay()->trial();
 	};
 	const auto nothing = [] {};
 	unsigned count = 0, over = 0;
@@ -363,7 +363,7 @@ TEST_CASE("all ranks hold the trial of the routes together, and nothing is lost 
 		run(job, streams, count += 100, {0, 1, 2, 3, 4, 5, 6, 7}, nothing, 2);
 		over = 0;
 		for (int rank = 0; rank < 8; ++rank)
-			over += choice(rank).trials() == 1 && choice(rank).moment() == choice(0).moment() && !choice(rank).in_trial();
+			over += choice(rank).trials() == 1 && choice(rank).epoch() == choice(0).epoch() && !choice(rank).in_trial();
 	}
 	CHECK(over == 8);
 	for (int rank = 0; rank < 8; ++rank)

@@ -33,7 +33,7 @@ struct Loop {
 		receiver.attr.max_sge = 1;
 		srq.reset(ibv_create_srq(d.pd.get(), &receiver));
 		REQUIRE(srq);
-		in = std::make_unique<mlx5::ReceiveRing>(srq.get(), receives, memory.at(0), message_bytes, memory.key());
+		in = std::make_unique<mlx5::SharedReceiveQueue>(srq.get(), receives, memory.at(0), message_bytes, memory.key());
 		ibv_qp_init_attr_ex init{};
 		init.qp_type = IBV_QPT_RC;
 		init.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -45,7 +45,7 @@ struct Loop {
 		init.cap.max_inline_data = 160;
 		qp.reset(ibv_create_qp_ex(d.context.get(), &init));
 		REQUIRE(qp);
-		out = std::make_unique<mlx5::SendRing>(qp.get(), registers, true);
+		out = std::make_unique<mlx5::SendWorkQueue>(qp.get(), registers, true);
 		start();
 	}
 	void start() const
@@ -54,15 +54,14 @@ struct Loop {
 		                                    .timeout = 14, .retries = 7}) == 0);
 	}
 	void stop() const { REQUIRE(set_state(qp.get(), IBV_QPS_RESET) == 0); }
-	mlx5::CompletionRing &ring() { return *completions[0].ring; }
+	mlx5::CqBuffer &ring() { return *completions[0].direct; }
 
 	// Encodes a SEND of so many bytes, each of this value.
-	uint16_t lay_down(uint32_t length, unsigned char value, bool signalled = true) const
+	uint16_t encode(uint32_t length, unsigned char value, bool signalled = true) const
 	{
-		unsigned char *entry = out->begin(), *to = entry + mlx5::SendRing::control_bytes;
-		mlx5::store(to, htobe32(MLX5_INLINE_SEG | length));
-		std::memset(to + 4, value, length);
-		return out->end(MLX5_OPCODE_SEND, signalled, mlx5::SendRing::control_bytes + 4 + length);
+		mlx5::WqeEncoder wqe(out->begin());
+		std::memset(wqe.inline_payload(length), value, length);
+		return out->end(MLX5_OPCODE_SEND, signalled, wqe.bytes());
 	}
 	// The next completion. Null: there is none.
 	const mlx5_cqe64 *next()
@@ -89,8 +88,8 @@ struct Loop {
 	SrqOwner srq;
 	std::vector<std::unique_ptr<mlx5::DoorbellRegister>> registers;
 	QpOwner qp;
-	std::unique_ptr<mlx5::SendRing> out;
-	std::unique_ptr<mlx5::ReceiveRing> in;
+	std::unique_ptr<mlx5::SendWorkQueue> out;
+	std::unique_ptr<mlx5::SharedReceiveQueue> in;
 };
 
 } // namespace
@@ -108,7 +107,7 @@ TEST_CASE("WQEs of all sizes go round a send queue many times, alone and in batc
 		lengths.clear();
 		for (uint32_t i = 0; i < batch; ++i, ++sent) {
 			lengths.push_back(1 + sent * 7 % 160); // one WQEBB to three
-			numbers.push_back(loop.lay_down(lengths.back(), static_cast<unsigned char>(sent), i + 1 == batch));
+			numbers.push_back(loop.encode(lengths.back(), static_cast<unsigned char>(sent), i + 1 == batch));
 		}
 		loop.out->ring(batch == 1);
 		uint32_t received = 0;
@@ -141,7 +140,7 @@ TEST_CASE("completions of a queue pair that was reset are skipped, and it starts
 	Loop loop(device_of(job));
 	for (int round = 0; round < 3; ++round) {
 		for (unsigned char i = 0; i < 4; ++i)
-			REQUIRE(loop.lay_down(8, i) == i);
+			REQUIRE(loop.encode(8, i) == i);
 		loop.out->ring(false);
 		// Completions of four sends and four receives are there and not read.
 		uint64_t cqes = 0;
@@ -159,7 +158,7 @@ TEST_CASE("completions of a queue pair that was reset are skipped, and it starts
 				++received;
 				loop.in->give(c->wqe_counter);
 			} else {
-				REQUIRE(mlx5::opcode(c->op_own) == mlx5::CompletionRing::passed_over);
+				REQUIRE(mlx5::opcode(c->op_own) == mlx5::CqBuffer::skipped);
 				++passed;
 			}
 			loop.ring().pop();
@@ -181,7 +180,7 @@ TEST_CASE("arming a completion queue gives one event")
 		REQUIRE(poll(&channel, 1, 0) == 0);
 		REQUIRE(loop.completions.arm());
 		REQUIRE(loop.completions.armed());
-		loop.lay_down(8, i);
+		loop.encode(8, i);
 		loop.out->ring(true);
 		REQUIRE(poll(&channel, 1, 5000) == 1);
 		loop.completions.take_events();

@@ -13,9 +13,9 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-pt2p::verbs::Peer &peer_of(Job &job, int rank = 1)
+pt2p::verbs::NetPeer &peer_of(Job &job, int rank = 1)
 {
-	return static_cast<pt2p::verbs::Peer &>(job.ctx[0]->router->find(rank)->endpoint);
+	return static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(rank)->endpoint);
 }
 
 pt2p::Transport &transport_of(Job &job, int rank = 1) { return *job.ctx[0]->router->transport_of(peer_of(job, rank)); }
@@ -44,9 +44,9 @@ void connect_all(Window &w, uint32_t n)
 {
 	const Bytes out = random_bytes(256 << 10, 1);
 	put(w, out, 4);
-	for (int i = 0; i < 10'000 && peer_of(w.job, w.owner).spread->in_use() < n; ++i)
+	for (int i = 0; i < 10'000 && peer_of(w.job, w.owner).striping->in_use() < n; ++i)
 		put(w, out, 4);
-	REQUIRE(peer_of(w.job, w.owner).spread->in_use() == n);
+	REQUIRE(peer_of(w.job, w.owner).striping->in_use() == n);
 }
 
 std::vector<std::string> pinned(unsigned n, std::vector<std::string> more = {})
@@ -111,7 +111,7 @@ TEST_CASE("pinned to one, or neither pinned nor tuned, all parts go over one que
 	for (unsigned round = 0; round < 5; ++round)
 		put(w, random_bytes(4 << 20, round), 16);
 	CHECK(job.counter(0, "net_parts_beside") == 0);
-	CHECK(!peer_of(job).spread);
+	CHECK(!peer_of(job).striping);
 	CHECK_THAT(report(job), !Contains("large data"));
 }
 
@@ -245,16 +245,16 @@ TEST_CASE("a rank that is given up is given up on all queue pairs, and others ar
 		REQUIRE(pt2p_put(job.ctx[0], out.data() + at, 256 << 10, lost.remote, at, &requests[i]) == PT2P_OK);
 		REQUIRE(pt2p_put(job.ctx[0], out.data() + at, 256 << 10, other.remote, at, &others[i]) == PT2P_OK);
 	}
-	REQUIRE(peer_of(job).spread->under_way() > 3);
+	REQUIRE(peer_of(job).striping->under_way() > 3);
 	transport_of(job).abandon(1, PT2P_ERR_PEER_LOST, "for a test");
 	nothing_arrives.reset();
 	for (pt2p_request_t *r : requests)
 		CHECK(pt2p_wait(job.ctx[0], r, nullptr) == PT2P_ERR_PEER_LOST);
-	CHECK(peer_of(job).spread->under_way() == 0);
+	CHECK(peer_of(job).striping->under_way() == 0);
 	REQUIRE(pt2p_waitall(job.ctx[0], 16, others.data(), nullptr) == PT2P_OK);
 	CHECK((other.bytes == out));
 	put(other, random_bytes(4 << 20, 8), 16);
-	CHECK(peer_of(job, 2).spread->under_way() == 0);
+	CHECK(peer_of(job, 2).striping->under_way() == 0);
 }
 
 TEST_CASE("a remote access error fails the operation once, whichever queue pairs its parts are on")
@@ -266,8 +266,8 @@ TEST_CASE("a remote access error fails the operation once, whichever queue pairs
 	Bytes in(1 << 20);
 	auto &peer = peer_of(job);
 	REQUIRE(peer.table->get(peer, in.data(), {0x10000, 0xdead}, in.size(), nullptr) == pt2p::Outcome::in_progress);
-	CHECK(peer.spread->under_way() == 4);
-	for (unsigned round = 0; peer.spread->under_way() || round < 5; ++round)
+	CHECK(peer.striping->under_way() == 4);
+	for (unsigned round = 0; peer.striping->under_way() || round < 5; ++round)
 		put(w, random_bytes(1 << 20, round), 4);
 	CHECK(job.counter(0, "reconnects") >= 4);
 	CHECK(job.counter(0, "peers_lost") == 0);
@@ -283,7 +283,7 @@ TEST_CASE("when queue pairs are refused, on either side, fewer are used")
 	Faults faults(rule);
 	for (unsigned round = 0; round < 50; ++round)
 		put(w, random_bytes(1 << 20, round), 8);
-	CHECK(peer_of(job).spread->in_use() == 1);
+	CHECK(peer_of(job).striping->in_use() == 1);
 	CHECK(job.counter(0, "net_parts_beside") == 0);
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
@@ -303,7 +303,7 @@ TEST_CASE("the tuner tries numbers of queue pairs within its bounds, and loses n
 	Job job(transport, 2, apart({"PT2P_TUNE=" + mode}));
 	Window w(job, 1, 4 << 20);
 	put(w, random_bytes(4 << 20, 0), 16);
-	const auto &spread = *peer_of(job).spread;
+	const auto &spread = *peer_of(job).striping;
 	const uint32_t most = *transport == 'r' ? 4 : 3; // of four initiators
 	for (unsigned round = 1; round < 3000 && spread.climber().trials() < 3; ++round) {
 		put(w, random_bytes(4 << 20, round % 16), 32);

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t length = 512, bytes = length + sizeof(pt2p::verbs::MessageHeader);
 
 // Rank 1 as rank 0 sees it.
-pt2p::verbs::Peer &peer(Job &job) { return static_cast<pt2p::verbs::Peer &>(job.ctx[0]->router->find(1)->endpoint); }
+pt2p::verbs::NetPeer &peer(Job &job) { return static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(1)->endpoint); }
 pt2p::verbs::Net &net_of(Job &job) { return *peer(job).net; }
 StagingTuner &tuner(Job &job) { return peer(job).tuner->stagings.of(bytes); }
 
@@ -111,7 +111,7 @@ TEST_CASE("device memory is not tried while half of it is taken")
 	Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k"}); // 15 cells
 	job.warm_up();
 	force(tuner(job), Staging::buffer);
-	auto &memory = net_of(job).device_memory;
+	auto &memory = net_of(job).memory.device_memory;
 	std::vector<uint32_t> taken(9);
 	for (uint32_t &cell : taken)
 		cell = memory.take();
@@ -197,12 +197,12 @@ TEST_CASE("a doorbell batch that is pinned is not tuned", "[.exact]")
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DOORBELL_BATCH=1"});
 	job.warm_up();
-	CHECK(!net_of(job).batch_tuner());
+	CHECK(!net_of(job).tuner.batch_tuner());
 	Change wqes("wqes"), rings("doorbells");
 	for (int i = 0; i < 5000; ++i)
 		job.exchange(0, 1);
 	CHECK(rings() == wqes());
-	CHECK(net_of(job).batch() == 1);
+	CHECK(net_of(job).doorbells.batch() == 1);
 	CHECK_THAT(report(job), !Contains("now up to"));
 }
 
@@ -213,11 +213,11 @@ TEST_CASE("without the channel's tuner the batch is one, and with it the setting
 	off.warm_up();
 	set.warm_up();
 	for (Job *job : {&off, &set}) {
-		CHECK(!net_of(*job).batch_tuner());
+		CHECK(!net_of(*job).tuner.batch_tuner());
 		send_many(*job, 5000, 8);
 	}
-	CHECK(net_of(off).batch() == 1);
-	CHECK(net_of(set).batch() == 7);
+	CHECK(net_of(off).doorbells.batch() == 1);
+	CHECK(net_of(set).doorbells.batch() == 7);
 }
 
 TEST_CASE("a doorbell batch that is tuned stays within its bounds, and is in the report")
@@ -225,16 +225,16 @@ TEST_CASE("a doorbell batch that is tuned stays within its bounds, and is in the
 	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
 	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune});
 	job.warm_up();
-	REQUIRE(net_of(job).batch_tuner());
-	CHECK(net_of(job).batch() == 1);
+	REQUIRE(net_of(job).tuner.batch_tuner());
+	CHECK(net_of(job).doorbells.batch() == 1);
 	for (int i = 0; i < 400; ++i) {
 		send_many(job, 50, 8);
-		REQUIRE(net_of(job).batch() == net_of(job).batch_tuner()->batch());
-		REQUIRE(net_of(job).batch() >= 1);
-		REQUIRE(net_of(job).batch() <= 16);
+		REQUIRE(net_of(job).doorbells.batch() == net_of(job).tuner.batch_tuner()->batch());
+		REQUIRE(net_of(job).doorbells.batch() >= 1);
+		REQUIRE(net_of(job).doorbells.batch() <= 16);
 	}
-	CHECK(net_of(job).batch_tuner()->trials() >= 1);
-	CHECK(net_of(job).batch_tuner()->rate() > 0);
+	CHECK(net_of(job).tuner.batch_tuner()->trials() >= 1);
+	CHECK(net_of(job).tuner.batch_tuner()->rate() > 0);
 	CHECK_THAT(report(job), Contains(" for a doorbell, now up to ") && Contains(" a second, "));
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("nothing is lost or reordered while the doorbell batch changes, and no
 	for (unsigned round = 0; round < 60; ++round)
 		numbered.send(60, size, [&](unsigned i) {
 			if (i % 7 == round % 7) // in the middle of a batch, too
-				net_of(job).use_batch(batches[changes++ % std::size(batches)]);
+				net_of(job).doorbells.use_batch(batches[changes++ % std::size(batches)]);
 		});
 	CHECK(changes > 400);
 }
@@ -261,14 +261,14 @@ TEST_CASE("when the batch gets smaller, what waits for a doorbell is posted", "[
 	Job job(transport, 2, {"PT2P_TUNE=free"});
 	job.warm_up();
 	job.progress();
-	net_of(job).use_batch(16);
+	net_of(job).doorbells.use_batch(16);
 	std::vector<pt2p_request_t *> sends(3);
 	uint64_t value = 0;
 	Change wqes("wqes"), rings("doorbells");
 	for (size_t i = 0; i + 1 < sends.size(); ++i)
 		REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &sends[i]) == PT2P_OK);
 	CHECK(rings() == 0);
-	net_of(job).use_batch(1);
+	net_of(job).doorbells.use_batch(1);
 	CHECK(rings() == 1);
 	CHECK(wqes() == 2);
 	REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &sends.back()) == PT2P_OK);

@@ -21,6 +21,8 @@ transports/self transports/shm transports/verbs
 transports/rc transports/dct
 transports/transports
 src/channel
+src/route/groups
+src/route/forward
 src/route
 src/progress
 src/message
@@ -32,6 +34,11 @@ src/tools
 
 if grep -rnE '^# *include "(base|transports|src)/' softhca; then
 	echo "softhca includes the library"
+	exit 1
+fi
+# The device works in live mode or in the model; nothing else in it knows which.
+if grep -rnE '^# *include "softhca/(live|model)/' softhca --include='*.?pp' | grep -vE '^softhca/(live/|model/|process\.cpp:)'; then
+	echo "only softhca/process.cpp chooses between live mode and the model"
 	exit 1
 fi
 find base transports src -name '*.?pp' -o -name '*.h' -o -name '*.c' | LC_ALL=C sort |

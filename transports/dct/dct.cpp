@@ -21,17 +21,17 @@ using verbs::WorkRequest;
 
 namespace {
 
-constexpr uint32_t most_tuned = 4; // initiators for the bulk data of one peer; one is left to the others in any case
+constexpr uint32_t max_tuned = 4; // initiators for the bulk data of one peer; one is left to the others in any case
 
 } // namespace
 
-SendQueue *Peer::acquire() { return ready ? transport->choose(*this) : nullptr; }
-SendQueue *Peer::acquire_for_part() { return ready ? transport->choose_for_part(*this) : nullptr; }
+SendQueue *DctPeer::acquire() { return ready ? transport->choose(*this) : nullptr; }
+SendQueue *DctPeer::acquire_for_part() { return ready ? transport->choose_for_part(*this) : nullptr; }
 
-SendQueue *Peer::acquire_alone() { return ready ? transport->choose_idle(*this) : nullptr; }
+SendQueue *DctPeer::acquire_alone() { return ready ? transport->choose_idle(*this) : nullptr; }
 
 // What is under way for it stops with its initiators; what these have for others is posted again when they have been restarted.
-void Peer::cut()
+void DctPeer::cut()
 {
 	transport->leave_line(*this);
 	if (!in_flight)
@@ -41,7 +41,7 @@ void Peer::cut()
 			continue;
 		verbs::set_state(q->qp(), IBV_QPS_ERR);
 		q->drop(*this);
-		net->report_broken(*q, IBV_WC_SUCCESS);
+		net->queues.report_broken(*q, IBV_WC_SUCCESS);
 	}
 }
 
@@ -61,8 +61,8 @@ void DctTransport::make_target()
 	init.qp_type = IBV_QPT_DRIVER;
 	init.comp_mask = IBV_QP_INIT_ATTR_PD;
 	init.pd = device.pd.get();
-	init.send_cq = init.recv_cq = net_->cq();
-	init.srq = net_->srq();
+	init.send_cq = init.recv_cq = net_->completions.first();
+	init.srq = net_->receives.srq();
 	mlx5dv_qp_init_attr driver{};
 	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
@@ -83,12 +83,12 @@ void DctTransport::make_initiator()
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
 	verbs::QpOwner qp(mlx5dv_create_qp(net_->device().context.get(), &init, &driver));
 	if (!qp)
-		verbs::fail_queue(net_->device(), "mlx5dv_create_qp (DC initiator)", errno, "PT2P_NET_SEND_DEPTH", net_->depth(),
+		verbs::fail_queue(net_->device(), "mlx5dv_create_qp (DC initiator)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
 		                  net_->device().limits.max_qp_wr);
 	if (const int error = start_initiator(qp.get()))
 		verbs::fail("ibv_modify_qp (DC initiator)", error);
-	const auto most_inline = static_cast<uint32_t>(environment_.config.net_inline);
-	initiators_.push_back(std::make_unique<SendQueue>(*net_, *this, std::move(qp), most_inline, true));
+	const auto max_inline = static_cast<uint32_t>(environment_.config.net_inline);
+	initiators_.push_back(std::make_unique<SendQueue>(net_->shared, *this, std::move(qp), max_inline, true));
 }
 
 int DctTransport::start_initiator(ibv_qp *qp) const
@@ -115,29 +115,28 @@ std::string DctTransport::queue_address()
 
 Endpoint &DctTransport::connect(int rank, std::string_view text)
 {
-	if (verbs::Peer *known = peers_[static_cast<size_t>(rank)].get())
+	if (verbs::NetPeer *known = peers_[static_cast<size_t>(rank)].get())
 		return *known;
 	Address address;
 	std::memcpy(&address, text.data(), sizeof address);
-	auto peer = std::make_unique<Peer>();
+	auto peer = std::make_unique<DctPeer>();
 	ibv_ah_attr path = net_->device().path_to(address.port);
-	peer->handle.reset(ibv_create_ah(net_->device().pd.get(), &path));
-	if (!peer->handle)
+	peer->path.reset(ibv_create_ah(net_->device().pd.get(), &path));
+	if (!peer->path)
 		verbs::fail("ibv_create_ah", errno);
 	peer->transport = this;
-	peer->ah = peer->handle.get();
-	peer->dct = address.number;
-	peer->dc_key = address.key;
-	peer->dc_address = verbs::mlx5::dc_address(peer->ah, address.number, address.key);
+	peer->address = {peer->path.get(), address.number, address.key,
+	                 verbs::mlx5::dc_address_vector(peer->path.get(), address.number, address.key)};
+	peer->dc = &peer->address;
 	peer->ready = true;
 	const auto initiators = static_cast<uint32_t>(initiators_.size());
-	peer->most_queue_pairs = environment_.config.net_queue_pairs ? initiators : std::clamp(initiators - 1, 1u, most_tuned);
+	peer->max_queue_pairs = environment_.config.net_queue_pairs ? initiators : std::clamp(initiators - 1, 1u, max_tuned);
 	return add(rank, std::move(peer));
 }
 
-SendQueue *DctTransport::choose(Peer &peer)
+SendQueue *DctTransport::choose(DctPeer &peer)
 {
-	if (__builtin_expect(peer.open && peer.queue->room(), 1))
+	if (__builtin_expect(peer.open && peer.queue->can_post(), 1))
 		return peer.queue;
 	const size_t current = look_at_initiators(peer);
 	if (current != no_initiator) {
@@ -154,7 +153,7 @@ SendQueue *DctTransport::choose(Peer &peer)
 	if (!line_.admit(peer, free_places(states_), net_->turns())) {
 		for (const InitiatorState &s : states_) // from now on they have to ask whether they may go on
 			if (s.target)
-				static_cast<Peer *>(s.target)->open = false;
+				static_cast<DctPeer *>(s.target)->open = false;
 		return wait();
 	}
 	const size_t chosen = choose_initiator(states_, &peer);
@@ -170,7 +169,7 @@ SendQueue *DctTransport::wait() const
 }
 
 // The first goes where messages would: those that follow find it there.
-SendQueue *DctTransport::choose_for_part(Peer &peer)
+SendQueue *DctTransport::choose_for_part(DctPeer &peer)
 {
 	uint32_t working = 1;
 	SendQueue *queue;
@@ -178,17 +177,17 @@ SendQueue *DctTransport::choose_for_part(Peer &peer)
 		queue = choose(peer);
 	} else {
 		const size_t current = look_at_initiators(peer);
-		queue = take(dct::choose_for_part(states_, &peer, current, peer.spread->queue_pairs(), working), peer);
+		queue = take(dct::choose_for_part(states_, &peer, current, peer.striping->queue_pairs(), working), peer);
 	}
 	if (!queue)
 		return nullptr;
-	peer.spread->uses(working);
+	peer.striping->uses(working);
 	if (queue != peer.queue)
 		environment_.reporter.add(Counter::net_parts_beside);
 	return queue;
 }
 
-SendQueue *DctTransport::choose_idle(Peer &peer)
+SendQueue *DctTransport::choose_idle(DctPeer &peer)
 {
 	look_at_initiators(peer);
 	const size_t chosen = choose_initiator(states_, &peer);
@@ -199,7 +198,7 @@ SendQueue *DctTransport::choose_idle(Peer &peer)
 }
 
 // Brings what is known of them up to date; the one that the peer's messages went through last.
-size_t DctTransport::look_at_initiators(const Peer &peer)
+size_t DctTransport::look_at_initiators(const DctPeer &peer)
 {
 	size_t current = no_initiator;
 	++looks_;
@@ -208,8 +207,8 @@ size_t DctTransport::look_at_initiators(const Peer &peer)
 		InitiatorState &s = states_[i];
 		if (&queue == peer.queue)
 			current = i;
-		s.outstanding = queue.outstanding();
-		s.room = queue.room();
+		s.outstanding = queue.in_flight();
+		s.room = queue.can_post();
 		s.targets = !s.outstanding ? 0 : queue.has_completed(s.begun) ? 1 : 2;
 		if (std::exchange(s.posted, queue.posted()) != s.posted)
 			s.used = looks_;
@@ -218,14 +217,14 @@ size_t DctTransport::look_at_initiators(const Peer &peer)
 }
 
 // Whether messages of it are under way in the initiator that they went through last, which this is known of.
-bool DctTransport::under_way(const Peer &peer, const InitiatorState &state) const
+bool DctTransport::under_way(const DctPeer &peer, const InitiatorState &state) const
 {
 	if (state.target == &peer)
 		return state.outstanding;
 	return peer.in_flight && state.outstanding && !peer.queue->has_completed(peer.upto);
 }
 
-SendQueue *DctTransport::take(size_t i, Peer &peer)
+SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 {
 	if (i == no_initiator)
 		return wait();
@@ -240,7 +239,7 @@ SendQueue *DctTransport::take(size_t i, Peer &peer)
 			initiator->flush();
 		}
 		environment_.reporter.add(Counter::dct_switches);
-		Peer &before = *static_cast<Peer *>(s.target);
+		DctPeer &before = *static_cast<DctPeer *>(s.target);
 		if (before.queue == queue) {
 			before.open = false;
 			before.upto = queue->posted();
@@ -248,7 +247,7 @@ SendQueue *DctTransport::take(size_t i, Peer &peer)
 	}
 	s.target = &peer;
 	s.begun = queue->posted();
-	return queue->room() ? queue : wait(); // the last place may have gone to flush()
+	return queue->can_post() ? queue : wait(); // the last place may have gone to flush()
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------
@@ -264,13 +263,13 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 	case IBV_WC_REM_ABORT_ERR:
 		if (front)
-			fail_target(static_cast<Peer &>(*front->peer), status);
+			fail_target(static_cast<DctPeer &>(*front->target), status);
 		break;
 	default: // the work request itself is at fault
 		if (front && front->is_operation())
 			queue.abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else if (front)
-			net_->take_down(*front->peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
+			net_->take_down(static_cast<DctPeer &>(*front->target), PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
 	environment_.reporter.add(Counter::reconnects);
 	const int error = restart(queue);
@@ -297,7 +296,7 @@ void DctTransport::end_work(SendQueue &queue, int error)
 {
 	const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", error);
 	while (WorkRequest *request = queue.front()) {
-		net_->take_down(*request->peer, PT2P_ERR_SYSTEM, reason);
+		net_->take_down(static_cast<DctPeer &>(*request->target), PT2P_ERR_SYSTEM, reason);
 		queue.drop_all();
 	}
 }
@@ -322,10 +321,10 @@ bool DctTransport::left() const
 }
 
 // This rank itself.
-verbs::Peer *DctTransport::substitute()
+verbs::Target *DctTransport::substitute()
 {
 	try {
-		return static_cast<Peer *>(loopback());
+		return static_cast<DctPeer *>(loopback());
 	} catch (const Error &) {
 		return nullptr;
 	}
@@ -337,9 +336,9 @@ void DctTransport::look_after(SendQueue &queue)
 {
 	constexpr int64_t patience = 5'000'000; // its device may answer yet
 	const WorkRequest *front = queue.front();
-	if (!front || !front->peer->down)
+	if (!front || !front->target->down)
 		return;
-	Peer &peer = static_cast<Peer &>(*front->peer);
+	DctPeer &peer = static_cast<DctPeer &>(*front->target);
 	if (!peer.left_since) {
 		peer.left_since = now_ns();
 		queue.flush(); // or it could be complete without our knowing
@@ -349,7 +348,7 @@ void DctTransport::look_after(SendQueue &queue)
 }
 
 // A target does not answer: it is tried again, and given up in the end. Work for other targets goes on in between.
-void DctTransport::fail_target(Peer &peer, ibv_wc_status status)
+void DctTransport::fail_target(DctPeer &peer, ibv_wc_status status)
 {
 	const int64_t now = now_ns();
 	if (!peer.failing_since || std::exchange(peer.answered, false))
@@ -360,7 +359,7 @@ void DctTransport::fail_target(Peer &peer, ibv_wc_status status)
 
 // ---- the table --------------------------------------------------------------------------------------------------------
 
-std::vector<SendQueue *> DctTransport::queues_for(const verbs::Peer &) const
+std::vector<SendQueue *> DctTransport::queues_for(const verbs::NetPeer &) const
 {
 	std::vector<SendQueue *> all;
 	for (const auto &queue : initiators_)
@@ -377,7 +376,7 @@ bool DctTransport::facts(int rank, ChannelFacts &f)
 
 Inspection::Memory DctTransport::memory_per_peer()
 {
-	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + sizeof(ibv_ah) + 64};
+	return {sizeof(std::unique_ptr<DctPeer>) + verbs::Net::bytes_per_silent_peer, sizeof(DctPeer) + sizeof(ibv_ah) + 64};
 }
 
 const TransportTable &DctTransport::table() const { return dct_table; }
@@ -407,7 +406,7 @@ std::unique_ptr<Transport> open_dct(const TransportEnvironment &environment, std
 
 const TransportTable dct_table = {
     "dct",         cap_send | cap_get | cap_put | cap_atomic,
-    open_dct,      verbs::send<Peer, Counter::dct_messages>,
+    open_dct,      verbs::send<DctPeer, Counter::dct_messages>,
     verbs::get,    verbs::put,
     verbs::atomic, verbs::progress<DctTransport>,
     nullptr, verbs::NetTransport::longest_message,

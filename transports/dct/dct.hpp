@@ -22,15 +22,17 @@ struct Address {
 	uint64_t key;
 };
 
-struct Peer final : verbs::Peer, Waiting {
+struct DctPeer final : verbs::NetPeer, Waiting {
 	DctTransport *transport = nullptr;
-	verbs::AhOwner handle;
+	verbs::AhOwner path;
+	verbs::DcAddress address;
 	verbs::SendQueue *queue = nullptr; // that its messages went through last
 	uint32_t upto = 0;                 // the number of the last there, once another's work is behind it
 	bool open = false;                 // no other's work is behind it, and nobody waits
 	int64_t failing_since = 0;         // 0: it has not failed yet
 	int64_t left_since = 0;            // that it was seen to have left with work under way; 0: it was not
-	static constexpr bool dc = true;
+	static constexpr bool is_dc = true;
+	const mlx5_wqe_av *address_vector() const { return &address.av; }
 	// The queue that its messages go through, unless one has to be chosen; null: it has.
 	verbs::SendQueue *usual() const { return ready && open ? queue : nullptr; }
 	verbs::SendQueue *acquire() override;
@@ -52,29 +54,29 @@ public:
 	void check() override;
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 	bool left() const override;
-	verbs::Peer *substitute() override;
+	verbs::Target *substitute() override;
 	void look_after(verbs::SendQueue &queue) override;
 
-	verbs::SendQueue *choose(Peer &peer);
-	verbs::SendQueue *choose_for_part(Peer &peer);
-	verbs::SendQueue *choose_idle(Peer &peer);
+	verbs::SendQueue *choose(DctPeer &peer);
+	verbs::SendQueue *choose_for_part(DctPeer &peer);
+	verbs::SendQueue *choose_idle(DctPeer &peer);
 	// It is lost.
-	void leave_line(Peer &peer) { line_.leave(peer); }
+	void leave_line(DctPeer &peer) { line_.leave(peer); }
 	// All: they serve all peers in turn.
-	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
+	std::vector<verbs::SendQueue *> queues_for(const verbs::NetPeer &peer) const override;
 	bool facts(int peer, ChannelFacts &facts) override;
 
 private:
 	void make_target();
 	void make_initiator();
-	size_t look_at_initiators(const Peer &peer);
-	bool under_way(const Peer &peer, const InitiatorState &state) const;
+	size_t look_at_initiators(const DctPeer &peer);
+	bool under_way(const DctPeer &peer, const InitiatorState &state) const;
 	verbs::SendQueue *wait() const;
-	verbs::SendQueue *take(size_t initiator, Peer &peer);
+	verbs::SendQueue *take(size_t initiator, DctPeer &peer);
 	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
 	int restart(verbs::SendQueue &queue);
 	void end_work(verbs::SendQueue &queue, int error);
-	void fail_target(Peer &peer, ibv_wc_status status);
+	void fail_target(DctPeer &peer, ibv_wc_status status);
 
 	const uint64_t key_; // of the target: the device refuses who does not know it from the address
 	verbs::QpOwner target_;

@@ -20,18 +20,18 @@ using verbs::WorkRequest;
 namespace {
 
 constexpr int64_t ask_again_after = 20'000'000;
-// With one peer. What a device gains by several is had with few of them, and each costs both sides its queues: more have to be
-// asked for.
-constexpr uint32_t most_connections = 16, most_tuned = 4;
+// Connections with one peer. What a device gains by several is had with few of them, and each costs both sides its queues: more have
+// to be asked for.
+constexpr uint32_t max_tuned = 4;
 
 } // namespace
 
 void Connection::on_broken(SendQueue &, ibv_wc_status status) { peer.transport->on_broken(*this, status); }
 bool Connection::left() const { return peer.down; }
 
-void Peer::cut()
+void RcPeer::cut()
 {
-	transport->part_with(*this);
+	transport->disconnect(*this);
 	for_each_connection([](Connection &c) {
 		verbs::set_state(c.queue->qp(), IBV_QPS_ERR);
 		c.queue->set_broken();
@@ -39,23 +39,23 @@ void Peer::cut()
 	});
 }
 
-SendQueue *Peer::acquire()
+SendQueue *RcPeer::acquire()
 {
 	if (__builtin_expect(!ready, 0)) {
 		transport->wanted(*this);
 		return nullptr;
 	}
-	return first.queue->room() ? first.queue.get() : nullptr;
+	return first.queue->can_post() ? first.queue.get() : nullptr;
 }
 
 // Of those that may be used, the one with the least under way.
-SendQueue *Peer::acquire_for_part()
+SendQueue *RcPeer::acquire_for_part()
 {
 	if (!ready) {
 		transport->wanted(*this);
 		return nullptr;
 	}
-	const uint32_t wanted = spread->queue_pairs();
+	const uint32_t wanted = striping->queue_pairs();
 	uint32_t there = 1;
 	SendQueue *best = first.queue.get();
 	for (auto &c : others) {
@@ -64,66 +64,66 @@ SendQueue *Peer::acquire_for_part()
 		if (c->state != Connection::State::connected)
 			continue;
 		++there;
-		if (c->queue->room() && (!best->room() || c->queue->outstanding() < best->outstanding()))
+		if (c->queue->can_post() && (!best->can_post() || c->queue->in_flight() < best->in_flight()))
 			best = c->queue.get();
 	}
 	if (there < wanted)
 		transport->connect_another(*this);
-	spread->uses(there);
-	if (!best->room())
+	striping->uses(there);
+	if (!best->can_post())
 		return nullptr;
 	if (best != first.queue.get())
-		net->reporter().add(Counter::net_parts_beside);
+		net->eager.reporter().add(Counter::net_parts_beside);
 	return best;
 }
 
 RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
     : NetTransport(environment, std::move(net))
 {
-	net_->connector = this;
+	net_->connections = this;
 }
 
-RcTransport::~RcTransport() { net_->connector = nullptr; }
+RcTransport::~RcTransport() { net_->connections = nullptr; }
 
 static_assert(offsetof(verbs::WireupAddress, port) == 0);
 
 std::string RcTransport::queue_address()
 {
-	const verbs::WireupAddress address{net_->device().address, net_->wireup().number()};
+	const verbs::WireupAddress address{net_->device().address, net_->wireup.number()};
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
 // ---- connections ------------------------------------------------------------------------------------------------------
 
-Peer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret)
+RcPeer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret)
 {
-	auto peer = std::make_unique<Peer>();
+	auto peer = std::make_unique<RcPeer>();
 	peer->transport = this;
 	peer->address = address;
 	peer->secret = secret;
 	if (rank != environment_.job.rank())
-		peer->most_queue_pairs = environment_.config.net_queue_pairs ? most_connections : most_tuned;
+		peer->max_queue_pairs = environment_.config.net_queue_pairs ? max_connections : max_tuned;
 	make_queue_pair(peer->first);
-	return static_cast<Peer &>(add(rank, std::move(peer)));
+	return static_cast<RcPeer &>(add(rank, std::move(peer)));
 }
 
-Connection &RcTransport::make_another(Peer &peer)
+Connection &RcTransport::make_another(RcPeer &peer)
 {
 	auto connection = std::make_unique<Connection>(peer, static_cast<uint8_t>(peer.others.size() + 1));
 	make_queue_pair(*connection);
 	return *peer.others.emplace_back(std::move(connection));
 }
 
-void RcTransport::connect_another(Peer &peer)
+void RcTransport::connect_another(RcPeer &peer)
 {
 	const bool busy = !peer.others.empty() && peer.others.back()->state != Connection::State::connected;
-	if (busy || leaving_ || peer.others.size() + 1 >= peer.most_queue_pairs)
+	if (busy || leaving_ || peer.others.size() + 1 >= peer.max_queue_pairs)
 		return;
 	try {
 		tell(make_another(peer), WireupMessage::Kind::request);
 	} catch (const Error &e) {
 		environment_.reporter.log(LogLevel::info, "rank %d: no further queue pair: %s", peer.peer, e.what());
-		peer.most_queue_pairs = static_cast<uint32_t>(peer.others.size() + 1);
+		peer.max_queue_pairs = static_cast<uint32_t>(peer.others.size() + 1);
 	}
 }
 
@@ -131,21 +131,21 @@ void RcTransport::make_queue_pair(Connection &connection)
 {
 	connection.since = now_ns();
 	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_RC);
-	init.srq = net_->srq();
+	init.srq = net_->receives.srq();
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
-		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->depth(),
+		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
 		                  net_->device().limits.max_qp_wr);
-	connection.queue = std::make_unique<SendQueue>(*net_, connection, std::move(qp), init.cap.max_inline_data, false);
+	connection.queue = std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data, false);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
 {
-	if (Peer *known = find(rank))
+	if (RcPeer *known = find(rank))
 		return *known; // it was faster
 	verbs::WireupAddress address;
 	std::memcpy(&address, text.data(), sizeof address);
-	Peer &peer = make_peer(rank, address, secret_in(environment_.job.lookup(rank))); // known, as the address is
+	RcPeer &peer = make_peer(rank, address, secret_in(environment_.job.lookup(rank))); // known, as the address is
 	tell(peer.first, WireupMessage::Kind::request);
 	return peer;
 }
@@ -155,8 +155,8 @@ Endpoint *RcTransport::loopback()
 {
 	const int self = environment_.job.rank();
 	try {
-		Peer *known = find(self);
-		Peer &peer = known ? *known : make_peer(self, {net_->device().address, net_->wireup().number()}, environment_.job.secret());
+		RcPeer *known = find(self);
+		RcPeer &peer = known ? *known : make_peer(self, {net_->device().address, net_->wireup.number()}, environment_.job.secret());
 		if (!known || peer.first.state == Connection::State::refused)
 			connect_to_itself(peer.first);
 		return peer.down || peer.first.state == Connection::State::refused ? nullptr : &peer;
@@ -212,186 +212,14 @@ void RcTransport::not_now(Connection &c, const std::string &reason)
 		                                                   "where the devices have DC");
 }
 
-void RcTransport::wanted(Peer &peer)
+void RcTransport::wanted(RcPeer &peer)
 {
 	if (peer.first.state != Connection::State::refused || peer.down || leaving_)
 		return;
 	peer.first.state = Connection::State::requesting;
 	peer.first.since = now_ns();
-	peer.first.asked_from = static_cast<uint32_t>(net_->wireup().next_number());
+	peer.first.asked_from = static_cast<uint32_t>(net_->wireup.next_number());
 	tell(peer.first, WireupMessage::Kind::request);
-}
-
-// Another connection of the same queue pair begins elsewhere, so that packets of the old one fit nowhere.
-uint32_t RcTransport::psn_of(const Connection &c) const
-{
-	return (c.queue->number() + (c.attempt << 16)) * 0x9e3779b1 >> 8;
-}
-
-void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
-{
-	WireupMessage message{};
-	message.from = {net_->device().address, net_->wireup().number()};
-	message.rank = environment_.job.rank();
-	message.to = c.peer.peer;
-	message.qp = c.queue->number();
-	message.psn = psn_of(c);
-	message.attempt = c.attempt;
-	message.kind = kind;
-	message.connection = c.number;
-	c.asked = now_ns();
-	net_->wireup().send(c.peer.address, message, c.peer.secret);
-}
-
-// When that is lost, it will ask again.
-void RcTransport::refuse(const WireupMessage &request, const Secret &secret, const char *reason)
-{
-	WireupMessage refusal{};
-	refusal.rank = environment_.job.rank();
-	refusal.to = request.rank;
-	refusal.attempt = request.attempt;
-	refusal.psn = static_cast<uint32_t>(request.number);
-	refusal.kind = WireupMessage::Kind::refuse;
-	refusal.connection = request.connection;
-	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
-	net_->wireup().send(request.from, refusal, secret);
-}
-
-// It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a connection.
-void RcTransport::part_with(Peer &peer)
-{
-	if (!leaving_)
-		tell(peer.first, WireupMessage::Kind::part);
-}
-
-// The peer counts this rank as lost, whichever connection that was: nothing comes of waiting for it. What it has sent before is
-// still read.
-void RcTransport::parted(Connection &first, const WireupMessage &message)
-{
-	if (first.state == Connection::State::requesting || first.state == Connection::State::refused)
-		return net_->take_down(first.peer, PT2P_ERR_PEER_LOST, "it counts this rank as lost");
-	if (first.state != Connection::State::draining)
-		give_up(first, first.attempt + 1);
-	first.request = message;
-	first.request.attempt = first.attempt;
-}
-
-// The connection that a message is about, made if that is what it asks for. Null: nothing is to be done.
-Connection *RcTransport::asked_for(const WireupMessage &m)
-{
-	Peer *peer = find(m.rank);
-	if (peer && peer->down) {
-		if (m.kind == WireupMessage::Kind::request)
-			part_with(*peer);
-		return nullptr;
-	}
-	if (peer && m.connection <= peer->others.size())
-		return m.connection ? peer->others[m.connection - 1u].get() : &peer->first;
-	// They are made one after the other.
-	const bool next = peer ? m.connection == peer->others.size() + 1 && m.connection < most_connections : m.connection == 0;
-	if (!next || m.kind != WireupMessage::Kind::request || m.attempt != 1)
-		return nullptr;
-	try {
-		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
-		connection.state = Connection::State::accepting;
-		return &connection;
-	} catch (const std::exception &e) { // no memory, too
-		refuse(m, peer ? peer->secret : environment_.job.secret(), e.what());
-		return nullptr;
-	}
-}
-
-// Whether it comes from that rank to this one, and for the first time. Who asks knows this rank's secret; who was asked proves it
-// with his own, which this rank knows.
-bool RcTransport::genuine(const WireupMessage &m) const
-{
-	const int self = environment_.job.rank();
-	if (m.to != self || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == self)
-		return false;
-	const Peer *peer = find(m.rank);
-	return (m.proof == m.proof_by(environment_.job.secret()) || (peer && m.proof == m.proof_by(peer->secret))) &&
-	       (!peer || m.number > peer->heard);
-}
-
-void RcTransport::on_wireup(const WireupMessage &m)
-{
-	if (!genuine(m))
-		return environment_.reporter.add(Counter::auth_refused);
-	handle(m);
-	if (Peer *peer = find(m.rank))
-		peer->heard = m.number;
-}
-
-void RcTransport::handle(const WireupMessage &m)
-{
-	if (leaving_ && m.kind != WireupMessage::Kind::part)
-		return;
-	Connection *c = asked_for(m);
-	if (!c)
-		return;
-	if (m.kind == WireupMessage::Kind::part)
-		return parted(*c, m);
-	if (m.attempt != c->attempt) {
-		// It has given a connection up that we still hold on to.
-		if (static_cast<int32_t>(m.attempt - c->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
-			return;
-		give_up(*c, m.attempt);
-	}
-	if (m.kind == WireupMessage::Kind::refuse) {
-		const std::string reason(m.reason, strnlen(m.reason, sizeof m.reason));
-		if (c->attempt != 1 || static_cast<int32_t>(m.psn - c->asked_from) < 0)
-			return; // of what has been given up
-		if (c->state == Connection::State::requesting)
-			not_now(*c, "it refuses a connection: " + reason);
-		else if (c->state == Connection::State::accepting)
-			start_over(*c); // what waits here asks for it itself
-		return;
-	}
-	if (c->state == Connection::State::draining) {
-		if (m.kind == WireupMessage::Kind::request)
-			c->request = m;
-		return;
-	}
-	if (c->remote_qp && c->remote_qp != m.qp)
-		return;
-	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn)) {
-		if (c->attempt == 1) // else it asks again
-			refuse(m, c->peer.secret, c->lacks.c_str());
-		return;
-	}
-	if (m.kind == WireupMessage::Kind::request) {
-		if (c->state != Connection::State::connected)
-			c->state = Connection::State::accepting;
-		tell(*c, WireupMessage::Kind::accept);
-		return;
-	}
-	connected(*c);
-	if (m.kind == WireupMessage::Kind::accept)
-		tell(*c, WireupMessage::Kind::confirm);
-}
-
-// Who sends has heard of us.
-void RcTransport::on_heard(int rank)
-{
-	Peer *peer = find(rank);
-	if (peer && peer->first.state == Connection::State::accepting && !peer->down)
-		connected(peer->first);
-}
-
-void RcTransport::connected(Connection &c)
-{
-	if (c.state == Connection::State::connected || leaving_)
-		return;
-	c.state = Connection::State::connected;
-	c.lacks.clear();
-	if (c.is_first()) {
-		c.peer.ready = true;
-		c.peer.last_sign = now_ns();
-	}
-	if (c.attempt == 1)
-		return;
-	environment_.reporter.log(LogLevel::info, "rank %d: connected again", c.peer.peer);
-	c.queue->post_again();
 }
 
 // ---- what breaks ------------------------------------------------------------------------------------------------------
@@ -444,7 +272,7 @@ unsigned RcTransport::finish_draining()
 		return 0;
 	for (auto &p : peers_)
 		if (p)
-			static_cast<Peer &>(*p).for_each_connection([this](Connection &c) { finish_draining(c); });
+			static_cast<RcPeer &>(*p).for_each_connection([this](Connection &c) { finish_draining(c); });
 	return 0;
 }
 
@@ -475,7 +303,7 @@ void RcTransport::check()
 	NetTransport::check();
 	for (auto &p : peers_)
 		if (p)
-			static_cast<Peer &>(*p).for_each_connection([this](Connection &c) { look_after(c); });
+			static_cast<RcPeer &>(*p).for_each_connection([this](Connection &c) { look_after(c); });
 }
 
 // Asks again for one that is being made.
@@ -506,7 +334,7 @@ bool RcTransport::settle()
 	for (auto &p : peers_) {
 		if (!p || p->down)
 			continue;
-		SendQueue &queue = *static_cast<Peer &>(*p).first.queue;
+		SendQueue &queue = *static_cast<RcPeer &>(*p).first.queue;
 		if (!queue.broken())
 			queue.flush();
 		settled &= queue.idle();
@@ -524,7 +352,7 @@ void RcTransport::leave()
 
 std::string RcTransport::trouble(int rank)
 {
-	Peer *peer = find(rank);
+	RcPeer *peer = find(rank);
 	std::string text;
 	if (!peer || peer->down)
 		return text;
@@ -540,9 +368,9 @@ std::string RcTransport::trouble(int rank)
 	return text;
 }
 
-std::vector<SendQueue *> RcTransport::queues_for(const verbs::Peer &p) const
+std::vector<SendQueue *> RcTransport::queues_for(const verbs::NetPeer &p) const
 {
-	const auto &peer = static_cast<const Peer &>(p);
+	const auto &peer = static_cast<const RcPeer &>(p);
 	std::vector<SendQueue *> queues{peer.first.queue.get()};
 	for (const auto &c : peer.others)
 		queues.push_back(c->queue.get());
@@ -551,7 +379,7 @@ std::vector<SendQueue *> RcTransport::queues_for(const verbs::Peer &p) const
 
 Inspection::Memory RcTransport::memory_per_peer()
 {
-	return {sizeof(std::unique_ptr<Peer>) + verbs::Net::bytes_per_silent_peer, sizeof(Peer) + net_->bytes_per_queue()};
+	return {sizeof(std::unique_ptr<RcPeer>) + verbs::Net::bytes_per_silent_peer, sizeof(RcPeer) + net_->bytes_per_queue()};
 }
 
 const TransportTable &RcTransport::table() const { return rc_table; }
@@ -567,7 +395,7 @@ std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std:
 } // namespace
 
 const TransportTable rc_table = {
-    "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<Peer, Counter::rc_messages>,
+    "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<RcPeer, Counter::rc_messages>,
     verbs::get, verbs::put,                                verbs::atomic, verbs::progress<RcTransport>,
     nullptr, verbs::NetTransport::longest_message,
 };

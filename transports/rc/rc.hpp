@@ -11,7 +11,7 @@
 //   ready            <------- accept ---------
 //                    -------- confirm ------->  ready
 //
-// That is the connection of their messages. Parts of large data need no order and may have others beside it (tune/spread.hpp),
+// That is the connection of their messages. Parts of large data need no order and may have others beside it (verbs/tuning/striping.hpp),
 // which are made in the same way, one after the other, when large data moves, and stay.
 //
 // Each side has one queue pair for each connection, so requests that cross are two halves of the same connection. Connections of
@@ -28,9 +28,11 @@
 
 namespace pt2p::rc {
 
+constexpr uint32_t max_connections = 16; // with one peer
+
 class RcTransport;
 
-struct Peer;
+struct RcPeer;
 
 struct Connection final : verbs::QueueOwner {
 	enum class State : uint8_t {
@@ -40,9 +42,9 @@ struct Connection final : verbs::QueueOwner {
 		draining,   // given up; what has come through it is still being read
 		refused,    // one of the two has none to spare; of the first: until something is to be sent again
 	};
-	Connection(Peer &p, uint8_t n) : peer(p), number(n) {}
+	Connection(RcPeer &p, uint8_t n) : peer(p), number(n) {}
 
-	Peer &peer;
+	RcPeer &peer;
 	const uint8_t number;          // among those with the peer; 0: of messages
 	State state = State::requesting;
 	std::unique_ptr<verbs::SendQueue> queue;
@@ -58,7 +60,7 @@ struct Connection final : verbs::QueueOwner {
 	bool left() const override;
 };
 
-struct Peer final : verbs::Peer {
+struct RcPeer final : verbs::NetPeer {
 	RcTransport *transport = nullptr;
 	verbs::WireupAddress address{};
 	Secret secret{};    // that both know: of the one who was asked first. Datagrams are proven with it
@@ -66,7 +68,8 @@ struct Peer final : verbs::Peer {
 	Connection first{*this, 0};
 	std::vector<std::unique_ptr<Connection>> others; // by number, from 1 on
 
-	static constexpr bool dc = false;
+	static constexpr bool is_dc = false;
+	static const mlx5_wqe_av *address_vector() { return nullptr; }
 	// The queue that its messages go through, unless there is more to it; null: there is.
 	verbs::SendQueue *usual() const
 	{
@@ -89,7 +92,7 @@ struct Peer final : verbs::Peer {
 	}
 };
 
-class RcTransport final : public verbs::NetTransport, public verbs::Connector {
+class RcTransport final : public verbs::NetTransport, public verbs::ConnectionManager {
 public:
 	RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net);
 	~RcTransport() override;
@@ -108,19 +111,19 @@ public:
 	void on_heard(int rank) override;
 	void on_broken(Connection &connection, ibv_wc_status status);
 	// Tells a peer that is given up so; best effort.
-	void part_with(Peer &peer);
+	void disconnect(RcPeer &peer);
 	// Something is to be sent to a peer that is not ready.
-	void wanted(Peer &peer);
+	void wanted(RcPeer &peer);
 	// Asks for one more with this peer, unless another is being made or refused.
-	void connect_another(Peer &peer);
-	std::vector<verbs::SendQueue *> queues_for(const verbs::Peer &peer) const override;
+	void connect_another(RcPeer &peer);
+	std::vector<verbs::SendQueue *> queues_for(const verbs::NetPeer &peer) const override;
 
 	unsigned progress() { return NetTransport::progress() + (draining_ ? finish_draining() : 0); }
 
 private:
-	Peer *find(int rank) const { return static_cast<Peer *>(peers_[static_cast<size_t>(rank)].get()); }
-	Peer &make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret);
-	Connection &make_another(Peer &peer);
+	RcPeer *find(int rank) const { return static_cast<RcPeer *>(peers_[static_cast<size_t>(rank)].get()); }
+	RcPeer &make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret);
+	Connection &make_another(RcPeer &peer);
 	void make_queue_pair(Connection &connection);
 	bool connect_queue_pair(Connection &connection, uint32_t number, uint32_t psn);
 	void connect_to_itself(Connection &connection);
@@ -135,7 +138,7 @@ private:
 	bool genuine(const verbs::WireupMessage &message) const;
 	void handle(const verbs::WireupMessage &message);
 	void refuse(const verbs::WireupMessage &request, const Secret &secret, const char *reason);
-	void parted(Connection &first, const verbs::WireupMessage &message);
+	void disconnected(Connection &first, const verbs::WireupMessage &message);
 	Connection *asked_for(const verbs::WireupMessage &message);
 	uint32_t psn_of(const Connection &connection) const;
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory/copy_short.hpp"
 #include "base/report/report.hpp"
 #include "transports/device_transport.hpp"
 #include "transports/verbs/net.hpp"
-#include "transports/verbs/qp/send_at_once.hpp"
 
 namespace pt2p::verbs {
 
@@ -26,7 +26,7 @@ public:
 	bool arm() override { return net_->arm(this); }
 	void disarm() override { net_->disarm(this); }
 	int wake_fd() override { return net_->wake_fd(); }
-	void cork(bool corked) override { net_->cork(corked); }
+	void cork(bool corked) override { net_->doorbells.cork(corked); }
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void unconnected_senders(std::vector<int> &ranks) override { net_->unconnected_senders(this, ranks); }
@@ -36,10 +36,10 @@ public:
 	static size_t longest_message(const Config &config);
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{
-		return net_->expose(memory, length, key, why_not);
+		return net_->operations.expose(memory, length, key, why_not);
 	}
-	void withdraw(void *exposure) override { net_->withdraw(exposure); }
-	void forget(void *memory, size_t length) override { net_->forget(memory, length); }
+	void withdraw(void *exposure) override { net_->operations.withdraw(exposure); }
+	void forget(void *memory, size_t length) override { net_->operations.forget(memory, length); }
 
 	unsigned progress() { return net_->progress(this); }
 	const Device &device() const { return net_->device(); }
@@ -50,15 +50,15 @@ protected:
 	// What a peer connects to.
 	virtual std::string queue_address() = 0;
 	// The queues that work for it goes through.
-	virtual std::vector<SendQueue *> queues_for(const Peer &peer) const = 0;
+	virtual std::vector<SendQueue *> queues_for(const NetPeer &peer) const = 0;
 	// What all peers have is filled in; the rest has been.
-	Peer &add(int rank, std::unique_ptr<Peer> peer);
+	NetPeer &add(int rank, std::unique_ptr<NetPeer> peer);
 	// For a queue pair that a SendQueue takes over.
-	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type) const;
+	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type);
 
 	const TransportEnvironment environment_;
 	const std::shared_ptr<Net> net_;
-	std::vector<std::unique_ptr<Peer>> peers_; // by rank
+	std::vector<std::unique_ptr<NetPeer>> peers_; // by rank
 };
 
 // Operations of a transport's table: the transport, its peers, and what counts its messages.
@@ -67,25 +67,32 @@ template <class Peer, Counter counter>
 [[gnu::noinline]] Outcome send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	SendQueue *queue = peer.acquire();
-	if (!queue || !queue->send(peer, id, header, data, length))
+	if (!queue || !peer.net->eager.send(*queue, peer, id, header, data, length))
 		return Outcome::no_resource;
-	peer.net->reporter().add(counter);
-	if (__builtin_expect(peer.ring.to_be_asked_for(peer.next_sequence - 1, length), 0))
-		peer.net->ask_for_ring(peer);
+	peer.net->eager.reporter().add(counter);
+	if (__builtin_expect(peer.ring.asks(static_cast<uint32_t>(peer.next_sequence - 1), length), 0))
+		peer.net->rings.ask(peer);
 	return Outcome::done;
 }
 
+// `Peer` says whether it is reached by DC, with which address vector, and through which queue as long as nothing is unusual.
 template <class Peer, Counter counter>
 Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	auto &peer = static_cast<Peer &>(endpoint);
 	Net &net = *peer.net;
 	SendQueue *queue = peer.usual();
-	if (__builtin_expect(!queue || !queue->template goes_at_once<Peer::dc>(length) || net.batches() ||
-	                         peer.ring.is_due(peer.next_sequence), 0))
+	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
+	if (__builtin_expect(!queue || !queue->template posts_short<Peer::is_dc>(bytes) || net.doorbells.batches() ||
+	                         peer.ring.is_due(static_cast<uint32_t>(peer.next_sequence)), 0))
 		return send_fully<Peer, counter>(peer, id, header, data, length);
-	net.reporter().add(counter);
-	queue->template send_at_once<Peer::dc>(peer, id, header, data, length);
+	net.eager.reporter().add(counter);
+	queue->template post_short<Peer::is_dc>(peer, peer.address_vector(), bytes, [&](unsigned char *to) {
+		mlx5::store(to, header);
+		mlx5::store(to + offsetof(MessageHeader, sequence), static_cast<uint32_t>(peer.next_sequence++));
+		mlx5::store(to + offsetof(MessageHeader, rank_and_id), net.eager.from() | id);
+		copy_short(to + sizeof(MessageHeader), data, length);
+	});
 	return Outcome::done;
 }
 

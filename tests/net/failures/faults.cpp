@@ -214,7 +214,7 @@ TEST_CASE("a message that overtakes another waits for it, and a duplicate is dro
 	Job job(transport);
 	job.warm_up();
 	pt2p::Channel *channel = job.ctx[0]->router->find(1);
-	auto &peer = static_cast<pt2p::verbs::Peer &>(channel->endpoint);
+	auto &peer = static_cast<pt2p::verbs::NetPeer &>(channel->endpoint);
 	const uint32_t first = peer.next_sequence;
 	// As if they had been sent on several queue pairs.
 	for (const uint32_t place : {2u, 1u, 0u, 1u, 3u}) {

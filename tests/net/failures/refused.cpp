@@ -289,7 +289,7 @@ TEST_CASE("atomic operations that an owner's device can no longer do fail, and n
 	uint64_t before = 0;
 	REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, &request) == PT2P_OK);
 	wait(job, request);
-	auto &loopback = static_cast<pt2p::verbs::Peer &>(
+	auto &loopback = static_cast<pt2p::verbs::NetPeer &>(
 	    *job.ctx[1]->onesided->memories().find(reinterpret_cast<uint64_t>(w.memory))->nic);
 	loopback.net->take_down(loopback, PT2P_ERR_SYSTEM, "by this test");
 	for (int i = 0; i < 3; ++i) {

@@ -21,7 +21,7 @@ namespace {
 
 Net &net_of(const Job &job, int from, int to)
 {
-	return *static_cast<pt2p::verbs::Peer &>(job.ctx[Job::index(from)]->router->find(to)->endpoint).net;
+	return *static_cast<pt2p::verbs::NetPeer &>(job.ctx[Job::index(from)]->router->find(to)->endpoint).net;
 }
 
 // Progresses all ranks until one has counted so many refusals.
@@ -56,7 +56,7 @@ TEST_CASE("datagrams without the secret of a rank are refused and counted")
 	job.warm_up(0, 1);
 	Net &net = net_of(job, 0, 1);
 	Wireup stranger(net.device(), nullptr, -1);
-	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, stranger.number()};
 	uint64_t count = 0;
 	// In the name of a rank that is connected, and of one that is not.
 	for (const int rank : {1, 2})
@@ -94,7 +94,7 @@ TEST_CASE("a datagram that was recorded is refused")
 	job.warm_up();
 	Net &net = net_of(job, 0, 1);
 	Wireup stranger(net.device(), nullptr, -1);
-	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, stranger.number()};
 	// Like the first datagram of rank 1: with number 1, and the proof of rank 0's secret, which is in rank 0's blob.
 	const Secret secret = job.ctx[0]->job->secret();
 	WireupMessage first = request_of(1, from);
@@ -115,7 +115,7 @@ TEST_CASE("a datagram that was recorded on its way to another rank is refused")
 	job.warm_up(2, 1);
 	Net &net = net_of(job, 2, 1);
 	Wireup stranger(net.device(), nullptr, -1);
-	const WireupAddress to{net.device().address, net.wireup().number()}, from{net.device().address, stranger.number()};
+	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, stranger.number()};
 	// Like rank 1's answer to a rank that has asked it for a connection: with the proof of its own secret, which both
 	// others know.
 	WireupMessage message = request_of(1, from);
@@ -155,12 +155,12 @@ TEST_CASE("a DC message with another key than that of the address has no effect"
 	std::memcpy(&address, part.data(), sizeof address);
 	address.key ^= 1;
 	std::memcpy(part.data(), &address, sizeof address);
-	const pt2p::verbs::Peer *target = nullptr;
+	const pt2p::verbs::NetPeer *target = nullptr;
 	for (auto &t : others.ctx[1]->router->transports())
 		if (!std::strcmp(t->table().name, "dct")) {
 			pt2p::Endpoint &e = t->connect(0, part);
 			CHECK(e.table->send(e, pt2p::Engine::id_eager, 5, "stranger", 8) == pt2p::Outcome::done);
-			target = static_cast<const pt2p::verbs::Peer *>(&e);
+			target = static_cast<const pt2p::verbs::NetPeer *>(&e);
 		}
 	REQUIRE(target);
 	for (const auto end = std::chrono::steady_clock::now() + 10s;

@@ -18,7 +18,7 @@ void fuzz_packets(Round &round, Wire &wire)
 	static uint32_t psn = 0; // often the one that is expected
 	for (uint32_t n = 1 + random_below(30); n; --n) {
 		ibv_qp *to = one_of(targets);
-		std::vector<uint8_t> bytes(sizeof(Packet) + most_mtu);
+		std::vector<uint8_t> bytes(sizeof(Packet) + max_mtu);
 		Packet p{};
 		p.kind = static_cast<PacketKind>(random_below(sometimes(10) ? 256 : 10));
 		p.flags = static_cast<uint8_t>(engine());
@@ -48,7 +48,7 @@ void fuzz_packets(Round &round, Wire &wire)
 		if (sometimes(4))
 			for (uint32_t flips = 1 + random_below(3); flips; --flips)
 				bytes[random_below(sizeof p)] ^= static_cast<uint8_t>(1u << random_below(8));
-		size_t size = sizeof p + std::min<size_t>(p.payload, most_mtu);
+		size_t size = sizeof p + std::min<size_t>(p.payload, max_mtu);
 		if (sometimes(8))
 			size = 1 + random_below(static_cast<uint32_t>(bytes.size()));
 		uint8_t *frame;

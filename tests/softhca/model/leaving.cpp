@@ -1,6 +1,6 @@
 // How long pt2p_finalize takes after all ranks have talked with all: the longest time of all ranks, in virtual
 // microseconds. Each rank calls it `apart` ns after the one before. Run by model.sh.
-#include "softhca/studies/pt2p_job.hpp"
+#include "softhca/studies/programs/pt2p_job.hpp"
 
 using namespace study;
 

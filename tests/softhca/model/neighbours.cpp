@@ -1,7 +1,7 @@
 // What a message through shared memory takes in virtual time, in nanoseconds, also for a rank that waits for its
 // device. Prints the mean of half a round trip, and the mean for a message whose sender then computes for 10 us. The
 // node's other ranks only wait for the end. Run by model.sh.
-#include "softhca/studies/pt2p_job.hpp"
+#include "softhca/studies/programs/pt2p_job.hpp"
 
 using namespace study;
 

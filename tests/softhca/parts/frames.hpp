@@ -169,7 +169,7 @@ inline Head receive(Wire &wire)
 inline size_t random_size(std::mt19937 &random)
 {
 	// Mostly small ones.
-	const size_t most = random() % 8 ? 256 : most_frame_bytes;
+	const size_t most = random() % 8 ? 256 : max_frame_bytes;
 	return sizeof(Head) + random() % (most - sizeof(Head) + 1);
 }
 

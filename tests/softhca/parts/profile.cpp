@@ -56,7 +56,7 @@ TEST_CASE("bytes that come over a link are there when the last is, or later when
 
 TEST_CASE("a cache has everything until it is full", "[model]")
 {
-	Cache cache(64);
+	RandomCache cache(64);
 	for (int round = 0; round < 3; ++round)
 		for (uint64_t key = 0; key < 64; ++key)
 			CHECK(cache.use(key) == (round > 0));
@@ -75,7 +75,7 @@ TEST_CASE("a cache hits at random, the same in every run", "[model]")
 	// Keys in turn, twice as many as there is room for. A key is asked for again after 2 n others, of which a part h
 	// hits. It survives (1 - 1/n) to the power of the misses among them: h = exp(-2 (1 - h)), which is 0.203.
 	constexpr size_t n = 500;
-	Cache cache(n), again(n);
+	RandomCache cache(n), again(n);
 	unsigned hits = 0, asked = 0;
 	for (unsigned round = 0; round < 100; ++round)
 		for (uint64_t key = 0; key < 2 * n; ++key) {
@@ -92,7 +92,7 @@ TEST_CASE("a cache hits at random, the same in every run", "[model]")
 
 TEST_CASE("a cache of WQEs evicts the oldest", "[model]")
 {
-	Fifo cache(3);
+	FifoCache cache(3);
 	CHECK(!cache.use(1));
 	CHECK(!cache.use(2));
 	CHECK(!cache.use(3));

@@ -236,7 +236,7 @@ TEST_CASE("traps: what cannot be trapped", "[softhca]")
 		CHECK_FALSE(trap_stores(page, bytes, alias, seen, nullptr));
 		return errno;
 	};
-	Memory memory(most_trapped_pages + 1);
+	Memory memory(max_trapped_pages + 1);
 	CHECK(refused(memory.page + 8, page_bytes, memory.alias) == EINVAL);
 	CHECK(refused(memory.page, page_bytes, memory.alias + 8) == EINVAL);
 	CHECK(refused(memory.page, 100, memory.alias) == EINVAL);
@@ -247,14 +247,14 @@ TEST_CASE("traps: what cannot be trapped", "[softhca]")
 	CHECK(refused(gone, page_bytes, memory.alias) == ENOMEM);
 
 	// As many regions as possible, in two rounds.
-	std::vector<int> counts(most_trapped_pages);
+	std::vector<int> counts(max_trapped_pages);
 	for (int round = 1; round <= 2; ++round) {
 		bool all = true;
 		for (size_t i = 0; i < counts.size(); ++i)
 			all &=
 			    trap_stores(memory.page + i * page_bytes, page_bytes, memory.alias + i * page_bytes, seen, &counts[i]);
 		CHECK(all);
-		CHECK(refused(memory.page + most_trapped_pages * page_bytes, page_bytes, memory.alias) == ENOMEM);
+		CHECK(refused(memory.page + max_trapped_pages * page_bytes, page_bytes, memory.alias) == ENOMEM);
 		for (size_t i = 0; i < counts.size(); ++i)
 			memory.page[i * page_bytes] = static_cast<uint8_t>(i);
 		CHECK(counts == std::vector<int>(counts.size(), round));

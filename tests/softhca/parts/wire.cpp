@@ -65,7 +65,7 @@ TEST_CASE("frames of every size arrive as they are")
 {
 	Directory directory;
 	Wire wire(directory.path);
-	for (size_t size = 1; size <= most_frame_bytes; ++size) {
+	for (size_t size = 1; size <= max_frame_bytes; ++size) {
 		uint8_t *frame;
 		REQUIRE(wire.begin(wire.slot(), size, frame) == Room::yes);
 		std::memset(frame, static_cast<int>(size % 251), size);
@@ -310,9 +310,9 @@ TEST_CASE_METHOD(Scribbled, "scribbled positions of an inbox crash nobody, and t
 					REQUIRE(send(writer, to, 100, 1, 0));
 				inbox.put(where, value);
 				uint8_t *frame;
-				if (writer.begin(to, most_frame_bytes, frame) == Room::yes) {
+				if (writer.begin(to, max_frame_bytes, frame) == Room::yes) {
 					REQUIRE(reinterpret_cast<uintptr_t>(frame) % 16 == 0);
-					std::memset(frame, 0xff, most_frame_bytes);
+					std::memset(frame, 0xff, max_frame_bytes);
 					writer.end();
 				}
 				recovers();
@@ -344,7 +344,7 @@ TEST_CASE_METHOD(Scribbled, "a scribbled lock and sleeper of an inbox crash nobo
 		recovers();
 		reader.sleep(1ms, true);
 	}
-	inbox.put(lock_at, reader.incarnation(writer.slot()) * most_processes + writer.slot());
+	inbox.put(lock_at, reader.incarnation(writer.slot()) * max_processes + writer.slot());
 	recovers();
 }
 
@@ -363,13 +363,13 @@ TEST_CASE_METHOD(Scribbled, "scribbles while frames are sent and taken crash nob
 	volatile uint8_t sum = 0;
 	while (Clock::now() < until) {
 		uint8_t *frame;
-		const size_t bytes = 1 + random() % most_frame_bytes;
+		const size_t bytes = 1 + random() % max_frame_bytes;
 		if (writer.begin(to, bytes, frame) == Room::yes) {
 			std::memset(frame, 0xff, bytes);
 			writer.end();
 		}
 		if (const auto got = reader.front(); !got.empty()) {
-			REQUIRE(got.size() <= most_frame_bytes);
+			REQUIRE(got.size() <= max_frame_bytes);
 			sum = static_cast<uint8_t>(got.front() + got.back());
 			reader.pop();
 		}

@@ -94,7 +94,7 @@ TEST_CASE("processes that are killed lose no frames of the others and block nobo
 	CHECK(next[0] >= frames);
 	CHECK(next[1] >= frames);
 	CHECK(next.size() > survivors); // some victims have sent, too
-	for (unsigned slot = 0; slot < most_processes; ++slot)
+	for (unsigned slot = 0; slot < max_processes; ++slot)
 		REQUIRE(reader.alive(slot) == (slot == to));
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("slots are given out in turn, and again when their owners have left or
 	CHECK(wire.begin(left, 64, frame) == Room::nobody);
 	CHECK_FALSE(wire.alive(left));
 	CHECK_FALSE(std::filesystem::exists(directory.path + "/inbox." + std::to_string(left)));
-	CHECK(wire.begin(most_processes, 64, frame) == Room::nobody);
+	CHECK(wire.begin(max_processes, 64, frame) == Room::nobody);
 	CHECK(wire.begin(900, 64, frame) == Room::nobody);
 	CHECK(wire.incarnation(900) == 0);
 	CHECK_FALSE(wire.alive(900));
@@ -197,9 +197,9 @@ TEST_CASE("slots are given out in turn, and again when their owners have left or
 
 	// All other slots are given out once, and given back.
 	std::set<unsigned> seen;
-	for (unsigned n = 0; n + 2 < most_processes; ++n)
+	for (unsigned n = 0; n + 2 < max_processes; ++n)
 		seen.insert(Wire(directory.path).slot());
-	CHECK(seen.size() == most_processes - 2);
+	CHECK(seen.size() == max_processes - 2);
 	CHECK_FALSE(seen.count(died));
 	CHECK_FALSE(seen.count(wire.slot()));
 	Wire before(directory.path), next(directory.path);
@@ -230,7 +230,7 @@ TEST_CASE("the slot of a process that has died unnoticed is taken over")
 	const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	REQUIRE(flock(fd, LOCK_EX) == 0);
 	Scribble table(directory.path + "/slots");
-	for (unsigned n = 0; n < most_processes; ++n)
+	for (unsigned n = 0; n < max_processes; ++n)
 		if (n + 1 != *slot) {
 			std::filesystem::create_hard_link(file, directory.path + "/inbox." + std::to_string(n));
 			table.put(n * 8, 3);

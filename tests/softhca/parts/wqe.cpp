@@ -70,9 +70,9 @@ TEST_CASE("a send with two pieces")
 	CHECK(w.bytes == 48);
 	CHECK((w.signalled && w.solicited && !w.fence));
 	CHECK(w.immediate == 0xabcdef01);
-	REQUIRE(w.piece_count == 2);
-	CHECK((w.pieces[0].length == 100 && w.pieces[0].key == 7 && w.pieces[0].address == 0x1000));
-	CHECK((w.pieces[1].length == 28 && w.pieces[1].key == 9 && w.pieces[1].address == 0x2000));
+	REQUIRE(w.segment_count == 2);
+	CHECK((w.segments[0].length == 100 && w.segments[0].key == 7 && w.segments[0].address == 0x1000));
+	CHECK((w.segments[1].length == 28 && w.segments[1].key == 9 && w.segments[1].address == 0x2000));
 	CHECK(w.length == 128);
 }
 
@@ -87,10 +87,10 @@ TEST_CASE("inline bytes, padded, before a pointer, across the end of the ring")
 		CHECK(w.fence);
 		CHECK(w.remote_address == 0xdeadbeef00);
 		CHECK(w.remote_key == 77);
-		REQUIRE(w.piece_count == 2);
-		CHECK((w.pieces[0].in_entry && w.pieces[0].length == 29));
-		CHECK(std::memcmp(w.raw.data() + w.pieces[0].address, text, 29) == 0);
-		CHECK((!w.pieces[1].in_entry && w.pieces[1].length == 5));
+		REQUIRE(w.segment_count == 2);
+		CHECK((w.segments[0].is_inline && w.segments[0].length == 29));
+		CHECK(std::memcmp(w.raw.data() + w.segments[0].address, text, 29) == 0);
+		CHECK((!w.segments[1].is_inline && w.segments[1].length == 5));
 		CHECK(w.length == 34);
 	}
 }
@@ -114,10 +114,10 @@ TEST_CASE("address vectors, long and short")
 		longer.be32(0);
 	REQUIRE(longer.be64(9).be32(8).be32(0).data(1, 2, 3).parse(QpKind::dci, w));
 	CHECK((w.access_key == 0x1122334455667788 && w.destination == 0x4242 && w.lid == 17));
-	CHECK((w.remote_address == 9 && w.remote_key == 8 && w.piece_count == 1));
+	CHECK((w.remote_address == 9 && w.remote_key == 8 && w.segment_count == 1));
 	Builder shorter(8, 0, Opcode::send);
 	REQUIRE(shorter.be64(5).be32(0x17).be32(3).data(1, 2, 3).parse(QpKind::dci, w));
-	CHECK((w.destination == 0x17 && w.lid == 3 && w.piece_count == 1));
+	CHECK((w.destination == 0x17 && w.lid == 3 && w.segment_count == 1));
 }
 
 TEST_CASE("a WQE that does not fit is refused")
@@ -153,10 +153,10 @@ TEST_CASE("any bytes are read without harm")
 			ring[at + 7] = static_cast<uint8_t>(random() % 20);
 		}
 		const bool good = parse_wqe(ring, index, static_cast<QpKind>(random() % 4), w);
-		REQUIRE(w.piece_count <= most_pieces);
+		REQUIRE(w.segment_count <= max_segments);
 		if (good)
-			for (size_t p = 0; p < w.piece_count; ++p)
-				if (w.pieces[p].in_entry)
-					REQUIRE(w.pieces[p].address + w.pieces[p].length <= w.bytes);
+			for (size_t p = 0; p < w.segment_count; ++p)
+				if (w.segments[p].is_inline)
+					REQUIRE(w.segments[p].address + w.segments[p].length <= w.bytes);
 	}
 }

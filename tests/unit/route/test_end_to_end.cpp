@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "route/end_to_end.hpp"
+#include "route/forward/end_to_end.hpp"
 
 using namespace pt2p;
 
@@ -47,9 +47,9 @@ struct Pair {
 			delivered.emplace_back(reinterpret_cast<const char *>(held.payload), held.length);
 		return verdict;
 	}
-	bool arrive_bare(const std::string &text)
+	bool arrive_plain(const std::string &text)
 	{
-		if (!inbox.bare())
+		if (!inbox.count_plain())
 			return false;
 		delivered.push_back(text);
 		return true;
@@ -72,9 +72,9 @@ TEST_CASE("messages that overtake each other are delivered in order")
 	CHECK(p.delivered.size() == 3);
 	CHECK(p.arrive(sent[3]) == Inbox::Verdict::deliver);
 	CHECK(p.delivered == std::vector<std::string>{"", "a", "aa", "aaa", "aaaa"});
-	CHECK(p.inbox.untold() == 5);
-	CHECK(p.outbox.confirm(p.inbox.tell()));
-	CHECK(p.inbox.untold() == 0);
+	CHECK(p.inbox.unconfirmed() == 5);
+	CHECK(p.outbox.confirm(p.inbox.confirm()));
+	CHECK(p.inbox.unconfirmed() == 0);
 	CHECK(p.outbox.empty());
 }
 
@@ -130,32 +130,32 @@ TEST_CASE("headerless messages are counted by both sides, and not acknowledged")
 	CHECK(p.outbox.keeps());
 	CHECK(p.arrive(first) == Inbox::Verdict::deliver);
 	const uint32_t late = p.inbox.expected();
-	CHECK(p.outbox.confirm(p.inbox.tell()));
+	CHECK(p.outbox.confirm(p.inbox.confirm()));
 	REQUIRE_FALSE(p.outbox.keeps());
 	for (uint32_t i = 0; i < 3 * window; ++i) {
-		p.outbox.bare();
-		CHECK(p.arrive_bare("bare"));
+		p.outbox.count_plain();
+		CHECK(p.arrive_plain("plain"));
 	}
 	CHECK(p.outbox.next() == p.inbox.expected());
 	CHECK(p.outbox.empty());
-	CHECK(p.inbox.untold() == 0);
+	CHECK(p.inbox.unconfirmed() == 0);
 	// Nobody knows that they have arrived until a later message is acknowledged.
-	CHECK(p.outbox.after_bare());
+	CHECK(p.outbox.after_plain());
 	CHECK_FALSE(p.outbox.confirm(late));
-	CHECK_FALSE(p.outbox.confirm(p.inbox.tell()));
-	CHECK(p.outbox.after_bare());
+	CHECK_FALSE(p.outbox.confirm(p.inbox.confirm()));
+	CHECK(p.outbox.after_plain());
 	CHECK(p.arrive(p.send("last")) == Inbox::Verdict::deliver);
-	CHECK(p.outbox.confirm(p.inbox.tell()));
-	CHECK_FALSE(p.outbox.after_bare());
+	CHECK(p.outbox.confirm(p.inbox.confirm()));
+	CHECK_FALSE(p.outbox.after_plain());
 	// There is none while a message has come early.
 	const std::string next = p.send("next"), early = p.send("early");
 	CHECK(p.arrive(next) == Inbox::Verdict::deliver);
 	p.inbox.take(numbered(p.inbox.expected() + 1), "x", 1);
 	CHECK(p.arrive(early) == Inbox::Verdict::deliver);
-	CHECK(p.inbox.bare());
+	CHECK(p.inbox.count_plain());
 	p.inbox.take(numbered(p.inbox.expected() + 1), "x", 1);
-	CHECK(p.inbox.bare()); // then it is that message's turn
-	CHECK_FALSE(p.inbox.bare());
+	CHECK(p.inbox.count_plain()); // then it is that message's turn
+	CHECK_FALSE(p.inbox.count_plain());
 }
 
 // Two routes. The direct one keeps its order and loses nothing, and messages on it are headerless when they can be. The
@@ -164,10 +164,10 @@ TEST_CASE("headerless messages are counted by both sides, and not acknowledged")
 TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 {
 	struct Sure {
-		bool bare;
+		bool plain;
 		std::string bytes;
 	};
-	unsigned all_bare = 0;
+	unsigned all_plain = 0;
 	for (unsigned seed = 0; seed < 400; ++seed) {
 		std::mt19937 random(seed);
 		const auto chance = [&](unsigned of_hundred) { return random() % 100 < of_hundred; };
@@ -184,10 +184,10 @@ TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 			if (sent < count && !p.outbox.full() && chance(60)) {
 				const std::string text = std::to_string(sent++);
 				if (directly && !p.outbox.keeps()) {
-					p.outbox.bare();
+					p.outbox.count_plain();
 					sure.push_back({true, text});
-					++all_bare;
-				} else if (const std::string bytes = p.send(text); !directly && !p.outbox.after_bare() && chance(50)) {
+					++all_plain;
+				} else if (const std::string bytes = p.send(text); !directly && !p.outbox.after_plain() && chance(50)) {
 					unsure.push_back(bytes);
 				} else {
 					sure.push_back({false, bytes});
@@ -195,8 +195,8 @@ TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 				}
 			}
 			if (!sure.empty() && chance(40)) {
-				if (sure.front().bare)
-					REQUIRE(p.arrive_bare(sure.front().bytes));
+				if (sure.front().plain)
+					REQUIRE(p.arrive_plain(sure.front().bytes));
 				else
 					REQUIRE(p.arrive(sure.front().bytes) != Inbox::Verdict::impossible);
 				sure.pop_front();
@@ -217,7 +217,7 @@ TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 					}
 			}
 			if (chance(10))
-				told.push_back(p.inbox.tell());
+				told.push_back(p.inbox.confirm());
 			if (!told.empty() && chance(10)) {
 				p.outbox.confirm(told.front());
 				told.pop_front();
@@ -227,5 +227,5 @@ TEST_CASE("nothing is lost on routes that die, delay and duplicate")
 		for (unsigned i = 0; i < count; ++i)
 			REQUIRE(p.delivered[i] == std::to_string(i));
 	}
-	CHECK(all_bare > 10'000);
+	CHECK(all_plain > 10'000);
 }

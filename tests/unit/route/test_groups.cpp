@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/report/report.hpp"
-#include "route/groups.hpp"
+#include "route/groups/groups.hpp"
 
 using namespace pt2p;
 using Catch::Matchers::Contains;
@@ -54,7 +54,7 @@ Topology make(std::mt19937 &random, bool even)
 	return t;
 }
 
-bool same(const Place &a, const Place &b)
+bool same(const Coordinates &a, const Coordinates &b)
 {
 	return a.group == b.group && a.index == b.index && a.local == b.local;
 }
@@ -93,7 +93,7 @@ std::string wrong(const Topology &t)
 	std::set<Channel> channels;
 	std::map<Channel, std::set<Channel>> waits_for;
 	for (int a = 0; a < ranks; a++) {
-		const Place place = groups.place(a);
+		const Coordinates place = groups.coordinates(a);
 		if (groups.at(place.group, place.index, place.local) != a)
 			return format("rank %d is not where it is", a);
 		for (int b = 0; b < ranks; b++) {
@@ -109,7 +109,7 @@ std::string wrong(const Topology &t)
 				const Dimension dimension = groups.between(at, next);
 				if (dimension == Dimension::none || (hops && dimension >= last))
 					return format("from %d to %d: hop %d is not of a lower dimension", a, b, hops);
-				const Place p = groups.place(at), q = groups.place(next);
+				const Coordinates p = groups.coordinates(at), q = groups.coordinates(next);
 				if (t.even && (p.group != q.group) + (p.index != q.index) + (p.local != q.local) != 1)
 					return format("from %d to %d: hop %d changes not one coordinate", a, b, hops);
 				const Channel channel{at, next};
@@ -145,7 +145,7 @@ std::string wrong(const Topology &t)
 std::vector<int> groups_of(const std::string &text, int nodes, const std::vector<std::string> &hosts)
 {
 	std::string warning;
-	const auto groups = read_groups(text, {.nodes = nodes, .ranks = 1, .most_peers = 2}, hosts, warning);
+	const auto groups = read_groups(text, {.nodes = nodes, .ranks = 1, .max_peers = 2}, hosts, warning);
 	CHECK(warning.empty());
 	return groups;
 }
@@ -211,7 +211,7 @@ TEST_CASE("the route across two even groups", "[groups]")
 	CHECK(groups.count() == 2);
 	CHECK(groups.nodes(0) == 2);
 	CHECK(groups.nodes(1) == 2);
-	CHECK(same(groups.place(7), {1, 1, 1}));
+	CHECK(same(groups.coordinates(7), {1, 1, 1}));
 	CHECK(groups.at(1, 0, 1) == 5);
 	CHECK(groups.at(1, 2, 0) == -1);
 	CHECK(groups.at(2, 0, 0) == -1);
@@ -283,7 +283,7 @@ TEST_CASE("the number of groups is the smallest that keeps within the peers of a
 	for (int i = 0; i < 3000; ++i) {
 		const GroupNeeds needs{1 + up_to(i % 2 ? 40 : 2000), 1 + up_to(i % 3 ? 0 : 63), up_to(i % 5 ? 64 : 1000)};
 		const int groups = groups_wanted(needs);
-		CAPTURE(needs.nodes, needs.ranks, needs.most_peers, groups);
+		CAPTURE(needs.nodes, needs.ranks, needs.max_peers, groups);
 		const std::vector<int> group = even_groups(needs.nodes, groups);
 		REQUIRE(group.size() == static_cast<size_t>(needs.nodes));
 		REQUIRE(std::is_sorted(group.begin(), group.end()));
@@ -294,10 +294,10 @@ TEST_CASE("the number of groups is the smallest that keeps within the peers of a
 		REQUIRE(*least >= 1);
 		REQUIRE(*most - *least <= 1);
 		// A single node has no such peers.
-		REQUIRE((*most - 1) * needs.ranks <= needs.most_peers);
+		REQUIRE((*most - 1) * needs.ranks <= needs.max_peers);
 		// With one group less, one of the groups would have too many peers.
 		const int64_t larger = groups == 1 ? 0 : (needs.nodes + groups - 2) / (groups - 1);
-		REQUIRE((groups == 1 || (larger - 1) * needs.ranks > needs.most_peers));
+		REQUIRE((groups == 1 || (larger - 1) * needs.ranks > needs.max_peers));
 	}
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/context.hpp"
-#include "route/relay.hpp"
+#include "route/forward/relay.hpp"
 
 using namespace pt2p;
 
@@ -70,7 +70,7 @@ TEST_CASE("forwarded messages are delivered in order, and impossible ones are re
 		return there && pt2p_recv(job.ctx[0], &value, sizeof value, 3, tag, PT2P_TAG_EXACT, &result) == PT2P_OK;
 	};
 	const auto arrives = [&](const std::vector<unsigned char> &m) {
-		job.relay->on_message(1, Relay::id_relayed, route(3, 0), m.data(), m.size());
+		job.relay->on_message(1, id_forwarded, route(3, 0), m.data(), m.size());
 	};
 	arrives(eager(1, 11));
 	CHECK_FALSE(receive(11));
@@ -94,31 +94,31 @@ TEST_CASE("a neighbour that breaks the rules of the relay is given up")
 		job.relay->on_message(1, id, header, data, length);
 		return job.state(1) == PT2P_PEER_LOST;
 	};
-	CHECK(lost_by(Relay::id_relayed, route(3, 4), m.data(), m.size()));             // no such rank
-	CHECK(lost_by(Relay::id_relayed, route(UINT32_MAX, 0), m.data(), m.size()));    // no such source
-	CHECK(lost_by(Relay::id_relayed, route(0, 3), m.data(), m.size()));             // from this rank itself
-	CHECK(lost_by(Relay::id_relayed, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
-	CHECK(lost_by(Relay::id_relayed, route(1, 2), m.data(), m.size()));             // across after a hop on the node
-	CHECK(lost_by(Relay::id_credit, 1, nullptr, 0));                                // more than it has taken
-	CHECK(lost_by(Relay::id_done, 2, nullptr, 0)); // neither yes nor no
-	CHECK(lost_by(Relay::id_done, 0, m.data(), 1));
-	CHECK_FALSE(lost_by(Relay::id_done, 1, nullptr, 0));
-	CHECK(lost_by(Relay::id_done + 1, 0, nullptr, 0));
-	CHECK_FALSE(lost_by(Relay::id_relayed, route(3, 0), m.data(), m.size()));
+	CHECK(lost_by(id_forwarded, route(3, 4), m.data(), m.size()));             // no such rank
+	CHECK(lost_by(id_forwarded, route(UINT32_MAX, 0), m.data(), m.size()));    // no such source
+	CHECK(lost_by(id_forwarded, route(0, 3), m.data(), m.size()));             // from this rank itself
+	CHECK(lost_by(id_forwarded, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
+	CHECK(lost_by(id_forwarded, route(1, 2), m.data(), m.size()));             // across after a hop on the node
+	CHECK(lost_by(id_credit, 1, nullptr, 0));                                // more than it has taken
+	CHECK(lost_by(id_done, 2, nullptr, 0)); // neither yes nor no
+	CHECK(lost_by(id_done, 0, m.data(), 1));
+	CHECK_FALSE(lost_by(id_done, 1, nullptr, 0));
+	CHECK(lost_by(id_done + 1, 0, nullptr, 0));
+	CHECK_FALSE(lost_by(id_forwarded, route(3, 0), m.data(), m.size()));
 }
 
 TEST_CASE("a headerless message has the next number, and comes from no rank whose messages are not numbered")
 {
-	constexpr uint8_t bare = Relay::id_bare_message | Engine::id_eager;
+	constexpr uint8_t plain = id_plain | Engine::id_eager;
 	{
 		Ranks job;
-		RelayPeer &peer = job.relay->peer(3);
-		job.relay->on_message(3, bare, 7, "abc", 4);
+		Session &session = job.relay->session(3);
+		job.relay->on_message(3, plain, 7, "abc", 4);
 		const auto m = eager(1, 7);
-		job.relay->on_message(2, Relay::id_relayed, route(3, 0), m.data(), m.size());
-		job.relay->on_message(3, bare, 7, "abc", 4);
-		CHECK(peer.inbox.expected() == 3);
-		CHECK(peer.inbox.untold() == 0);
+		job.relay->on_message(2, id_forwarded, route(3, 0), m.data(), m.size());
+		job.relay->on_message(3, plain, 7, "abc", 4);
+		CHECK(session.inbox.expected() == 3);
+		CHECK(session.inbox.unconfirmed() == 0);
 		CHECK(job.state(3) != PT2P_PEER_LOST);
 		for (int i = 0; i < 3; ++i) {
 			unsigned char buffer[4];
@@ -132,16 +132,16 @@ TEST_CASE("a headerless message has the next number, and comes from no rank whos
 	const auto lost_by = [](int from, uint8_t id, int times) {
 		Ranks job;
 		const auto early = eager(1, 7);
-		job.relay->on_message(2, Relay::id_relayed, route(3, 0), early.data(), early.size());
+		job.relay->on_message(2, id_forwarded, route(3, 0), early.data(), early.size());
 		for (int i = 0; i < times; ++i)
 			job.relay->on_message(from, id, 7, "abc", 4);
 		return job.state(from) == PT2P_PEER_LOST;
 	};
-	CHECK_FALSE(lost_by(3, bare, 1));
-	CHECK(lost_by(3, bare, 2)); // it would be the one that has come early
-	CHECK(lost_by(1, bare, 1)); // on this node
-	CHECK(lost_by(3, Relay::id_bare_message | Relay::id_relayed, 1));
-	CHECK(lost_by(3, Relay::id_bare_message | Relay::id_credit, 1));
+	CHECK_FALSE(lost_by(3, plain, 1));
+	CHECK(lost_by(3, plain, 2)); // it would be the one that has come early
+	CHECK(lost_by(1, plain, 1)); // on this node
+	CHECK(lost_by(3, id_plain | id_forwarded, 1));
+	CHECK(lost_by(3, id_plain | id_credit, 1));
 }
 
 TEST_CASE("garbage does no harm to the relay")
@@ -168,10 +168,10 @@ TEST_CASE("garbage does no harm to the relay")
 				std::memcpy(bytes.data(), &e, sizeof e);
 			}
 			const int from = static_cast<int>(random() % 3) + 1;
-			const uint8_t bare = Relay::id_bare_message | static_cast<uint8_t>(random() % 4 ? +Engine::id_eager : random());
-			const uint8_t id = random() % 8 ? Relay::id_relayed : random() % 2 ? bare : Relay::id_credit;
+			const uint8_t plain = id_plain | static_cast<uint8_t>(random() % 4 ? +Engine::id_eager : random());
+			const uint8_t id = random() % 8 ? id_forwarded : random() % 2 ? plain : id_credit;
 			job.relay->on_message(from, id, route(static_cast<uint32_t>(random() % 5), random() % 4 ? 0 : random() % 5),
-			                      bytes.data(), id == Relay::id_credit ? 0 : bytes.size());
+			                      bytes.data(), id == id_credit ? 0 : bytes.size());
 			if (random() % 4 == 0)
 				pt2p_progress(job.ctx[0]);
 			if (random() % 16 == 0)

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "transports/verbs/tuning/spread.hpp"
+#include "transports/verbs/tuning/striping.hpp"
 
 using namespace pt2p::tune;
 
@@ -14,7 +14,7 @@ namespace {
 // Serves each queue pair at its own rate, and all together at no more than `whole`, in bytes for a tick. So many parts
 // are always in flight.
 struct Device {
-	Spread &spread;
+	Striping &spread;
 	double each, whole;
 	size_t under_way;
 	uint32_t there = 16; // queue pairs that can be had
@@ -26,10 +26,10 @@ struct Device {
 			const uint32_t in_use = std::min(spread.queue_pairs(), there);
 			spread.uses(in_use);
 			while (spread.under_way() < under_way) {
-				spread.begins(Spread::most_part);
-				spread.posted(Spread::most_part);
+				spread.begins(Striping::max_part);
+				spread.posted(Striping::max_part);
 			}
-			const size_t bytes = Spread::most_part;
+			const size_t bytes = Striping::max_part;
 			now += static_cast<double>(bytes) / std::min(each * std::min<double>(in_use, static_cast<double>(under_way)), whole);
 			spread.completed(bytes, static_cast<int64_t>(now));
 		}
@@ -43,7 +43,7 @@ TEST_CASE("spread: as many queue pairs as the device is faster by", "[spread]")
 	struct { double each, whole; uint32_t best; } cases[] = {{10, 10, 1}, {10, 20, 2}, {10, 100, 4}, {10, 10.5, 1}};
 	for (const auto &c : cases) {
 		CAPTURE(c.each, c.whole);
-		Spread spread(0, 4);
+		Striping spread(0, 4);
 		Device device{spread, c.each, c.whole, 16};
 		device.run(10'000);
 		CHECK((spread.climber().trying() || spread.queue_pairs() == c.best));
@@ -56,7 +56,7 @@ TEST_CASE("spread: as many queue pairs as the device is faster by", "[spread]")
 TEST_CASE("spread: what is pinned stays, within what there is", "[spread]")
 {
 	for (const uint32_t most : {1u, 2u, 8u}) {
-		Spread spread(3, most);
+		Striping spread(3, most);
 		Device device{spread, 10, 10, 16};
 		device.run(2000);
 		CHECK(spread.queue_pairs() == std::min(3u, most));
@@ -67,13 +67,13 @@ TEST_CASE("spread: what is pinned stays, within what there is", "[spread]")
 
 TEST_CASE("spread: while nothing waits, or queue pairs are missing, nothing is concluded", "[spread]")
 {
-	Spread one_at_a_time(0, 4);
+	Striping one_at_a_time(0, 4);
 	Device idle{one_at_a_time, 10, 100, 1};
 	idle.run(10'000);
 	CHECK(one_at_a_time.climber().rate() == 0);
 	CHECK(one_at_a_time.climber().trials() == 0);
 	// There is no second one. The tuner waits for it, and no rate counts as that of two.
-	Spread refused(0, 4);
+	Striping refused(0, 4);
 	Device alone{refused, 10, 100, 16, 1};
 	alone.run(10'000);
 	CHECK(refused.climber().trials() == 1);
@@ -85,7 +85,7 @@ TEST_CASE("spread: while nothing waits, or queue pairs are missing, nothing is c
 
 TEST_CASE("spread: parts that wait for room count as waiting", "[spread]")
 {
-	Spread spread(0, 4);
+	Striping spread(0, 4);
 	int64_t now = 0;
 	spread.begins(SIZE_MAX);
 	for (int i = 0; i < 10'000; ++i) { // one in each queue pair, as there is no room for more
@@ -99,15 +99,15 @@ TEST_CASE("spread: parts that wait for room count as waiting", "[spread]")
 
 TEST_CASE("spread: time in which nothing waited is not part of a rate", "[spread]")
 {
-	Spread spread(0, 1 << 10);
+	Striping spread(0, 1 << 10);
 	Device device{spread, 10, 10, 8};
 	for (int i = 0; i < 500; ++i) {
 		device.run(20);
 		// The last ones. Then nothing waits for an hour.
 		while (spread.under_way()) {
 			const bool waits = spread.under_way() > spread.queue_pairs();
-			device.now += waits ? Spread::most_part / 10. : 1e12;
-			spread.completed(Spread::most_part, static_cast<int64_t>(device.now));
+			device.now += waits ? Striping::max_part / 10. : 1e12;
+			spread.completed(Striping::max_part, static_cast<int64_t>(device.now));
 		}
 	}
 	CHECK(spread.climber().rate() == Approx(10).epsilon(0.01));
@@ -115,13 +115,13 @@ TEST_CASE("spread: time in which nothing waited is not part of a rate", "[spread
 
 TEST_CASE("spread: parts are shares of the whole, neither tiny nor huge", "[spread]")
 {
-	Spread four(4, 4);
-	CHECK(four.part_of(16 << 10) == Spread::least_part);
+	Striping four(4, 4);
+	CHECK(four.part_of(16 << 10) == Striping::min_part);
 	CHECK(four.part_of(100'000) == 28'672);
 	CHECK(four.part_of(1 << 20) == 256 << 10);
-	CHECK(four.part_of(64 << 20) == Spread::most_part);
-	for (size_t length = Spread::least_part; length < 4 << 20; length += 4711)
+	CHECK(four.part_of(64 << 20) == Striping::max_part);
+	for (size_t length = Striping::min_part; length < 4 << 20; length += 4711)
 		CHECK((length + four.part_of(length) - 1) / four.part_of(length) <= 4);
-	Spread one(0, 4);
+	Striping one(0, 4);
 	CHECK(one.part_of(1 << 20) == 1 << 20);
 }

@@ -231,15 +231,15 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 {
 	ChannelFacts f = balanced();
 	CHECK_THAT(describe(f), !Contains("large data") && Contains(" in its queue pair;"));
-	Spread pinned(3, 8);
+	Striping pinned(3, 8);
 	pinned.uses(2); // the third is not there yet
-	f.spread = &pinned;
+	f.striping = &pinned;
 	f.queue_pairs = 2;
 	CHECK_THAT(describe(f), Contains("\n     large data over 2 queue pairs, PT2P_NET_QUEUE_PAIRS is 3\n") &&
 	                            Contains(" in each of 2 queue pairs;"));
-	Spread tuned(0, 4);
+	Striping tuned(0, 4);
 	tuned.uses(1);
-	f.spread = &tuned;
+	f.striping = &tuned;
 	CHECK_THAT(describe(f), Contains("\n     large data over 1 queue pair: too little of it under way at a time to try others\n"));
 	int64_t now = 0;
 	while (tuned.climber().changes() < 2) {
@@ -250,7 +250,7 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 		}
 		tuned.completed(1000, now += 1000 / tuned.queue_pairs());
 	}
-	f.spread_rate = 12.345e9;
+	f.striping_rate = 12.345e9;
 	CHECK_THAT(describe(f), Contains("\n     large data over 4 queue pairs; 2 trials of other numbers, of which 2 better; "
 	                                 "12.35 GB/s\n") || Contains("12.34 GB/s\n"));
 }

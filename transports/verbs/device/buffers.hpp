@@ -21,8 +21,8 @@ struct Piece {
 	size_t length;
 };
 
-// A number of places of one size.
-class Places {
+// Which of a number of places of one size are free.
+class FreeList {
 public:
 	static constexpr uint32_t none = ~0u;
 
@@ -72,7 +72,7 @@ private:
 	MrOwner mr_; // addresses count from the beginning of the allocation
 	volatile uint64_t *words_ = nullptr;
 	size_t bytes_ = 0, cell_bytes_ = 0;
-	Places cells_;
+	FreeList cells_;
 };
 
 } // namespace pt2p::verbs

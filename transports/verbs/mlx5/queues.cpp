@@ -23,10 +23,10 @@ About reveal(uint64_t kind, Object *object, const char *what)
 
 // ---- sending ----------------------------------------------------------------------------------------------------------
 
-SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool whole)
+SendWorkQueue::SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool blueflame)
 {
 	const auto about = reveal<&mlx5dv_obj::qp, mlx5dv_qp>(MLX5DV_OBJ_QP, qp, "mlx5dv_init_obj (queue pair)");
-	ring_ = static_cast<unsigned char *>(about.sq.buf);
+	buffer_ = static_cast<unsigned char *>(about.sq.buf);
 	mask_ = about.sq.wqe_cnt - 1;
 	number_ = htobe32(qp->qp_num << 8);
 	record_ = &about.dbrec[MLX5_SND_DBR];
@@ -37,16 +37,16 @@ SendRing::SendRing(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &r
 	if (!register_)
 		register_ = registers.emplace_back(new DoorbellRegister{.address = address,
 		                                                        .buffer_bytes = about.bf.size,
-		                                                        .entry_bytes = whole ? about.bf.size : 0}).get();
+		                                                        .blueflame_bytes = blueflame ? about.bf.size : 0}).get();
 }
 
-void SendRing::copy_from_aside(uint32_t count)
+void SendWorkQueue::copy_from_aside(uint32_t wqebbs)
 {
-	for (uint32_t i = 0; i < count; ++i)
-		std::memcpy(ring_ + ((next_ + i) & mask_) * block_bytes, aside_ + i * block_bytes, block_bytes);
+	for (uint32_t i = 0; i < wqebbs; ++i)
+		std::memcpy(at(producer_ + i), aside_ + i * wqebb_bytes, wqebb_bytes);
 }
 
-mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key)
+mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
 {
 	const auto about = reveal<&mlx5dv_obj::ah, mlx5dv_ah>(MLX5DV_OBJ_AH, path, "mlx5dv_init_obj (address handle)");
 	mlx5_wqe_av address = *about.av;
@@ -57,47 +57,47 @@ mlx5_wqe_av dc_address(ibv_ah *path, uint32_t target, uint64_t key)
 
 // ---- receiving --------------------------------------------------------------------------------------------------------
 
-ReceiveRing::ReceiveRing(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key)
+SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key)
     : last_(count), given_(count)
 {
 	const auto about = reveal<&mlx5dv_obj::srq, mlx5dv_srq>(MLX5DV_OBJ_SRQ, srq, "mlx5dv_init_obj (shared receive queue)");
-	ring_ = static_cast<unsigned char *>(about.buf);
+	buffer_ = static_cast<unsigned char *>(about.buf);
 	record_ = about.dbrec;
 	stride_ = about.stride;
 	for (uint32_t n = 0; n <= count; ++n) {
 		mlx5_wqe_srq_next_seg next{};
 		next.next_wqe_index = htobe16(static_cast<uint16_t>(n + 1));
 		mlx5_wqe_data_seg data{htobe32(bytes), htobe32(key), htobe64(reinterpret_cast<uintptr_t>(memory + size_t{n} * bytes))};
-		std::memcpy(entry(n), &next, sizeof next);
-		std::memcpy(entry(n) + sizeof next, &data, sizeof data);
+		std::memcpy(wqe(n), &next, sizeof next);
+		std::memcpy(wqe(n) + sizeof next, &data, sizeof data);
 		const mlx5_wqe_data_seg none{0, htobe32(MLX5_INVALID_LKEY), 0};
 		if (stride_ >= sizeof next + 2 * sizeof data)
-			std::memcpy(entry(n) + sizeof next + sizeof data, &none, sizeof none);
+			std::memcpy(wqe(n) + sizeof next + sizeof data, &none, sizeof none);
 	}
 	publish();
 }
 
 // ---- completions ------------------------------------------------------------------------------------------------------
 
-CompletionRing::CompletionRing(ibv_cq *cq)
+CqBuffer::CqBuffer(ibv_cq *cq)
 {
 	const auto about = reveal<&mlx5dv_obj::cq, mlx5dv_cq>(MLX5DV_OBJ_CQ, cq, "mlx5dv_init_obj (completion queue)");
 	shift_ = static_cast<uint32_t>(__builtin_ctz(about.cqe_size));
-	ring_ = static_cast<unsigned char *>(about.buf) + about.cqe_size - sizeof(mlx5_cqe64);
+	buffer_ = static_cast<unsigned char *>(about.buf) + about.cqe_size - sizeof(mlx5_cqe64);
 	count_ = about.cqe_cnt;
 	mask_ = count_ - 1;
 	record_ = about.dbrec;
 	number_ = about.cqn;
 	registers_ = static_cast<unsigned char *>(about.cq_uar);
-	// Before the first round all belong to the device, by the owner's bit alone: nothing has come yet.
+	// Before the first round the owner bits say that all belong to the device: nothing has come yet.
 	for (uint32_t n = 0; n < count_; ++n)
 		at(n)->op_own |= MLX5_CQE_OWNER_MASK;
 }
 
-void CompletionRing::arm()
+void CqBuffer::arm()
 {
 	constexpr size_t arm_register = 0x20;
-	const uint32_t request = (armed_ & 3) << 28 | (next_ & 0xffffff);
+	const uint32_t request = (armed_ & 3) << 28 | (consumer_ & 0xffffff);
 	publish();
 	record_[1] = htobe32(request);
 	before_register();
@@ -105,19 +105,19 @@ void CompletionRing::arm()
 	after_register();
 }
 
-void CompletionRing::pass_over(uint32_t which)
+void CqBuffer::skip(uint32_t which)
 {
-	const uint32_t first = next_;
-	for (uint32_t n = 0; n < count_; ++n, ++next_) {
+	const uint32_t first = consumer_;
+	for (uint32_t n = 0; n < count_; ++n, ++consumer_) {
 		uint8_t kind;
 		mlx5_cqe64 *c = next(kind);
 		if (!c)
 			break;
 		const uint8_t code = opcode(kind);
 		if ((code == MLX5_CQE_REQ || code == MLX5_CQE_REQ_ERR) && queue_pair(*c) == which)
-			c->op_own = static_cast<uint8_t>(passed_over << 4 | (kind & 0xf));
+			c->op_own = static_cast<uint8_t>(skipped << 4 | (kind & 0xf));
 	}
-	next_ = first;
+	consumer_ = first;
 }
 
 ibv_wc_status status_of(const mlx5_cqe64 &c)

@@ -59,7 +59,7 @@ void Completions::make(uint32_t capacity)
 		                                     device_.limits.max_cqe, device_.name.c_str()));
 	CompletionQueue queue{make_cq(device_, receives_ + depth_ * capacity, channel_.get()), nullptr, capacity, 0};
 	if (direct_)
-		queue.ring = std::make_unique<mlx5::CompletionRing>(queue.cq());
+		queue.direct = std::make_unique<mlx5::CqBuffer>(queue.cq());
 	queues_.push_back(std::move(queue));
 	armed_ = false;
 }
@@ -80,8 +80,8 @@ CompletionQueue &Completions::of(const ibv_cq *cq)
 
 void Completions::forget(const ibv_cq *cq, uint32_t number)
 {
-	if (const CompletionQueue &queue = of(cq); queue.ring) // verbs do it themselves
-		queue.ring->pass_over(number);
+	if (const CompletionQueue &queue = of(cq); queue.direct) // verbs do it themselves
+		queue.direct->skip(number);
 }
 
 bool Completions::arm()
@@ -89,8 +89,8 @@ bool Completions::arm()
 	if (!channel_)
 		return false;
 	for (CompletionQueue &q : queues_) {
-		if (q.ring)
-			q.ring->arm();
+		if (q.direct)
+			q.direct->arm();
 		else if (ibv_req_notify_cq(q.cq(), 0) != 0)
 			return false;
 	}
@@ -104,8 +104,8 @@ void Completions::take_events()
 	while (channel_ && ibv_get_cq_event(channel_.get(), &of, &context) == 0) {
 		ibv_ack_cq_events(of, 1);
 		for (CompletionQueue &q : queues_)
-			if (q.ring && q.cq() == of)
-				q.ring->event_taken();
+			if (q.direct && q.cq() == of)
+				q.direct->event_taken();
 		armed_ = false;
 	}
 }

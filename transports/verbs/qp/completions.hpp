@@ -13,7 +13,7 @@ namespace pt2p::verbs {
 
 struct CompletionQueue {
 	CqExOwner verbs;
-	std::unique_ptr<mlx5::CompletionRing> ring; // null: read by verbs
+	std::unique_ptr<mlx5::CqBuffer> direct; // null: read by libibverbs
 	uint32_t capacity, used;                    // send queues
 
 	ibv_cq *cq() const { return ibv_cq_ex_to_cq(verbs.get()); }

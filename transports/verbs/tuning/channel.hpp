@@ -7,7 +7,7 @@
 
 #include "base/config/choices.hpp"
 #include "base/report/report.hpp"
-#include "transports/verbs/tuning/crowd.hpp"
+#include "transports/verbs/tuning/contention.hpp"
 #include "transports/verbs/tuning/period.hpp"
 #include "transports/verbs/tuning/staging.hpp"
 #include "transports/verbs/tuning/window.hpp"
@@ -47,7 +47,7 @@ public:
 	// a crowd the share is enough.
 	uint32_t room(SizeClass c) const
 	{
-		return c == SizeClass::inlined && only_inlined() ? window_.size() : crowd_.crowded() ? share_ : depth_;
+		return c == SizeClass::inlined && only_inlined() ? window_.size() : contention_.contended() ? share_ : depth_;
 	}
 	// In times N: where L is below, more is let under way.
 	double raise_below() const { return raise_below_ * (!tied_ && share_ < depth_ ? WindowLaw{}.alone : 1); }
@@ -70,7 +70,7 @@ public:
 		if (!tied_ && c == SizeClass::inlined)
 			p.see_least_normal(least_normal);
 		else if (!tied_ && least_normal)
-			crowd_.see(times(least_normal));
+			contention_.see(times(least_normal));
 		History &h = histories_[static_cast<size_t>(c)];
 		const uint32_t before = p.period();
 		if (const uint32_t after = p.see_last(latency); after != before)
@@ -124,7 +124,7 @@ private:
 	const uint32_t depth_;
 	const bool tied_;
 	const uint32_t share_;
-	Crowd crowd_;
+	Contention contention_;
 	WindowTuner window_;
 	uint32_t inlined_ = unmixed(); // lately, one after the other
 	std::array<History, size_classes> histories_{};

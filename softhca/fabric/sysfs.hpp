@@ -1,0 +1,12 @@
+// The tree that libibverbs and others read instead of /sys.
+#pragma once
+
+#include <string>
+
+namespace softhca {
+
+// Makes the tree of a host with that many devices at `path`, unless it is there; several processes may try at once.
+// Throws std::runtime_error when it cannot be made.
+void make_sysfs(const std::string &path, unsigned host, unsigned devices);
+
+} // namespace softhca

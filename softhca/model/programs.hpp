@@ -1,0 +1,52 @@
+// The program's side of the model: what the program does takes its processor's time, and reaches the device after the
+// PCIe's.
+#pragma once
+
+#include <map>
+
+#include "softhca/model/core.hpp"
+
+namespace softhca {
+class Context;
+struct Cq;
+} // namespace softhca
+
+namespace softhca::model {
+
+class Units;
+
+class Programs {
+public:
+	Programs(Core &core, Units &units) : core_(core), units_(units) {}
+
+	// Stores: a doorbell, `bytes` of a WQE that follow it, device memory.
+	void ring(Qp &qp);
+	void blueflame(Qp &qp, size_t bytes, bool first);
+	void stored_to_device_memory(unsigned device, size_t bytes);
+	// Polls: before one, and when it has found nothing.
+	void before_poll(Context &context);
+	void after_empty_poll(Context &context);
+	// The device has written a CQE, or other memory of the program.
+	void completed(const Cq &cq);
+	void wrote(const Context &context);
+	void forget(const Context &context);
+
+	Core &core() { return core_; }
+
+private:
+	struct Program {
+		uint64_t writes = 0, seen = 0; // by the device
+		unsigned idle = 0;             // polls in a row
+	};
+	Program &program(const Context &context);
+
+	// Events.
+	void doorbell_arrives(uint64_t queue_pair);
+	void wqes_arrive(uint64_t queue_pair_and_doorbell);
+
+	Core &core_;
+	Units &units_;
+	std::map<const Context *, Program> programs_;
+};
+
+} // namespace softhca::model

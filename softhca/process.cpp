@@ -1,0 +1,65 @@
+#include "softhca/process.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <pthread.h>
+
+#include "softhca/kernel/context.hpp"
+#include "softhca/live/live.hpp"
+#include "softhca/model/model.hpp"
+#include "softhca/nic/nic.hpp"
+
+namespace softhca {
+
+namespace {
+
+std::unique_ptr<Scheduler> make_scheduler(Nic &nic, const Fabric *fabric)
+{
+	if (!time_is_virtual() || !fabric)
+		return std::make_unique<live::Live>(nic);
+	const char *profile = std::getenv("SOFTHCA_MODEL");
+	try {
+		return std::make_unique<model::Model>(nic, model::read_profile(profile && *profile ? profile : "connectx5"),
+		                                      fabric->devices(), max_virtual_queue_pairs);
+	} catch (const std::exception &e) {
+		std::fprintf(stderr, "softhca: SOFTHCA_MODEL: %s\n", e.what());
+		std::exit(2);
+	}
+}
+
+Nic &make_nic()
+{
+	const Fabric *fabric = Fabric::get();
+	Nic &nic = *new Nic(fabric);
+	nic.run_by(make_scheduler(nic, fabric));
+	return nic;
+}
+
+void before_fork() { process_nic().mutex.lock(); }
+void after_fork_in_parent() { process_nic().mutex.unlock(); }
+void after_fork_in_child()
+{
+	new (&process_nic().mutex) std::mutex;
+	process_nic().abandon();
+	Context::forked();
+}
+
+} // namespace
+
+Nic &process_nic()
+{
+	static Nic &nic = make_nic();
+	return nic;
+}
+
+Scheduler &process_scheduler() { return process_nic().scheduler(); }
+
+int follow_forks()
+{
+	static const int error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	return error;
+}
+
+} // namespace softhca

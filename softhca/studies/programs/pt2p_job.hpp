@@ -1,0 +1,104 @@
+// An in-process job of libpt2p in virtual time.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <pt2p.h>
+
+#include "softhca/studies/programs/study.hpp"
+
+namespace study {
+
+inline void check(pt2p_context_t *ctx, pt2p_status_t status, const char *what)
+{
+	if (status != PT2P_OK)
+		give_up("rank %d: %s: %s", pt2p_rank(ctx), what, pt2p_last_error(ctx));
+}
+
+// A job of that many ranks, so many on each node, each node with a device of its own.
+class InprocessJob {
+public:
+	InprocessJob(size_t ranks, size_t ranks_per_node, const std::vector<std::string> &tunables) : contexts_(ranks)
+	{
+		std::vector<std::string> all = {"PT2P_RANKS_PER_NODE=" + std::to_string(ranks_per_node), "PT2P_NET_DEVICE=each",
+		                                "PT2P_PROGRESS_THREAD=no", "PT2P_SLEEP=no"};
+		all.insert(all.end(), tunables.begin(), tunables.end());
+		std::vector<const char *> list;
+		for (const std::string &t : all)
+			list.push_back(t.c_str());
+		list.push_back(nullptr);
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.tunables = list.data();
+		options.thread_level =
+		    PT2P_THREAD_SERIALIZED; // a thread of its own drives a context, not the one that makes it
+		if (pt2p_init_inprocess(static_cast<int>(ranks), PT2P_INPROCESS_THREADS, &options, contexts_.data()) != PT2P_OK)
+			give_up("pt2p_init_inprocess: %s", pt2p_last_error(nullptr));
+	}
+	InprocessJob(const InprocessJob &) = delete;
+	InprocessJob &operator=(const InprocessJob &) = delete;
+	~InprocessJob()
+	{
+		constexpr double longest = 50e6; // ns; a wait in vain takes longer
+		if (contexts_.empty())
+			return;
+		if (const double took = leave(); took > longest)
+			give_up("pt2p_finalize took %.0f ms of virtual time", took / 1e6);
+	}
+	// All finalize at the same time: each waits until the others have confirmed what they have forwarded, which they do
+	// when they are called. Each rank does `before` first. Returns the longest time that one took, in virtual ns.
+	double leave(const std::function<void(pt2p_context_t *)> &before = [](pt2p_context_t *) {})
+	{
+		double longest = 0;
+		std::vector<std::thread> threads;
+		for (pt2p_context_t *ctx : contexts_)
+			threads.emplace_back([&, ctx] {
+				before(ctx);
+				const double start = now();
+				if (pt2p_finalize(ctx) != PT2P_OK)
+					give_up("pt2p_finalize: %s", pt2p_last_error(nullptr));
+				longest = std::max(longest, now() - start);
+			});
+		for (std::thread &t : threads)
+			t.join();
+		contexts_.clear();
+		return longest;
+	}
+	// Runs each rank in a thread of its own, until all have returned. A rank that has returned makes progress until
+	// then: others may still need its answers, or that it forwards their messages.
+	void run(const std::function<void(pt2p_context_t *)> &rank) const
+	{
+		std::vector<std::thread> threads;
+		std::atomic<size_t> running = contexts_.size();
+		for (pt2p_context_t *ctx : contexts_)
+			threads.emplace_back([&, ctx] {
+				rank(ctx);
+				--running;
+				while (running.load()) {
+					check(ctx, pt2p_progress(ctx), "pt2p_progress");
+					std::this_thread::yield();
+				}
+			});
+		for (std::thread &t : threads)
+			t.join();
+	}
+	// Of all ranks together.
+	uint64_t counter(const std::string &name) const
+	{
+		uint64_t sum = 0;
+		for (int i = 0; i < pt2p_counter_count(); ++i)
+			for (pt2p_context_t *ctx : contexts_)
+				if (uint64_t value; name == pt2p_counter_name(i) && pt2p_counter_read(ctx, i, &value) == PT2P_OK)
+					sum += value;
+		return sum;
+	}
+
+private:
+	std::vector<pt2p_context_t *> contexts_;
+};
+
+} // namespace study

@@ -1,0 +1,185 @@
+// How two ranks connect, connect again and part: the datagrams of rc.hpp, and what each does with them.
+#include <cstring>
+
+#include "base/job/job.hpp"
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
+#include "transports/rc/rc.hpp"
+
+namespace pt2p::rc {
+
+using verbs::WireupMessage;
+
+// Another connection of the same queue pair begins elsewhere, so that packets of the old one fit nowhere.
+uint32_t RcTransport::psn_of(const Connection &c) const
+{
+	return (c.queue->number() + (c.attempt << 16)) * 0x9e3779b1 >> 8;
+}
+
+void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
+{
+	WireupMessage message{};
+	message.from = {net_->device().address, net_->wireup.number()};
+	message.rank = environment_.job.rank();
+	message.to = c.peer.peer;
+	message.qp = c.queue->number();
+	message.psn = psn_of(c);
+	message.attempt = c.attempt;
+	message.kind = kind;
+	message.connection = c.number;
+	c.asked = now_ns();
+	net_->wireup.send(c.peer.address, message, c.peer.secret);
+}
+
+// When that is lost, it will ask again.
+void RcTransport::refuse(const WireupMessage &request, const Secret &secret, const char *reason)
+{
+	WireupMessage refusal{};
+	refusal.rank = environment_.job.rank();
+	refusal.to = request.rank;
+	refusal.attempt = request.attempt;
+	refusal.psn = static_cast<uint32_t>(request.number);
+	refusal.kind = WireupMessage::Kind::refuse;
+	refusal.connection = request.connection;
+	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
+	net_->wireup.send(request.from, refusal, secret);
+}
+
+// It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a connection.
+void RcTransport::disconnect(RcPeer &peer)
+{
+	if (!leaving_)
+		tell(peer.first, WireupMessage::Kind::part);
+}
+
+// The peer counts this rank as lost, whichever connection that was: nothing comes of waiting for it. What it has sent before is
+// still read.
+void RcTransport::disconnected(Connection &first, const WireupMessage &message)
+{
+	if (first.state == Connection::State::requesting || first.state == Connection::State::refused)
+		return net_->take_down(first.peer, PT2P_ERR_PEER_LOST, "it counts this rank as lost");
+	if (first.state != Connection::State::draining)
+		give_up(first, first.attempt + 1);
+	first.request = message;
+	first.request.attempt = first.attempt;
+}
+
+// The connection that a message is about, made if that is what it asks for. Null: nothing is to be done.
+Connection *RcTransport::asked_for(const WireupMessage &m)
+{
+	RcPeer *peer = find(m.rank);
+	if (peer && peer->down) {
+		if (m.kind == WireupMessage::Kind::request)
+			disconnect(*peer);
+		return nullptr;
+	}
+	if (peer && m.connection <= peer->others.size())
+		return m.connection ? peer->others[m.connection - 1u].get() : &peer->first;
+	// They are made one after the other.
+	const bool next = peer ? m.connection == peer->others.size() + 1 && m.connection < max_connections : m.connection == 0;
+	if (!next || m.kind != WireupMessage::Kind::request || m.attempt != 1)
+		return nullptr;
+	try {
+		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
+		connection.state = Connection::State::accepting;
+		return &connection;
+	} catch (const std::exception &e) { // no memory, too
+		refuse(m, peer ? peer->secret : environment_.job.secret(), e.what());
+		return nullptr;
+	}
+}
+
+// Whether it comes from that rank to this one, and for the first time. Who asks knows this rank's secret; who was asked proves it
+// with his own, which this rank knows.
+bool RcTransport::genuine(const WireupMessage &m) const
+{
+	const int self = environment_.job.rank();
+	if (m.to != self || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == self)
+		return false;
+	const RcPeer *peer = find(m.rank);
+	return (m.proof == m.proof_by(environment_.job.secret()) || (peer && m.proof == m.proof_by(peer->secret))) &&
+	       (!peer || m.number > peer->heard);
+}
+
+void RcTransport::on_wireup(const WireupMessage &m)
+{
+	if (!genuine(m))
+		return environment_.reporter.add(Counter::auth_refused);
+	handle(m);
+	if (RcPeer *peer = find(m.rank))
+		peer->heard = m.number;
+}
+
+void RcTransport::handle(const WireupMessage &m)
+{
+	if (leaving_ && m.kind != WireupMessage::Kind::part)
+		return;
+	Connection *c = asked_for(m);
+	if (!c)
+		return;
+	if (m.kind == WireupMessage::Kind::part)
+		return disconnected(*c, m);
+	if (m.attempt != c->attempt) {
+		// It has given a connection up that we still hold on to.
+		if (static_cast<int32_t>(m.attempt - c->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
+			return;
+		give_up(*c, m.attempt);
+	}
+	if (m.kind == WireupMessage::Kind::refuse) {
+		const std::string reason(m.reason, strnlen(m.reason, sizeof m.reason));
+		if (c->attempt != 1 || static_cast<int32_t>(m.psn - c->asked_from) < 0)
+			return; // of what has been given up
+		if (c->state == Connection::State::requesting)
+			not_now(*c, "it refuses a connection: " + reason);
+		else if (c->state == Connection::State::accepting)
+			start_over(*c); // what waits here asks for it itself
+		return;
+	}
+	if (c->state == Connection::State::draining) {
+		if (m.kind == WireupMessage::Kind::request)
+			c->request = m;
+		return;
+	}
+	if (c->remote_qp && c->remote_qp != m.qp)
+		return;
+	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn)) {
+		if (c->attempt == 1) // else it asks again
+			refuse(m, c->peer.secret, c->lacks.c_str());
+		return;
+	}
+	if (m.kind == WireupMessage::Kind::request) {
+		if (c->state != Connection::State::connected)
+			c->state = Connection::State::accepting;
+		tell(*c, WireupMessage::Kind::accept);
+		return;
+	}
+	connected(*c);
+	if (m.kind == WireupMessage::Kind::accept)
+		tell(*c, WireupMessage::Kind::confirm);
+}
+
+// Who sends has heard of us.
+void RcTransport::on_heard(int rank)
+{
+	RcPeer *peer = find(rank);
+	if (peer && peer->first.state == Connection::State::accepting && !peer->down)
+		connected(peer->first);
+}
+
+void RcTransport::connected(Connection &c)
+{
+	if (c.state == Connection::State::connected || leaving_)
+		return;
+	c.state = Connection::State::connected;
+	c.lacks.clear();
+	if (c.is_first()) {
+		c.peer.ready = true;
+		c.peer.last_sign = now_ns();
+	}
+	if (c.attempt == 1)
+		return;
+	environment_.reporter.log(LogLevel::info, "rank %d: connected again", c.peer.peer);
+	c.queue->post_again();
+}
+
+} // namespace pt2p::rc

@@ -1,0 +1,98 @@
+#include "transports/verbs/message/eager.hpp"
+
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
+
+namespace pt2p::verbs {
+
+// False when there is no place.
+bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged)
+{
+	const bool fits = bytes <= memory_.device_memory.cell_bytes();
+	tune::StagingTuner *const tuner = fits && tuner_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
+	bool to_device = fits;
+	if (tuner) {
+		const auto next = tuner->next(memory_.device_memory.scarce());
+		staged.sample = next.sample && !queue.samples();
+		to_device = (staged.sample ? next.what : tuner->chosen()) == tune::Staging::device_memory;
+		staged.since = staged.sample ? now_ticks() : 0;
+	}
+	if (to_device) {
+		staged.place = memory_.device_memory.take();
+		if (staged.place == FreeList::none)
+			reporter_.add(Counter::net_device_memory_full);
+		else
+			staged.payload = Payload::device_memory;
+	}
+	const bool on_device = staged.payload == Payload::device_memory;
+	if (!on_device) {
+		staged.place = memory_.take_buffer();
+		staged.payload = Payload::buffer;
+	}
+	if (staged.place == FreeList::none)
+		return false;
+	staged.scarce = on_device ? memory_.device_memory.scarce() : memory_.buffers_scarce();
+	auto &count = on_device ? peer.by_device_memory : peer.by_buffer;
+	++count.messages;
+	count.bytes += bytes;
+	peer.device_memory_full += to_device && !on_device;
+	if (tuner)
+		tuner->sent(on_device ? tune::Staging::device_memory : tune::Staging::buffer, staged.sample);
+	return true;
+}
+
+bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	const bool by_ring = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.max_payload, 0) && peer.ring.takes(length);
+	// What goes with the payload: in front of it, or in a write ring behind it.
+	const MessageHeader front{header, static_cast<uint32_t>(peer.next_sequence), from_ | id};
+	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
+	const Piece pieces[] = {{&front, by_ring ? 0 : sizeof front}, {data, length}, {&back, by_ring ? sizeof back : 0}};
+	const auto bytes = static_cast<uint32_t>(length + (by_ring ? sizeof back : sizeof front));
+
+	Staged staged;
+	if (__builtin_expect(bytes > queue.max_inline(), 0) && !stage(queue, peer, bytes, staged))
+		return false;
+	WorkRequest &request = queue.next(peer, by_ring ? Kind::ring_write : Kind::send, bytes);
+	request.payload = staged.payload;
+	request.place = staged.place;
+	if (__builtin_expect(staged.payload == Payload::device_memory, 0)) {
+		memory_.device_memory.write(staged.place, pieces);
+		request.local_address = memory_.device_memory.address(staged.place);
+		request.local_key = memory_.device_memory.key();
+		reporter_.add(Counter::net_device_memory_messages);
+	} else {
+		unsigned char *to = request.bytes;
+		if (staged.payload == Payload::buffer) {
+			to = memory_.buffer(staged.place);
+			request.local_address = reinterpret_cast<uintptr_t>(to);
+			request.local_key = memory_.buffer_key();
+		}
+		if (__builtin_expect(!by_ring, 1)) {
+			std::memcpy(to, &front, sizeof front);
+			if (length)
+				std::memcpy(to + sizeof front, data, length);
+		} else {
+			if (length)
+				std::memcpy(to, data, length);
+			std::memcpy(to + length, &back, sizeof back);
+		}
+	}
+	if (by_ring) {
+		request.number = ++peer.ring.sent;
+		request.remote_address = peer.ring.place(request.number, bytes);
+		request.remote_key = peer.ring.key;
+		reporter_.add(Counter::net_deposits);
+	}
+	++peer.next_sequence;
+	++peer.encoded.messages;
+	if (__builtin_expect(staged.sample, 0))
+		queue.submit_sample(staged.since);
+	else
+		queue.submit(staged.scarce);
+	return true;
+}
+
+} // namespace pt2p::verbs

@@ -1,0 +1,45 @@
+// An eager message that takes more than the short path: it decides how the message is delivered (SEND, or WRITE into the peer's write
+// ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
+#pragma once
+
+#include "transports/verbs/device/send_memory.hpp"
+#include "transports/verbs/message/header.hpp"
+#include "transports/verbs/peer.hpp"
+#include "transports/verbs/qp/send_queue.hpp"
+
+namespace pt2p {
+class Reporter;
+}
+
+namespace pt2p::verbs {
+
+class EagerSender {
+public:
+	EagerSender(int rank, SendMemory &memory, tune::DeviceTuner &tuner, Reporter &reporter)
+	    : from_(MessageHeader::pack(rank, 0)), memory_(memory), tuner_(tuner), reporter_(reporter)
+	{
+	}
+
+	// Through a queue that can post; false when there is no place for its payload.
+	bool send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	uint32_t from() const { return from_; }
+	Reporter &reporter() const { return reporter_; }
+
+private:
+	// Where the payload of a message is staged.
+	struct Staged {
+		Payload payload = Payload::inlined;
+		uint32_t place = FreeList::none;
+		bool scarce = false; // such places are: a completion frees them
+		bool sample = false; // of the latency there
+		int64_t since = 0;   // ticks, of a sample
+	};
+	bool stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged);
+
+	const uint32_t from_; // this rank, as a header has it beside the id
+	SendMemory &memory_;
+	tune::DeviceTuner &tuner_;
+	Reporter &reporter_;
+};
+
+} // namespace pt2p::verbs

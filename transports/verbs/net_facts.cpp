@@ -1,0 +1,116 @@
+// What is known of a channel, gathered for the report.
+#include <algorithm>
+
+#include "transports/channel_facts.hpp"
+#include "transports/verbs/net_transport.hpp"
+
+namespace pt2p::verbs {
+
+namespace {
+
+using tune::SizeClass;
+
+void gather_payload(const NetPeer &peer, const SendMemory &memory, ChannelFacts &f)
+{
+	f.kind(SizeClass::device_memory).messages = peer.by_device_memory.messages;
+	f.kind(SizeClass::device_memory).bytes = peer.by_device_memory.bytes;
+	f.kind(SizeClass::buffer).messages = peer.by_buffer.messages;
+	f.kind(SizeClass::buffer).bytes = peer.by_buffer.bytes;
+	f.kind(SizeClass::bulk).messages = peer.bulk.messages;
+	f.kind(SizeClass::bulk).bytes = peer.bulk.bytes;
+	f.kind(SizeClass::inlined).messages = peer.next_sequence - peer.by_device_memory.messages - peer.by_buffer.messages;
+	f.kind(SizeClass::inlined).bytes = peer.inline_bytes;
+	f.device_memory_full = peer.device_memory_full;
+	f.device_memory_most = memory.device_memory.cell_bytes();
+	f.bulk_read_bytes = peer.bulk_written;
+	f.in_flight = peer.in_flight;
+}
+
+void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, bool direct, ChannelFacts &f)
+{
+	SendQueue::Totals all;
+	for (SendQueue *queue : queues) {
+		const SendQueue::Totals totals = queue->totals();
+		all.work_requests += totals.work_requests;
+		all.doorbells += totals.doorbells;
+		all.fetched += totals.fetched;
+		f.most_in_flight = std::max(f.most_in_flight, totals.max_in_flight);
+		f.depth = queue->depth();
+		f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(peer);
+		++f.queue_pairs;
+	}
+	f.work_requests = all.work_requests;
+	f.doorbells = all.doorbells;
+	// What else was encoded took the short path.
+	const uint64_t short_path = peer.next_sequence - peer.encoded.messages, wqes = short_path + peer.encoded.wqes;
+	if (direct && wqes)
+		f.entry_bytes = static_cast<double>((short_path * (peer.dc ? 2 : 1) + peer.encoded.wqebbs) * mlx5::wqebb_bytes) /
+		                static_cast<double>(wqes);
+	if (all.work_requests)
+		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
+}
+
+void gather_staging(const tune::Stagings &stagings, double ticks, ChannelFacts &f)
+{
+	using tune::Staging;
+	for (size_t i = 0; i < tune::Stagings::classes; ++i) {
+		const tune::StagingTuner &tuner = stagings.at(i);
+		if (tuner.messages(Staging::device_memory) + tuner.messages(Staging::buffer))
+			f.stagings.push_back({tune::Stagings::most(i), tuner.messages(Staging::device_memory), tuner.messages(Staging::buffer),
+			                      tuner.changes(), static_cast<double>(tuner.latency_of(Staging::device_memory)) / ticks,
+			                      static_cast<double>(tuner.latency_of(Staging::buffer)) / ticks, tuner.chosen()});
+	}
+}
+
+void gather_periods(const tune::ChannelTuner &channel, const tune::DeviceTuner &device, double ticks, ChannelFacts &f)
+{
+	for (size_t i = 0; i < tune::size_classes; ++i) {
+		const auto c = static_cast<SizeClass>(i);
+		const tune::PeriodTuner &tuner = channel.period(c);
+		KindFacts &k = f.kinds[i];
+		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
+		k.ratio = tuner.ratio();
+		k.period = channel.signal_period(c, device.shares_doorbells());
+		k.raises = tuner.raises();
+		k.cuts = tuner.cuts();
+		channel.for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
+			k.changes.push_back({static_cast<double>(change.when - device.ticks_at_start()) / ticks * 1e-6, change.period, change.ratio});
+		});
+	}
+}
+
+} // namespace
+
+bool NetTransport::facts(int rank, ChannelFacts &f)
+{
+	const NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
+	if (!peer)
+		return false;
+	const tune::DeviceTuner &tuner = net_->tuner;
+	const double ticks = tuner.ticks_in_a_ns();
+	gather_payload(*peer, net_->memory, f);
+	gather_queues(*peer, queues_for(*peer), net_->shared.direct, f);
+
+	f.batch = net_->doorbells.batch();
+	if (const tune::BatchTuner *batch = tuner.batch_tuner()) {
+		f.batch_tuned = true;
+		f.batch_rate = batch->rate() * ticks * 1e9;
+		f.batch_trials = batch->trials();
+		f.batch_changes = batch->changes();
+	}
+	f.striping = peer->striping.get();
+	if (f.striping)
+		f.striping_rate = f.striping->climber().rate() * ticks * 1e9;
+
+	f.mode = tuner.mode();
+	f.law = tuner.law(f.depth);
+	f.fixed_period = std::min(net_->shared.period, f.depth);
+	if (!peer->tuner)
+		return true;
+	f.law.raise_below = peer->tuner->raise_below();
+	gather_staging(peer->tuner->stagings, ticks, f);
+	gather_periods(*peer->tuner, tuner, ticks, f);
+	return true;
+}
+
+} // namespace pt2p::verbs

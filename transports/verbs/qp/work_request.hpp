@@ -1,0 +1,128 @@
+// What a send queue is given: a work request, and the target that it is for. Whoever posts it has already resolved where its
+// payload is and where it goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "transports/transport.hpp"
+#include "transports/verbs/mlx5/wqe.hpp"
+#include "transports/verbs/tuning/channel.hpp"
+
+namespace pt2p::verbs {
+
+struct Operation;
+struct WorkRequest;
+
+// Of a DC target.
+struct DcAddress {
+	ibv_ah *path = nullptr;
+	uint32_t number = 0;
+	uint64_t key = 0;
+	mlx5_wqe_av av{}; // all of that, as a WQE has it
+};
+
+// A peer, as a send queue sees it.
+struct Target : Endpoint {
+	const DcAddress *dc = nullptr; // null: it is at the other end of a reliable connection
+	uint32_t in_flight = 0;        // its work requests that are not complete
+	bool ready = false;            // connected, as far as need be, and not down
+	bool down = false;
+	bool answered = false;         // something was completed since this was last cleared: it lives
+	uint64_t inline_bytes = 0;     // of inline messages, once these are complete
+	// WQEs other than those of the short path, the messages among them, and their WQEBBs.
+	struct {
+		uint64_t messages = 0, wqes = 0, wqebbs = 0;
+	} encoded;
+	std::unique_ptr<tune::ChannelTuner> tuner; // null: nothing is tuned
+
+	// Whether it has read this message out of its write ring, so that the slot may hold a later one.
+	virtual bool has_read(const WorkRequest &ring_write) = 0;
+};
+
+enum class Kind : uint8_t {
+	send,           // a message by SEND
+	ring_write,     // a message by WRITE, into a write ring
+	consumer_index, // of a write ring, written to its sender
+	probe,          // a WRITE of no bytes
+	read, write, fetch_add, compare_swap, // one-sided operations
+};
+
+// Where the device finds the payload, or puts it.
+enum class Payload : uint8_t {
+	inlined,       // in the WQE
+	buffer,        // in a buffer of the library
+	device_memory, // in a cell of device memory
+	result,        // of an atomic operation: in a word of the library
+	memory,        // in the program's memory
+	none,
+};
+
+struct alignas(64) WorkRequest {
+	static constexpr size_t max_inline = 64;
+
+	Kind kind = Kind::send;
+	bool abandoned = false; // nobody waits for it
+	Payload payload = Payload::inlined;
+	uint8_t unused = 0;
+	uint32_t length = 0; // bytes that the device moves; of a message with its header
+	Target *target = nullptr;
+	uint32_t place = 0;  // of the buffer, cell or result
+	uint32_t number = 0; // ring_write: of the message in the ring
+	uint64_t local_address = 0, remote_address = 0;
+	uint32_t local_key = 0, remote_key = 0;
+	Operation *operation = nullptr; // whose part this is
+	void *copy_to = nullptr;        // where the payload is copied when it has come; null: it stays where it is
+	// Inline payload; but while a message of the short path is in the device's queue, it is only there. Of an atomic operation the
+	// operand, and what is expected.
+	unsigned char bytes[max_inline];
+
+	// What most are: a message by SEND, inline, that is waited for. One comparison.
+	bool is_plain() const
+	{
+		uint32_t front;
+		std::memcpy(&front, static_cast<const void *>(this), sizeof front);
+		return front == 0;
+	}
+	void make(Kind k) // one store
+	{
+		kind = k;
+		abandoned = false;
+		payload = Payload::inlined;
+		unused = 0;
+	}
+	bool is_operation() const { return kind >= Kind::read && !abandoned; }
+	bool is_atomic() const { return kind >= Kind::fetch_add; }
+	bool is_inline() const { return payload == Payload::inlined; }
+	bool is_inline_message() const { return kind <= Kind::ring_write && is_inline(); }
+	tune::SizeClass size_class() const
+	{
+		if (kind > Kind::probe)
+			return tune::SizeClass::bulk;
+		return payload == Payload::device_memory ? tune::SizeClass::device_memory
+		       : payload == Payload::buffer      ? tune::SizeClass::buffer
+		                                         : tune::SizeClass::inlined;
+	}
+	uint64_t operand() const { return word(0); }
+	uint64_t compare() const { return word(1); }
+	void set_operands(uint64_t operand, uint64_t compare)
+	{
+		std::memcpy(bytes, &operand, sizeof operand);
+		std::memcpy(bytes + sizeof operand, &compare, sizeof compare);
+	}
+
+private:
+	uint64_t word(size_t i) const
+	{
+		uint64_t value;
+		std::memcpy(&value, bytes + i * sizeof value, sizeof value);
+		return value;
+	}
+};
+
+static_assert(sizeof(WorkRequest) == 128);
+static_assert(offsetof(WorkRequest, unused) == 3 && static_cast<int>(Kind::send) == 0 && static_cast<int>(Payload::inlined) == 0);
+
+} // namespace pt2p::verbs

@@ -1,0 +1,93 @@
+#include "transports/verbs/tuning/device_tuner.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/config/config.hpp"
+#include "base/job/job.hpp"
+#include "base/report/report.hpp"
+
+namespace pt2p::tune {
+
+DeviceTuner::DeviceTuner(const TransportEnvironment &environment, Batching &batching, uint32_t max_batch)
+    : environment_(environment), batching_(batching), mode_(environment.config.tune),
+      tunes_staging_(on() && environment.config.net_staging == choice::net_staging::automatic),
+      fixed_batch_(static_cast<uint32_t>(std::max<int64_t>(environment.config.net_doorbell_batch, 1))),
+      ticks_at_start_(now_ticks()), ns_at_start_(now_ns())
+{
+	open_trace();
+	if (on() && !environment.config.net_doorbell_batch)
+		batch_tuner_.emplace(BatchLaw{.most = max_batch, .cut_above = static_cast<double>(environment.config.tune_cut_above) / 100});
+}
+
+double DeviceTuner::ticks_in_a_ns() const
+{
+	return static_cast<double>(now_ticks() - ticks_at_start_) / static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
+}
+
+PeriodLaw DeviceTuner::law(uint32_t depth) const
+{
+	const Config &config = environment_.config;
+	const uint32_t share = period_of(depth, shares_doorbells());
+	return {.raise_below = static_cast<double>(config.tune_raise_below) / 100,
+	        .cut_above = static_cast<double>(config.tune_cut_above) / 100,
+	        .step = static_cast<uint32_t>(config.tune_step),
+	        .least = tied() ? 1 : share,
+	        .most = tied() ? depth : share,
+	        .window = tied() ? 1 : PeriodLaw{}.window, // the paper judges each period by itself
+	        .few = tied() ? 1 : PeriodLaw{}.few};
+}
+
+std::unique_ptr<ChannelTuner> DeviceTuner::make_channel(uint32_t depth) const
+{
+	if (!on())
+		return nullptr;
+	const auto ranks = static_cast<uint64_t>(environment_.job.local_size());
+	return std::make_unique<ChannelTuner>(law(depth), depth, tied(), share_of_device(ranks, depth));
+}
+
+void DeviceTuner::tune_batch()
+{
+	const int64_t now = now_ticks();
+	const auto work = static_cast<double>(interval_.work), time = static_cast<double>(now - interval_.since);
+	const double ratio = interval_.observed ? interval_.ratios / interval_.observed : 0;
+	if (batch_tuner_) {
+		const uint32_t before = batch_tuner_->batch();
+		const uint32_t batch = batch_tuner_->see({work, time, interval_.posted, interval_.doorbells, ratio});
+		if (batch != before)
+			batching_.use_batch(batch);
+	}
+	interval_ = {};
+	interval_.since = now;
+}
+
+void DeviceTuner::open_trace()
+{
+	const Config &config = environment_.config;
+	if (config.tune_trace.empty())
+		return;
+	const int rank = environment_.job.rank();
+	const std::string path = config.tune_trace + (rank ? format(".%d", rank) : "");
+	trace_.reset(fopen(path.c_str(), "we"));
+	if (trace_)
+		fprintf(trace_.get(), "time_ns,peer,kind,period,N_ns,L_ns,ratio\n");
+	else
+		environment_.reporter.log(LogLevel::error, "PT2P_TUNE_TRACE: %s: %s", path.c_str(), errno_text(errno).c_str());
+}
+
+void DeviceTuner::trace(int peer, const ChannelTuner &channel, SizeClass kind, int64_t latency, bool normal)
+{
+	const PeriodTuner &tuner = channel.period(kind);
+	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency), known = static_cast<double>(tuner.normal());
+	fprintf(trace_.get(), "%lld,%d,%s,%u,", static_cast<long long>(now_ns() - ns_at_start_), peer,
+	        size_class_names[static_cast<size_t>(kind)], channel.signal_period(kind, shares_doorbells()));
+	if (normal)
+		fprintf(trace_.get(), "%.0f,,\n", last / ticks);
+	else if (tuner.normal())
+		fprintf(trace_.get(), "%.0f,%.0f,%.3f\n", known / ticks, last / ticks, last / known);
+	else
+		fprintf(trace_.get(), ",%.0f,\n", last / ticks);
+}
+
+} // namespace pt2p::tune
