@@ -9,7 +9,7 @@
 namespace pt2p {
 
 // Contiguous bytes of one rank, and the key by which peers reach them, where the transport has keys. Peers read lists of
-// these as they are: see message/segments.cpp.
+// these as they are: see message/rendezvous/runs.cpp.
 struct Segment {
 	uint64_t address, length, key;
 

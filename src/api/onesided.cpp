@@ -90,7 +90,7 @@ pt2p_status_t transfer_with_callback(pt2p_context_t *ctx, const char *function, 
 	pt2p_request_t *req = nullptr;
 	status = transfer(ctx, function, kind, buffer, length, remote, offset, &req);
 	if (status == PT2P_OK)
-		ctx->engine->detach(*from_handle(ctx, req), done, argument);
+		ctx->engine->callbacks().detach(*from_handle(ctx, req), done, argument);
 	return status;
 }
 
@@ -447,15 +447,15 @@ try {
 	if (source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
 		return bad_rank(ctx, __func__, "source", source);
 	pt2p_status_t status = PT2P_OK;
-	const unsigned losses = ctx->engine->losses_told();
+	const unsigned losses = ctx->engine->losses().told();
 	const auto finished = [&] {
 		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
 			return true;
-		status = ctx->engine->awaited_status(source, losses);
+		status = ctx->engine->losses().awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished()) {
-		const Engine::Awaiting awaiting(*ctx->engine, source);
+		const AwaitedPeers::Awaiting awaiting(ctx->engine->awaited(), source);
 		ctx->progress->wait_on_memory(finished);
 	}
 	return status;

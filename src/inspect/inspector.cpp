@@ -8,7 +8,7 @@
 #include "base/job/job.hpp"
 #include "inspect/channel_report.hpp"
 #include "message/engine.hpp"
-#include "message/explain.hpp"
+#include "message/request/explain.hpp"
 
 namespace pt2p {
 
@@ -91,12 +91,12 @@ std::string Inspector::dump(const char *reason) const
 	if (const Extension *extension = engine_.extension())
 		text += extension->pending_text();
 	lines = 0;
-	engine_.matcher().for_each_unexpected([&](const UnexpectedMessage &m) {
+	engine_.receives().matcher().for_each_unexpected([&](const UnexpectedMessage &m) {
 		unreceived |= m.announced;
 		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
 		           static_cast<unsigned long long>(m.tag)));
 	});
-	engine_.messages().for_each([&](const UnexpectedMessage &m) {
+	engine_.receives().messages().for_each([&](const UnexpectedMessage &m) {
 		if (m.taken)
 			add(taken_text(m));
 	});
@@ -108,14 +108,14 @@ std::string Inspector::dump(const char *reason) const
 		for (int rank = 0; rank < size_; ++rank)
 			if (const std::string trouble = t->trouble(rank); !trouble.empty())
 				add(format("rank %d by %s: %s", rank, t->table().name, trouble.c_str()));
-	for (const auto &[rank, loss] : engine_.losses())
+	for (const auto &[rank, loss] : engine_.losses().all())
 		add(format("rank %d is gone: %s", rank, loss.reason.c_str()));
 	if (more)
 		text += format("  ... and %zu more\n", more);
 	if (waits_in_send && !receives && unreceived)
 		text += advice_on_sends;
 	if (!requests)
-		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(engine_.barriers()));
+		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(engine_.barrier().entered()));
 	text += channels_through_devices();
 	return text;
 }

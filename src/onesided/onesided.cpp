@@ -16,24 +16,13 @@ constexpr size_t most_lines = 16;            // of a report
 
 void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | Extension::operation_bit); }
 
-void store(const AtomicRequest &a, uint64_t value, void *result)
-{
-	if (!result)
-		return;
-	const auto half = static_cast<uint32_t>(value);
-	if (a.width == 4)
-		std::memcpy(result, &half, 4);
-	else
-		std::memcpy(result, &value, 8);
-}
-
 // What the processor does itself with the memory at `there`; `w` is a Work or an Operation.
 template <class W>
 void carry_out(const W &w, unsigned char *there)
 {
 	const bool put = w.kind == Operation::Kind::put;
 	if (w.kind == Operation::Kind::atomic)
-		store(w.atomic, apply(w.atomic, there), w.result);
+		w.atomic.store(apply(w.atomic, there), w.result);
 	else if (w.length)
 		std::memmove(put ? there : w.local, put ? w.local : there, w.length);
 }
@@ -48,61 +37,40 @@ Way way_of(const Remote &r, Operation::Kind kind)
 OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress)
     : environment_(environment), config_(environment.config), reporter_(environment.reporter), job_(environment.job),
       engine_(engine), router_(router), progress_(progress), memories_(environment, router),
-      remotes_(std::random_device{}()), operations_(std::random_device{}())
+      remotes_(std::random_device{}()), targets_(engine), asker_(operations_, targets_, *this),
+      owner_(reporter_, job_.rank(), memories_, operations_, targets_)
 {
 	engine_.extend(*this);
 }
 
-// ---- targets ----------------------------------------------------------------------------------------------------------
+// ---- turns and messages -----------------------------------------------------------------------------------------------
 
-Target &OneSided::target(int rank)
+const char *OneSided::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	const auto [found, made] = targets_.try_emplace(rank);
-	Target &t = found->second;
-	if (made) {
-		t.rank = rank;
-		std::string reason;
-		t.status = engine_.loss_of(rank, reason);
+	Target &t = targets_.at(peer);
+	switch (id) {
+	case id_put:
+	case id_piece:
+	case id_get:
+	case id_atomic:
+		return owner_.on_message(t, id, header, data, length);
+	case id_data:
+		return asker_.on_data(t, header, data, length);
+	case id_result:
+		return asker_.on_result(t, header, data, length);
+	default:
+		return wrong_message;
 	}
-	return t;
-}
-
-bool OneSided::connect(Target &t, pt2p_status_t &status)
-{
-	if (!t.channel)
-		t.channel = engine_.reach(t.rank, status);
-	return t.channel != nullptr;
-}
-
-void OneSided::list(Target &t)
-{
-	if (!t.listed) {
-		t.listed = true;
-		busy_.push_back(&t);
-	}
-	engine_.wake_extension();
 }
 
 unsigned OneSided::drive()
 {
-	unsigned n = 0;
-	for (size_t i = 0; i < busy_.size();) {
-		Target &t = *busy_[i];
-		n += drive(t);
-		if (t.has_work()) {
-			++i;
-			continue;
-		}
-		t.listed = false;
-		busy_[i] = busy_.back();
-		busy_.pop_back();
-	}
-	return n;
+	return targets_.drive([this](Target &t) { return drive(t); });
 }
 
 unsigned OneSided::drive(Target &t)
 {
-	unsigned n = send_replies(t) + stream(t);
+	unsigned n = owner_.send_replies(t) + asker_.stream(t);
 	while (!t.resumed.empty()) {
 		Operation &op = t.resumed.pop();
 		if (!issue(op)) {
@@ -143,16 +111,16 @@ unsigned OneSided::start_waiting(Target &t)
 void OneSided::on_refused(int peer, pt2p_status_t status, std::string_view reason)
 {
 	end_operations(peer, status, reason);
-	target(peer).status = PT2P_OK;
+	targets_.at(peer).status = PT2P_OK;
 }
 
 // All with that peer; no more can be started.
 void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view reason)
 {
-	const auto found = targets_.find(peer);
-	if (found == targets_.end())
+	Target *const found = targets_.find(peer);
+	if (!found)
 		return;
-	Target &t = found->second;
+	Target &t = *found;
 	t.status = status;
 	t.waiting.clear();
 	// What this rank's own device was to do for others: the device is lost, they are not.
@@ -161,15 +129,10 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 			finish(op, PT2P_ERR_SYSTEM);
 	t.streaming = nullptr;
 	t.incoming = {};
-	drop_replies(t);
+	owner_.drop_replies(t);
 	operations_.for_each([&](Operation &op) {
-		if (!op.active)
-			return;
-		if (op.served == &t) { // a device still works on it
-			op.served = nullptr;
-			--t.owed;
-			--owed_;
-		}
+		if (op.served == &t) // a device still works on it
+			owner_.forget(op);
 		if (op.target == &t && !op.foreign)
 			finish(op, status, reason);
 	});
@@ -180,9 +143,39 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 {
 	Target &t = *w.remote->target;
+	const pt2p_status_t status = examine(w);
+	if (status != PT2P_OK)
+		return status;
+	Request *request = req ? engine_.start_one_sided(w.name, w.length, t.rank, w.offset) : nullptr;
+	if (req)
+		*req = to_handle(request);
+	if (at_once(w, t)) {
+		if (request)
+			engine_.requests().complete(*request, PT2P_OK);
+		return PT2P_OK;
+	}
+	Operation &op = make_operation(w, request);
+	reporter_.add(op.way == Way::direct      ? Counter::one_sided_direct
+	              : op.way == Way::transport ? Counter::one_sided_transport
+	                                         : Counter::one_sided_by_owner);
+	t.waiting.push(op);
+	drive(t);
+	if (t.has_work())
+		targets_.list(t);
+	if (++calls_ % calls_between_polls == 0) {
+		const Callbacks::Hold none(engine_.callbacks()); // within a call that starts something
+		progress_.poll();
+	}
+	return PT2P_OK;
+}
+
+// Whether it can be started; the failure has been recorded.
+pt2p_status_t OneSided::examine(const Work &w)
+{
+	const Target &t = *w.remote->target;
 	if (t.status != PT2P_OK) {
 		std::string reason;
-		engine_.loss_of(t.rank, reason);
+		engine_.losses().status_of(t.rank, reason);
 		return reporter_.fail(t.status, "%s on memory of rank %d: %s", w.name, t.rank, reason.c_str());
 	}
 	for (Remote *r : {w.remote, w.signal}) {
@@ -194,20 +187,13 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 		if (status != PT2P_OK)
 			return status;
 	}
-	Request *request = req ? engine_.start_one_sided(w.name, w.length, t.rank, w.offset) : nullptr;
-	if (req)
-		*req = to_handle(request);
-	if (at_once(w, t)) {
-		if (request)
-			engine_.finish_one_sided(*request, PT2P_OK);
-		return PT2P_OK;
-	}
-	Operation &op = *operations_.take();
-	const uint64_t handle = op.handle;
-	op = Operation{};
-	op.handle = handle;
-	op.active = true;
-	op.target = &t;
+	return PT2P_OK;
+}
+
+Operation &OneSided::make_operation(const Work &w, Request *request)
+{
+	Target &t = *w.remote->target;
+	Operation &op = operations_.take(t);
 	op.request = request;
 	op.name = w.name;
 	op.remote = op.at = w.remote;
@@ -226,23 +212,12 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 	if (op.kind == Operation::Kind::atomic)
 		set_up_atomic(op, *w.remote, w.offset);
 	op.fenced = std::exchange(t.fence, false);
-	reporter_.add(op.way == Way::direct      ? Counter::one_sided_direct
-	              : op.way == Way::transport ? Counter::one_sided_transport
-	                                         : Counter::one_sided_by_owner);
 	++w.remote->pending;
 	if (w.signal)
 		++w.signal->pending;
 	++t.pending;
 	++pending_;
-	t.waiting.push(op);
-	drive(t);
-	if (t.has_work())
-		list(t);
-	if (++calls_ % calls_between_polls == 0) {
-		const Engine::NoCallbacks none(engine_); // within a call that starts something
-		progress_.poll();
-	}
-	return PT2P_OK;
+	return op;
 }
 
 // What the processor does, when nothing is before it; and what there is nothing to do for.
@@ -284,7 +259,7 @@ bool OneSided::issue(Operation &op)
 	switch (op.way) {
 	case Way::direct: do_direct(op); return true;
 	case Way::transport: return issue_by_transport(op);
-	default: return ask(op);
+	default: return asker_.ask(op);
 	}
 }
 
@@ -341,18 +316,18 @@ bool OneSided::finish_step(Operation &op)
 		reporter_.add(Counter::atomic_repeats);
 		return false;
 	}
-	store(op.atomic, op.value, op.result);
+	op.atomic.store(op.value, op.result);
 	return true;
 }
 
 void OneSided::on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason)
 {
 	Operation *op = operations_.find(operation & ~operation_bit);
-	if (!op || !op->active || op->way != Way::transport)
+	if (!op || op->way != Way::transport)
 		return;
 	if (status == PT2P_OK && !finish_step(*op)) {
 		op->target->resumed.push(*op);
-		list(*op->target);
+		targets_.list(*op->target);
 	} else {
 		advance(*op, status, reason);
 	}
@@ -368,18 +343,14 @@ void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view rea
 	op.signals = false;
 	set_up_atomic(op, *op.signal_remote, op.signal_offset);
 	op.target->resumed.push(op);
-	list(*op.target);
+	targets_.list(*op.target);
 }
 
 void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
 	if (op.foreign) {
-		if (op.served) {
-			--op.served->owed;
-			--owed_;
-			reply(*op.served, op.token, status, op.value);
-		}
+		owner_.on_served(op, status);
 	} else {
 		t.started -= op.started;
 		t.asked -= op.asked;
@@ -388,22 +359,27 @@ void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 		--op.remote->pending;
 		if (op.signal_remote)
 			--op.signal_remote->pending;
-		if (op.request) {
-			engine_.finish_one_sided(*op.request, status, why);
-		} else if (status != PT2P_OK && t.failure == PT2P_OK) {
-			std::string reason(why);
-			if (reason.empty())
-				engine_.loss_of(t.rank, reason);
-			if (reason.empty() && status == PT2P_ERR_PEER_LOST)
-				reason = "its process ended during the transfer";
-			t.failure = status;
-			t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
-			                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset),
-			                        t.rank, reason.empty() ? "" : ": ", reason.c_str());
-		}
+		if (op.request)
+			engine_.requests().complete(*op.request, status, why);
+		else if (status != PT2P_OK && t.failure == PT2P_OK)
+			keep_failure(op, status, why);
 	}
-	op.active = false;
-	operations_.give(&op);
+	operations_.give(op);
+}
+
+// Flush tells of it.
+void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::string_view why)
+{
+	Target &t = *op.target;
+	std::string reason(why);
+	if (reason.empty())
+		engine_.losses().status_of(t.rank, reason);
+	if (reason.empty() && status == PT2P_ERR_PEER_LOST)
+		reason = "its process ended during the transfer";
+	t.failure = status;
+	t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
+	                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset), t.rank,
+	                        reason.empty() ? "" : ": ", reason.c_str());
 }
 
 // ---- order and end ----------------------------------------------------------------------------------------------------
@@ -419,15 +395,14 @@ pt2p_status_t OneSided::report_failure(Target &t)
 
 pt2p_status_t OneSided::flush(int rank)
 {
-	const auto found = targets_.find(rank);
-	if (found == targets_.end())
+	Target *const t = targets_.find(rank);
+	if (!t)
 		return PT2P_OK;
-	Target &t = found->second;
-	if (t.pending)
-		progress_.wait([&] { return !t.pending; });
+	if (t->pending)
+		progress_.wait([&] { return !t->pending; });
 	else
-		progress_.poll(); // news of lost ranks, also for who never waits
-	return report_failure(t);
+		progress_.poll(); // lets in news of lost ranks, also where nobody waits
+	return report_failure(*t);
 }
 
 pt2p_status_t OneSided::flush_all()
@@ -435,33 +410,32 @@ pt2p_status_t OneSided::flush_all()
 	if (pending_)
 		progress_.wait([this] { return !pending_; });
 	pt2p_status_t first = PT2P_OK;
-	for (auto &[rank, t] : targets_) {
+	targets_.for_each([&](Target &t) {
 		if (first == PT2P_OK)
 			first = report_failure(t);
 		else if (t.failure != PT2P_ERR_PEER_LOST)
 			t.failure = PT2P_OK;
-	}
+	});
 	return first;
 }
 
 void OneSided::fence(int rank)
 {
-	const auto found = targets_.find(rank);
-	if (found != targets_.end())
-		found->second.fence = true;
+	if (Target *t = targets_.find(rank))
+		t->fence = true;
 }
 
 std::string OneSided::pending_text() const
 {
 	std::string text;
 	size_t lines = 0;
-	for (const auto &[rank, t] : targets_) {
+	targets_.for_each([&](const Target &t) {
 		if (t.pending && ++lines <= most_lines)
 			text += format("  %s on memory of rank %d not done: %zu in flight, %u of them not answered by that rank\n",
-			               counted(t.pending, "one-sided operation").c_str(), rank, t.started, t.asked);
+			               counted(t.pending, "one-sided operation").c_str(), t.rank, t.started, t.asked);
 		if (t.owed && ++lines <= most_lines)
-			text += format("  %s of rank %d not answered\n", counted(t.owed, "one-sided operation").c_str(), rank);
-	}
+			text += format("  %s of rank %d not answered\n", counted(t.owed, "one-sided operation").c_str(), t.rank);
+	});
 	return text;
 }
 

@@ -21,17 +21,18 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "base/memory/pool.hpp"
 #include "message/engine.hpp"
+#include "onesided/asking.hpp"
 #include "onesided/memory.hpp"
 #include "onesided/operation.hpp"
+#include "onesided/owner.hpp"
+#include "onesided/targets.hpp"
 
 namespace pt2p::onesided {
 
-class OneSided final : public Extension {
+class OneSided final : public Extension, private Asker::Client {
 public:
 	OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress);
 
@@ -75,49 +76,28 @@ public:
 	void on_peer_down(int peer, pt2p_status_t status) override { end_operations(peer, status, {}); }
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
-	bool has_work() const override { return !busy_.empty(); }
-	bool pending() const override { return pending_ || owed_; }
+	bool has_work() const override { return targets_.busy(); }
+	bool pending() const override { return pending_ || owner_.owed(); }
 	std::string pending_text() const override;
 
 private:
-	Target &target(int rank);
-	bool connect(Target &target, pt2p_status_t &status);
-	void list(Target &target);
 	void end_operations(int peer, pt2p_status_t status, std::string_view reason);
 	unsigned drive(Target &target);
 	unsigned start_waiting(Target &target);
 
-	// onesided.cpp
+	pt2p_status_t examine(const Work &work);
 	bool at_once(const Work &work, Target &target);
+	Operation &make_operation(const Work &work, Request *request);
 	void do_direct(Operation &operation);
 	// False when there is no room now and nothing has happened.
 	bool issue(Operation &operation);
 	bool issue_by_transport(Operation &operation);
 	bool finish_step(Operation &operation);
-	void advance(Operation &operation, pt2p_status_t status, std::string_view reason = {});
-	void finish(Operation &operation, pt2p_status_t status, std::string_view reason = {});
+	void advance(Operation &operation, pt2p_status_t status, std::string_view reason = {}) override;
+	void finish(Operation &operation, pt2p_status_t status, std::string_view reason = {}) override;
+	void keep_failure(const Operation &operation, pt2p_status_t status, std::string_view reason);
 	void set_up_atomic(Operation &operation, Remote &remote, uint64_t offset);
 	pt2p_status_t report_failure(Target &target);
-
-	// owner.cpp: asking
-	bool ask(Operation &operation);
-	bool ask_put(Operation &operation, Channel &channel);
-	unsigned stream(Target &target);
-	Operation *asked(uint64_t token, const Target &target);
-	const char *on_data(Target &target, uint64_t token, const void *data, size_t length);
-	const char *on_result(Target &target, uint64_t token, const Result &result);
-	// owner.cpp: being asked
-	const char *on_put(Target &target, uint64_t token, const PutHead &head, const unsigned char *data, size_t length);
-	const char *on_piece(Target &target, uint64_t token, const void *data, size_t length);
-	void take_piece(Target &target, const void *data, size_t length);
-	const char *on_get(Target &target, uint64_t token, const GetHead &head);
-	const char *on_atomic(Target &target, uint64_t token, const AtomicHead &head);
-	void execute(Target &target, uint64_t token, uint64_t memory, uint64_t offset, const AtomicRequest &atomic);
-	pt2p_status_t examine(uint64_t memory, uint64_t offset, uint64_t length, Memory *&found);
-	void reply(Target &target, uint64_t token, pt2p_status_t status, uint64_t value);
-	unsigned send_replies(Target &target);
-	bool send_reply(Target &target, Reply &reply, bool &over);
-	void drop_replies(Target &target);
 
 	TransportEnvironment environment_;
 	const Config &config_;
@@ -128,11 +108,11 @@ private:
 	Progress &progress_;
 	MemoryTable memories_;
 	HandlePool<Remote> remotes_;
-	HandlePool<Operation> operations_;
-	Pool<Reply> replies_;
-	std::unordered_map<int, Target> targets_; // by rank, once something was exchanged
-	std::vector<Target *> busy_;
-	size_t pending_ = 0, owed_ = 0; // over all targets
+	Operations operations_;
+	Targets targets_;
+	Asker asker_;
+	Owner owner_;
+	size_t pending_ = 0; // over all targets
 	uint32_t calls_ = 0;
 };
 

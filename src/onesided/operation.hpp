@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "base/memory/fifo.hpp"
+#include "base/memory/pool.hpp"
 #include "base/memory/shared_file.hpp"
 #include "channel/channel.hpp"
-#include "message/request.hpp"
+#include "message/request/request.hpp"
 #include "onesided/blob.hpp"
 #include "onesided/wire.hpp"
 #include "onesided/word_atomic.hpp"
@@ -86,6 +88,45 @@ struct Operation {
 	Target *served = nullptr;
 	uint64_t token = 0;
 	bool foreign = false;
+};
+
+class Operations {
+public:
+	Operations() : pool_(std::random_device{}()) {}
+	// Active, and otherwise as new.
+	Operation &take(Target &target)
+	{
+		Operation &op = *pool_.take();
+		const uint64_t handle = op.handle;
+		op = Operation{};
+		op.handle = handle;
+		op.active = true;
+		op.target = &target;
+		return op;
+	}
+	void give(Operation &op)
+	{
+		op.active = false;
+		pool_.give(&op);
+	}
+	// Null: it is over.
+	Operation *find(uint64_t handle) const
+	{
+		Operation *op = pool_.find(handle);
+		return op && op->active ? op : nullptr;
+	}
+	// Those that are active.
+	template <class F>
+	void for_each(F &&function) const
+	{
+		pool_.for_each([&](Operation &op) {
+			if (op.active)
+				function(op);
+		});
+	}
+
+private:
+	HandlePool<Operation> pool_;
 };
 
 // What the owner has yet to tell a peer.

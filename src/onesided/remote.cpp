@@ -87,7 +87,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 	r.handle = handle;
 	r.active = true;
 	r.rank = rank;
-	r.target = &target(rank);
+	r.target = &targets_.at(rank);
 	r.memory = b.handle;
 	r.address = b.address;
 	r.length = b.length;
@@ -131,7 +131,7 @@ pt2p_status_t OneSided::choose_ways(Remote &r)
 		r.atomic_way = Way::direct;
 	if (!r.base || r.atomic_way != Way::direct) {
 		pt2p_status_t status = PT2P_OK;
-		if (!connect(*r.target, status))
+		if (!targets_.connect(*r.target, status))
 			return status;
 		Endpoint &e = r.target->channel->endpoint.direct();
 		const Key *key = ask ? nullptr : key_of(r, e.table->name);

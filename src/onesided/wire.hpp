@@ -47,6 +47,8 @@ struct Result {
 	uint64_t value;
 	uint32_t status, unused;
 };
+// Said of a peer that sends something else.
+inline constexpr const char *wrong_message = "a one-sided operation that does not exist or has the wrong length";
 constexpr size_t short_put = short_message - sizeof(PutHead);
 
 } // namespace pt2p::onesided

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "transports/transport.hpp"
 
@@ -14,6 +15,18 @@ struct AtomicRequest {
 	AtomicKind kind = AtomicKind::add;
 	uint32_t width = 8; // bytes, 4 or 8
 	uint64_t operand = 0, compare = 0;
+
+	// Puts a value of the word where the caller wants it; null: nowhere.
+	void store(uint64_t value, void *result) const
+	{
+		if (!result)
+			return;
+		const auto half = static_cast<uint32_t>(value);
+		if (width == 4)
+			std::memcpy(result, &half, 4);
+		else
+			std::memcpy(result, &value, 8);
+	}
 };
 
 // What the operation makes of a value.

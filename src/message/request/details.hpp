@@ -1,6 +1,7 @@
 // What few requests have: a callback, or data in segments.
 #pragma once
 
+#include "base/memory/pool.hpp"
 #include "base/memory/segments.hpp"
 #include "pt2p.h"
 
@@ -37,6 +38,38 @@ struct Details {
 	size_t remote_count = 0;
 	Segment here{}, there{}; // lists of one
 	SegmentCursor from;
+};
+
+// Details, and the buffers that they hold.
+class DetailsPool {
+public:
+	Details *take()
+	{
+		Details *d = pool_.take();
+		*d = {};
+		return d;
+	}
+	// With a list of segments. Empty ones are left out, and neighbours that touch become one.
+	Details *take_list(const pt2p_iovec_t *segments, size_t count);
+	// With its buffers.
+	void give(Details *d)
+	{
+		for (Details::Buffer *b : {&d->list, &d->packed, &d->exposures, &d->bounce, &d->remote})
+			give_buffer(*b);
+		pool_.give(d);
+	}
+	void take_buffer(Details::Buffer &b, size_t bytes) { b = {buffers_.take(bytes), bytes}; }
+	void give_buffer(Details::Buffer &b)
+	{
+		if (b.memory)
+			buffers_.give(b.memory, b.bytes);
+		b = {};
+	}
+	BufferPool &buffers() { return buffers_; }
+
+private:
+	Pool<Details> pool_;
+	BufferPool buffers_;
 };
 
 } // namespace pt2p

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "base/memory/pool.hpp"
-#include "message/bucket_table.hpp"
+#include "message/matching/bucket_table.hpp"
 #include "pt2p.h"
 #include "transports/transport.hpp"
 

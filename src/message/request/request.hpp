@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "message/details.hpp"
-#include "message/matching.hpp"
+#include "message/request/details.hpp"
+#include "message/matching/matching.hpp"
 
 namespace pt2p {
 
@@ -52,6 +52,31 @@ struct alignas(64) Request : PostedReceive {
 		Request *next_free = nullptr;
 		Details *details; // of with_details
 	};
+
+	void start_send(size_t bytes, int dest, uint64_t with_tag, State with_state)
+	{
+		state = with_state;
+		is_send = true;
+		awaits_answer = in_pieces = false; // neighbours: the four are one store
+		status = PT2P_OK;
+		peer = dest;
+		message_tag = with_tag;
+		length = bytes;
+	}
+	void start_receive(void *into, size_t bytes, int from, uint64_t with_tag, uint64_t with_mask)
+	{
+		source = from;
+		tag = with_tag;
+		mask = with_mask;
+		is_send = false;
+		state = State::posted;
+		status = PT2P_OK;
+		peer = from;
+		message_tag = with_tag;
+		length = 0;
+		buffer = into;
+		room = static_cast<int64_t>(bytes);
+	}
 
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }

@@ -1,4 +1,4 @@
-#include "message/matching.hpp"
+#include "message/matching/matching.hpp"
 
 #include <new>
 

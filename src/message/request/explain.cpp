@@ -1,11 +1,11 @@
 // What the engine tells people of requests: why one has failed, how one stands, and what is left at the end.
-#include "message/explain.hpp"
+#include "message/request/explain.hpp"
 
 #include <initializer_list>
 #include <utility>
 #include <vector>
 
-#include "message/engine.hpp"
+#include "message/request/requests.hpp"
 
 namespace pt2p {
 
@@ -65,37 +65,21 @@ std::string taken_text(const UnexpectedMessage &m)
 	              static_cast<unsigned long long>(m.tag));
 }
 
-std::string Engine::take_reason(const Request &r)
-{
-	const auto known = reasons_.find(r.handle);
-	if (known == reasons_.end())
-		return {};
-	std::string reason = std::move(known->second);
-	reasons_.erase(known);
-	return reason;
-}
-
-void Engine::discard(Request &r)
-{
-	take_reason(r);
-	release(&r);
-}
-
-void Engine::explain(const Request &r)
+void Requests::explain(const Request &r)
 {
 	const auto tag = static_cast<unsigned long long>(r.message_tag);
 	// The request may have failed by itself, before the rank left.
-	const auto loss = losses_.find(r.peer);
-	const bool lost = loss != losses_.end() && (r.status == loss->second.status || r.status == PT2P_ERR_PEER_LOST);
+	const PeerLosses::Loss *loss = losses_.find(r.peer);
+	const bool lost = loss && (r.status == loss->status || r.status == PT2P_ERR_PEER_LOST);
 	std::string reason = take_reason(r);
 	if (!reason.empty()) {
 		// the transport knew it
 	} else if (lost) {
-		reason = loss->second.reason;
+		reason = loss->reason;
 	} else if (r.status == PT2P_ERR_PEER_LOST) {
 		reason = "its process ended during the transfer";
-	} else if (const auto why = unreached_.find(r.peer); why != unreached_.end() && !r.is_send && r.source != Request::no_source) {
-		reason = "this rank cannot answer now, receive the message again later: " + why->second;
+	} else if (const std::string *why = losses_.why_unreached(r.peer); why && !r.is_send && r.source != Request::no_source) {
+		reason = "this rank cannot answer now, receive the message again later: " + *why;
 	}
 	if (r.is_one_sided()) {
 		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,
@@ -125,42 +109,32 @@ void Engine::explain(const Request &r)
 	}
 }
 
-// Sends, and what is detached and under way: receives of those, too, once a message has matched.
-bool Engine::pending() const
-{
-	if (!busy_.empty() || !finished_.empty() || (extension_ && extension_->pending()))
-		return true;
-	bool pending = false;
-	requests_.for_each([&](const Request &r) {
-		pending |= (r.is_send || r.is_detached()) && r.state == Request::State::moving;
-	});
-	return pending;
-}
-
-std::string Engine::unfinished() const
+std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages, const PeerLosses &losses,
+                            const Extension *extension)
 {
 	size_t sends = 0, receives = 0, one_sided = 0, collected = 0, failed = 0;
 	std::string first;
 	bool first_is_done = false;
-	requests_.for_each([&](const Request &r) {
+	requests.for_each([&](const Request &r) {
 		if (!r.active())
 			return;
 		const bool well = r.done() && r.status == PT2P_OK;
 		++(well ? collected : r.done() ? failed : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
 		// What is amiss comes before what has only not been waited for.
 		if (first.empty() || (first_is_done && !well)) {
-			first = request_text(r, loss_of(r));
+			const PeerLosses::Loss *loss = r.done() ? losses.find(r.peer) : nullptr;
+			first = request_text(r, loss ? loss->reason : "");
 			first_is_done = well;
 		}
 	});
 	size_t probed = 0;
-	messages_.for_each([&](const UnexpectedMessage &m) {
+	messages.for_each([&](const UnexpectedMessage &m) {
 		if (m.taken && probed++ == 0 && first.empty())
 			first = taken_text(m);
 	});
 	// Operations without a request show up there only.
-	if (first.empty() && extension_ && extension_->pending())
-		first = extension_->pending_text();
+	if (first.empty() && extension && extension->pending())
+		first = extension->pending_text();
 	if (first.empty())
 		return {};
 	const size_t open = sends + receives + one_sided;
@@ -174,20 +148,6 @@ std::string Engine::unfinished() const
 	if (probed)
 		text += counted(probed, "message") + " of pt2p_mprobe" + (probed == 1 ? " was" : " were") + " not received; ";
 	return text + "first: " + first;
-}
-
-std::string Engine::loss_of(const Request &r) const
-{
-	const auto loss = losses_.find(r.peer);
-	return r.done() && loss != losses_.end() ? loss->second.reason : "";
-}
-
-pt2p_peer_state_t Engine::peer_state(int rank) const
-{
-	const auto loss = losses_.find(rank);
-	if (loss != losses_.end())
-		return loss->second.status == PT2P_ERR_PEER_FINALIZED ? PT2P_PEER_FINALIZED : PT2P_PEER_LOST;
-	return router_->find(rank) ? PT2P_PEER_ALIVE : PT2P_PEER_UNKNOWN;
 }
 
 } // namespace pt2p
