@@ -361,63 +361,69 @@ bool parse(int count, char **arguments, Request &request)
 	return true;
 }
 
-int show(const Request &request)
-{
-	bool all = request.everything();
-	int result = 0;
+// All that can be shown, as far as it is asked for.
+struct Found {
 	ParsedConfig parsed;
-	try {
-		parsed = load_config(nullptr);
-	} catch (const Error &error) {
-		fprintf(stderr, "pt2p_info: %s: %s\n", pt2p_strerror(error.status()), error.what());
-		// The table is what helps to repair it.
-		if (!request.config)
-			return 1;
-		fputs("pt2p_info: the built-in defaults are shown instead\n", stderr);
-		parsed.tunables = standard_tunables();
-		result = 1;
-	}
-	if (!select(parsed.tunables, request.names))
-		return 2;
-
-	// Forks, and so comes before anything that may start threads.
 	std::vector<Fact> system;
-	if (all || request.transports)
-		system = system_facts();
 	Topology topology;
-	if (all || request.topology || request.transports)
-		topology = read_topology();
 	std::vector<TransportFact> transports;
-	if (all || request.transports)
-		transports = transport_facts(parsed.config, topology);
-
 	RdmaDevices devices;
+};
+
+Found find(const Request &request, ParsedConfig parsed)
+{
+	const bool all = request.everything();
+	Found found{std::move(parsed), {}, {}, {}, {}};
+	// Forks, and so comes before anything that may start threads.
+	if (all || request.transports)
+		found.system = system_facts();
+	if (all || request.topology || request.transports)
+		found.topology = read_topology();
+	if (all || request.transports)
+		found.transports = transport_facts(found.parsed.config, found.topology);
 	if (all || request.devices)
-		devices = read_rdma_devices();
+		found.devices = read_rdma_devices();
+	return found;
+}
 
-	if (request.json) {
-		Json json;
-		json.open(nullptr, '{');
-		json.add("version", pt2p_version());
-		if (all || request.build)
-			write_facts(json, "build", build_facts());
-		if (all || request.topology)
-			write_facts(json, "topology", topology_facts(topology));
-		if (all || request.transports) {
-			write_transports(json, transports);
-			write_facts(json, "system", system);
-		}
-		if (all || request.devices)
-			write_rdma_devices(json, devices);
-		if (all || request.config)
-			write_tunables(json, parsed.tunables);
-		if (all || request.counters)
-			write_counters(json);
-		json.close('}');
-		puts(json.text().c_str());
-		return result;
+void show_json(const Request &request, const Found &found)
+{
+	const bool all = request.everything();
+	Json json;
+	json.open(nullptr, '{');
+	json.add("version", pt2p_version());
+	if (all || request.build)
+		write_facts(json, "build", build_facts());
+	if (all || request.topology)
+		write_facts(json, "topology", topology_facts(found.topology));
+	if (all || request.transports) {
+		write_transports(json, found.transports);
+		write_facts(json, "system", found.system);
 	}
+	if (all || request.devices)
+		write_rdma_devices(json, found.devices);
+	if (all || request.config)
+		write_tunables(json, found.parsed.tunables);
+	if (all || request.counters)
+		write_counters(json);
+	json.close('}');
+	puts(json.text().c_str());
+}
 
+void show_tunables(const Request &request, const Found &found)
+{
+	if (request.names.empty())
+		print_tunables(found.parsed.tunables);
+	for (size_t i = 0; i < request.names.size(); ++i) {
+		if (i > 0)
+			puts("");
+		print_help(found.parsed.tunables[i]);
+	}
+}
+
+void show_text(const Request &request, const Found &found)
+{
+	const bool all = request.everything();
 	const char *gap = "";
 	auto section = [&] {
 		fputs(gap, stdout);
@@ -433,18 +439,18 @@ int show(const Request &request)
 	}
 	if (all || request.topology) {
 		section();
-		print_facts("topology", topology_facts(topology));
-		printf("\n%s%s", topology.text.c_str(), topology.text.ends_with('\n') ? "" : "\n");
+		print_facts("topology", topology_facts(found.topology));
+		printf("\n%s%s", found.topology.text.c_str(), found.topology.text.ends_with('\n') ? "" : "\n");
 	}
 	if (all || request.transports) {
 		section();
-		print_transports(transports);
+		print_transports(found.transports);
 		section();
-		print_facts("what they depend on", system);
+		print_facts("what they depend on", found.system);
 	}
 	if (all || request.devices) {
 		section();
-		print_rdma_devices(devices);
+		print_rdma_devices(found.devices);
 	}
 	if (request.counters) {
 		section();
@@ -452,17 +458,35 @@ int show(const Request &request)
 	}
 	if (all) {
 		section();
-		print_changed(parsed.tunables);
+		print_changed(found.parsed.tunables);
 	} else if (request.config) {
 		section();
-		if (request.names.empty())
-			print_tunables(parsed.tunables);
-		for (size_t i = 0; i < request.names.size(); ++i) {
-			if (i > 0)
-				puts("");
-			print_help(parsed.tunables[i]);
-		}
+		show_tunables(request, found);
 	}
+}
+
+int show(const Request &request)
+{
+	int result = 0;
+	ParsedConfig parsed;
+	try {
+		parsed = load_config(nullptr);
+	} catch (const Error &error) {
+		fprintf(stderr, "pt2p_info: %s: %s\n", pt2p_strerror(error.status()), error.what());
+		// The table is what helps to repair it.
+		if (!request.config)
+			return 1;
+		fputs("pt2p_info: the built-in defaults are shown instead\n", stderr);
+		parsed.tunables = standard_tunables();
+		result = 1;
+	}
+	if (!select(parsed.tunables, request.names))
+		return 2;
+	const Found found = find(request, std::move(parsed));
+	if (request.json)
+		show_json(request, found);
+	else
+		show_text(request, found);
 	return result;
 }
 

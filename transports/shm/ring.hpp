@@ -5,39 +5,10 @@
 #include <cstring>
 #include <memory>
 
+#include "base/memory/copy_short.hpp"
 #include "transports/shm/layout.hpp"
 
 namespace pt2p::shm {
-
-// Copies at most inline_max bytes without a call, in overlapping pieces.
-[[gnu::always_inline]] inline void copy_short(void *to, const void *from, size_t n)
-{
-	auto *t = static_cast<unsigned char *>(to);
-	const auto *f = static_cast<const unsigned char *>(from);
-	const auto both_ends = [=](auto piece) {
-		decltype(piece) head, tail;
-		std::memcpy(&head, f, sizeof piece);
-		std::memcpy(&tail, f + n - sizeof piece, sizeof piece);
-		std::memcpy(t, &head, sizeof piece);
-		std::memcpy(t + n - sizeof piece, &tail, sizeof piece);
-	};
-	struct Sixteen {
-		uint64_t low, high;
-	};
-	if (n >= 16) {
-		for (size_t i = 16; i + 16 < n; i += 16)
-			std::memcpy(t + i, f + i, 16);
-		both_ends(Sixteen{});
-	} else if (n >= 8) {
-		both_ends(uint64_t{});
-	} else if (n >= 4) {
-		both_ends(uint32_t{});
-	} else if (n) {
-		t[0] = f[0];
-		t[n / 2] = f[n / 2];
-		t[n - 1] = f[n - 1];
-	}
-}
 
 // The writer. Data positions run for ever; position modulo the room in the data area is the offset. The room is what has
 // memory so far.
@@ -84,10 +55,7 @@ public:
 		if (__builtin_expect(position - acknowledged_ > mask_, 0))
 			return false;
 		Slot &slot = ring_.slots[position & mask_];
-		if (__builtin_expect(length == 8, 1))
-			std::memcpy(slot.payload, payload, 8);
-		else
-			copy_short(slot.payload, payload, length);
+		copy_short(slot.payload, payload, length);
 		publish(slot, position, id, header, length, credit);
 		return true;
 	}

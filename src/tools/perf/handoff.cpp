@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tools/pt2p_perf.hpp"
+#include "tools/perf/perf.hpp"
 
 namespace pt2p::perf {
 

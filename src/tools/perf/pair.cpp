@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "tools/pt2p_perf.hpp"
+#include "tools/perf/perf.hpp"
 
 namespace pt2p::perf {
 

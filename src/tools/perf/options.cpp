@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "tools/pt2p_perf.hpp"
+#include "tools/perf/perf.hpp"
 
 namespace pt2p::perf {
 
