@@ -300,7 +300,8 @@ unsigned ShmTransport::progress()
 		n += answer_doorbells();
 	for (size_t i = 0; i < hot_.size(); ++i)
 		n += read_ring(hot_[i]);
-	n += transfers_.progress();
+	if (transfers_.busy())
+		n += transfers_.progress();
 	hot_.turn();
 	return n;
 }

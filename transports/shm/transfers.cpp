@@ -142,6 +142,16 @@ bool Transfers::advance(Transfer &t, unsigned &moved)
 	return true;
 }
 
+unsigned Transfers::progress()
+{
+	unsigned n = 0;
+	if (!transfers_.empty())
+		n += advance_all();
+	if (!helping_.empty())
+		n += help_some();
+	return n;
+}
+
 unsigned Transfers::advance_all()
 {
 	unsigned moved = 0;

@@ -23,15 +23,7 @@ public:
 
 	bool busy() const { return !transfers_.empty() || !helping_.empty(); }
 	// Copies some; returns how many events that were.
-	unsigned progress()
-	{
-		unsigned n = 0;
-		if (!transfers_.empty())
-			n += advance_all();
-		if (!helping_.empty())
-			n += help_some();
-		return n;
-	}
+	unsigned progress();
 
 private:
 	// A get or put that is not finished yet.
