@@ -111,9 +111,9 @@ pt2p_status_t atomic(pt2p_context_t *ctx, const char *function, pt2p_remote_t *r
 	                             req);
 }
 
-const char *way_name(onesided::Way way)
+const char *path_name(onesided::Path path)
 {
-	return way == onesided::Way::direct ? "direct" : way == onesided::Way::transport ? "transport" : "owner";
+	return path == onesided::Path::direct ? "direct" : path == onesided::Path::transport ? "transport" : "owner";
 }
 
 } // namespace
@@ -251,16 +251,16 @@ try {
 	Remote *r = remote_of(ctx, remote);
 	if (!r)
 		return dead_handle(ctx, __func__, "the remote memory", remote);
-	const pt2p_status_t status = ctx->onesided->choose_ways(*r);
+	const pt2p_status_t status = ctx->onesided->choose_paths(*r);
 	if (status != PT2P_OK)
 		return status;
 	info->rank = r->rank;
 	info->length = r->length;
 	info->atomics_by_nic = r->agent == onesided::Agent::nic;
 	const auto copy = [](char (&to)[16], const char *text) { std::memcpy(to, text, std::strlen(text) + 1); };
-	copy(info->put, way_name(r->put_way));
-	copy(info->get, way_name(r->get_way));
-	copy(info->atomic, way_name(r->atomic_way));
+	copy(info->put, path_name(r->put_path));
+	copy(info->get, path_name(r->get_path));
+	copy(info->atomic, path_name(r->atomic_path));
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -27,9 +27,9 @@ void carry_out(const W &w, unsigned char *there)
 		std::memmove(put ? there : w.local, put ? w.local : there, w.length);
 }
 
-Way way_of(const Remote &r, Operation::Kind kind)
+Path path_of(const Remote &r, Operation::Kind kind)
 {
-	return kind == Operation::Kind::put ? r.put_way : kind == Operation::Kind::get ? r.get_way : r.atomic_way;
+	return kind == Operation::Kind::put ? r.put_path : kind == Operation::Kind::get ? r.get_path : r.atomic_path;
 }
 
 } // namespace
@@ -125,15 +125,15 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 	t.waiting.clear();
 	// What this rank's own device was to do for others: the device is lost, they are not.
 	while (!t.resumed.empty())
-		if (Operation &op = t.resumed.pop(); op.foreign)
+		if (Operation &op = t.resumed.pop(); op.served.foreign)
 			finish(op, PT2P_ERR_SYSTEM);
 	t.streaming = nullptr;
 	t.incoming = {};
 	owner_.drop_replies(t);
 	operations_.for_each([&](Operation &op) {
-		if (op.served == &t) // a device still works on it
+		if (op.served.target == &t) // a device still works on it
 			owner_.forget(op);
-		if (op.target == &t && !op.foreign)
+		if (op.target == &t && !op.served.foreign)
 			finish(op, status, reason);
 	});
 }
@@ -155,8 +155,8 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 		return PT2P_OK;
 	}
 	Operation &op = make_operation(w, request);
-	reporter_.add(op.way == Way::direct      ? Counter::one_sided_direct
-	              : op.way == Way::transport ? Counter::one_sided_transport
+	reporter_.add(op.path == Path::direct      ? Counter::one_sided_direct
+	              : op.path == Path::transport ? Counter::one_sided_transport
 	                                         : Counter::one_sided_by_owner);
 	t.waiting.push(op);
 	drive(t);
@@ -183,7 +183,7 @@ pt2p_status_t OneSided::examine(const Work &w)
 			continue;
 		if (t.rank == job_.rank() && !memories_.find(r->memory))
 			return reporter_.fail(PT2P_ERR_MEMORY, "%s: this rank has released the memory", w.name);
-		const pt2p_status_t status = choose_ways(*r);
+		const pt2p_status_t status = choose_paths(*r);
 		if (status != PT2P_OK)
 			return status;
 	}
@@ -206,9 +206,9 @@ Operation &OneSided::make_operation(const Work &w, Request *request)
 	op.signal_offset = w.signal_offset;
 	op.signals = w.signal != nullptr;
 	op.result = w.result;
-	op.way = way_of(*w.remote, w.kind);
-	op.endpoint = w.remote->endpoint;
-	op.key = w.remote->key;
+	op.path = path_of(*w.remote, w.kind);
+	op.device.endpoint = w.remote->endpoint;
+	op.device.key = w.remote->key;
 	if (op.kind == Operation::Kind::atomic)
 		set_up_atomic(op, *w.remote, w.offset);
 	op.fenced = std::exchange(t.fence, false);
@@ -229,7 +229,7 @@ bool OneSided::at_once(const Work &w, Target &t)
 		reporter_.add(w.kind == Operation::Kind::put ? Counter::put_bytes : Counter::get_bytes, w.length);
 	if (w.kind != Operation::Kind::atomic && !w.length && !w.signal)
 		return true;
-	if (way_of(*w.remote, w.kind) != Way::direct || (w.signal && w.signal->atomic_way != Way::direct) || !t.waiting.empty() ||
+	if (path_of(*w.remote, w.kind) != Path::direct || (w.signal && w.signal->atomic_path != Path::direct) || !t.waiting.empty() ||
 	    (t.fence && t.started))
 		return false;
 	if (t.fence)
@@ -246,19 +246,19 @@ void OneSided::set_up_atomic(Operation &op, Remote &r, uint64_t offset)
 {
 	op.kind = Operation::Kind::atomic;
 	op.at = &r;
-	op.way = r.atomic_way;
+	op.path = r.atomic_path;
 	op.offset = offset;
 	op.length = op.atomic.width;
-	op.endpoint = r.atomic_endpoint;
-	op.key = r.atomic_key;
-	op.device = DeviceAtomic(op.atomic, r.address + offset);
+	op.device.endpoint = r.atomic_endpoint;
+	op.device.key = r.atomic_key;
+	op.device.atomic = DeviceAtomic(op.atomic, r.address + offset);
 }
 
 bool OneSided::issue(Operation &op)
 {
-	switch (op.way) {
-	case Way::direct: do_direct(op); return true;
-	case Way::transport: return issue_by_transport(op);
+	switch (op.path) {
+	case Path::direct: do_direct(op); return true;
+	case Path::transport: return issue_by_transport(op);
 	default: return asker_.ask(op);
 	}
 }
@@ -277,19 +277,19 @@ bool OneSided::issue_by_transport(Operation &op)
 		advance(op, PT2P_OK);
 		return true;
 	}
-	Endpoint &e = *op.endpoint;
+	Endpoint &e = *op.device.endpoint;
 	for (;;) {
 		Outcome outcome;
 		switch (op.kind) {
 		case Operation::Kind::put:
-			outcome = e.table->put(e, op.local, {op.at->address + op.offset, op.key}, op.length, as_operation(op));
+			outcome = e.table->put(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
 			break;
 		case Operation::Kind::get:
-			outcome = e.table->get(e, op.local, {op.at->address + op.offset, op.key}, op.length, as_operation(op));
+			outcome = e.table->get(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
 			break;
 		default:
-			outcome = e.table->atomic(e, op.device.operation(), {op.device.word(), op.key}, op.device.operand(),
-			                          op.device.compare(), &op.word, as_operation(op));
+			outcome = e.table->atomic(e, op.device.atomic.operation(), {op.device.atomic.word(), op.device.key}, op.device.atomic.operand(),
+			                          op.device.atomic.compare(), &op.device.word, as_operation(op));
 		}
 		if (outcome == Outcome::no_resource)
 			return false;
@@ -312,18 +312,18 @@ bool OneSided::finish_step(Operation &op)
 {
 	if (op.kind != Operation::Kind::atomic)
 		return true;
-	if (!op.device.finished(op.word, op.value)) {
+	if (!op.device.atomic.finished(op.device.word, op.device.value)) {
 		reporter_.add(Counter::atomic_repeats);
 		return false;
 	}
-	op.atomic.store(op.value, op.result);
+	op.atomic.store(op.device.value, op.result);
 	return true;
 }
 
 void OneSided::on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason)
 {
 	Operation *op = operations_.find(operation & ~operation_bit);
-	if (!op || op->way != Way::transport)
+	if (!op || op->path != Path::transport)
 		return;
 	if (status == PT2P_OK && !finish_step(*op)) {
 		op->target->resumed.push(*op);
@@ -349,7 +349,7 @@ void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view rea
 void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
-	if (op.foreign) {
+	if (op.served.foreign) {
 		owner_.on_served(op, status);
 	} else {
 		t.started -= op.started;

@@ -48,7 +48,7 @@ public:
 	// Waits for the operations that use it.
 	void release(Remote &remote);
 	// Chooses the ways if that has not been done; the failure has been recorded.
-	pt2p_status_t choose_ways(Remote &remote);
+	pt2p_status_t choose_paths(Remote &remote);
 	// Tells the transports.
 	void gone(void *address, size_t length);
 

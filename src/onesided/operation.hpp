@@ -18,7 +18,7 @@
 namespace pt2p::onesided {
 
 // Who moves the bytes or changes the word.
-enum class Way : uint8_t {
+enum class Path : uint8_t {
 	direct,    // this rank's processor
 	transport, // get, put and atomic of the endpoint
 	owner,     // the owner, when it is asked by a message and makes progress
@@ -43,9 +43,9 @@ struct Remote {
 	size_t pending = 0; // operations
 
 	// Chosen on first use.
-	bool ways_known = false;
-	Way put_way = Way::owner, get_way = Way::owner, atomic_way = Way::owner;
-	Endpoint *endpoint = nullptr, *atomic_endpoint = nullptr; // Way::transport
+	bool paths_known = false;
+	Path put_path = Path::owner, get_path = Path::owner, atomic_path = Path::owner;
+	Endpoint *endpoint = nullptr, *atomic_endpoint = nullptr; // Path::transport
 	uint64_t key = 0, atomic_key = 0;
 
 	bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
@@ -63,7 +63,7 @@ struct Operation {
 	Remote *remote = nullptr, *signal_remote = nullptr;
 	Remote *at = nullptr; // of the two, the one at hand
 	Kind kind = Kind::put;
-	Way way = Way::owner;
+	Path path = Path::owner;
 	bool active = false;
 	bool started = false; // has left the row in which it waited
 	bool fenced = false;  // starts when all before it are done
@@ -77,17 +77,18 @@ struct Operation {
 	AtomicRequest atomic; // or the signal that follows
 	uint64_t signal_offset = 0;
 	void *result = nullptr; // of the caller; may be null
-	// By a device.
-	DeviceAtomic device;
-	Endpoint *endpoint = nullptr;
-	uint64_t key = 0;
-	uint64_t word = 0;  // what the device told
-	uint64_t value = 0; // what that means
-
-	// On behalf of a peer, by this rank's device.
-	Target *served = nullptr;
-	uint64_t token = 0;
-	bool foreign = false;
+	struct {
+		DeviceAtomic atomic;
+		Endpoint *endpoint = nullptr;
+		uint64_t key = 0;
+		uint64_t word = 0;  // what the device answered
+		uint64_t value = 0; // what that means
+	} device; // Path::transport
+	struct {
+		bool foreign = false;     // this rank's device does it on behalf of a peer
+		Target *target = nullptr; // the peer; null: it does not wait any more
+		uint64_t token = 0;
+	} served;
 };
 
 class Operations {

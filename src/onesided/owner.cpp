@@ -132,17 +132,17 @@ void Owner::execute(Target &t, uint64_t token, uint64_t memory, uint64_t offset,
 	}
 	// Through this rank's device, as all do.
 	Operation &op = operations_.take(targets_.at(rank_));
-	op.started = op.foreign = true;
-	op.served = &t;
-	op.token = token;
+	op.started = op.served.foreign = true;
+	op.served.target = &t;
+	op.served.token = token;
 	op.kind = Operation::Kind::atomic;
-	op.way = Way::transport;
+	op.path = Path::transport;
 	op.atomic = a;
 	op.offset = offset;
 	op.length = a.width;
-	op.endpoint = m->nic;
-	op.key = m->nic_key;
-	op.device = DeviceAtomic(a, reinterpret_cast<uint64_t>(m->at(offset)));
+	op.device.endpoint = m->nic;
+	op.device.key = m->nic_key;
+	op.device.atomic = DeviceAtomic(a, reinterpret_cast<uint64_t>(m->at(offset)));
 	owe(t);
 	op.target->resumed.push(op);
 	targets_.list(*op.target);
@@ -150,16 +150,16 @@ void Owner::execute(Target &t, uint64_t token, uint64_t memory, uint64_t offset,
 
 void Owner::on_served(const Operation &op, pt2p_status_t status)
 {
-	if (!op.served)
+	if (!op.served.target)
 		return;
-	settle(*op.served);
-	reply(*op.served, op.token, status, op.value);
+	settle(*op.served.target);
+	reply(*op.served.target, op.served.token, status, op.device.value);
 }
 
 void Owner::forget(Operation &op)
 {
-	settle(*op.served);
-	op.served = nullptr;
+	settle(*op.served.target);
+	op.served.target = nullptr;
 }
 
 void Owner::owe(Target &t)
