@@ -10,15 +10,15 @@ using namespace tune;
 
 namespace {
 
-// The band of L/N that the law goes by is the paper's, 1.8 and 2.5 (section 4.1). The paper gives no figures for the following;
-// these are ours.
-constexpr double few_for_a_target = 4;  // work requests between two changes of target, section 4.2: such changes cost parallelism
-constexpr double few_of_depth = 0.75;   // work requests in flight, for the depth to limit them
+// The band of L/N, 1.8 to 2.5, is the paper's (section 4.1). The paper gives no figures for the following; they are
+// libpt2p's.
+constexpr double few_for_a_target = 4;  // work requests between two changes of target, which cost parallelism (section 4.2)
+constexpr double few_of_depth = 0.75;   // with fewer work requests in flight, the depth does not limit them
 constexpr double many_refused = 0.1;    // of the messages that device memory is for
 constexpr double mostly = 0.5;          // of the messages
-constexpr uint64_t long_payload = 4096; // bytes on average: to move them takes longer than all else
+constexpr uint64_t long_payload = 4096; // bytes on average: moving them takes longer than everything else
 constexpr uint32_t one_by_one = 2;      // in flight at most
-constexpr double hardly_batched = 1.5;  // work requests for a doorbell
+constexpr double hardly_batched = 1.5;  // work requests per doorbell
 
 unsigned long long number(uint64_t n) { return n; }
 double quotient(uint64_t a, uint64_t b) { return b ? static_cast<double>(a) / static_cast<double>(b) : 0; }
@@ -59,7 +59,7 @@ std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t
 	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
 }
 
-// What the tuner has put into host memory although there is room on the device.
+// Messages that the tuner has staged in host memory although device memory has room.
 const ChannelFacts::StagingFacts *chosen_for_host(const ChannelFacts &f, uint64_t bytes)
 {
 	const auto holds = [&](const ChannelFacts::StagingFacts &s) { return bytes <= s.most; };
@@ -82,7 +82,7 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	              counted(s.changes, "time").c_str());
 }
 
-// Over how many queue pairs large data goes, and why.
+// Over how many queue pairs large data is striped, and why.
 std::string describe(const Striping &s, double rate)
 {
 	std::string text = format("large data over %u queue pair%s", s.in_use(), s.in_use() == 1 ? "" : "s");
@@ -97,7 +97,8 @@ std::string describe(const Striping &s, double rate)
 
 // The cases below answer an empty text when something else limits the channel.
 
-// Load balance comes first: where it is bad, the other two get worse by it, and improving them does not help (section 4.1).
+// Load balance comes first: where it is bad, the other two get worse by it, and improving them does not help (section
+// 4.1).
 std::string limited_by_queues(const ChannelFacts &f, const KindFacts &k, const char *name, bool seen)
 {
 	if (seen && k.ratio > f.law.cut_above)

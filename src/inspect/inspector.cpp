@@ -18,9 +18,9 @@ constexpr size_t max_lines = 16; // for each kind of thing
 
 // Shown when this rank sends, posts no receive, and messages for it wait.
 constexpr const char *advice_on_sends =
-    "  advice: this rank waits in a send for a receive elsewhere, while messages for it wait for a receive here. When ranks send to\n"
-    "  each other first and receive afterwards, none goes on, as a send above PT2P_EAGER_MAX ends when its receive has matched it.\n"
-    "  Exchange with pt2p_sendrecv, or post pt2p_irecv first, or start the send with pt2p_isend and wait for it after the receive\n";
+    "  advice: this rank waits in a send for a receive elsewhere, and messages for it wait for a receive here. A send above\n"
+    "  PT2P_EAGER_MAX ends when its receive has matched it. So ranks that send to each other first and receive afterwards wait for\n"
+    "  ever. Exchange with pt2p_sendrecv, or post pt2p_irecv first, or wait for the pt2p_isend after the receive\n";
 
 } // namespace
 
@@ -120,7 +120,7 @@ std::string Inspector::dump(const char *reason) const
 	return text;
 }
 
-// Numbers are known of channels through a device. Elsewhere the processors copy, and there is no queue to be long.
+// Only channels through a device have such numbers. Elsewhere the processors copy, without a queue.
 std::string Inspector::channels_through_devices() const
 {
 	struct Busy {

@@ -176,8 +176,8 @@ void Barrier::on_failure(int peer, uint64_t failure, uint64_t epoch)
 	fail(epoch, failure);
 }
 
-// Passes a failure on to all that this rank sends tokens to, unless they see it themselves: one of them may wait for a token
-// that does not come.
+// Passes a failure on to all that this rank sends tokens to, unless they see it themselves: one of them may wait for a
+// token that does not come.
 void Barrier::fail(uint64_t epoch, uint64_t failure, int unreached)
 {
 	if (epoch < epoch_ || !failures_.try_emplace(epoch, failure).second || is_of_peer(status_of(failure)))

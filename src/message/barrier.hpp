@@ -1,15 +1,15 @@
-// The barrier: dissemination in ceil(log2 n) rounds (Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization",
-// International Journal of Parallel Programming 17(1), 1988). In round k a rank sends a token to the rank 2^k after it and waits
-// for one from the rank 2^k before it.
+// The barrier: dissemination in ceil(log2 n) rounds (Hensgen, Finkel, Manber, "Two algorithms for barrier
+// synchronization", International Journal of Parallel Programming 17(1), 1988). In round k a rank sends a token to the
+// rank 2^k after it and waits for one from the rank 2^k before it.
 //
-// Failures. A rank cannot go on when somebody that it waits for is gone, or when it lacks what it takes to reach another. It
-// then sends its remaining tokens with that failure, so that all ranks learn who is missing, and why. A rank connects to all
-// that it sends tokens to before it sends the first one.
+// Failures. A rank cannot go on when somebody that it waits for is gone, or when it lacks what it takes to reach
+// another. It then sends its remaining tokens with that failure, so that all ranks learn who is missing, and why. A
+// rank connects to all that it sends tokens to before it sends the first one.
 //
-// Tokens are counted: each barrier sends one in every round. When a rank cannot be connected to, its transport tells it so
-// (Transport::notify_connect_failure), which counts as the token. Where the transport cannot, the token is owed and sent before
-// the next one. Those who wait for it hear of the failure from others: each rank that learns that somebody lacks something
-// passes it on to all that it sends tokens to.
+// Tokens are counted: each barrier sends one in every round. When a rank cannot be connected to, its transport tells it
+// so (Transport::notify_connect_failure), which counts as the token. Where the transport cannot, the token is owed and
+// sent before the next one. Those who wait for it hear of the failure from others: each rank that learns that somebody
+// lacks something passes it on to all that it sends tokens to.
 //
 //   token header:  63        40 39           8 7      0
 //                  [ status   ][ rank + 1     ][ round ]       rank + 1 is 0 in an ordinary token

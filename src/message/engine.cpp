@@ -43,7 +43,7 @@ pt2p_status_t Engine::set_delivery(int rank, pt2p_delivery_t delivery)
 	return PT2P_OK;
 }
 
-// ---- turns ------------------------------------------------------------------------------------------------------------
+// ---- turns ----------------------------------------------------------------------------------------------------------
 
 unsigned Engine::drive()
 {
@@ -65,7 +65,7 @@ unsigned Engine::drive()
 void Engine::check()
 {
 	job_.check();
-	// Before the transports look: what the launcher knows of a rank's end is more than they can see.
+	// Before the transports look: the launcher knows more of a rank's end than they can see.
 	RankEvent event;
 	while (job_.has_events() && job_.next_event(event))
 		if (is_rank(event.rank) && event.rank != rank_)
@@ -81,9 +81,10 @@ void Engine::check()
 		t->check();
 }
 
-// ---- arrivals ---------------------------------------------------------------------------------------------------------
+// ---- arrivals -------------------------------------------------------------------------------------------------------
 
-// Nothing that it calls comes back, and what it calls takes the same `this`: short messages pay for no more than they need.
+// Nothing that it calls comes back, and what it calls takes the same `this`: short messages pay for no more than they
+// need.
 void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	if (__builtin_expect(id != wire::id_eager, 0))
@@ -100,7 +101,7 @@ void Engine::on_eager_otherwise(Request *r, int peer, uint64_t tag, const void *
 
 void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	// Whole when it is here, as an eager one: also from a rank that is gone.
+	// As an eager message it is complete on arrival, so it counts also when its sender is gone.
 	if (id == wire::id_synchronous)
 		return receives_.on_synchronous(peer, header, data, length);
 	if (losses_.contain(peer))
@@ -155,7 +156,7 @@ void Engine::on_complete(void *operation, pt2p_status_t status, std::string_view
 	rendezvous_.on_complete(handle, status, reason);
 }
 
-// ---- what breaks ------------------------------------------------------------------------------------------------------
+// ---- what breaks ----------------------------------------------------------------------------------------------------
 
 void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reason)
 {
@@ -167,8 +168,8 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		reporter_.add(Counter::peers_lost);
 	if (Channel *c = channels_.find(peer))
 		c->take_down();
-	// Its unexpected messages stay: an eager one is whole, and an announced one fails the receive that it matches, so that no
-	// later message is received in its place.
+	// Its unexpected messages stay. An eager one is complete. An announced one fails the receive that it matches, so
+	// that the receive does not get a later message instead.
 	const bool alone = losses_.all_others();
 	requests_.for_each([&](Request &r) {
 		if (r.state == Request::State::moving && r.peer == peer) {
@@ -188,7 +189,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		extension_->on_peer_down(peer, status);
 }
 
-// Nothing of what waits has left, so the peer knows of none of it.
+// Nothing that waits for this peer has left, so the peer does not know of it.
 void Engine::on_refused(int peer, pt2p_status_t status, std::string_view reason)
 {
 	if (losses_.contain(peer))
@@ -214,8 +215,8 @@ void Engine::on_rank_event(const RankEvent &event)
 {
 	if (!event.in_order)
 		return channels_.declare_down(event.rank, PT2P_ERR_PEER_LOST, event.reason);
-	// What it has sent was with this rank before it ended, and counts; its goodbye may be at the end of that. It said none
-	// when the two had never met.
+	// Everything that it sent had reached this rank before it ended, and is delivered; a goodbye may be the last of it.
+	// There is no goodbye when the two had never met.
 	constexpr int max_rounds = 10'000;
 	const Callbacks::Hold none(callbacks_);
 	for (int i = 0; i < max_rounds && layers_.progress->step(); ++i)
@@ -224,7 +225,7 @@ void Engine::on_rank_event(const RankEvent &event)
 		channels_.declare_down(event.rank, PT2P_ERR_PEER_FINALIZED, event.reason);
 }
 
-// ---- the end ----------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 bool Engine::pending() const
 {

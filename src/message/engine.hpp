@@ -1,7 +1,8 @@
 // The message engine: MPI-style two-sided messages over channels. It knows tags, ranks, order, eager and rendezvous; it
 // knows nothing of how a transport moves bytes. wire.hpp draws what engines send each other.
 //
-// The engine holds the parts, has the short path of a message, and passes on what transports tell. Each other idea has a class:
+// The engine holds the parts, has the short path of a message, and passes on what transports tell. Each other idea has
+// a class:
 //
 //   Sends, Receives                    starting operations; matching
 //   Rendezvous                         messages that are announced before their data moves
@@ -50,8 +51,8 @@ public:
 	// A request for an operation on memory of `peer`; Requests::complete() ends it.
 	Request *start_one_sided(const char *operation, size_t length, int peer, uint64_t offset);
 
-	// As Sends::isend and Receives::irecv where nothing is out of the ordinary: no memory to get, no message waiting, no rank lost.
-	// False, or null: nothing has happened, and it takes the other way.
+	// As Sends::isend and Receives::irecv where nothing is out of the ordinary: no memory to get, no message waiting,
+	// no rank lost. False, or null: nothing has happened, and the full path is needed.
 	// Everything is in place before the message leaves, so that nothing has to be kept over the call.
 	bool isend_at_once(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_request_t **req)
 	{

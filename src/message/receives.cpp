@@ -4,7 +4,7 @@
 
 namespace pt2p {
 
-// ---- starting ---------------------------------------------------------------------------------------------------------
+// ---- starting -------------------------------------------------------------------------------------------------------
 
 Request *Receives::irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status,
                          Details *details)
@@ -53,7 +53,7 @@ void Receives::cancel(Request &r)
 	requests_.complete(r, PT2P_ERR_CANCELLED);
 }
 
-// ---- probing ----------------------------------------------------------------------------------------------------------
+// ---- probing --------------------------------------------------------------------------------------------------------
 
 bool Receives::find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_result_t &result)
 {
@@ -74,8 +74,8 @@ UnexpectedMessage *Receives::take(int source, uint64_t tag, uint64_t mask, pt2p_
 	return m;
 }
 
-// When the sender of an announced message is gone the receive says so; an eager message is whole. What this rank lacks to answer
-// the sender fails the receive, and leaves the message to another one.
+// The receive of an announced message fails when the sender is gone; an eager message is complete. When this rank lacks
+// something to answer the sender, the receive fails and the message stays for another one.
 Request *Receives::irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &m)
 {
 	PT2P_ASSERT(m.taken);
@@ -90,9 +90,9 @@ Request *Receives::irecv_taken(void *buffer, size_t capacity, UnexpectedMessage 
 	return r;
 }
 
-// ---- arrivals ---------------------------------------------------------------------------------------------------------
+// ---- arrivals -------------------------------------------------------------------------------------------------------
 
-// A message that is too long, comes into segments, or is one that nobody waits for.
+// A message that is too long, goes into segments, or matches a detached receive.
 void Receives::deliver_otherwise(Request &r, const void *data)
 {
 	const size_t bytes = r.expected();
@@ -161,7 +161,7 @@ void Receives::take_unexpected(Request &r, UnexpectedMessage &m)
 {
 	const bool fails = m.announced && !rendezvous_.can_answer(r, m.source, m.tag, m.length);
 	if (fails && !losses_.contain(m.source))
-		return; // for want of something here: the message waits for another receive
+		return; // this rank lacks something: the message waits for another receive
 	if (fails)
 		return unexpected_.drop(m);
 	matcher_.remove(m);

@@ -21,8 +21,8 @@ public:
 	{
 	}
 
-	// Start a receive. Arguments have been checked. Null when it could not be started: `status` says why and the explanation has
-	// been recorded.
+	// Start a receive. Arguments have been checked. Null when it could not be started: `status` says why and the
+	// explanation has been recorded.
 	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status)
 	{
 		return irecv(buffer, capacity, source, tag, mask, status, nullptr);
@@ -43,15 +43,15 @@ public:
 	}
 	Request *irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &message);
 
-	// Arrivals of eager messages, in two steps. The short path of both is inline: short messages pay for no more than they need.
-	// The receive that the message belongs to; null: there is none, or it takes a closer look.
+	// The two steps by which an eager message is received; inline, as short messages must pay for no more than they need.
+	// The first: the receive that the message belongs to; null: there is none, or it takes a closer look.
 	[[gnu::always_inline]] Request *match_at_once(int peer, uint64_t tag)
 	{
 		if (__builtin_expect(matcher_.any_wild(), 0))
 			return nullptr;
 		return static_cast<Request *>(matcher_.match_exact(peer, tag));
 	}
-	// False: it takes more than a copy. The copy comes last, so that nothing has to be kept over it.
+	// The second. False: it takes more than a copy. The copy comes last, so that nothing has to be kept over it.
 	[[gnu::always_inline]] bool deliver_at_once(Request &r, int peer, uint64_t tag, const void *data, size_t length)
 	{
 		r.peer = peer;

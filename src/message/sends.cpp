@@ -35,8 +35,9 @@ void Sends::queue_eager(Request &r)
 	channels_.list(c);
 }
 
-// A short message takes its token along, and the receiver acknowledges it. Any other message is announced, also a short one that
-// there is no room for or that the receiver does not take unasked: the receiver of an announced message always answers.
+// A short message takes its token along, and the receiver acknowledges it. Any other message is announced, also a short
+// one that there is no room for or that the receiver does not take unasked: the receiver of an announced message always
+// answers.
 Request *Sends::issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
 {
 	Channel *c = channels_.reach(dest, status);
@@ -67,8 +68,8 @@ bool Sends::send_synchronous(const Request &r, Channel &c, const void *buffer)
 	return true;
 }
 
-// A short message is packed into one buffer and sent as any other. A long one is announced: the receiver reads the list of
-// segments and then the data, or asks for pieces.
+// A short message is packed into one buffer and sent as any other. A long one is announced: the receiver reads the list
+// of segments and then the data, or asks for pieces.
 Request *Sends::isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
 {
 	Channel *c = channels_.reach(dest, status);

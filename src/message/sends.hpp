@@ -17,8 +17,8 @@ public:
 	{
 	}
 
-	// Start a send. Arguments have been checked. Null when it could not be started: `status` says why and the explanation has
-	// been recorded.
+	// Start a send. Arguments have been checked. Null when it could not be started: `status` says why and the
+	// explanation has been recorded.
 	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
 	// Done when a receive has matched the message.
 	Request *issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);

@@ -86,7 +86,7 @@ void UnexpectedMessages::stop_eager(int peer)
 	c->eager_refused = true;
 	stopped_.push_back(peer);
 	reporter_.add(Counter::eager_stopped);
-	// Ahead of what waits here: two ranks that flood each other must both be heard.
+	// Ahead of the messages that wait here: two ranks that flood each other must both get through.
 	if (c->send_urgent(wire::id_stop_eager, 0))
 		channels_.list(*c);
 }

@@ -19,7 +19,8 @@ public:
 
 	// A new one, which is not in matching yet.
 	UnexpectedMessage &make(int peer, uint64_t tag, size_t length);
-	// Copies the payload of a new one and puts it into matching. Asks its sender to announce what follows when too much waits.
+	// Copies the payload of a new one and puts it into matching. Asks its sender to announce what follows when too much
+	// waits.
 	void keep(UnexpectedMessage &message, const void *data);
 	// Puts an announced one, which has no payload, into matching.
 	void keep_announced(UnexpectedMessage &message);

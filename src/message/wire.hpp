@@ -49,7 +49,8 @@ struct Acceptance {
 	uint64_t exposed; // whether `memory` may be written: else in pieces
 };
 
-// Copies what a control message carries: it may be unaligned, and a peer may go on writing to it. False: the length is wrong.
+// Copies what a control message carries: it may be unaligned, and a peer may go on writing to it. False: the length is
+// wrong.
 template <class T>
 bool read(T &value, const void *data, size_t length)
 {

@@ -38,7 +38,8 @@ bool Asker::ask(Operation &op)
 bool Asker::ask_put(Operation &op, Channel &c)
 {
 	PutHead head{op.at->memory, op.offset, op.length, 0, 0, 0, 0};
-	// The owner sees to the signal as well, if it is the one who does those; else the signal follows the answer.
+	// The owner also does the signal if it does the atomic operations on that memory. Else the signal follows its
+	// answer.
 	const bool signal = op.signals && op.signal_remote->atomic_path == Path::owner;
 	if (signal) {
 		head.signal_memory = op.signal_remote->memory;

@@ -12,11 +12,11 @@ namespace pt2p::onesided {
 namespace {
 
 constexpr uint32_t calls_between_polls = 16; // lets answers in while the program only starts operations
-constexpr size_t most_lines = 16;            // of a report
+constexpr size_t max_lines = 16;            // of a report
 
 void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | Extension::operation_bit); }
 
-// What the processor does itself with the memory at `there`; `w` is a Work or an Operation.
+// Does an operation with the processor on the memory at `there`; `w` is a Work or an Operation.
 template <class W>
 void carry_out(const W &w, unsigned char *there)
 {
@@ -43,7 +43,7 @@ OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Rout
 	engine_.extend(*this);
 }
 
-// ---- turns and messages -----------------------------------------------------------------------------------------------
+// ---- turns and messages ---------------------------------------------------------------------------------------------
 
 const char *OneSided::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
@@ -90,7 +90,7 @@ unsigned OneSided::start_waiting(Target &t)
 		Operation &op = *t.waiting.front();
 		if (op.fenced && t.started)
 			break;
-		// Before it is issued: it may be over, and its object another's, when that returns.
+		// Before it is issued: when issue() returns, the operation may be over and its object reused.
 		t.waiting.pop();
 		op.started = true;
 		++t.started;
@@ -114,7 +114,7 @@ void OneSided::on_refused(int peer, pt2p_status_t status, std::string_view reaso
 	targets_.at(peer).status = PT2P_OK;
 }
 
-// All with that peer; no more can be started.
+// Ends all operations with that peer; no more can be started.
 void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view reason)
 {
 	Target *const found = targets_.find(peer);
@@ -123,7 +123,7 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 	Target &t = *found;
 	t.status = status;
 	t.waiting.clear();
-	// What this rank's own device was to do for others: the device is lost, they are not.
+	// Operations that this rank's own device does for others end as well: the device is lost, the others are not.
 	while (!t.resumed.empty())
 		if (Operation &op = t.resumed.pop(); op.served.foreign)
 			finish(op, PT2P_ERR_SYSTEM);
@@ -138,7 +138,7 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 	});
 }
 
-// ---- starting ---------------------------------------------------------------------------------------------------------
+// ---- starting -------------------------------------------------------------------------------------------------------
 
 pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 {
@@ -220,7 +220,7 @@ Operation &OneSided::make_operation(const Work &w, Request *request)
 	return op;
 }
 
-// What the processor does, when nothing is before it; and what there is nothing to do for.
+// Finishes within the call what the processor can do, if nothing is before it, and what moves no bytes.
 bool OneSided::at_once(const Work &w, Target &t)
 {
 	if (w.kind == Operation::Kind::atomic || w.signal)
@@ -307,7 +307,7 @@ bool OneSided::issue_by_transport(Operation &op)
 	}
 }
 
-// What a transport has done of an operation; false when it takes another step.
+// A transport has done a step of an operation; false when the operation takes another one.
 bool OneSided::finish_step(Operation &op)
 {
 	if (op.kind != Operation::Kind::atomic)
@@ -333,7 +333,7 @@ void OneSided::on_complete(uint64_t operation, pt2p_status_t status, std::string
 	}
 }
 
-// The payload of a put is there: the signal follows. All else is over.
+// After the payload of a put its signal follows. Any other operation is over.
 void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view reason)
 {
 	if (status != PT2P_OK || !op.signals) {
@@ -367,7 +367,7 @@ void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 	operations_.give(op);
 }
 
-// Flush tells of it.
+// Keeps the failure of an operation without a request, for flush().
 void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
@@ -382,7 +382,7 @@ void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::stri
 	                        reason.empty() ? "" : ": ", reason.c_str());
 }
 
-// ---- order and end ----------------------------------------------------------------------------------------------------
+// ---- order and end --------------------------------------------------------------------------------------------------
 
 // A loss is told each time: each thread has to learn that nothing it waits for will be done there.
 pt2p_status_t OneSided::report_failure(Target &t)
@@ -430,10 +430,10 @@ std::string OneSided::pending_text() const
 	std::string text;
 	size_t lines = 0;
 	targets_.for_each([&](const Target &t) {
-		if (t.pending && ++lines <= most_lines)
+		if (t.pending && ++lines <= max_lines)
 			text += format("  %s on memory of rank %d not done: %zu in flight, %u of them not answered by that rank\n",
 			               counted(t.pending, "one-sided operation").c_str(), t.rank, t.started, t.asked);
-		if (t.owed && ++lines <= most_lines)
+		if (t.owed && ++lines <= max_lines)
 			text += format("  %s of rank %d not answered\n", counted(t.owed, "one-sided operation").c_str(), t.rank);
 	});
 	return text;

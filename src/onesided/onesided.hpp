@@ -1,22 +1,23 @@
 // One-sided operations: memory that is registered, exported and imported; put, get and atomic operations on it; their
 // order and their end. pt2p_onesided(7) tells the semantics.
 //
-// The way of an operation is chosen for each remote memory, the first of these that works:
+// The path of an operation is chosen for each remote memory. It is the first of these that works:
 //
 //   direct      the memory is this rank's, or mapped here (allocated memory of a rank of this node): memcpy and the
 //               processor's atomic instructions, done within the call
 //   transport   get, put and atomic of the endpoint
 //   owner       messages; the owner does it in its next turn (wire.hpp)
 //
-// Atomic operations on one memory are all done by one agent, which the owner chooses when it registers the memory: `cpu`,
-// the processors of its host, which hosts that are elsewhere ask through the owner; or `nic`, the owner's device. Ranks
-// that have the device's transport towards the owner use that; all others, those of the owner's node among them, ask the
-// owner, who goes through its device's loopback.
+// One agent does all atomic operations on one memory. The owner chooses it when it registers the memory:
+//
+//   cpu   the processors of the owner's host; ranks of other hosts ask the owner
+//   nic   the owner's device; ranks that reach the owner by the transport of that device use it, all others ask the
+//         owner, which uses the loopback of its device
 //
 //   waiting ---> started ---> done         waiting: behind a fence, for room, or for answers of the owner
 //
-// What waits is kept in order for each target; nothing else is ordered. A put with a signal becomes an atomic operation
-// when its payload is in place.
+// Operations that wait are kept in order for each target; nothing else is ordered. A put with a signal becomes an
+// atomic operation when its payload is in place.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +48,9 @@ public:
 	Remote &import(int rank, std::string_view bytes);
 	// Waits for the operations that use it.
 	void release(Remote &remote);
-	// Chooses the ways if that has not been done; the failure has been recorded.
+	// Chooses the paths if that has not been done. A failure has been recorded.
 	pt2p_status_t choose_paths(Remote &remote);
-	// Tells the transports.
+	// Memory is unmapped: transports forget their registrations of it.
 	void gone(void *address, size_t length);
 
 	// What to do. Arguments have been checked.
@@ -64,7 +65,7 @@ public:
 		Remote *signal = nullptr; // of the same rank
 		uint64_t signal_offset = 0;
 	};
-	// Starts it; `req` null: flush tells of it.
+	// Starts it. Without `req`, flush reports its failure.
 	pt2p_status_t submit(const Work &work, pt2p_request_t **req);
 	pt2p_status_t flush(int rank);
 	pt2p_status_t flush_all();

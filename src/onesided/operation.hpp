@@ -21,7 +21,7 @@ namespace pt2p::onesided {
 enum class Path : uint8_t {
 	direct,    // this rank's processor
 	transport, // get, put and atomic of the endpoint
-	owner,     // the owner, when it is asked by a message and makes progress
+	owner,     // the owner: a message asks it, and it acts when it makes progress
 };
 
 struct Target;
@@ -56,16 +56,16 @@ struct Operation {
 
 	uint64_t handle = 0; // see HandlePool
 	Operation *next_free = nullptr;
-	Operation *next = nullptr; // in a row
+	Operation *next = nullptr; // in a queue
 	Target *target = nullptr;
-	Request *request = nullptr; // null: flush tells of it
+	Request *request = nullptr; // null: flush reports its failure
 	const char *name = "";
 	Remote *remote = nullptr, *signal_remote = nullptr;
-	Remote *at = nullptr; // of the two, the one at hand
+	Remote *at = nullptr; // the one of the two that is being worked on
 	Kind kind = Kind::put;
 	Path path = Path::owner;
 	bool active = false;
-	bool started = false; // has left the row in which it waited
+	bool started = false; // has left Target::waiting
 	bool fenced = false;  // starts when all before it are done
 	bool asked = false;   // the owner has been asked and has not answered
 	bool signals = false; // a put that an atomic operation follows
@@ -130,7 +130,7 @@ private:
 	HandlePool<Operation> pool_;
 };
 
-// What the owner has yet to tell a peer.
+// An answer that the owner has not sent yet.
 struct Reply {
 	Reply *next;
 	uint8_t id;     // id_result or id_data
@@ -148,7 +148,7 @@ struct Target {
 
 	// Operations of this rank on memory of that one.
 	Fifo<Operation> waiting;       // not started, in order
-	Fifo<Operation> resumed;       // started, and to be taken further
+	Fifo<Operation> resumed;       // started, with another step to do
 	Operation *streaming = nullptr; // a put whose pieces are being sent
 	size_t pending = 0, started = 0; // of the pending ones, started
 	uint32_t asked = 0;           // not answered by the owner
@@ -158,7 +158,7 @@ struct Target {
 
 	// Operations of that rank on memory of this one.
 	Fifo<Reply> replies;
-	uint32_t owed = 0; // replies, and what runs on a device
+	uint32_t owed = 0; // answers, including those of operations that a device does
 	struct Incoming {
 		bool open = false;
 		uint64_t token = 0, offset = 0, remaining = 0;

@@ -1,7 +1,7 @@
 // What other ranks ask of this one as the owner of memory; wire.hpp draws the messages.
 //
-// Whoever asks is not trusted. The owner looks a handle up in its table and checks offset and length for each message, so
-// nothing outside of registered memory is touched, also when the memory is released amid a transfer.
+// Whoever asks is not trusted. The owner looks a handle up in its table and checks offset and length for each message,
+// so nothing outside of registered memory is touched, also when the memory is released amid a transfer.
 #pragma once
 
 #include <cstddef>

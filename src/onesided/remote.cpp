@@ -1,4 +1,4 @@
-// Memory of other ranks: import, and the choice of ways.
+// Memory of other ranks: import, and the choice of paths.
 #include <cstring>
 #include <functional>
 #include <sys/stat.h>
@@ -13,9 +13,9 @@ namespace pt2p::onesided {
 
 namespace {
 
-// A file is mapped again even where its owner is in this process: then the mapping outlives the owner's release, as it does
-// between processes. Not under ThreadSanitizer, which knows addresses, not pages: an order that is made through one mapping
-// it does not see in the other.
+// A file is mapped again even if its owner is in this process, so that the mapping outlives the owner's release as it
+// does between processes. Not with ThreadSanitizer: it knows addresses and not pages, so it does not see in one mapping
+// an order that is made through the other.
 #ifdef __SANITIZE_THREAD__
 constexpr bool map_within_process = false;
 #else
@@ -118,7 +118,8 @@ void OneSided::gone(void *address, size_t length)
 		transport->forget(address, length);
 }
 
-// Data and atomic operations separately: processors and a device are not atomic towards each other, but both move bytes.
+// Data and atomic operations separately: processors and a device are not atomic towards each other, but both move
+// bytes.
 pt2p_status_t OneSided::choose_paths(Remote &r)
 {
 	if (r.paths_known)

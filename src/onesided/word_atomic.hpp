@@ -1,4 +1,5 @@
-// Atomic operations on one word: by a processor, or by a device that knows 64-bit fetch-and-add and compare-and-swap only.
+// Atomic operations on one word: by a processor, or by a device that knows 64-bit fetch-and-add and compare-and-swap
+// only.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +61,8 @@ inline uint64_t apply(const AtomicRequest &a, void *at)
 	return a.width == 4 ? apply_as<uint32_t>(a, at) : apply_as<uint64_t>(a, at);
 }
 
-// By a device. What it has no operation for is repeated compare-and-swaps of the aligned 64-bit word around it, starting
-// from a guess: one that is wrong costs a round trip and tells what is there.
+// By a device. What it has no operation for is repeated compare-and-swaps of the aligned 64-bit word around it,
+// starting from a guess: one that is wrong costs a round trip and tells what is there.
 class DeviceAtomic {
 public:
 	DeviceAtomic() = default;

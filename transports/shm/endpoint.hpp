@@ -25,7 +25,7 @@ struct ShmEndpoint final : Endpoint {
 	bool down = false;     // reported lost or finalized
 	bool attached = false; // its segment is mapped here
 	bool said_bye = false;
-	bool stunted = false;  // there was no memory for more room in `out`
+	bool cannot_grow = false; // there was no memory for more room in `out`
 	uint64_t shown = 0;    // its directory entry in this rank's segment, as last seen and genuine
 	uint32_t index = 0;    // local index of the peer
 	pid_t pid = 0;

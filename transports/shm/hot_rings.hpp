@@ -4,11 +4,13 @@
 //        doorbell                                             or about to sleep
 //   (none) ---------> [ dozing ] --------------> [ hot ] ---------------------> [ dozing ]
 //
-// The owner polls its hot rings only. The writer of a dozing ring finds `attention` set and rings the owner's doorbell. A
-// ring goes from hot to dozing with an asymmetric handshake (Dekker's, with the fence paid by the rare side): the owner
-// sets `attention`, makes every writer's core fence with membarrier(2), and looks once more; the writer just stores its
-// message and loads `attention`. To sleep, a rank puts all its rings to doze and says in `sleeping` that it wants to be
-// woken.
+// The owner polls its hot rings only. The writer of a dozing ring finds `attention` set and rings the owner's doorbell.
+//
+// A ring goes from hot to dozing with an asymmetric handshake: Dekker's, in which only the rare side executes a fence.
+// The owner sets `attention`, makes every writer's core fence with membarrier(2), and looks once more. The writer
+// stores its message and loads `attention`, without a fence.
+//
+// To sleep, a rank makes all its rings dozing and sets `sleeping`, so that writers wake it.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +31,10 @@ public:
 	// Whether writers need no fence of their own.
 	bool membarrier() const { return membarrier_; }
 
-	// Polls the ring from that peer from now on; no longer.
+	// Starts to poll the ring from that peer; stops.
 	void add(ShmEndpoint &peer);
 	void remove(ShmEndpoint &peer);
-	// A turn is over: from time to time, idle rings are put to doze.
+	// A turn is over: from time to time, idle rings become dozing.
 	void turn()
 	{
 		if (++turns_ >= sweep_turns) {
@@ -41,7 +43,8 @@ public:
 				sweep();
 		}
 	}
-	// Puts all to doze and says so in the owner's segment. False: something has arrived, and nothing has changed.
+	// Makes all rings dozing and sets `sleeping` in the owner's segment. False: something has arrived, and nothing has
+	// changed.
 	bool sleep(SegmentHeader &own);
 
 private:

@@ -1,4 +1,5 @@
-// How peers come and go: their segments are attached, their processes watched, and what was under way with them ends.
+// How peers come and go: this rank attaches their segments, watches their processes, and ends what was in flight with
+// them.
 #include <chrono>
 #include <thread>
 #include <unistd.h>
@@ -17,8 +18,8 @@ constexpr uint32_t checks_before_watches = 5; // a program that only starts has 
 
 } // namespace
 
-// False: its process is gone, and the launcher has been asked how it ended. With `wait` the answer is waited for. Throws Error,
-// also when it is gone.
+// Attaches the peer's segment. False: its process is gone, and the launcher has been asked how it ended; with `wait`,
+// the answer is waited for and thrown. Throws Error.
 bool ShmTransport::attach(ShmEndpoint &peer, const Address &address, bool wait)
 {
 	if (peer.attached)
@@ -48,7 +49,8 @@ bool ShmTransport::attach(ShmEndpoint &peer, const Address &address, bool wait)
 	}
 }
 
-// For a segment that is gone when this rank first looks for it; empty while the launcher has not answered yet.
+// How a process has ended whose segment is gone when this rank first looks for it; empty while the launcher has not
+// answered.
 std::optional<Error> ShmTransport::how_it_ended(ShmEndpoint &peer, const char *finding)
 {
 	open_reader(peer);
@@ -58,7 +60,7 @@ std::optional<Error> ShmTransport::how_it_ended(ShmEndpoint &peer, const char *f
 	else if (peer.in.is_open())
 		left = peer.in.head().left.load(std::memory_order_acquire) != 0;
 	else {
-		// Nothing of it is here to tell.
+		// Nothing that it has left behind tells.
 		std::string reason;
 		switch (env_.job.end_of(peer.peer, reason)) {
 		case Job::End::asked: return std::nullopt;
@@ -127,10 +129,10 @@ bool ShmTransport::probe_single_copy(ShmEndpoint &peer, const Address &address)
 	return !error && value == address.probe_value;
 }
 
-// ---- signs of life ----------------------------------------------------------------------------------------------------
+// ---- signs of life --------------------------------------------------------------------------------------------------
 
-// Starts to watch a few ranks of this node, also those that this rank has not met: a receive may wait for any of them. Goes
-// round, so that one that has not started yet, or cannot be watched for now, holds up nobody.
+// Starts to watch a few ranks of this node, including ranks that this one has not met: a receive may wait for any of
+// them. The next call goes on with other ranks, so that a rank that cannot be watched yet does not hold up the others.
 void ShmTransport::watch_some()
 {
 	if (checks_ < checks_before_watches) {
@@ -166,7 +168,7 @@ void ShmTransport::watch_some()
 	}
 }
 
-// Its process has ended: in order or not, its segment tells.
+// Its process has ended. Its segment tells whether it had finalized.
 void ShmTransport::end(ShmEndpoint &peer, const char *finding)
 {
 	if (peer.said_bye || peer.segment->header()->state.load(std::memory_order_acquire) == state_left)
@@ -197,7 +199,7 @@ void ShmTransport::take_down(ShmEndpoint &peer, pt2p_status_t status, const std:
 {
 	if (peer.down)
 		return;
-	// What it had sent before still counts.
+	// What it had sent before is still delivered.
 	if (status != PT2P_ERR_PROTOCOL)
 		drain(peer);
 	if (peer.down)

@@ -24,8 +24,8 @@ public:
 		}
 	}
 
-	// Watches a process, known by `index`, where a descriptor can be had for that; `process` stays closed where not. False: the
-	// process has ended. Throws Error(PT2P_ERR_SYSTEM) when that cannot be found out for now.
+	// Watches a process, known by `index`. Without a descriptor for that, `process` stays closed. False: the process
+	// has ended. Throws Error(PT2P_ERR_SYSTEM) when that cannot be found out for now.
 	bool add(uint32_t index, pid_t pid, uint64_t start_time, FileDescriptor &process)
 	{
 		FileDescriptor opened(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -41,7 +41,7 @@ public:
 		return true;
 	}
 	void remove(const FileDescriptor &process) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process.get(), nullptr); }
-	// Calls `function` with the index of some processes that have ended, each of which must be removed then.
+	// Calls `function` with the index of some processes that have ended. It must remove each of them.
 	template <class F>
 	void for_each_ended(F &&function)
 	{

@@ -101,14 +101,14 @@ std::string ShmTransport::describe(int rank)
 
 Inspection::Memory ShmTransport::memory_per_peer()
 {
-	// A directory entry and, rounded up, a doorbell bit in the segment; two pointers here. A ring for each direction, of which
-	// this rank's segment holds one, at its largest.
+	// A directory entry and, rounded up, a doorbell bit in the segment; two pointers here. A ring for each direction,
+	// of which this rank's segment holds one, at its largest.
 	const Shape &shape = segment_->shape();
 	const size_t silent = sizeof(uint64_t) + 1 + sizeof(std::unique_ptr<ShmEndpoint>) + sizeof(ShmEndpoint *);
 	return {silent, silent + ring_bytes(shape.slots, shape.data_bytes) + sizeof(ShmEndpoint) + Writer::private_bytes(shape.slots)};
 }
 
-// ---- sending ----------------------------------------------------------------------------------------------------------
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 Outcome ShmTransport::send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
@@ -130,15 +130,15 @@ bool ShmTransport::grow(ShmEndpoint &peer)
 		peer.max_send = peer.out.max_payload();
 		return true;
 	}
-	// It goes on with what it has, in smaller pieces.
+	// The transport goes on with the room that it has, in smaller pieces.
 	peer.max_send = std::min<size_t>(peer.max_send, peer.out.room());
-	if (!std::exchange(peer.stunted, true))
+	if (!std::exchange(peer.cannot_grow, true))
 		env_.reporter.log(LogLevel::info, "rank %d: no memory for more than %u bytes of data in flight to it through shared "
 		                  "memory", peer.peer, peer.out.room());
 	return false;
 }
 
-// After a message: the reader may have to be woken, and this rank no longer starves.
+// After a message: the reader may have to be woken, and this rank waits for no room any more.
 Outcome ShmTransport::notify(ShmEndpoint &peer)
 {
 	if (peer.fence)
@@ -182,7 +182,7 @@ void ShmTransport::ring_doorbell(ShmEndpoint &peer)
 	}
 }
 
-// ---- receiving --------------------------------------------------------------------------------------------------------
+// ---- receiving ------------------------------------------------------------------------------------------------------
 
 void ShmTransport::open_reader(ShmEndpoint &peer)
 {
@@ -306,11 +306,11 @@ unsigned ShmTransport::progress()
 	return n;
 }
 
-// ---- sleeping ---------------------------------------------------------------------------------------------------------
+// ---- sleeping -------------------------------------------------------------------------------------------------------
 
 bool ShmTransport::arm()
 {
-	// What this rank moves itself, and a full ring that nobody announces to be free again, has to be polled.
+	// This rank has to poll what it moves itself, and full rings: nobody tells when they have room again.
 	if (starved_ || transfers_.busy())
 		return false;
 	return hot_.sleep(*header());
@@ -318,7 +318,7 @@ bool ShmTransport::arm()
 
 uint32_t *ShmTransport::wake_word() { return reinterpret_cast<uint32_t *>(&header()->wake_word); }
 
-// ---- the table --------------------------------------------------------------------------------------------------------
+// ---- the table ------------------------------------------------------------------------------------------------------
 
 namespace {
 

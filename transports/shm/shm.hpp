@@ -39,7 +39,7 @@ public:
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
 
-	// The short way calls nothing that comes back; whatever is out of the ordinary is done by send_slowly and notify.
+	// The short path makes no call that returns to it; send_slowly and notify do everything unusual.
 	[[gnu::always_inline]] Outcome send(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		const uint64_t read = peer.in.position();

@@ -13,8 +13,8 @@ namespace pt2p::shm {
 namespace {
 
 constexpr uint32_t turn_bytes = 512 * 1024; // copied in one turn
-// A message that comes alone is worth a helper from this many times PT2P_SHM_COOPERATE_MIN on: below, the word to the
-// helper and the lines that the two take from each other cost more than the second core gives.
+// A message that comes alone is worth a helper from this many times PT2P_SHM_COOPERATE_MIN on. For shorter ones, the
+// message to the helper and the cache lines that the two take from each other cost more than the second core gains.
 constexpr size_t alone_factor = 8;
 
 // What an errno of a copy between processes means.
@@ -23,7 +23,8 @@ pt2p_status_t copy_status(int error)
 	return error == 0 ? PT2P_OK : error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM;
 }
 
-// What to take of a message at once, when `waiting` messages are there to be copied; bounded, so that a turn stays short.
+// How many pieces to take of a message at once while `waiting` messages are to be copied; bounded, so that a turn stays
+// short.
 uint32_t pieces_at_once(size_t waiting, uint32_t piece)
 {
 	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;

@@ -1,4 +1,4 @@
-// The table that matching is made of.
+// The hash table of matching.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace pt2p {
 
-// A hash table of FIFO lists with (source, tag) keys; doubles when it holds more nodes than buckets. A node has the members
-// `Node *previous, *next`, `int source` and `uint64_t tag`, which the table does not own.
+// A hash table of FIFO lists with (source, tag) keys; doubles when it holds more nodes than buckets. A node has the
+// members `Node *previous, *next`, `int source` and `uint64_t tag`, which the table does not own.
 template <class Node>
 class BucketTable {
 public:

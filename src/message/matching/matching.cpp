@@ -4,7 +4,7 @@
 
 namespace pt2p {
 
-// ---- posted receives --------------------------------------------------------------------------------------------------
+// ---- posted receives ------------------------------------------------------------------------------------------------
 
 // The table for a pattern: its own, one that is empty, or a new one; in_list when others have them all.
 size_t Matcher::table_for(const Pattern &pattern)
@@ -81,7 +81,7 @@ void Matcher::withdraw(PostedReceive &receive)
 	(receive.next ? receive.next->previous : wild_tail_) = receive.previous;
 }
 
-// ---- unexpected messages ----------------------------------------------------------------------------------------------
+// ---- unexpected messages --------------------------------------------------------------------------------------------
 
 void Matcher::add(UnexpectedMessage &message)
 {

@@ -7,15 +7,15 @@
 //          (source or any, tag & mask) -> FIFO    many wait, also an index for each   probes
 //                                                 pattern that is asked for
 //
-// The pattern of a wild receive is its mask and whether it names a source. Programs use few: each has a table of its own, so
-// the cost of a message does not grow with the number of receives, exact or wild, nor the cost of a receive with the number of
-// messages. Patterns beyond a small number share a list, which is walked.
+// The pattern of a wild receive is its mask and whether it names a source. Programs use few patterns, and each has a
+// table of its own. So the cost of a message does not grow with the number of receives, exact or wild, and the cost of
+// a receive does not grow with the number of messages. Patterns beyond a small number share a list, which is walked.
 //
-// A receive that is posted alone, as in a blocking exchange, is in no table: it is compared directly, and filed when a
-// second one comes.
+// A receive that is posted alone, as in a blocking exchange, is in no table: it is compared directly. When a second one
+// comes, both are put into tables.
 //
-// An arrival takes the oldest of the receives that each table offers; a receive takes the oldest fitting message. With that,
-// messages of one source and tag are received in the order in which they were sent.
+// An arrival takes the oldest of the receives that the tables offer. A receive takes the oldest message that matches.
+// So messages of one source and tag are received in the order in which they were sent.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@
 
 namespace pt2p {
 
-// What a receive asks for. Lives inside the request; linked into one list while posted.
+// What a receive asks for. It is a part of the request, and is linked into one list while posted.
 struct PostedReceive {
 	PostedReceive *previous = nullptr, *next = nullptr;
 	uint64_t tag = 0, mask = 0;
@@ -47,7 +47,7 @@ struct PostedReceive {
 
 struct UnexpectedMessage;
 
-// A message in the index of a pattern, under what the pattern looks at.
+// A message in the index of a pattern, filed under the source and tag bits that the pattern compares.
 struct IndexEntry {
 	IndexEntry *previous = nullptr, *next = nullptr; // bucket
 	uint64_t tag = 0;
@@ -71,12 +71,12 @@ struct UnexpectedMessage {
 	int source = 0;
 	bool announced = false;
 	bool synchronous = false; // the sender is told when a receive gets it
-	bool taken = false;       // out of matching: found by its handle only
+	bool taken = false;       // a matched probe has taken it: found by its handle only
 	uint64_t handle = 0;      // see HandlePool
 	UnexpectedMessage *next_free = nullptr;
 };
 
-// What a wild receive or probe leaves open.
+// What a wild receive or probe does not compare.
 struct Pattern {
 	uint64_t mask = 0;
 	bool any_source = false;
@@ -87,7 +87,7 @@ struct Pattern {
 
 class Matcher {
 public:
-	// Posts a receive that no unexpected message fits.
+	// Posts a receive that matches no unexpected message.
 	void post(PostedReceive &receive)
 	{
 		if (!any_posted()) {
@@ -98,7 +98,7 @@ public:
 			file(*std::exchange(lone_, nullptr));
 		file(receive);
 	}
-	// As post, when it takes no call: false, and nothing done, when it does.
+	// As post where it needs no call. False: it does, and nothing has happened.
 	bool post_at_once(PostedReceive &receive)
 	{
 		if (!any_posted()) {
@@ -141,8 +141,8 @@ public:
 	size_t unexpected() const { return unexpected_.count(); }
 	bool any_posted() const { return lone_ || exact_.count() || wild_count_; }
 
-	// How many receives and messages have been looked at on behalf of wild receives and probes, and of arrivals while such
-	// are posted.
+	// How many receives and messages have been compared for wild receives and probes, and for arrivals while such
+	// receives are posted.
 	uint64_t compared() const { return compared_; }
 
 	// The callback may remove what it gets.

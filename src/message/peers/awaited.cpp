@@ -19,8 +19,8 @@ void AwaitedPeers::examine_calls()
 		examine(source);
 }
 
-// Without the launcher, only silence tells that a rank is gone. A transport notices silence only of a rank that it is connected
-// to.
+// Without the launcher, only silence tells that a rank is gone. A transport notices silence only of a rank that it is
+// connected to.
 void AwaitedPeers::examine(int source)
 {
 	const bool no_launcher = job_.without_launcher() > 0;

@@ -1,5 +1,5 @@
-// Finds out whether ranks exist that something is awaited from: whoever waits for a rank that no transport reaches would wait
-// for ever. Senders find out when they connect.
+// Finds out whether ranks exist that something is awaited from: whoever waits for a rank that no transport reaches
+// would wait for ever. Senders find out when they connect.
 #pragma once
 
 #include <algorithm>

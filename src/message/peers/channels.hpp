@@ -25,7 +25,8 @@ public:
 	Router &router() const { return *layers_.router; }
 	// Null: there is none yet.
 	Channel *find(int rank) const { return layers_.router->find(rank); }
-	// Connects if need be. Null when the rank cannot be reached: `status` says why, and the explanation has been recorded.
+	// Connects if need be. Null when the rank cannot be reached: `status` says why, and the explanation has been
+	// recorded.
 	Channel *reach(int rank, pt2p_status_t &status)
 	{
 		Channel *c = find(rank);

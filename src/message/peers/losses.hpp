@@ -45,8 +45,9 @@ public:
 
 	// Whether a new receive from this source can end. One from any source fails once for each lost rank.
 	pt2p_status_t receive_status(int source);
-	// The same for a call that waits without a receive, as a probe does. From any source it fails once for each lost rank,
-	// whatever receives have been told. With `since`, told() when the call began, all calls fail that are under way then.
+	// The same for a call that waits without a receive, as a probe does. From any source it fails once for each lost
+	// rank, whatever receives have been told. With `since`, told() when the call began, all calls fail that are under
+	// way then.
 	pt2p_status_t awaited_status(int source, unsigned since);
 	unsigned told() const { return told_; }
 

@@ -9,10 +9,10 @@ namespace pt2p {
 
 namespace {
 
-// Transports name an operation by a pointer; a handle in its place goes stale with its request.
+// Transports name an operation by a pointer. A handle in its place becomes invalid with its request.
 void *as_operation(const Request &r) { return reinterpret_cast<void *>(r.handle); }
 
-// What the peer hears of an outcome: this rank's buffers are no concern of its.
+// What the peer is told of an outcome: no details of this rank's buffers.
 uint32_t told(pt2p_status_t status) { return status == PT2P_OK ? PT2P_OK : PT2P_ERR_SYSTEM; }
 
 bool may_use(choice::rendezvous allowed, choice::rendezvous way)
@@ -130,7 +130,7 @@ void Rendezvous::on_complete(uint64_t handle, pt2p_status_t status, std::string_
 		finish_fetch(*r, status, reason);
 }
 
-// The payload is in the receiver's buffer, or will never be.
+// The put into the receiver's buffer has ended, well or not.
 void Rendezvous::finish_writing(Request &r, pt2p_status_t status, std::string_view reason)
 {
 	Channel *c = channels_.find(r.peer);
@@ -141,7 +141,7 @@ void Rendezvous::finish_writing(Request &r, pt2p_status_t status, std::string_vi
 	requests_.complete(r, status, reason);
 }
 
-// The payload is here, or will never be: the sender may have its buffer back.
+// Reading the payload has ended, well or not: the sender gets its buffer back.
 void Rendezvous::finish_fetch(Request &r, pt2p_status_t status, std::string_view reason)
 {
 	Channel *c = channels_.find(r.peer);
@@ -155,7 +155,7 @@ void Rendezvous::finish_fetch(Request &r, pt2p_status_t status, std::string_view
 		requests_.complete(r, status, reason);
 }
 
-// All that fits of an announced message is in the buffer.
+// The part of an announced message that fits is in the buffer.
 void Rendezvous::arrived(Request &r)
 {
 	reporter_.add(Counter::messages_received);

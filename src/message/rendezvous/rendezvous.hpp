@@ -25,8 +25,8 @@ public:
 	// The peer takes no more eager messages: those that still wait here for room are announced instead, in their order.
 	void announce_queued(Channel &channel);
 
-	// Receive. Whether there is a channel to answer an announcement of `length` bytes on. If not, the receive has failed, and a
-	// later one can have the message, unless its sender is gone.
+	// Receive. Whether there is a channel to answer an announcement of `length` bytes on. If not, the receive has
+	// failed, and a later one can have the message, unless its sender is gone.
 	bool can_answer(Request &request, int peer, uint64_t tag, size_t length);
 	// After can_answer().
 	void fetch(Request &request, int peer, const wire::Announcement &announcement);

@@ -1,6 +1,6 @@
-// Reads an announced message whose data is in segments, at the sender, at the receiver, or at both. A run is contiguous on both
-// sides. Several gets are under way; short runs are read many at once where the transport can. What is read within a turn is
-// bounded.
+// Reads an announced message whose data is in segments, at the sender, at the receiver, or at both. A run is contiguous
+// on both sides. Several gets are under way; short runs are read many at once where the transport can. What is read
+// within a turn is bounded.
 #pragma once
 
 #include <cstddef>

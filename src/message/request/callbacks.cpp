@@ -14,7 +14,7 @@ void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 		requests_.complete(r, r.status);
 }
 
-// What callbacks complete is for the next turn.
+// Requests that callbacks complete are freed in the next turn.
 unsigned Callbacks::run()
 {
 	if (running_ || held_)
@@ -44,7 +44,7 @@ unsigned Callbacks::run()
 	return n;
 }
 
-// An exception that leaves the callback ends the program here: there is no call that it could be told to.
+// An exception that leaves the callback ends the program: there is no call that could report it.
 void Callbacks::call(pt2p_callback_t callback, const pt2p_result_t &result, void *argument) noexcept
 {
 	thread_ = pthread_self();

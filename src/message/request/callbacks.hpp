@@ -1,7 +1,8 @@
 // Requests that nobody waits for: given up, or with a callback.
 //
-// What has completed is kept in a queue and freed at the end of a turn, where callbacks run. So a callback is called neither by
-// what completes an operation nor by what starts one, and never by another callback: a chain of them needs no stack.
+// Completed requests are kept in a queue and freed at the end of a turn, where callbacks run. So no callback runs
+// within a call that starts an operation, within the code that completes one, or within another callback: a chain of
+// them needs no stack.
 #pragma once
 
 #include <pthread.h>

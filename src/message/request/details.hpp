@@ -1,4 +1,4 @@
-// What few requests have: a callback, or data in segments.
+// What only few requests have: a callback, or data in segments.
 #pragma once
 
 #include "base/memory/pool.hpp"

@@ -1,4 +1,4 @@
-// What the engine tells people of requests: why one has failed, how one stands, and what is left at the end.
+// Texts about requests: why one has failed, what state it is in, and what is left at the end.
 #include "message/request/explain.hpp"
 
 #include <initializer_list>
@@ -13,7 +13,7 @@ namespace {
 
 std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any source" : format("rank %d", source); }
 
-// How a request stands that is done, or empty.
+// How a request has ended; empty while it has not.
 std::string end_text(const Request &r, const std::string &loss)
 {
 	if (!r.done())
@@ -120,7 +120,7 @@ std::string unfinished_text(const Requests &requests, const HandlePool<Unexpecte
 			return;
 		const bool well = r.done() && r.status == PT2P_OK;
 		++(well ? collected : r.done() ? failed : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
-		// What is amiss comes before what has only not been waited for.
+		// A request that failed or is pending comes before one that was only not waited for.
 		if (first.empty() || (first_is_done && !well)) {
 			const PeerLosses::Loss *loss = r.done() ? losses.find(r.peer) : nullptr;
 			first = request_text(r, loss ? loss->reason : "");

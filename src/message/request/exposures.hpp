@@ -13,7 +13,8 @@ class Channel;
 struct Endpoint;
 class Reporter;
 
-// Whether `length` bytes in `count` segments are read sooner run by run, a get for each segment, than received in pieces.
+// Whether `length` bytes in `count` segments are read sooner run by run, a get for each segment, than received in
+// pieces.
 bool worth_runs(const Endpoint &endpoint, size_t length, size_t count);
 
 class Exposures {

@@ -12,9 +12,10 @@ namespace pt2p {
 //   free --> posted --> moving --> done --> free        receive: posted until a message matches, moving while a large
 //                                                       message comes in
 //   free -------------> moving --> done --> free        send: moving while queued, or until the receiver has the data
-//   free ----------> one_sided --> done --> free        one-sided operation: the one-sided layer sees to it
-// A detached one, which nobody waits for, becomes finished in place of done: the engine frees it in a later turn.
-// Two cache lines: what only a receive needs, and what both need. A send that is done at once touches the second alone.
+//   free ----------> one_sided --> done --> free        one-sided operation: the one-sided layer completes it
+// A detached request, which nobody waits for, becomes finished instead of done: the engine frees it in a later turn.
+// A request has two cache lines: one that only a receive needs, and one that both need. A send that is done at once
+// touches the second line alone.
 struct alignas(64) Request : PostedReceive {
 	enum class State : uint8_t { free, posted, moving, one_sided, done, finished };
 	// As source, which sends do not have: costs them nothing.
@@ -30,11 +31,11 @@ struct alignas(64) Request : PostedReceive {
 	uint64_t handle = 0;       // see HandlePool
 	State state = State::free;
 	bool is_send = false;
-	// What the peer may still say about it while it moves.
+	// Which messages about it the peer may still send while it moves.
 	bool awaits_answer = false; // send: announced or synchronous, neither accepted nor finished
 	bool in_pieces = false;     // receive: accepted, comes in pieces
 	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done
-	// What few requests are: looked at when one has completed. 0 while it is free.
+	// What few requests have; 0 for the others, and while it is free. Looked at when the request has completed.
 	enum Special : uint8_t { detached = 1, with_details = 2 };
 	uint8_t special = 0;
 	pt2p_status_t status = PT2P_OK;
@@ -45,8 +46,8 @@ struct alignas(64) Request : PostedReceive {
 		void *buffer = nullptr;
 		const char *operation; // one-sided: its name
 	};
-	// Receive: bytes of the buffer. Negative, by its highest bit, when it is special: one comparison tells that a message
-	// takes no more than a copy.
+	// Receive: bytes of the buffer. The highest bit is set, so that it is negative, when the request is special: one
+	// comparison tells whether a message needs only a copy.
 	int64_t room = 0;
 	union {
 		Request *next_free = nullptr;
@@ -95,7 +96,7 @@ struct alignas(64) Request : PostedReceive {
 };
 static_assert(sizeof(Request) == 128);
 
-// What the user gets to see of a request.
+// The handle of a request as the program sees it.
 inline pt2p_request_t *to_handle(const Request *r) { return reinterpret_cast<pt2p_request_t *>(r->handle); }
 
 } // namespace pt2p

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pt2p_perf --tune-draw: a trace of the tuner as a picture. Above, L/N with the band in which the period stays; below, the
-// signal period; a colour for each peer and kind of payload.
+// pt2p_perf --tune-draw: a trace of the tuner as a picture. Above, L/N with the band in which the period stays; below,
+// the signal period; a colour for each peer and kind of payload.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
