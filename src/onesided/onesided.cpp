@@ -384,7 +384,7 @@ void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::stri
 
 // ---- order and end --------------------------------------------------------------------------------------------------
 
-// A loss is told each time: each thread has to learn that nothing it waits for will be done there.
+// Reports a loss each time: each thread has to learn that nothing it waits for will be done there.
 pt2p_status_t OneSided::report_failure(Target &t)
 {
 	const pt2p_status_t status = t.failure;

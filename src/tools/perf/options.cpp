@@ -51,14 +51,14 @@ bool parse_number(const std::string &text, uint64_t maximum, uint64_t &value)
 
 bool parse_sizes(const std::string &list, std::vector<size_t> &sizes)
 {
-	constexpr uint64_t kMost = uint64_t{1} << 36;
+	constexpr uint64_t kMax = uint64_t{1} << 36;
 	for (const std::string &part : split(list)) {
 		const size_t colon = part.find(':');
 		uint64_t first = 0, last = 0;
-		if (!parse_number(part.substr(0, colon), kMost, first))
+		if (!parse_number(part.substr(0, colon), kMax, first))
 			return false;
 		last = first;
-		if (colon != std::string::npos && (!parse_number(part.substr(colon + 1), kMost, last) || last < first))
+		if (colon != std::string::npos && (!parse_number(part.substr(colon + 1), kMax, last) || last < first))
 			return false;
 		for (uint64_t size = first; size <= last; size = size ? 2 * size : 1)
 			sizes.push_back(size);
