@@ -1,9 +1,9 @@
 #include "message/barrier.hpp"
 
 #include "base/assert.hpp"
-#include "message/peers/failures.hpp"
 #include "message/wire.hpp"
 #include "progress/progress.hpp"
+#include "route/forward/direct_connector.hpp"
 
 namespace pt2p {
 

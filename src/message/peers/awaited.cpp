@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/job/job.hpp"
-#include "message/peers/failures.hpp"
+#include "route/forward/direct_connector.hpp"
 #include "route/route.hpp"
 
 namespace pt2p {
