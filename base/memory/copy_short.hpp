@@ -1,29 +1,41 @@
-// Copies short payload without a call.
+// memcpy for short messages, without a call.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 namespace pt2p {
 
-// As memcpy; most are of 8 bytes.
-inline void copy_short(unsigned char *to, const void *from, size_t length)
+// Copies in pieces that overlap at the end. Meant for up to about a hundred bytes; quickest for 8.
+[[gnu::always_inline]] inline void copy_short(void *to, const void *from, size_t n)
 {
-	const auto *bytes = static_cast<const unsigned char *>(from);
-	if (__builtin_expect(length == 8, 1)) {
-		std::memcpy(to, bytes, 8);
-	} else if (length > 8) {
-		size_t at = 0;
-		do
-			std::memcpy(to + at, bytes + at, 8);
-		while ((at += 8) + 8 <= length);
-		std::memcpy(to + length - 8, bytes + length - 8, 8);
-	} else if (length >= 4) {
-		std::memcpy(to, bytes, 4);
-		std::memcpy(to + length - 4, bytes + length - 4, 4);
-	} else {
-		for (size_t i = 0; i < length; ++i)
-			to[i] = bytes[i];
+	auto *t = static_cast<unsigned char *>(to);
+	const auto *f = static_cast<const unsigned char *>(from);
+	const auto both_ends = [=](auto piece) {
+		decltype(piece) head, tail;
+		std::memcpy(&head, f, sizeof piece);
+		std::memcpy(&tail, f + n - sizeof piece, sizeof piece);
+		std::memcpy(t, &head, sizeof piece);
+		std::memcpy(t + n - sizeof piece, &tail, sizeof piece);
+	};
+	struct Sixteen {
+		uint64_t low, high;
+	};
+	if (__builtin_expect(n == 8, 1)) {
+		std::memcpy(t, f, 8);
+	} else if (n >= 16) {
+		for (size_t i = 16; i + 16 < n; i += 16)
+			std::memcpy(t + i, f + i, 16);
+		both_ends(Sixteen{});
+	} else if (n >= 8) {
+		both_ends(uint64_t{});
+	} else if (n >= 4) {
+		both_ends(uint32_t{});
+	} else if (n) {
+		t[0] = f[0];
+		t[n / 2] = f[n / 2];
+		t[n - 1] = f[n - 1];
 	}
 }
 

@@ -1,4 +1,4 @@
-// First in, first out, of items that are linked through a member `next`: takes no memory of its own.
+// A queue of items that are linked through a member `next`: first in, first out. It takes no memory of its own.
 #pragma once
 
 namespace pt2p {
@@ -25,7 +25,7 @@ public:
 		if (!item.next)
 			last_ = &item;
 	}
-	// Behind the first items for which `before` holds.
+	// Inserts behind the first items for which `before` holds.
 	template <class F>
 	void insert_after(T &item, F &&before)
 	{

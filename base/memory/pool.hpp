@@ -87,8 +87,8 @@ private:
 	std::vector<void *> free_[classes];
 };
 
-// Objects with handles that go stale. A handle is (generation, index + 1); releasing an object changes its generation, so
-// a stale, foreign or invented handle finds nothing instead of somebody else's object.
+// Objects with handles that go stale. A handle is (generation, index + 1); releasing an object changes its generation,
+// so a stale, foreign or invented handle finds nothing instead of somebody else's object.
 //
 //   handle   63        32 31         0
 //            [generation] [index + 1]
@@ -108,7 +108,7 @@ public:
 		take(*object);
 		return object;
 	}
-	// What take() would give without allocating, or null; and takes it.
+	// The object that take() would give without allocating, or null; take(first) takes it.
 	T *peek() const { return free_; }
 	void take(T &first) { free_ = first.next_free; }
 	void give(T *object)
@@ -117,8 +117,8 @@ public:
 		object->next_free = free_;
 		free_ = object;
 	}
-	// The object of a handle; null when there is none. Free objects are found by nobody: their generation has moved on,
-	// and the owner tells fresh ones apart by their state.
+	// The object of a handle; null when there is none. A free object is not found: its generation has changed. An
+	// object that was never taken can be found; the owner recognizes it by its state.
 	T *find(uint64_t handle) const
 	{
 		const uint32_t index = static_cast<uint32_t>(handle) - 1;

@@ -1,4 +1,4 @@
-// Data in several places: lists of segments, and the way along them.
+// Data in several segments: lists of them, and cursors.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace pt2p {
 
-// Contiguous bytes of one rank, and the key by which peers reach them, where the transport has keys. Peers read lists of
-// these as they are: see message/segments.cpp.
+// Contiguous bytes of one rank, and the key by which peers reach them, where the transport has keys. Peers read lists
+// of these as they are: see message/rendezvous/runs.cpp.
 struct Segment {
 	uint64_t address, length, key;
 
 	unsigned char *base() const { return reinterpret_cast<unsigned char *>(address); }
 };
 
-// A place in a list whose segments are not empty.
+// A position in a list whose segments are not empty.
 class SegmentCursor {
 public:
 	SegmentCursor() = default;
@@ -65,24 +65,24 @@ private:
 	size_t offset_ = 0;
 };
 
-// Cuts a list into messages: from where the bytes are, as long as the run is long enough, else through a buffer.
+// Cuts a list into messages. Takes bytes in place where the run is long enough, and packs them into a buffer where not.
 struct Gather {
 	SegmentCursor at;
 	unsigned char *buffer = nullptr;
 	size_t capacity = 0; // of the buffer
-	size_t start = 0, ready = 0; // in the buffer: where the bytes that have not been taken begin, and how many they are
+	size_t start = 0, ready = 0; // bytes in the buffer that have not been taken: where they begin, how many they are
 
 	// The next message, of at most `limit` bytes. The limit may shrink before the message is taken.
 	const unsigned char *next(size_t limit, size_t &length)
 	{
-		const size_t most = std::min(limit, capacity);
-		if (!ready && at.run() >= most) {
+		const size_t wanted = std::min(limit, capacity);
+		if (!ready && at.run() >= wanted) {
 			length = std::min(at.run(), limit);
 			return at.base();
 		}
 		if (!ready) {
 			start = 0;
-			ready = at.copy_to(buffer, most);
+			ready = at.copy_to(buffer, wanted);
 		}
 		length = std::min(ready, limit);
 		return buffer + start;

@@ -25,8 +25,8 @@ namespace {
 
 std::string place_of(choice::shm_backing backing) { return backing == choice::shm_backing::devshm ? "/dev/shm" : "memory (memfd)"; }
 
-// A field of /proc/PID/stat, and what follows it; "" when there is no such process. That it cannot be read for another
-// reason says nothing of the process: throws Error(PT2P_ERR_SYSTEM).
+// A field of /proc/PID/stat, and what follows it; "" when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when
+// the file cannot be read for another reason, which tells nothing about the process.
 std::string process_fact(uint32_t pid, int number)
 {
 	const FileDescriptor fd(open(format("/proc/%u/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
@@ -47,7 +47,7 @@ std::string process_fact(uint32_t pid, int number)
 	return p ? p + 1 : "";
 }
 
-// What the limit on address space leaves.
+// How much address space the limit leaves.
 std::string address_space_left()
 {
 	rlimit limit;
@@ -63,9 +63,9 @@ std::string address_space_left()
 	return format("%llu bytes available of the limit of %llu (ulimit -v)", all > used ? all - used : 0, all);
 }
 
-constexpr size_t large_reservation = size_t{64} << 20; // bytes: from here on it is worth to look first
+constexpr size_t large_reservation = size_t{64} << 20; // bytes: from here on the memory of the machine is looked at first
 
-// Bytes that the machine can give without killing anybody, as far as it knows.
+// Bytes that the machine says it can give without killing a process.
 unsigned long long memory_left()
 {
 	const FileDescriptor fd(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
@@ -118,7 +118,7 @@ uint64_t process_start_time(uint32_t pid)
 
 bool process_lives(uint32_t pid, uint64_t start_time)
 {
-	const std::string state = process_fact(pid, 3); // a zombie has ended, though its parent has not asked yet how
+	const std::string state = process_fact(pid, 3); // a zombie has ended, although its parent has not waited for it yet
 	return !state.empty() && state[0] != 'Z' && state[0] != 'X' && process_start_time(pid) == start_time;
 }
 
@@ -153,7 +153,7 @@ bool has_limit(int fd)
 
 void reserve(int fd, size_t offset, size_t bytes, const char *what)
 {
-	// A file in memory without a limit of its own takes pages until the machine has none left, and somebody is killed.
+	// A file in memory without a limit of its own takes pages until the machine has none left and kills a process.
 	unsigned long long available = bytes >= large_reservation ? memory_left() : ULLONG_MAX;
 	if (bytes > available)
 		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot reserve memory for %s: %zu bytes needed, %llu bytes available on "
@@ -189,11 +189,11 @@ FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int number, size_
 	FileDescriptor fd(open(format("/proc/%u/fd/%d", pid, number).c_str(), O_RDWR | O_CLOEXEC));
 	if (!fd) {
 		const int error = errno;
-		// What this process lacks says nothing of the peer.
+		// What this process lacks tells nothing about the peer.
 		if (const std::string remedy = remedy_of(error); !remedy.empty())
 			throw Error(PT2P_ERR_SYSTEM, format("cannot open shared memory of process %u: %s%s", pid,
 			                                    errno_text(error).c_str(), remedy.c_str()));
-		// One that is just ending, or has finalized, has closed the file already.
+		// A process that is ending, or has finalized, has closed the file already.
 		if (error == ENOENT || !process_lives(pid, start_time))
 			throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", pid));
 		throw Error(PT2P_ERR_SHARED_MEMORY,

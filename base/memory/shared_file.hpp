@@ -54,22 +54,25 @@ private:
 // An empty file where PT2P_SHM_BACKING says. Throws Error(PT2P_ERR_SHARED_MEMORY).
 FileDescriptor make_shared_file(choice::shm_backing backing, const char *name);
 
-// Clock ticks since boot at which a process started; 0 when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when that
-// cannot be found out.
+// Clock ticks since boot at which a process started; 0 when there is no such process. Throws Error(PT2P_ERR_SYSTEM)
+// when that cannot be found out.
 uint64_t process_start_time(uint32_t pid);
 // Whether a process that started at that time has not ended. Throws as process_start_time.
 bool process_lives(uint32_t pid, uint64_t start_time);
 
-// The file of at least `bytes` bytes that process `pid` has open as `fd`; the caller sees by what is in it whether it is the
-// one that was meant. Throws Error: PT2P_ERR_PEER_LOST when the process that started at that time is gone, PT2P_ERR_PROTOCOL
-// when the file is another user's or shorter, PT2P_ERR_SYSTEM when this process lacks something, else PT2P_ERR_SHARED_MEMORY.
+// The file that process `pid` has open as `fd`, of at least `bytes` bytes. Its contents tell the caller whether it is
+// the file that was meant. Throws Error:
+//   PT2P_ERR_PEER_LOST       the process that started at that time is gone
+//   PT2P_ERR_PROTOCOL        the file is another user's, or shorter
+//   PT2P_ERR_SYSTEM          this process lacks something
+//   PT2P_ERR_SHARED_MEMORY   else
 FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int fd, size_t bytes);
 
-// What to do about a system call that this process lacks something for; empty when the error is another one.
+// The remedy when a system call has failed because this process lacks something; empty for other errors.
 std::string remedy_of(int error);
 
-// Takes memory for the pages of a shared mapping, and maps them. Returns 0 or an errno: EINVAL from kernels before 5.14,
-// which cannot.
+// Takes memory for the pages of a shared mapping, and maps them. Returns 0 or an errno: EINVAL from kernels before
+// 5.14, which cannot.
 int populate(void *memory, size_t bytes);
 // Whether the file system of the file may run out of room before the machine's memory does.
 bool has_limit(int fd);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The latest explanation of each thread. Everything is reserved beforehand: running out of memory can be explained too.
+// The latest explanation of each thread. Memory is reserved beforehand, so that running out of memory can be explained,
+// too.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +13,7 @@ namespace pt2p {
 
 namespace {
 
-// A thread remembers the failures of so many contexts; the one that failed longest ago makes room.
+// A thread remembers the failures of so many contexts, and forgets first the one that failed longest ago.
 // Small on purpose: thread-local memory comes out of the stacks of the program's threads.
 constexpr size_t remembered_contexts = 8;
 

@@ -38,7 +38,7 @@ static_assert(std::size(counters) == counter_count);
 
 const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-// The wall clock of the log, and of nothing else.
+// The wall clock. Only the log reads it.
 void write_time(char *text, size_t size)
 {
 	timespec now{};
@@ -129,7 +129,7 @@ void Reporter::identify(LogLevel level, int rank, std::string host)
 
 namespace {
 
-// A launcher that has died has left a pipe that nobody reads: that is no reason to end as well.
+// After the launcher has died nobody reads the pipe. That must not end this process as well.
 class WithoutSigpipe {
 public:
 	WithoutSigpipe()
@@ -223,7 +223,7 @@ void Reporter::log(LogLevel level, const char *pattern, ...)
 		}
 		write_to_stderr(out);
 	} catch (...) {
-		// Out of memory: the beginning is better than nothing.
+		// Out of memory: show the beginning.
 		char line[sizeof head + sizeof small];
 		int length = snprintf(line, sizeof line, "%s%s\n", head, small);
 		write_to_stderr({line, static_cast<size_t>(length)});

@@ -39,8 +39,8 @@ struct StatusInfo {
 const StatusInfo &status_info(pt2p_status_t status);
 bool is_status(uint64_t number); // whether it is one of them
 
-// In one write, so that lines of different ranks do not mix; more only when the system takes a part. What cannot be written is
-// dropped.
+// Writes in one call, so that lines of different ranks do not mix; in several only when the system takes a part. Drops
+// what cannot be written.
 void write_to_stderr(std::string_view text);
 
 enum class LogLevel { error, warning, info, debug };
@@ -57,7 +57,7 @@ struct CounterInfo {
 };
 const CounterInfo &counter_info(Counter counter);
 
-// Stays where it is: its address is the key of the explanations.
+// Cannot be moved: its address is the key of the explanations.
 class Reporter {
 public:
 	Reporter() = default;
@@ -87,7 +87,7 @@ public:
 	}
 	uint64_t read(Counter counter) const
 	{
-		// One count less for every message.
+		// Derived, so that the short path has one counter less.
 		if (counter == Counter::messages_sent)
 			return read(Counter::eager_sent) + read(Counter::rendezvous_sent);
 		return counters_[static_cast<size_t>(counter)];

@@ -5,7 +5,7 @@
 
 namespace pt2p {
 
-// Eager sends in a row until a sender polls; see Engine::stop_eager.
+// Eager sends in a row until a sender polls; see wire.hpp.
 inline constexpr int32_t sends_between_polls = 32;
 // Turns at once while much arrives: a request to stop may be behind a ring full of messages.
 inline constexpr int polls_at_once = 8;
@@ -13,7 +13,7 @@ inline constexpr unsigned much = 32;
 
 inline Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 {
-	return ctx->engine->find(reinterpret_cast<uint64_t>(req));
+	return ctx->engine->requests().find(reinterpret_cast<uint64_t>(req));
 }
 
 [[gnu::cold]] inline pt2p_status_t bad_request(pt2p_context_t *ctx, const char *function, const pt2p_request_t *req)
@@ -44,7 +44,7 @@ inline pt2p_status_t check_callback(pt2p_context_t *ctx, const char *function, p
 {
 	if (!done)
 		return null_argument(ctx, function, "done");
-	if (ctx->engine->ending())
+	if (ctx->engine->callbacks().ended())
 		return ctx->reporter.fail(PT2P_ERR_UNFINISHED, "%s: pt2p_finalize has given up waiting; nothing can be started any more",
 		                          function);
 	return PT2P_OK;
@@ -96,7 +96,7 @@ inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
 
 [[gnu::noinline, gnu::cold]] inline void poll_now(pt2p_context_t *ctx)
 {
-	const Engine::NoCallbacks none(*ctx->engine); // within a call that starts something
+	const Callbacks::Hold none(ctx->engine->callbacks()); // within a call that starts something
 	for (int i = 0; i < polls_at_once && poll(ctx) >= much; ++i)
 		;
 }
@@ -118,6 +118,6 @@ inline bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->pro
 #define PT2P_NOT_IN_HANDLER(ctx) PT2P_NOT_IN_HANDLER_IN(ctx, __func__)
 #define PT2P_NOT_IN_HANDLER_IN(ctx, name)                 \
 	do {                                                    \
-		if (__builtin_expect((ctx)->engine->in_handler(), 0)) \
+		if (__builtin_expect((ctx)->engine->callbacks().in_handler(), 0)) \
 			return pt2p::in_handler(ctx, name);                 \
 	} while (0)

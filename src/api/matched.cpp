@@ -8,7 +8,7 @@ namespace {
 
 UnexpectedMessage *from_handle(pt2p_context_t *ctx, pt2p_message_t *message)
 {
-	return ctx->engine->find_taken(reinterpret_cast<uint64_t>(message));
+	return ctx->engine->receives().find_taken(reinterpret_cast<uint64_t>(message));
 }
 
 pt2p_message_t *to_handle(const UnexpectedMessage *m) { return reinterpret_cast<pt2p_message_t *>(m->handle); }
@@ -30,11 +30,11 @@ try {
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, __func__, length, dest, false);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->issend(buffer, length, dest, tag, status);
+	Request *r = ctx->engine->sends().issend(buffer, length, dest, tag, status);
 	if (!r)
 		return status;
 	wait_for(ctx, r);
-	return ctx->engine->collect(r, nullptr);
+	return ctx->engine->requests().collect(r, nullptr);
 }
 PT2P_CATCH
 
@@ -49,7 +49,7 @@ try {
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, __func__, length, dest, false);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->issend(buffer, length, dest, tag, status);
+	Request *r = ctx->engine->sends().issend(buffer, length, dest, tag, status);
 	if (!r)
 		return status;
 	*req = pt2p::to_handle(r);
@@ -72,15 +72,15 @@ try {
 	pt2p_result_t found{};
 	pt2p_status_t status = PT2P_OK;
 	const UnexpectedMessage *m = nullptr;
-	const unsigned losses = ctx->engine->losses_told();
+	const unsigned losses = ctx->engine->losses().told();
 	const auto finished = [&] {
-		m = ctx->engine->take(source, tag, mask, found);
+		m = ctx->engine->receives().take(source, tag, mask, found);
 		if (!m)
-			status = ctx->engine->awaited_status(source, losses);
+			status = ctx->engine->losses().awaited_status(source, losses);
 		return m || status != PT2P_OK;
 	};
 	if (!finished()) {
-		const Engine::Awaiting awaiting(*ctx->engine, source);
+		const AwaitedPeers::Awaiting awaiting(ctx->engine->awaited(), source);
 		wait_until(ctx, finished);
 	}
 	if (m)
@@ -102,13 +102,13 @@ try {
 	if (bad_recv(ctx, nullptr, 0, source))
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t found{};
-	const UnexpectedMessage *m = ctx->engine->take(source, tag, mask, found);
+	const UnexpectedMessage *m = ctx->engine->receives().take(source, tag, mask, found);
 	if (!m) {
 		poll(ctx);
-		m = ctx->engine->take(source, tag, mask, found);
+		m = ctx->engine->receives().take(source, tag, mask, found);
 	}
 	if (!m)
-		return ctx->engine->awaited_status(source, ctx->engine->losses_told());
+		return ctx->engine->losses().awaited_status(source, ctx->engine->losses().told());
 	*message = to_handle(m);
 	if (result)
 		*result = found;
@@ -127,9 +127,9 @@ try {
 		return bad_message(ctx, __func__, message);
 	if (bad_recv(ctx, buffer, capacity, m->source))
 		return bad_transfer(ctx, __func__, capacity, m->source, true);
-	Request *r = ctx->engine->irecv_taken(buffer, capacity, *m);
+	Request *r = ctx->engine->receives().irecv_taken(buffer, capacity, *m);
 	wait_for(ctx, r);
-	return ctx->engine->collect(r, result);
+	return ctx->engine->requests().collect(r, result);
 }
 PT2P_CATCH
 
@@ -146,7 +146,7 @@ try {
 		return bad_message(ctx, __func__, message);
 	if (bad_recv(ctx, buffer, capacity, m->source))
 		return bad_transfer(ctx, __func__, capacity, m->source, true);
-	*req = pt2p::to_handle(ctx->engine->irecv_taken(buffer, capacity, *m));
+	*req = pt2p::to_handle(ctx->engine->receives().irecv_taken(buffer, capacity, *m));
 	return PT2P_OK;
 }
 PT2P_CATCH

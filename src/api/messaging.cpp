@@ -18,11 +18,11 @@ try {
 		return PT2P_OK;
 	}
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	Request *r = ctx->engine->sends().isend(buffer, length, dest, tag, status);
 	if (!r)
 		return status;
 	wait_for(ctx, r);
-	return ctx->engine->collect(r, nullptr);
+	return ctx->engine->requests().collect(r, nullptr);
 }
 PT2P_CATCH_IN("pt2p_send")
 
@@ -37,7 +37,7 @@ try {
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, "pt2p_isend", length, dest, false);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	Request *r = ctx->engine->sends().isend(buffer, length, dest, tag, status);
 	if (!r)
 		return status;
 	*req = to_handle(r);
@@ -57,7 +57,7 @@ try {
 	if (bad_recv(ctx, buffer, capacity, source))
 		return bad_transfer(ctx, "pt2p_irecv", capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	Request *r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
 	if (!r)
 		return status;
 	*req = to_handle(r);
@@ -113,10 +113,10 @@ try {
 		return status;
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, __func__, length, dest, false);
-	Request *r = ctx->engine->isend(buffer, length, dest, tag, status);
+	Request *r = ctx->engine->sends().isend(buffer, length, dest, tag, status);
 	if (!r)
 		return status;
-	ctx->engine->detach(*r, done, argument);
+	ctx->engine->callbacks().detach(*r, done, argument);
 	poll_now_and_then(ctx);
 	return PT2P_OK;
 }
@@ -132,10 +132,10 @@ try {
 		return status;
 	if (bad_recv(ctx, buffer, capacity, source))
 		return bad_transfer(ctx, __func__, capacity, source, true);
-	Request *r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+	Request *r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
 	if (!r)
 		return status;
-	ctx->engine->detach(*r, done, argument);
+	ctx->engine->callbacks().detach(*r, done, argument);
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -151,14 +151,14 @@ try {
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
 	if (__builtin_expect(!r, 0))
-		r = ctx->engine->irecv(buffer, capacity, source, tag, mask, status);
+		r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
 	if (!r) {
 		if (result)
 			*result = {status, source, tag, 0};
 		return status;
 	}
 	wait_for(ctx, r);
-	return ctx->engine->collect(r, result);
+	return ctx->engine->requests().collect(r, result);
 }
 PT2P_CATCH
 
@@ -174,25 +174,25 @@ try {
 	if (bad_recv(ctx, recv_buffer, recv_capacity, source))
 		return bad_transfer(ctx, __func__, recv_capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
-	if (!ctx->engine->reaches(dest, status))
+	if (!ctx->engine->channels().reach(dest, status))
 		return status; // before the receive takes a message
-	Request *in = ctx->engine->irecv(recv_buffer, recv_capacity, source, recv_tag, recv_mask, status);
+	Request *in = ctx->engine->receives().irecv(recv_buffer, recv_capacity, source, recv_tag, recv_mask, status);
 	if (!in)
 		return status;
-	Request *out = ctx->engine->isend(send_buffer, send_length, dest, send_tag, status);
+	Request *out = ctx->engine->sends().isend(send_buffer, send_length, dest, send_tag, status);
 	if (out) {
 		wait_for(ctx, out);
-		status = ctx->engine->collect(out, nullptr);
+		status = ctx->engine->requests().collect(out, nullptr);
 	}
 	// The receive must not stay behind with the caller's buffer. A message that has matched it already is the caller's.
 	if (status != PT2P_OK)
-		ctx->engine->cancel(*in);
+		ctx->engine->receives().cancel(*in);
 	wait_for(ctx, in);
 	if (status == PT2P_OK)
-		return ctx->engine->collect(in, result);
+		return ctx->engine->requests().collect(in, result);
 	if (result)
-		*result = ctx->engine->result_of(*in);
-	ctx->engine->discard(*in);
+		*result = ctx->engine->requests().result_of(*in);
+	ctx->engine->requests().discard(*in);
 	return status;
 }
 PT2P_CATCH
@@ -206,15 +206,15 @@ try {
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t found{};
 	pt2p_status_t status = PT2P_OK;
-	const unsigned losses = ctx->engine->losses_told();
+	const unsigned losses = ctx->engine->losses().told();
 	const auto finished = [&] {
-		if (ctx->engine->find_unexpected(source, tag, mask, found))
+		if (ctx->engine->receives().find_unexpected(source, tag, mask, found))
 			return true;
-		status = ctx->engine->awaited_status(source, losses);
+		status = ctx->engine->losses().awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished()) {
-		const Engine::Awaiting awaiting(*ctx->engine, source);
+		const AwaitedPeers::Awaiting awaiting(ctx->engine->awaited(), source);
 		wait_until(ctx, finished);
 	}
 	if (result)
@@ -234,10 +234,10 @@ try {
 	if (bad_recv(ctx, nullptr, 0, source))
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t r{};
-	if (!ctx->engine->find_unexpected(source, tag, mask, r)) {
+	if (!ctx->engine->receives().find_unexpected(source, tag, mask, r)) {
 		poll(ctx);
-		if (!ctx->engine->find_unexpected(source, tag, mask, r))
-			return ctx->engine->awaited_status(source, ctx->engine->losses_told());
+		if (!ctx->engine->receives().find_unexpected(source, tag, mask, r))
+			return ctx->engine->losses().awaited_status(source, ctx->engine->losses().told());
 	}
 	*found = 1;
 	if (result)
@@ -251,7 +251,7 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER(ctx);
-	return ctx->engine->barrier();
+	return ctx->engine->barrier().enter();
 }
 PT2P_CATCH
 

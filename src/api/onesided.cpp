@@ -90,7 +90,7 @@ pt2p_status_t transfer_with_callback(pt2p_context_t *ctx, const char *function, 
 	pt2p_request_t *req = nullptr;
 	status = transfer(ctx, function, kind, buffer, length, remote, offset, &req);
 	if (status == PT2P_OK)
-		ctx->engine->detach(*from_handle(ctx, req), done, argument);
+		ctx->engine->callbacks().detach(*from_handle(ctx, req), done, argument);
 	return status;
 }
 
@@ -111,9 +111,9 @@ pt2p_status_t atomic(pt2p_context_t *ctx, const char *function, pt2p_remote_t *r
 	                             req);
 }
 
-const char *way_name(onesided::Way way)
+const char *path_name(onesided::Path path)
 {
-	return way == onesided::Way::direct ? "direct" : way == onesided::Way::transport ? "transport" : "owner";
+	return path == onesided::Path::direct ? "direct" : path == onesided::Path::transport ? "transport" : "owner";
 }
 
 } // namespace
@@ -251,16 +251,16 @@ try {
 	Remote *r = remote_of(ctx, remote);
 	if (!r)
 		return dead_handle(ctx, __func__, "the remote memory", remote);
-	const pt2p_status_t status = ctx->onesided->choose_ways(*r);
+	const pt2p_status_t status = ctx->onesided->choose_paths(*r);
 	if (status != PT2P_OK)
 		return status;
 	info->rank = r->rank;
 	info->length = r->length;
 	info->atomics_by_nic = r->agent == onesided::Agent::nic;
 	const auto copy = [](char (&to)[16], const char *text) { std::memcpy(to, text, std::strlen(text) + 1); };
-	copy(info->put, way_name(r->put_way));
-	copy(info->get, way_name(r->get_way));
-	copy(info->atomic, way_name(r->atomic_way));
+	copy(info->put, path_name(r->put_path));
+	copy(info->get, path_name(r->get_path));
+	copy(info->atomic, path_name(r->atomic_path));
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -447,15 +447,15 @@ try {
 	if (source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
 		return bad_rank(ctx, __func__, "source", source);
 	pt2p_status_t status = PT2P_OK;
-	const unsigned losses = ctx->engine->losses_told();
+	const unsigned losses = ctx->engine->losses().told();
 	const auto finished = [&] {
 		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
 			return true;
-		status = ctx->engine->awaited_status(source, losses);
+		status = ctx->engine->losses().awaited_status(source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished()) {
-		const Engine::Awaiting awaiting(*ctx->engine, source);
+		const AwaitedPeers::Awaiting awaiting(ctx->engine->awaited(), source);
 		ctx->progress->wait_on_memory(finished);
 	}
 	return status;

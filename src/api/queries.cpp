@@ -70,7 +70,7 @@ try {
 	*info = {};
 	info->rank = rank;
 	info->same_node = ctx->job->local_index(rank) >= 0;
-	info->state = ctx->engine->peer_state(rank);
+	info->state = ctx->engine->channels().state(rank);
 	if (const Channel *c = ctx->router->find(rank)) {
 		copy_text(info->transport, sizeof info->transport, c->endpoint.table->name);
 		if (Transport *t = ctx->router->transport_of(c->endpoint))

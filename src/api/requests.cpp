@@ -43,14 +43,14 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 			if (result)
 				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
 		} else {
-			Request *r = ctx->engine->find_done(reinterpret_cast<uint64_t>(reqs[i]));
+			Request *r = ctx->engine->requests().find_done(reinterpret_cast<uint64_t>(reqs[i]));
 			if (__builtin_expect(!r, 0)) {
 				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
 					return status;
 				checked = true;
 				r = wait_for(ctx, reqs[i]);
 			}
-			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->collect(r, result)
+			status = __builtin_expect(r != nullptr, 1) ? ctx->engine->requests().collect(r, result)
 			                                           : bad_request(ctx, function, reqs[i]); // or twice in the list
 		}
 		reqs[i] = nullptr;
@@ -100,7 +100,7 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 	*index = i;
 	pt2p_request_t *handle = std::exchange(reqs[i], nullptr);
 	Request *r = from_handle(ctx, handle);
-	return r ? ctx->engine->collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
+	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
 }
 
 // Collects every completed request of a list. A request that another thread has collected first counts as an error.
@@ -116,7 +116,7 @@ pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t cou
 		if (r && !r->done())
 			continue;
 		pt2p_result_t result{PT2P_ERR_REQUEST, PT2P_ANY_SOURCE, 0, 0};
-		const pt2p_status_t status = r ? ctx->engine->collect(r, &result) : bad_request(ctx, function, reqs[i]);
+		const pt2p_status_t status = r ? ctx->engine->requests().collect(r, &result) : bad_request(ctx, function, reqs[i]);
 		reqs[i] = nullptr;
 		if (results)
 			results[*completed] = result;
@@ -155,7 +155,7 @@ try {
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
 	Request *r = wait_for(ctx, req);
-	return r ? ctx->engine->collect(r, result) : bad_request(ctx, "pt2p_wait", req);
+	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
 }
 PT2P_CATCH_IN("pt2p_wait")
 
@@ -164,9 +164,9 @@ PT2P_CATCH_IN("pt2p_wait")
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 {
 	if (__builtin_expect(ordinary(ctx), 1)) {
-		Request *r = ctx->engine->find_done(reinterpret_cast<uint64_t>(req));
+		Request *r = ctx->engine->requests().find_done(reinterpret_cast<uint64_t>(req));
 		if (__builtin_expect(r && r->status == PT2P_OK, 1))
-			return ctx->engine->collect(r, result);
+			return ctx->engine->requests().collect(r, result);
 	}
 	return wait_fully(ctx, req, result);
 }
@@ -188,7 +188,7 @@ try {
 	if (!r->done())
 		return PT2P_OK;
 	*done = 1;
-	return ctx->engine->collect(r, result);
+	return ctx->engine->requests().collect(r, result);
 }
 PT2P_CATCH
 
@@ -278,7 +278,7 @@ try {
 		return bad_request(ctx, __func__, req);
 	*done = r->done();
 	if (r->done() && result)
-		*result = ctx->engine->result_of(*r);
+		*result = ctx->engine->requests().result_of(*r);
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -291,9 +291,9 @@ try {
 	if (!r)
 		return bad_request(ctx, __func__, req);
 	if (r->done())
-		ctx->engine->discard(*r);
+		ctx->engine->requests().discard(*r);
 	else
-		ctx->engine->detach(*r);
+		ctx->engine->callbacks().detach(*r);
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -308,7 +308,7 @@ try {
 	Request *r = from_handle(ctx, req);
 	if (!r)
 		return bad_request(ctx, __func__, req);
-	ctx->engine->detach(*r, done, argument);
+	ctx->engine->callbacks().detach(*r, done, argument);
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -323,7 +323,7 @@ try {
 	if (r->is_send || r->is_one_sided())
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled", __func__,
 		                          r->is_send ? "send" : r->operation);
-	ctx->engine->cancel(*r);
+	ctx->engine->receives().cancel(*r);
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -35,7 +35,7 @@ Request *start_send(pt2p_context_t *ctx, const char *function, const pt2p_iovec_
 	status = check_list(ctx, function, list, count, length);
 	if (status == PT2P_OK && !is_rank(ctx, dest))
 		status = bad_rank(ctx, function, "dest", dest);
-	return status == PT2P_OK ? ctx->engine->isend(list, count, length, dest, tag, status) : nullptr;
+	return status == PT2P_OK ? ctx->engine->sends().isend(list, count, length, dest, tag, status) : nullptr;
 }
 
 Request *start_receive(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, int source,
@@ -45,7 +45,7 @@ Request *start_receive(pt2p_context_t *ctx, const char *function, const pt2p_iov
 	status = check_list(ctx, function, list, count, capacity);
 	if (status == PT2P_OK && source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
 		status = bad_rank(ctx, function, "source", source);
-	return status == PT2P_OK ? ctx->engine->irecv(list, count, capacity, source, tag, mask, status) : nullptr;
+	return status == PT2P_OK ? ctx->engine->receives().irecv(list, count, capacity, source, tag, mask, status) : nullptr;
 }
 
 } // namespace
@@ -96,7 +96,7 @@ try {
 		return status;
 	poll_now_and_then(ctx);
 	wait_for(ctx, r);
-	return ctx->engine->collect(r, nullptr);
+	return ctx->engine->requests().collect(r, nullptr);
 }
 PT2P_CATCH
 
@@ -114,6 +114,6 @@ try {
 		return status;
 	}
 	wait_for(ctx, r);
-	return ctx->engine->collect(r, result);
+	return ctx->engine->requests().collect(r, result);
 }
 PT2P_CATCH

@@ -10,15 +10,15 @@ using namespace tune;
 
 namespace {
 
-// The band of L/N that the law goes by is the paper's, 1.8 and 2.5 (section 4.1). The paper gives no figures for the following;
-// these are ours.
-constexpr double few_for_a_target = 4;  // work requests between two changes of target, section 4.2: such changes cost parallelism
-constexpr double few_of_depth = 0.75;   // work requests in flight, for the depth to limit them
+// The band of L/N, 1.8 to 2.5, is the paper's (section 4.1). The paper gives no figures for the following; they are
+// libpt2p's.
+constexpr double few_for_a_target = 4;  // work requests between two changes of target, which cost parallelism (section 4.2)
+constexpr double few_of_depth = 0.75;   // with fewer work requests in flight, the depth does not limit them
 constexpr double many_refused = 0.1;    // of the messages that device memory is for
 constexpr double mostly = 0.5;          // of the messages
-constexpr uint64_t long_payload = 4096; // bytes on average: to move them takes longer than all else
+constexpr uint64_t long_payload = 4096; // bytes on average: moving them takes longer than everything else
 constexpr uint32_t one_by_one = 2;      // in flight at most
-constexpr double hardly_batched = 1.5;  // work requests for a doorbell
+constexpr double hardly_batched = 1.5;  // work requests per doorbell
 
 unsigned long long number(uint64_t n) { return n; }
 double quotient(uint64_t a, uint64_t b) { return b ? static_cast<double>(a) / static_cast<double>(b) : 0; }
@@ -31,21 +31,21 @@ size_t busiest(const ChannelFacts &f)
 
 std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
-	std::string text = format("load balance: the device falls behind, L/N of %s payload is %.2f, above %g. ", name, k.ratio,
+	std::string text = format("load balance: the device falls behind: L/N of %s payload is %.2f, above %g. ", name, k.ratio,
 	                          f.law.cut_above);
 	if (f.mode == Mode::free)
-		text += "Less is let under way; ";
+		text += "The window is being cut; ";
 	else if (k.period > f.law.least)
 		text += "The signal period is being cut; ";
 	else
 		text += "The signal period cannot be shorter; ";
-	return text + (f.mode == Mode::free ? "PT2P_TUNE=tied, or a smaller PT2P_NET_SEND_DEPTH, lets less work pile up."
-	                                    : "a smaller PT2P_NET_SEND_DEPTH, or fewer ranks on the device, lets less work pile up.");
+	return text + (f.mode == Mode::free ? "PT2P_TUNE=tied or a smaller PT2P_NET_SEND_DEPTH lets less work accumulate."
+	                                    : "a smaller PT2P_NET_SEND_DEPTH or fewer ranks on the device let less work accumulate.");
 }
 
 std::string limited_by_device_memory(const ChannelFacts &f)
 {
-	return format("transmission efficiency: %s found device memory full, and the device reads such from host memory. A larger "
+	return format("transmission efficiency: %s found device memory full, so the device reads them from host memory. A larger "
 	              "PT2P_NET_DEVICE_MEMORY has room for more.", counted(f.device_memory_full, "message").c_str());
 }
 
@@ -54,12 +54,12 @@ std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t
 	const std::string text = format("transmission efficiency: the device reads %.0f %% of the messages from host memory, %llu bytes "
 	                                "each. ", 100 * share, number(bytes));
 	return text + (f.device_memory_most
-	                   ? format("They are longer than the %zu bytes that go through device memory: PT2P_NET_DEVICE_MEMORY_MAX; 0 "
-	                            "measures how far that pays.", f.device_memory_most)
+	                   ? format("They are longer than PT2P_NET_DEVICE_MEMORY_MAX, %zu bytes; with 0, libpt2p measures up to which "
+	                            "length device memory pays.", f.device_memory_most)
 	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
 }
 
-// What the tuner has put into host memory although there is room on the device.
+// Messages that the tuner has staged in host memory although device memory has room.
 const ChannelFacts::StagingFacts *chosen_for_host(const ChannelFacts &f, uint64_t bytes)
 {
 	const auto holds = [&](const ChannelFacts::StagingFacts &s) { return bytes <= s.most; };
@@ -75,13 +75,14 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	const uint64_t messages[] = {s.by_device, s.from_host};
 	const auto chosen = static_cast<size_t>(s.chosen), other = 1 - chosen;
 	const auto time = [&](size_t i) { return ns[i] > 0 ? format("%.0f ns", ns[i]) : std::string("not seen yet"); };
-	return format("     up to %zu bytes %s: %s, %s %s; so went %.1f %% of %llu; chosen anew %s\n", s.most, names[chosen],
+	return format("     up to %zu bytes %s: %s, %s %s; used for %.1f %% of %s; chosen anew %s\n", s.most, names[chosen],
 	              time(chosen).c_str(), names[other], time(other).c_str(),
-	              100 * quotient(messages[chosen], s.by_device + s.from_host), number(s.by_device + s.from_host),
+	              100 * quotient(messages[chosen], s.by_device + s.from_host),
+	              counted(s.by_device + s.from_host, "message").c_str(),
 	              counted(s.changes, "time").c_str());
 }
 
-// Over how many queue pairs large data goes, and why.
+// Over how many queue pairs large data is striped, and why.
 std::string describe(const Striping &s, double rate)
 {
 	std::string text = format("large data over %u queue pair%s", s.in_use(), s.in_use() == 1 ? "" : "s");
@@ -89,37 +90,30 @@ std::string describe(const Striping &s, double rate)
 		return text + format(", PT2P_NET_QUEUE_PAIRS is %u", s.queue_pairs());
 	const Climber &c = s.climber();
 	if (!c.trials())
-		return text + ": too little of it under way at a time to try others";
+		return text + ": too little of it in flight at a time to try others";
 	return text + format("%s; %s of other numbers, of which %llu better; %.2f GB/s", c.trying() ? ", on trial" : "",
 	                     counted(c.trials(), "trial").c_str(), number(c.changes()), rate * 1e-9);
 }
 
-} // namespace
+// The cases below answer an empty text when something else limits the channel.
 
-uint64_t ChannelFacts::messages() const
+// Load balance comes first: where it is bad, the other two get worse by it, and improving them does not help (section
+// 4.1).
+std::string limited_by_queues(const ChannelFacts &f, const KindFacts &k, const char *name, bool seen)
 {
-	return kind(SizeClass::inlined).messages + kind(SizeClass::device_memory).messages + kind(SizeClass::buffer).messages;
-}
-
-// Load balance comes first: where it is bad, the other two get worse by it, and mending them does not help (section 4.1).
-std::string what_limits(const ChannelFacts &f)
-{
-	if (!f.busy())
-		return "nothing: nothing has been sent.";
-	const size_t most = busiest(f);
-	const KindFacts &k = f.kinds[most];
-	const char *name = size_class_names[most];
-	const bool seen = f.mode != Mode::off && k.ratio > 0;
-
 	if (seen && k.ratio > f.law.cut_above)
 		return limited_by_load_balance(f, k, name);
 	if (f.waiting && f.in_flight >= f.depth)
-		return format("parallelism: %s waiting for room, %u of %u work requests in flight. A larger PT2P_NET_SEND_DEPTH lets more.",
-		              counted(f.waiting, "message").c_str(), f.in_flight, f.depth);
+		return format("parallelism: %s waiting for room, %u of %u work requests in flight. A larger PT2P_NET_SEND_DEPTH lets more "
+		              "be in flight.", counted(f.waiting, "message").c_str(), f.in_flight, f.depth);
 	if (f.shared && f.switches && quotient(f.work_requests, f.switches) < few_for_a_target)
 		return format("parallelism: queue pairs change to another rank after %.1f work requests on average, and wait each "
-		              "time. More PT2P_DCT_INITIATORS, or PT2P_ROUTE=forward.", quotient(f.work_requests, f.switches));
+		              "time. More PT2P_DCT_INITIATORS or PT2P_ROUTE=forward help.", quotient(f.work_requests, f.switches));
+	return {};
+}
 
+std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool bulk)
+{
 	const KindFacts &host = f.kind(SizeClass::buffer), &device = f.kind(SizeClass::device_memory);
 	if (quotient(f.device_memory_full, f.device_memory_full + device.messages) > many_refused)
 		return limited_by_device_memory(f);
@@ -127,39 +121,32 @@ std::string what_limits(const ChannelFacts &f)
 	const uint64_t bytes = host.messages ? host.bytes / host.messages : 0;
 	if (const auto *chosen = chosen_for_host(f, bytes); chosen && share > mostly)
 		return format("nothing here: messages of %llu bytes take %.0f ns from host memory and %.0f ns by device memory. "
-		              "PT2P_NET_STAGING=device takes them there all the same.", number(bytes), chosen->host_ns, chosen->device_ns);
+		              "PT2P_NET_STAGING=device stages them in device memory all the same.", number(bytes), chosen->host_ns,
+		              chosen->device_ns);
 	if (share > mostly && bytes <= long_payload)
 		return limited_by_host_memory(f, share, bytes);
-	if (share > mostly || most == static_cast<size_t>(SizeClass::bulk))
-		return format("nothing here: payload of %llu bytes on average takes its time in memory and on the wire.",
+	if (share > mostly || bulk)
+		return format("nothing here: payload of %llu bytes on average is so long that memory and wire determine the time.",
 		              number(quotient(k.bytes, k.messages)));
-
-	if (f.most_in_flight <= one_by_one)
-		return format("the program: never more than %u in flight, so that nothing overlaps. Several sends that are started before "
-		              "one is waited for would.", f.most_in_flight);
-	if (f.mode == Mode::off)
-		return format("not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
-		              f.fixed_period);
-	if (!seen)
-		return "not known yet: too few messages for the tuner.";
-	if (k.ratio < f.law.raise_below && f.mode == Mode::free && f.most_in_flight < few_of_depth * f.depth)
-		return format("the program: the device has time left, L/N of %s payload is %.2f, below %g, and never more than %u of %u "
-		              "work requests were in flight. More sends that are started before one is waited for would.", name, k.ratio,
-		              f.law.raise_below, f.most_in_flight, f.depth);
-	if (k.ratio < f.law.raise_below && k.period >= f.law.most)
-		return format("parallelism: the device has time left, L/N of %s payload is %.2f, below %g, and no more than the depth "
-		              "of %u can be under way: PT2P_NET_SEND_DEPTH.", name, k.ratio, f.law.raise_below, f.depth);
-	if (k.ratio < f.law.raise_below)
-		return format("load balance: the device has time left, L/N of %s payload is %.2f, below %g. %s grows while that "
-		              "lasts; a larger PT2P_TUNE_STEP gets there sooner.", name, k.ratio, f.law.raise_below,
-		              f.mode == Mode::free ? "What may be under way" : format("The signal period of %u", k.period).c_str());
-	if (!f.batch_tuned && quotient(f.work_requests, f.doorbells) < hardly_batched)
-		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f; but each work request "
-		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves some, and lets messages wait.", name, k.ratio);
-	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.2f.", name, k.ratio);
+	return {};
 }
 
-std::string describe(const ChannelFacts &f)
+// The device has time left.
+std::string limited_from_above(const ChannelFacts &f, const KindFacts &k, const char *name)
+{
+	if (f.mode == Mode::free && f.most_in_flight < few_of_depth * f.depth)
+		return format("the program: the device has time left: L/N of %s payload is %.2f, below %g, and never more than %u of %u "
+		              "work requests were in flight. The program should start more sends before it waits for one.", name, k.ratio,
+		              f.law.raise_below, f.most_in_flight, f.depth);
+	if (k.period >= f.law.most)
+		return format("parallelism: the device has time left: L/N of %s payload is %.2f, below %g. PT2P_NET_SEND_DEPTH, %u here, "
+		              "limits the work requests in flight.", name, k.ratio, f.law.raise_below, f.depth);
+	return format("load balance: the device has time left: L/N of %s payload is %.2f, below %g. %s grows as long as that is so, "
+	              "and faster with a larger PT2P_TUNE_STEP.", name, k.ratio, f.law.raise_below,
+	              f.mode == Mode::free ? "The window" : format("The signal period of %u", k.period).c_str());
+}
+
+std::string describe_transmission(const ChannelFacts &f)
 {
 	const KindFacts &inlined = f.kind(SizeClass::inlined), &device = f.kind(SizeClass::device_memory),
 	                &host = f.kind(SizeClass::buffer), &bulk = f.kind(SizeClass::bulk);
@@ -169,16 +156,20 @@ std::string describe(const ChannelFacts &f)
 	                          counted(messages, "message").c_str(), percent(f.kind(SizeClass::inlined)), percent(device), percent(host));
 	if (bulk.messages)
 		text += format("; %s of large transfers, %llu bytes", counted(bulk.messages, "part").c_str(), number(bulk.bytes));
-	text += f.entry_bytes > 0 ? format("\n     a work request is an entry of %.1f bytes; of it the device reads %.1f",
+	text += f.entry_bytes > 0 ? format("\n     a WQE has %.1f bytes; the device reads %.1f of them",
 	                                   f.entry_bytes, f.entry_bytes * f.fetched)
-	                          : "\n     how long entries are is not known";
+	                          : "\n     how long WQEs are is not known";
 	const uint64_t all = messages + bulk.messages;
-	text += format(" and of payload %.1f by DMA; %.1f are inline\n", quotient(host.bytes + f.bulk_read_bytes, all),
+	text += format(" and %.1f of payload by DMA; %.1f are inline\n", quotient(host.bytes + f.bulk_read_bytes, all),
 	               quotient(inlined.bytes, all));
 	for (const ChannelFacts::StagingFacts &s : f.stagings)
 		text += describe(s);
+	return text;
+}
 
-	text += format("  P  %s in flight, at most %u of %u in %s; %.1f for a doorbell",
+std::string describe_parallelism(const ChannelFacts &f)
+{
+	std::string text = format("  P  %s in flight, at most %u of %u in %s; %.1f per doorbell",
 	               counted(f.in_flight, "work request").c_str(), f.most_in_flight,
 	               f.depth,
 	               f.shared            ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str()
@@ -194,7 +185,11 @@ std::string describe(const ChannelFacts &f)
 	text += f.waiting ? "; " + counted(f.waiting, "message") + " waiting for room\n" : "\n";
 	if (f.striping)
 		text += "     " + describe(*f.striping, f.striping_rate) + "\n";
+	return text;
+}
 
+std::string describe_load_balance(const ChannelFacts &f)
+{
 	std::string tuned;
 	for (size_t i = 0; i < size_classes; ++i) {
 		const KindFacts &k = f.kinds[i];
@@ -212,7 +207,47 @@ std::string describe(const ChannelFacts &f)
 		tuned = format("  L  not measured; signal period %u\n", f.fixed_period);
 	else if (tuned.empty())
 		tuned = "  L  not seen yet\n";
-	return text + tuned + "  limit: " + what_limits(f) + "\n";
+	return tuned;
+}
+
+} // namespace
+
+uint64_t ChannelFacts::messages() const
+{
+	return kind(SizeClass::inlined).messages + kind(SizeClass::device_memory).messages + kind(SizeClass::buffer).messages;
+}
+
+std::string what_limits(const ChannelFacts &f)
+{
+	if (!f.busy())
+		return "nothing: nothing has been sent.";
+	const size_t most = busiest(f);
+	const KindFacts &k = f.kinds[most];
+	const char *name = size_class_names[most];
+	const bool seen = f.mode != Mode::off && k.ratio > 0;
+	if (std::string text = limited_by_queues(f, k, name, seen); !text.empty())
+		return text;
+	if (std::string text = limited_by_payload(f, k, most == static_cast<size_t>(SizeClass::bulk)); !text.empty())
+		return text;
+	if (f.most_in_flight <= one_by_one)
+		return format("the program: never more than %u work requests were in flight, so nothing overlaps. The program should "
+		              "start several sends before it waits for one.", f.most_in_flight);
+	if (f.mode == Mode::off)
+		return format("not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
+		              f.fixed_period);
+	if (!seen)
+		return "not known yet: too few messages for the tuner.";
+	if (k.ratio < f.law.raise_below)
+		return limited_from_above(f, k, name);
+	if (!f.batch_tuned && quotient(f.work_requests, f.doorbells) < hardly_batched)
+		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f, but each work request "
+		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves doorbells and delays messages.", name, k.ratio);
+	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.2f.", name, k.ratio);
+}
+
+std::string describe(const ChannelFacts &f)
+{
+	return describe_transmission(f) + describe_parallelism(f) + describe_load_balance(f) + "  limit: " + what_limits(f) + "\n";
 }
 
 } // namespace pt2p

@@ -8,7 +8,7 @@
 #include "base/job/job.hpp"
 #include "inspect/channel_report.hpp"
 #include "message/engine.hpp"
-#include "message/explain.hpp"
+#include "message/request/explain.hpp"
 
 namespace pt2p {
 
@@ -18,9 +18,9 @@ constexpr size_t max_lines = 16; // for each kind of thing
 
 // Shown when this rank sends, posts no receive, and messages for it wait.
 constexpr const char *advice_on_sends =
-    "  advice: this rank waits in a send for a receive elsewhere, while messages for it wait for a receive here. When ranks send to\n"
-    "  each other first and receive afterwards, none goes on, as a send above PT2P_EAGER_MAX ends when its receive has matched it.\n"
-    "  Exchange with pt2p_sendrecv, or post pt2p_irecv first, or start the send with pt2p_isend and wait for it after the receive\n";
+    "  advice: this rank waits in a send for a receive elsewhere, and messages for it wait for a receive here. A send above\n"
+    "  PT2P_EAGER_MAX ends when its receive has matched it. So ranks that send to each other first and receive afterwards wait for\n"
+    "  ever. Exchange with pt2p_sendrecv, or post pt2p_irecv first, or wait for the pt2p_isend after the receive\n";
 
 } // namespace
 
@@ -91,12 +91,12 @@ std::string Inspector::dump(const char *reason) const
 	if (const Extension *extension = engine_.extension())
 		text += extension->pending_text();
 	lines = 0;
-	engine_.matcher().for_each_unexpected([&](const UnexpectedMessage &m) {
+	engine_.receives().matcher().for_each_unexpected([&](const UnexpectedMessage &m) {
 		unreceived |= m.announced;
 		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
 		           static_cast<unsigned long long>(m.tag)));
 	});
-	engine_.messages().for_each([&](const UnexpectedMessage &m) {
+	engine_.receives().messages().for_each([&](const UnexpectedMessage &m) {
 		if (m.taken)
 			add(taken_text(m));
 	});
@@ -108,19 +108,19 @@ std::string Inspector::dump(const char *reason) const
 		for (int rank = 0; rank < size_; ++rank)
 			if (const std::string trouble = t->trouble(rank); !trouble.empty())
 				add(format("rank %d by %s: %s", rank, t->table().name, trouble.c_str()));
-	for (const auto &[rank, loss] : engine_.losses())
+	for (const auto &[rank, loss] : engine_.losses().all())
 		add(format("rank %d is gone: %s", rank, loss.reason.c_str()));
 	if (more)
 		text += format("  ... and %zu more\n", more);
 	if (waits_in_send && !receives && unreceived)
 		text += advice_on_sends;
 	if (!requests)
-		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(engine_.barriers()));
+		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(engine_.barrier().entered()));
 	text += channels_through_devices();
 	return text;
 }
 
-// Numbers are known of channels through a device. Elsewhere the processors copy, and there is no queue to be long.
+// Only channels through a device have such numbers. Elsewhere the processors copy, without a queue.
 std::string Inspector::channels_through_devices() const
 {
 	struct Busy {

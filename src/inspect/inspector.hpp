@@ -1,5 +1,5 @@
-// What a context tells of itself on request: the summary (PT2P_SUMMARY), the report on its channels (PT2P_REPORT), and the dump
-// of a rank that waits. Reads the state of the layers below and changes nothing.
+// The texts in which a context describes itself: the summary (PT2P_SUMMARY), the report on its channels (PT2P_REPORT),
+// and the dump of a rank that waits. The inspector reads the state of the layers below and changes nothing.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ public:
 	std::string summary() const;
 	// Of the channels that have sent anything; the busiest first.
 	std::string report() const;
-	// What is being waited for; `reason`: why it is asked for.
+	// What this rank waits for; `reason`: why the dump is written.
 	std::string dump(const char *reason) const;
 
 private:

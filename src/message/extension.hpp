@@ -1,4 +1,4 @@
-// What shares the engine's channels, requests and turns without being a two-sided message: the one-sided layer.
+// The one-sided layer, as the engine sees it: it shares the engine's channels, requests and turns.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,25 @@ namespace pt2p {
 
 class Extension {
 public:
-	// Its message ids. A transport's operation is its when this bit is set in the number that names it: numbers of requests
-	// never have it, as an index does not get that far (see HandlePool).
+	// Its message ids, and the bit that marks its operations in the numbers that transports name. Handles of requests
+	// never have this bit, as an index is never that large (see HandlePool).
 	static constexpr uint8_t first_id = 0x40, last_id = 0x5f;
 	static constexpr uint64_t operation_bit = UINT64_C(1) << 31;
 
-	// A message of `peer`, which is not known to be lost. Null, or what is wrong with it: the peer is then given up.
+	// A message of `peer`, which is not known to be lost. Null, or what is wrong with it: then the peer is declared
+	// down.
 	virtual const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
 	virtual void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) = 0;
 	// Told once for each peer.
 	virtual void on_peer_down(int peer, pt2p_status_t status) = 0;
-	// What waits for this peer, or is asked of it, fails; what follows may go.
+	// Operations that wait for this peer, or ask it for something, fail. Later ones can be started.
 	virtual void on_refused(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// Sends what had to wait; called in each turn while has_work().
 	virtual unsigned drive() = 0;
 	virtual bool has_work() const = 0;
-	// Whether something is on its way that pt2p_finalize has to see to its end.
+	// Whether something is in flight that pt2p_finalize has to wait for.
 	virtual bool pending() const = 0;
-	// Lines on what is pending, each with two blanks before and a newline behind; for reports.
+	// Lines about what is pending, each indented by two blanks and ended by a newline; for reports.
 	virtual std::string pending_text() const = 0;
 
 protected:

@@ -8,7 +8,7 @@ namespace pt2p::onesided {
 namespace {
 
 constexpr uint64_t magic = UINT64_C(0x7074'3270'6d65'6d32); // "pt2pmem2"
-constexpr size_t most_keys = 8, longest_node_id = 512, proof_bytes = sizeof(uint64_t);
+constexpr size_t max_keys = 8, max_node_id = 512, proof_bytes = sizeof(uint64_t);
 
 // Keys, the node's identity and the proof follow.
 struct Packed {
@@ -47,7 +47,7 @@ bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
 	if (bytes.size() < sizeof p)
 		return false;
 	std::memcpy(&p, bytes.data(), sizeof p);
-	if (p.magic != magic || p.keys > most_keys || p.node_id > longest_node_id || p.agent > static_cast<uint32_t>(Agent::nic) ||
+	if (p.magic != magic || p.keys > max_keys || p.node_id > max_node_id || p.agent > static_cast<uint32_t>(Agent::nic) ||
 	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id + proof_bytes || p.length > PTRDIFF_MAX ||
 	    p.address + p.length < p.address || p.nic[sizeof p.nic - 1])
 		return false;

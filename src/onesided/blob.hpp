@@ -1,4 +1,4 @@
-// What one rank tells another of its memory: the bytes of pt2p_memory_export.
+// The description of memory that pt2p_memory_export gives out.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct MemoryBlob {
 	std::vector<Key> keys;
 	std::string node_id;
 
-	// `secret`: of the owner. What it proves is that the owner, or one of its job, has made the export, and that all of it is as
-	// it was.
+	// `secret` is the owner's. It proves that a rank of the owner's job has made the export, and that nobody has
+	// changed it.
 	std::string pack(const Secret &secret) const;
 	// False when the bytes are not such a blob, or of another version.
 	static bool unpack(std::string_view bytes, MemoryBlob &blob);

@@ -36,7 +36,8 @@ struct File {
 	Mapping mapping;
 };
 
-// Reserved, so that no access finds later that memory has run out; placed before, as reserving takes the pages.
+// Reserves the pages, so that no later access finds that memory has run out. Their NUMA node is set before, as
+// reserving takes them.
 File make_file(FileDescriptor file, size_t bytes, int numa_node)
 {
 	set_size(file.get(), bytes);
@@ -98,7 +99,7 @@ Memory &MemoryTable::add(void *address, size_t length, size_t room)
 Memory &MemoryTable::allocate(size_t length)
 {
 	const Config &config = environment_.config;
-	// Said here, as no limit that could be raised stands in the way.
+	// Checked here: the cause is not a limit that could be raised.
 	struct sysinfo host;
 	if (const uint64_t most = sysinfo(&host) == 0 ? (host.totalram + host.totalswap) * host.mem_unit : UINT64_MAX; length > most)
 		throw Error(PT2P_ERR_LENGTH, format("%zu bytes needed, and this host has %llu bytes of memory and swap", length,
@@ -120,7 +121,7 @@ Memory &MemoryTable::allocate(size_t length)
 	return m;
 }
 
-// Why the last transport that refused it did so; empty: none did.
+// Why a transport has refused to expose the memory, the last one if several have; empty: none has.
 std::string MemoryTable::expose(Memory &m, size_t room)
 {
 	std::string refusal;
@@ -141,8 +142,8 @@ std::string MemoryTable::expose(Memory &m, size_t room)
 	return refusal;
 }
 
-// The device needs a way to this rank itself, for what this rank and those of its node want done. It knows 64-bit words
-// only, so those at the ends must not reach into what belongs to somebody else.
+// The device needs a loopback to this rank, for the operations of this rank and of those of its node. It changes 64-bit
+// words only, so the first and the last word must not reach into memory that belongs to somebody else.
 void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusal)
 {
 	m.agent = Agent::cpu;

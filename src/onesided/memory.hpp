@@ -62,7 +62,7 @@ public:
 	size_t count() const { return count_; }
 
 private:
-	// `room`: bytes that are there and nobody else's.
+	// `room`: bytes that belong to the memory, including what is left over at its end.
 	Memory &add(void *address, size_t length, size_t room);
 	std::string expose(Memory &memory, size_t room);
 	void choose_agent(Memory &memory, size_t room, const std::string &refusal);

@@ -12,35 +12,24 @@ namespace pt2p::onesided {
 namespace {
 
 constexpr uint32_t calls_between_polls = 16; // lets answers in while the program only starts operations
-constexpr size_t most_lines = 16;            // of a report
+constexpr size_t max_lines = 16;            // of a report
 
 void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | Extension::operation_bit); }
 
-void store(const AtomicRequest &a, uint64_t value, void *result)
-{
-	if (!result)
-		return;
-	const auto half = static_cast<uint32_t>(value);
-	if (a.width == 4)
-		std::memcpy(result, &half, 4);
-	else
-		std::memcpy(result, &value, 8);
-}
-
-// What the processor does itself with the memory at `there`; `w` is a Work or an Operation.
+// Does an operation with the processor on the memory at `there`; `w` is a Work or an Operation.
 template <class W>
 void carry_out(const W &w, unsigned char *there)
 {
 	const bool put = w.kind == Operation::Kind::put;
 	if (w.kind == Operation::Kind::atomic)
-		store(w.atomic, apply(w.atomic, there), w.result);
+		w.atomic.store(apply(w.atomic, there), w.result);
 	else if (w.length)
 		std::memmove(put ? there : w.local, put ? w.local : there, w.length);
 }
 
-Way way_of(const Remote &r, Operation::Kind kind)
+Path path_of(const Remote &r, Operation::Kind kind)
 {
-	return kind == Operation::Kind::put ? r.put_way : kind == Operation::Kind::get ? r.get_way : r.atomic_way;
+	return kind == Operation::Kind::put ? r.put_path : kind == Operation::Kind::get ? r.get_path : r.atomic_path;
 }
 
 } // namespace
@@ -48,61 +37,40 @@ Way way_of(const Remote &r, Operation::Kind kind)
 OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress)
     : environment_(environment), config_(environment.config), reporter_(environment.reporter), job_(environment.job),
       engine_(engine), router_(router), progress_(progress), memories_(environment, router),
-      remotes_(std::random_device{}()), operations_(std::random_device{}())
+      remotes_(std::random_device{}()), targets_(engine), asker_(operations_, targets_, *this),
+      owner_(reporter_, job_.rank(), memories_, operations_, targets_)
 {
 	engine_.extend(*this);
 }
 
-// ---- targets ----------------------------------------------------------------------------------------------------------
+// ---- turns and messages ---------------------------------------------------------------------------------------------
 
-Target &OneSided::target(int rank)
+const char *OneSided::on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	const auto [found, made] = targets_.try_emplace(rank);
-	Target &t = found->second;
-	if (made) {
-		t.rank = rank;
-		std::string reason;
-		t.status = engine_.loss_of(rank, reason);
+	Target &t = targets_.at(peer);
+	switch (id) {
+	case id_put:
+	case id_piece:
+	case id_get:
+	case id_atomic:
+		return owner_.on_message(t, id, header, data, length);
+	case id_data:
+		return asker_.on_data(t, header, data, length);
+	case id_result:
+		return asker_.on_result(t, header, data, length);
+	default:
+		return wrong_message;
 	}
-	return t;
-}
-
-bool OneSided::connect(Target &t, pt2p_status_t &status)
-{
-	if (!t.channel)
-		t.channel = engine_.reach(t.rank, status);
-	return t.channel != nullptr;
-}
-
-void OneSided::list(Target &t)
-{
-	if (!t.listed) {
-		t.listed = true;
-		busy_.push_back(&t);
-	}
-	engine_.wake_extension();
 }
 
 unsigned OneSided::drive()
 {
-	unsigned n = 0;
-	for (size_t i = 0; i < busy_.size();) {
-		Target &t = *busy_[i];
-		n += drive(t);
-		if (t.has_work()) {
-			++i;
-			continue;
-		}
-		t.listed = false;
-		busy_[i] = busy_.back();
-		busy_.pop_back();
-	}
-	return n;
+	return targets_.drive([this](Target &t) { return drive(t); });
 }
 
 unsigned OneSided::drive(Target &t)
 {
-	unsigned n = send_replies(t) + stream(t);
+	unsigned n = owner_.send_replies(t) + asker_.stream(t);
 	while (!t.resumed.empty()) {
 		Operation &op = t.resumed.pop();
 		if (!issue(op)) {
@@ -122,7 +90,7 @@ unsigned OneSided::start_waiting(Target &t)
 		Operation &op = *t.waiting.front();
 		if (op.fenced && t.started)
 			break;
-		// Before it is issued: it may be over, and its object another's, when that returns.
+		// Before it is issued: when issue() returns, the operation may be over and its object reused.
 		t.waiting.pop();
 		op.started = true;
 		++t.started;
@@ -143,46 +111,71 @@ unsigned OneSided::start_waiting(Target &t)
 void OneSided::on_refused(int peer, pt2p_status_t status, std::string_view reason)
 {
 	end_operations(peer, status, reason);
-	target(peer).status = PT2P_OK;
+	targets_.at(peer).status = PT2P_OK;
 }
 
-// All with that peer; no more can be started.
+// Ends all operations with that peer; no more can be started.
 void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view reason)
 {
-	const auto found = targets_.find(peer);
-	if (found == targets_.end())
+	Target *const found = targets_.find(peer);
+	if (!found)
 		return;
-	Target &t = found->second;
+	Target &t = *found;
 	t.status = status;
 	t.waiting.clear();
-	// What this rank's own device was to do for others: the device is lost, they are not.
+	// Operations that this rank's own device does for others end as well: the device is lost, the others are not.
 	while (!t.resumed.empty())
-		if (Operation &op = t.resumed.pop(); op.foreign)
+		if (Operation &op = t.resumed.pop(); op.served.foreign)
 			finish(op, PT2P_ERR_SYSTEM);
 	t.streaming = nullptr;
 	t.incoming = {};
-	drop_replies(t);
+	owner_.drop_replies(t);
 	operations_.for_each([&](Operation &op) {
-		if (!op.active)
-			return;
-		if (op.served == &t) { // a device still works on it
-			op.served = nullptr;
-			--t.owed;
-			--owed_;
-		}
-		if (op.target == &t && !op.foreign)
+		if (op.served.target == &t) // a device still works on it
+			owner_.forget(op);
+		if (op.target == &t && !op.served.foreign)
 			finish(op, status, reason);
 	});
 }
 
-// ---- starting ---------------------------------------------------------------------------------------------------------
+// ---- starting -------------------------------------------------------------------------------------------------------
 
 pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 {
 	Target &t = *w.remote->target;
+	const pt2p_status_t status = examine(w);
+	if (status != PT2P_OK)
+		return status;
+	Request *request = req ? engine_.start_one_sided(w.name, w.length, t.rank, w.offset) : nullptr;
+	if (req)
+		*req = to_handle(request);
+	if (at_once(w, t)) {
+		if (request)
+			engine_.requests().complete(*request, PT2P_OK);
+		return PT2P_OK;
+	}
+	Operation &op = make_operation(w, request);
+	reporter_.add(op.path == Path::direct      ? Counter::one_sided_direct
+	              : op.path == Path::transport ? Counter::one_sided_transport
+	                                         : Counter::one_sided_by_owner);
+	t.waiting.push(op);
+	drive(t);
+	if (t.has_work())
+		targets_.list(t);
+	if (++calls_ % calls_between_polls == 0) {
+		const Callbacks::Hold none(engine_.callbacks()); // within a call that starts something
+		progress_.poll();
+	}
+	return PT2P_OK;
+}
+
+// Whether it can be started; the failure has been recorded.
+pt2p_status_t OneSided::examine(const Work &w)
+{
+	const Target &t = *w.remote->target;
 	if (t.status != PT2P_OK) {
 		std::string reason;
-		engine_.loss_of(t.rank, reason);
+		engine_.losses().status_of(t.rank, reason);
 		return reporter_.fail(t.status, "%s on memory of rank %d: %s", w.name, t.rank, reason.c_str());
 	}
 	for (Remote *r : {w.remote, w.signal}) {
@@ -190,24 +183,17 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 			continue;
 		if (t.rank == job_.rank() && !memories_.find(r->memory))
 			return reporter_.fail(PT2P_ERR_MEMORY, "%s: this rank has released the memory", w.name);
-		const pt2p_status_t status = choose_ways(*r);
+		const pt2p_status_t status = choose_paths(*r);
 		if (status != PT2P_OK)
 			return status;
 	}
-	Request *request = req ? engine_.start_one_sided(w.name, w.length, t.rank, w.offset) : nullptr;
-	if (req)
-		*req = to_handle(request);
-	if (at_once(w, t)) {
-		if (request)
-			engine_.finish_one_sided(*request, PT2P_OK);
-		return PT2P_OK;
-	}
-	Operation &op = *operations_.take();
-	const uint64_t handle = op.handle;
-	op = Operation{};
-	op.handle = handle;
-	op.active = true;
-	op.target = &t;
+	return PT2P_OK;
+}
+
+Operation &OneSided::make_operation(const Work &w, Request *request)
+{
+	Target &t = *w.remote->target;
+	Operation &op = operations_.take(t);
 	op.request = request;
 	op.name = w.name;
 	op.remote = op.at = w.remote;
@@ -220,32 +206,21 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 	op.signal_offset = w.signal_offset;
 	op.signals = w.signal != nullptr;
 	op.result = w.result;
-	op.way = way_of(*w.remote, w.kind);
-	op.endpoint = w.remote->endpoint;
-	op.key = w.remote->key;
+	op.path = path_of(*w.remote, w.kind);
+	op.device.endpoint = w.remote->endpoint;
+	op.device.key = w.remote->key;
 	if (op.kind == Operation::Kind::atomic)
 		set_up_atomic(op, *w.remote, w.offset);
 	op.fenced = std::exchange(t.fence, false);
-	reporter_.add(op.way == Way::direct      ? Counter::one_sided_direct
-	              : op.way == Way::transport ? Counter::one_sided_transport
-	                                         : Counter::one_sided_by_owner);
 	++w.remote->pending;
 	if (w.signal)
 		++w.signal->pending;
 	++t.pending;
 	++pending_;
-	t.waiting.push(op);
-	drive(t);
-	if (t.has_work())
-		list(t);
-	if (++calls_ % calls_between_polls == 0) {
-		const Engine::NoCallbacks none(engine_); // within a call that starts something
-		progress_.poll();
-	}
-	return PT2P_OK;
+	return op;
 }
 
-// What the processor does, when nothing is before it; and what there is nothing to do for.
+// Finishes within the call what the processor can do, if nothing is before it, and what moves no bytes.
 bool OneSided::at_once(const Work &w, Target &t)
 {
 	if (w.kind == Operation::Kind::atomic || w.signal)
@@ -254,7 +229,7 @@ bool OneSided::at_once(const Work &w, Target &t)
 		reporter_.add(w.kind == Operation::Kind::put ? Counter::put_bytes : Counter::get_bytes, w.length);
 	if (w.kind != Operation::Kind::atomic && !w.length && !w.signal)
 		return true;
-	if (way_of(*w.remote, w.kind) != Way::direct || (w.signal && w.signal->atomic_way != Way::direct) || !t.waiting.empty() ||
+	if (path_of(*w.remote, w.kind) != Path::direct || (w.signal && w.signal->atomic_path != Path::direct) || !t.waiting.empty() ||
 	    (t.fence && t.started))
 		return false;
 	if (t.fence)
@@ -271,20 +246,20 @@ void OneSided::set_up_atomic(Operation &op, Remote &r, uint64_t offset)
 {
 	op.kind = Operation::Kind::atomic;
 	op.at = &r;
-	op.way = r.atomic_way;
+	op.path = r.atomic_path;
 	op.offset = offset;
 	op.length = op.atomic.width;
-	op.endpoint = r.atomic_endpoint;
-	op.key = r.atomic_key;
-	op.device = DeviceAtomic(op.atomic, r.address + offset);
+	op.device.endpoint = r.atomic_endpoint;
+	op.device.key = r.atomic_key;
+	op.device.atomic = DeviceAtomic(op.atomic, r.address + offset);
 }
 
 bool OneSided::issue(Operation &op)
 {
-	switch (op.way) {
-	case Way::direct: do_direct(op); return true;
-	case Way::transport: return issue_by_transport(op);
-	default: return ask(op);
+	switch (op.path) {
+	case Path::direct: do_direct(op); return true;
+	case Path::transport: return issue_by_transport(op);
+	default: return asker_.ask(op);
 	}
 }
 
@@ -302,19 +277,19 @@ bool OneSided::issue_by_transport(Operation &op)
 		advance(op, PT2P_OK);
 		return true;
 	}
-	Endpoint &e = *op.endpoint;
+	Endpoint &e = *op.device.endpoint;
 	for (;;) {
 		Outcome outcome;
 		switch (op.kind) {
 		case Operation::Kind::put:
-			outcome = e.table->put(e, op.local, {op.at->address + op.offset, op.key}, op.length, as_operation(op));
+			outcome = e.table->put(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
 			break;
 		case Operation::Kind::get:
-			outcome = e.table->get(e, op.local, {op.at->address + op.offset, op.key}, op.length, as_operation(op));
+			outcome = e.table->get(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
 			break;
 		default:
-			outcome = e.table->atomic(e, op.device.operation(), {op.device.word(), op.key}, op.device.operand(),
-			                          op.device.compare(), &op.word, as_operation(op));
+			outcome = e.table->atomic(e, op.device.atomic.operation(), {op.device.atomic.word(), op.device.key}, op.device.atomic.operand(),
+			                          op.device.atomic.compare(), &op.device.word, as_operation(op));
 		}
 		if (outcome == Outcome::no_resource)
 			return false;
@@ -332,33 +307,33 @@ bool OneSided::issue_by_transport(Operation &op)
 	}
 }
 
-// What a transport has done of an operation; false when it takes another step.
+// A transport has done a step of an operation; false when the operation takes another one.
 bool OneSided::finish_step(Operation &op)
 {
 	if (op.kind != Operation::Kind::atomic)
 		return true;
-	if (!op.device.finished(op.word, op.value)) {
+	if (!op.device.atomic.finished(op.device.word, op.device.value)) {
 		reporter_.add(Counter::atomic_repeats);
 		return false;
 	}
-	store(op.atomic, op.value, op.result);
+	op.atomic.store(op.device.value, op.result);
 	return true;
 }
 
 void OneSided::on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason)
 {
 	Operation *op = operations_.find(operation & ~operation_bit);
-	if (!op || !op->active || op->way != Way::transport)
+	if (!op || op->path != Path::transport)
 		return;
 	if (status == PT2P_OK && !finish_step(*op)) {
 		op->target->resumed.push(*op);
-		list(*op->target);
+		targets_.list(*op->target);
 	} else {
 		advance(*op, status, reason);
 	}
 }
 
-// The payload of a put is there: the signal follows. All else is over.
+// After the payload of a put its signal follows. Any other operation is over.
 void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view reason)
 {
 	if (status != PT2P_OK || !op.signals) {
@@ -368,18 +343,14 @@ void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view rea
 	op.signals = false;
 	set_up_atomic(op, *op.signal_remote, op.signal_offset);
 	op.target->resumed.push(op);
-	list(*op.target);
+	targets_.list(*op.target);
 }
 
 void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
-	if (op.foreign) {
-		if (op.served) {
-			--op.served->owed;
-			--owed_;
-			reply(*op.served, op.token, status, op.value);
-		}
+	if (op.served.foreign) {
+		owner_.on_served(op, status);
 	} else {
 		t.started -= op.started;
 		t.asked -= op.asked;
@@ -388,27 +359,32 @@ void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 		--op.remote->pending;
 		if (op.signal_remote)
 			--op.signal_remote->pending;
-		if (op.request) {
-			engine_.finish_one_sided(*op.request, status, why);
-		} else if (status != PT2P_OK && t.failure == PT2P_OK) {
-			std::string reason(why);
-			if (reason.empty())
-				engine_.loss_of(t.rank, reason);
-			if (reason.empty() && status == PT2P_ERR_PEER_LOST)
-				reason = "its process ended during the transfer";
-			t.failure = status;
-			t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
-			                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset),
-			                        t.rank, reason.empty() ? "" : ": ", reason.c_str());
-		}
+		if (op.request)
+			engine_.requests().complete(*op.request, status, why);
+		else if (status != PT2P_OK && t.failure == PT2P_OK)
+			keep_failure(op, status, why);
 	}
-	op.active = false;
-	operations_.give(&op);
+	operations_.give(op);
 }
 
-// ---- order and end ----------------------------------------------------------------------------------------------------
+// Keeps the failure of an operation without a request, for flush().
+void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::string_view why)
+{
+	Target &t = *op.target;
+	std::string reason(why);
+	if (reason.empty())
+		engine_.losses().status_of(t.rank, reason);
+	if (reason.empty() && status == PT2P_ERR_PEER_LOST)
+		reason = "its process ended during the transfer";
+	t.failure = status;
+	t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
+	                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset), t.rank,
+	                        reason.empty() ? "" : ": ", reason.c_str());
+}
 
-// A loss is told each time: each thread has to learn that nothing it waits for will be done there.
+// ---- order and end --------------------------------------------------------------------------------------------------
+
+// Reports a loss each time: each thread has to learn that nothing it waits for will be done there.
 pt2p_status_t OneSided::report_failure(Target &t)
 {
 	const pt2p_status_t status = t.failure;
@@ -419,15 +395,14 @@ pt2p_status_t OneSided::report_failure(Target &t)
 
 pt2p_status_t OneSided::flush(int rank)
 {
-	const auto found = targets_.find(rank);
-	if (found == targets_.end())
+	Target *const t = targets_.find(rank);
+	if (!t)
 		return PT2P_OK;
-	Target &t = found->second;
-	if (t.pending)
-		progress_.wait([&] { return !t.pending; });
+	if (t->pending)
+		progress_.wait([&] { return !t->pending; });
 	else
-		progress_.poll(); // news of lost ranks, also for who never waits
-	return report_failure(t);
+		progress_.poll(); // lets in news of lost ranks, also where nobody waits
+	return report_failure(*t);
 }
 
 pt2p_status_t OneSided::flush_all()
@@ -435,33 +410,32 @@ pt2p_status_t OneSided::flush_all()
 	if (pending_)
 		progress_.wait([this] { return !pending_; });
 	pt2p_status_t first = PT2P_OK;
-	for (auto &[rank, t] : targets_) {
+	targets_.for_each([&](Target &t) {
 		if (first == PT2P_OK)
 			first = report_failure(t);
 		else if (t.failure != PT2P_ERR_PEER_LOST)
 			t.failure = PT2P_OK;
-	}
+	});
 	return first;
 }
 
 void OneSided::fence(int rank)
 {
-	const auto found = targets_.find(rank);
-	if (found != targets_.end())
-		found->second.fence = true;
+	if (Target *t = targets_.find(rank))
+		t->fence = true;
 }
 
 std::string OneSided::pending_text() const
 {
 	std::string text;
 	size_t lines = 0;
-	for (const auto &[rank, t] : targets_) {
-		if (t.pending && ++lines <= most_lines)
+	targets_.for_each([&](const Target &t) {
+		if (t.pending && ++lines <= max_lines)
 			text += format("  %s on memory of rank %d not done: %zu in flight, %u of them not answered by that rank\n",
-			               counted(t.pending, "one-sided operation").c_str(), rank, t.started, t.asked);
-		if (t.owed && ++lines <= most_lines)
-			text += format("  %s of rank %d not answered\n", counted(t.owed, "one-sided operation").c_str(), rank);
-	}
+			               counted(t.pending, "one-sided operation").c_str(), t.rank, t.started, t.asked);
+		if (t.owed && ++lines <= max_lines)
+			text += format("  %s of rank %d not answered\n", counted(t.owed, "one-sided operation").c_str(), t.rank);
+	});
 	return text;
 }
 

@@ -1,37 +1,39 @@
 // One-sided operations: memory that is registered, exported and imported; put, get and atomic operations on it; their
 // order and their end. pt2p_onesided(7) tells the semantics.
 //
-// The way of an operation is chosen for each remote memory, the first of these that works:
+// The path of an operation is chosen for each remote memory. It is the first of these that works:
 //
 //   direct      the memory is this rank's, or mapped here (allocated memory of a rank of this node): memcpy and the
 //               processor's atomic instructions, done within the call
 //   transport   get, put and atomic of the endpoint
 //   owner       messages; the owner does it in its next turn (wire.hpp)
 //
-// Atomic operations on one memory are all done by one agent, which the owner chooses when it registers the memory: `cpu`,
-// the processors of its host, which hosts that are elsewhere ask through the owner; or `nic`, the owner's device. Ranks
-// that have the device's transport towards the owner use that; all others, those of the owner's node among them, ask the
-// owner, who goes through its device's loopback.
+// One agent does all atomic operations on one memory. The owner chooses it when it registers the memory:
+//
+//   cpu   the processors of the owner's host; ranks of other hosts ask the owner
+//   nic   the owner's device; ranks that reach the owner by the transport of that device use it, all others ask the
+//         owner, which uses the loopback of its device
 //
 //   waiting ---> started ---> done         waiting: behind a fence, for room, or for answers of the owner
 //
-// What waits is kept in order for each target; nothing else is ordered. A put with a signal becomes an atomic operation
-// when its payload is in place.
+// Operations that wait are kept in order for each target; nothing else is ordered. A put with a signal becomes an
+// atomic operation when its payload is in place.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "base/memory/pool.hpp"
 #include "message/engine.hpp"
+#include "onesided/asking.hpp"
 #include "onesided/memory.hpp"
 #include "onesided/operation.hpp"
+#include "onesided/owner.hpp"
+#include "onesided/targets.hpp"
 
 namespace pt2p::onesided {
 
-class OneSided final : public Extension {
+class OneSided final : public Extension, private Asker::Client {
 public:
 	OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress);
 
@@ -46,9 +48,9 @@ public:
 	Remote &import(int rank, std::string_view bytes);
 	// Waits for the operations that use it.
 	void release(Remote &remote);
-	// Chooses the ways if that has not been done; the failure has been recorded.
-	pt2p_status_t choose_ways(Remote &remote);
-	// Tells the transports.
+	// Chooses the paths if that has not been done. A failure has been recorded.
+	pt2p_status_t choose_paths(Remote &remote);
+	// Memory is unmapped: transports forget their registrations of it.
 	void gone(void *address, size_t length);
 
 	// What to do. Arguments have been checked.
@@ -63,7 +65,7 @@ public:
 		Remote *signal = nullptr; // of the same rank
 		uint64_t signal_offset = 0;
 	};
-	// Starts it; `req` null: flush tells of it.
+	// Starts it. Without `req`, flush reports its failure.
 	pt2p_status_t submit(const Work &work, pt2p_request_t **req);
 	pt2p_status_t flush(int rank);
 	pt2p_status_t flush_all();
@@ -75,49 +77,28 @@ public:
 	void on_peer_down(int peer, pt2p_status_t status) override { end_operations(peer, status, {}); }
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
-	bool has_work() const override { return !busy_.empty(); }
-	bool pending() const override { return pending_ || owed_; }
+	bool has_work() const override { return targets_.busy(); }
+	bool pending() const override { return pending_ || owner_.owed(); }
 	std::string pending_text() const override;
 
 private:
-	Target &target(int rank);
-	bool connect(Target &target, pt2p_status_t &status);
-	void list(Target &target);
 	void end_operations(int peer, pt2p_status_t status, std::string_view reason);
 	unsigned drive(Target &target);
 	unsigned start_waiting(Target &target);
 
-	// onesided.cpp
+	pt2p_status_t examine(const Work &work);
 	bool at_once(const Work &work, Target &target);
+	Operation &make_operation(const Work &work, Request *request);
 	void do_direct(Operation &operation);
 	// False when there is no room now and nothing has happened.
 	bool issue(Operation &operation);
 	bool issue_by_transport(Operation &operation);
 	bool finish_step(Operation &operation);
-	void advance(Operation &operation, pt2p_status_t status, std::string_view reason = {});
-	void finish(Operation &operation, pt2p_status_t status, std::string_view reason = {});
+	void advance(Operation &operation, pt2p_status_t status, std::string_view reason = {}) override;
+	void finish(Operation &operation, pt2p_status_t status, std::string_view reason = {}) override;
+	void keep_failure(const Operation &operation, pt2p_status_t status, std::string_view reason);
 	void set_up_atomic(Operation &operation, Remote &remote, uint64_t offset);
 	pt2p_status_t report_failure(Target &target);
-
-	// owner.cpp: asking
-	bool ask(Operation &operation);
-	bool ask_put(Operation &operation, Channel &channel);
-	unsigned stream(Target &target);
-	Operation *asked(uint64_t token, const Target &target);
-	const char *on_data(Target &target, uint64_t token, const void *data, size_t length);
-	const char *on_result(Target &target, uint64_t token, const Result &result);
-	// owner.cpp: being asked
-	const char *on_put(Target &target, uint64_t token, const PutHead &head, const unsigned char *data, size_t length);
-	const char *on_piece(Target &target, uint64_t token, const void *data, size_t length);
-	void take_piece(Target &target, const void *data, size_t length);
-	const char *on_get(Target &target, uint64_t token, const GetHead &head);
-	const char *on_atomic(Target &target, uint64_t token, const AtomicHead &head);
-	void execute(Target &target, uint64_t token, uint64_t memory, uint64_t offset, const AtomicRequest &atomic);
-	pt2p_status_t examine(uint64_t memory, uint64_t offset, uint64_t length, Memory *&found);
-	void reply(Target &target, uint64_t token, pt2p_status_t status, uint64_t value);
-	unsigned send_replies(Target &target);
-	bool send_reply(Target &target, Reply &reply, bool &over);
-	void drop_replies(Target &target);
 
 	TransportEnvironment environment_;
 	const Config &config_;
@@ -128,11 +109,11 @@ private:
 	Progress &progress_;
 	MemoryTable memories_;
 	HandlePool<Remote> remotes_;
-	HandlePool<Operation> operations_;
-	Pool<Reply> replies_;
-	std::unordered_map<int, Target> targets_; // by rank, once something was exchanged
-	std::vector<Target *> busy_;
-	size_t pending_ = 0, owed_ = 0; // over all targets
+	Operations operations_;
+	Targets targets_;
+	Asker asker_;
+	Owner owner_;
+	size_t pending_ = 0; // over all targets
 	uint32_t calls_ = 0;
 };
 

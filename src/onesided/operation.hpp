@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "base/memory/fifo.hpp"
+#include "base/memory/pool.hpp"
 #include "base/memory/shared_file.hpp"
 #include "channel/channel.hpp"
-#include "message/request.hpp"
+#include "message/request/request.hpp"
 #include "onesided/blob.hpp"
 #include "onesided/wire.hpp"
 #include "onesided/word_atomic.hpp"
@@ -16,10 +18,10 @@
 namespace pt2p::onesided {
 
 // Who moves the bytes or changes the word.
-enum class Way : uint8_t {
+enum class Path : uint8_t {
 	direct,    // this rank's processor
 	transport, // get, put and atomic of the endpoint
-	owner,     // the owner, when it is asked by a message and makes progress
+	owner,     // the owner: a message asks it, and it acts when it makes progress
 };
 
 struct Target;
@@ -41,9 +43,9 @@ struct Remote {
 	size_t pending = 0; // operations
 
 	// Chosen on first use.
-	bool ways_known = false;
-	Way put_way = Way::owner, get_way = Way::owner, atomic_way = Way::owner;
-	Endpoint *endpoint = nullptr, *atomic_endpoint = nullptr; // Way::transport
+	bool paths_known = false;
+	Path put_path = Path::owner, get_path = Path::owner, atomic_path = Path::owner;
+	Endpoint *endpoint = nullptr, *atomic_endpoint = nullptr; // Path::transport
 	uint64_t key = 0, atomic_key = 0;
 
 	bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
@@ -54,16 +56,16 @@ struct Operation {
 
 	uint64_t handle = 0; // see HandlePool
 	Operation *next_free = nullptr;
-	Operation *next = nullptr; // in a row
+	Operation *next = nullptr; // in a queue
 	Target *target = nullptr;
-	Request *request = nullptr; // null: flush tells of it
+	Request *request = nullptr; // null: flush reports its failure
 	const char *name = "";
 	Remote *remote = nullptr, *signal_remote = nullptr;
-	Remote *at = nullptr; // of the two, the one at hand
+	Remote *at = nullptr; // the one of the two that is being worked on
 	Kind kind = Kind::put;
-	Way way = Way::owner;
+	Path path = Path::owner;
 	bool active = false;
-	bool started = false; // has left the row in which it waited
+	bool started = false; // has left Target::waiting
 	bool fenced = false;  // starts when all before it are done
 	bool asked = false;   // the owner has been asked and has not answered
 	bool signals = false; // a put that an atomic operation follows
@@ -75,20 +77,60 @@ struct Operation {
 	AtomicRequest atomic; // or the signal that follows
 	uint64_t signal_offset = 0;
 	void *result = nullptr; // of the caller; may be null
-	// By a device.
-	DeviceAtomic device;
-	Endpoint *endpoint = nullptr;
-	uint64_t key = 0;
-	uint64_t word = 0;  // what the device told
-	uint64_t value = 0; // what that means
-
-	// On behalf of a peer, by this rank's device.
-	Target *served = nullptr;
-	uint64_t token = 0;
-	bool foreign = false;
+	struct {
+		DeviceAtomic atomic;
+		Endpoint *endpoint = nullptr;
+		uint64_t key = 0;
+		uint64_t word = 0;  // what the device answered
+		uint64_t value = 0; // what that means
+	} device; // Path::transport
+	struct {
+		bool foreign = false;     // this rank's device does it on behalf of a peer
+		Target *target = nullptr; // the peer; null: it does not wait any more
+		uint64_t token = 0;
+	} served;
 };
 
-// What the owner has yet to tell a peer.
+class Operations {
+public:
+	Operations() : pool_(std::random_device{}()) {}
+	// Active, and otherwise as new.
+	Operation &take(Target &target)
+	{
+		Operation &op = *pool_.take();
+		const uint64_t handle = op.handle;
+		op = Operation{};
+		op.handle = handle;
+		op.active = true;
+		op.target = &target;
+		return op;
+	}
+	void give(Operation &op)
+	{
+		op.active = false;
+		pool_.give(&op);
+	}
+	// Null: it is over.
+	Operation *find(uint64_t handle) const
+	{
+		Operation *op = pool_.find(handle);
+		return op && op->active ? op : nullptr;
+	}
+	// Those that are active.
+	template <class F>
+	void for_each(F &&function) const
+	{
+		pool_.for_each([&](Operation &op) {
+			if (op.active)
+				function(op);
+		});
+	}
+
+private:
+	HandlePool<Operation> pool_;
+};
+
+// An answer that the owner has not sent yet.
 struct Reply {
 	Reply *next;
 	uint8_t id;     // id_result or id_data
@@ -106,7 +148,7 @@ struct Target {
 
 	// Operations of this rank on memory of that one.
 	Fifo<Operation> waiting;       // not started, in order
-	Fifo<Operation> resumed;       // started, and to be taken further
+	Fifo<Operation> resumed;       // started, with another step to do
 	Operation *streaming = nullptr; // a put whose pieces are being sent
 	size_t pending = 0, started = 0; // of the pending ones, started
 	uint32_t asked = 0;           // not answered by the owner
@@ -116,7 +158,7 @@ struct Target {
 
 	// Operations of that rank on memory of this one.
 	Fifo<Reply> replies;
-	uint32_t owed = 0; // replies, and what runs on a device
+	uint32_t owed = 0; // answers, including those of operations that a device does
 	struct Incoming {
 		bool open = false;
 		uint64_t token = 0, offset = 0, remaining = 0;

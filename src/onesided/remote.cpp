@@ -1,4 +1,4 @@
-// Memory of other ranks: import, and the choice of ways.
+// Memory of other ranks: import, and the choice of paths.
 #include <cstring>
 #include <functional>
 #include <sys/stat.h>
@@ -13,9 +13,9 @@ namespace pt2p::onesided {
 
 namespace {
 
-// A file is mapped again even where its owner is in this process: then the mapping outlives the owner's release, as it does
-// between processes. Not under ThreadSanitizer, which knows addresses, not pages: an order that is made through one mapping
-// it does not see in the other.
+// A file is mapped again even if its owner is in this process, so that the mapping outlives the owner's release as it
+// does between processes. Not with ThreadSanitizer: it knows addresses and not pages, so it does not see in one mapping
+// an order that is made through the other.
 #ifdef __SANITIZE_THREAD__
 constexpr bool map_within_process = false;
 #else
@@ -87,7 +87,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 	r.handle = handle;
 	r.active = true;
 	r.rank = rank;
-	r.target = &target(rank);
+	r.target = &targets_.at(rank);
 	r.memory = b.handle;
 	r.address = b.address;
 	r.length = b.length;
@@ -118,43 +118,44 @@ void OneSided::gone(void *address, size_t length)
 		transport->forget(address, length);
 }
 
-// Data and atomic operations separately: processors and a device are not atomic towards each other, but both move bytes.
-pt2p_status_t OneSided::choose_ways(Remote &r)
+// Data and atomic operations separately: processors and a device are not atomic towards each other, but both move
+// bytes.
+pt2p_status_t OneSided::choose_paths(Remote &r)
 {
-	if (r.ways_known)
+	if (r.paths_known)
 		return PT2P_OK;
 	const bool own = r.rank == job_.rank(), ask = config_.one_sided == choice::one_sided::owner;
 	const bool processor = r.base || (own && !ask); // of this rank
 	if (r.base)
-		r.put_way = r.get_way = Way::direct;
+		r.put_path = r.get_path = Path::direct;
 	if (processor && r.agent == Agent::cpu)
-		r.atomic_way = Way::direct;
-	if (!r.base || r.atomic_way != Way::direct) {
+		r.atomic_path = Path::direct;
+	if (!r.base || r.atomic_path != Path::direct) {
 		pt2p_status_t status = PT2P_OK;
-		if (!connect(*r.target, status))
+		if (!targets_.connect(*r.target, status))
 			return status;
 		Endpoint &e = r.target->channel->endpoint.direct();
 		const Key *key = ask ? nullptr : key_of(r, e.table->name);
 		if (!r.base && key) {
 			r.endpoint = &e;
 			r.key = key->key;
-			r.put_way = e.capabilities & cap_put ? Way::transport : Way::owner;
-			r.get_way = e.capabilities & cap_get ? Way::transport : Way::owner;
+			r.put_path = e.capabilities & cap_put ? Path::transport : Path::owner;
+			r.get_path = e.capabilities & cap_get ? Path::transport : Path::owner;
 		}
 		if (r.agent == Agent::nic && key && r.nic == e.table->name && e.capabilities & cap_atomic) {
-			r.atomic_way = Way::transport;
+			r.atomic_path = Path::transport;
 			r.atomic_endpoint = &e;
 			r.atomic_key = key->key;
 		}
 		if (const Memory *m = own && !ask && r.agent == Agent::nic ? memories_.find(r.memory) : nullptr) {
-			r.atomic_way = Way::transport;
+			r.atomic_path = Path::transport;
 			r.atomic_endpoint = m->nic;
 			r.atomic_key = m->nic_key;
 		}
 	}
-	if (own && !r.base && r.atomic_way == Way::direct)
+	if (own && !r.base && r.atomic_path == Path::direct)
 		r.base = reinterpret_cast<unsigned char *>(r.address); // for the words alone
-	r.ways_known = true;
+	r.paths_known = true;
 	return PT2P_OK;
 }
 

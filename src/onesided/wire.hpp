@@ -1,15 +1,16 @@
-// What ranks send each other where no memory is shared and no transport reaches it: the owner does the operation.
+// The messages by which a rank asks the owner for an operation, where it shares no memory with it and has no transport
+// for it.
 //
 //   PUT(memory, offset, length, signal; first bytes) -->     short: with all bytes
-//                                           PIECE ... -->    else they follow, in one row
+//                                           PIECE ... -->    else they follow, one after another
 //                                    <-- RESULT(status)
 //   GET(memory, offset, length) -->
-//                                    <-- DATA ...            or RESULT with a failure, at any place
+//                                    <-- DATA ...            or RESULT with a failure, at any time
 //   ATOMIC(memory, offset, what) -->
 //                                    <-- RESULT(status, value)
 //
-// The header of each is a number by which the asking rank knows its operation. A rank has at most `window` operations with
-// an owner that have not been answered, which bounds what the owner keeps.
+// The header of each message is the asking rank's number for the operation. A rank has at most `window` operations that
+// an owner has not answered. That bounds what the owner keeps.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,8 @@ struct Result {
 	uint64_t value;
 	uint32_t status, unused;
 };
+// Said of a peer that sends something else.
+inline constexpr const char *wrong_message = "a one-sided operation that does not exist or has the wrong length";
 constexpr size_t short_put = short_message - sizeof(PutHead);
 
 } // namespace pt2p::onesided

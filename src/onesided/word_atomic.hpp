@@ -1,7 +1,9 @@
-// Atomic operations on one word: by a processor, or by a device that knows 64-bit fetch-and-add and compare-and-swap only.
+// Atomic operations on one word: by a processor, or by a device that knows 64-bit fetch-and-add and compare-and-swap
+// only.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "transports/transport.hpp"
 
@@ -14,6 +16,18 @@ struct AtomicRequest {
 	AtomicKind kind = AtomicKind::add;
 	uint32_t width = 8; // bytes, 4 or 8
 	uint64_t operand = 0, compare = 0;
+
+	// Puts a value of the word where the caller wants it; null: nowhere.
+	void store(uint64_t value, void *result) const
+	{
+		if (!result)
+			return;
+		const auto half = static_cast<uint32_t>(value);
+		if (width == 4)
+			std::memcpy(result, &half, 4);
+		else
+			std::memcpy(result, &value, 8);
+	}
 };
 
 // What the operation makes of a value.
@@ -47,8 +61,8 @@ inline uint64_t apply(const AtomicRequest &a, void *at)
 	return a.width == 4 ? apply_as<uint32_t>(a, at) : apply_as<uint64_t>(a, at);
 }
 
-// By a device. What it has no operation for is repeated compare-and-swaps of the aligned 64-bit word around it, starting
-// from a guess: one that is wrong costs a round trip and tells what is there.
+// By a device. What it has no operation for is repeated compare-and-swaps of the aligned 64-bit word around it,
+// starting from a guess: one that is wrong costs a round trip and tells what is there.
 class DeviceAtomic {
 public:
 	DeviceAtomic() = default;

@@ -90,11 +90,8 @@ std::string how_written(const pt2p::TunableInfo &tunable)
 	return out;
 }
 
-void print_tunables()
-{
-	std::string out = ".Dd ";
-	out += page_date;
-	out += R"(
+// pt2p_tunables(7), but for its tables.
+constexpr const char *tunables_begin = R"(
 .Dt PT2P_TUNABLES 7
 .Os
 .Sh NAME
@@ -165,14 +162,8 @@ Words may be written in upper or lower case.
 .Ss The tunables
 .Bl -tag -width Ds
 )";
-	for (const pt2p::TunableInfo &tunable : pt2p::standard_tunables()) {
-		out += std::string(".It Ev ") + tunable.name + "\n";
-		out += prose(sentence(tunable.line));
-		out += prose(tunable.help);
-		out += ".br\n" + prose("Allowed: " + how_written(tunable) + ".");
-		out += prose("Default: " + tunable.standard + ".");
-	}
-	out += R"(.El
+
+constexpr const char *tunables_below = R"(.El
 .Ss Below libpt2p
 These are not libpt2p's: libmlx5 reads them in every process that opens a device
 of it, and they change what is measured.
@@ -180,12 +171,8 @@ of it, and they change what is measured.
 tells of those that are set.
 .Bl -tag -width Ds
 )";
-	for (const pt2p::RdmaVariable &variable : pt2p::rdma_variables) {
-		out += std::string(".It Ev ") + variable.name + "\n";
-		out += prose(variable.effect);
-		out += ".br\n" + prose(std::string("Default: ") + variable.standard + ".");
-	}
-	out += R"(.El
+
+constexpr const char *tunables_end = R"(.El
 .Sh ENVIRONMENT
 .Bl -tag -width Ds
 .It Ev PT2P_CONF
@@ -223,6 +210,26 @@ PT2P_YIELD_TIME = 50us
 .Xr pt2p 7 ,
 .Xr pt2p_errors 7
 )";
+
+void print_tunables()
+{
+	std::string out = ".Dd ";
+	out += page_date;
+	out += tunables_begin;
+	for (const pt2p::TunableInfo &tunable : pt2p::standard_tunables()) {
+		out += std::string(".It Ev ") + tunable.name + "\n";
+		out += prose(sentence(tunable.line));
+		out += prose(tunable.help);
+		out += ".br\n" + prose("Allowed: " + how_written(tunable) + ".");
+		out += prose("Default: " + tunable.standard + ".");
+	}
+	out += tunables_below;
+	for (const pt2p::RdmaVariable &variable : pt2p::rdma_variables) {
+		out += std::string(".It Ev ") + variable.name + "\n";
+		out += prose(variable.effect);
+		out += ".br\n" + prose(std::string("Default: ") + variable.standard + ".");
+	}
+	out += tunables_end;
 	fputs(out.c_str(), stdout);
 }
 

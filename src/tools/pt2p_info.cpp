@@ -18,13 +18,12 @@
 #include <pt2p.h>
 
 #include "base/config/config.hpp"
-#include "base/job/job.hpp"
 #include "base/job/topology.hpp"
 #include "base/report/report.hpp"
 #include "tools/json.hpp"
 #include "tools/rdma_devices.hpp"
 #include "tools/system_facts.hpp"
-#include "transports/transport.hpp"
+#include "tools/transport_facts.hpp"
 
 #ifndef PT2P_BUILD_FLAGS
 #define PT2P_BUILD_FLAGS "unknown"
@@ -103,73 +102,6 @@ std::vector<Fact> topology_facts(const Topology &t)
 	        {"l1d", "L1 data cache", cache(t.l1d)},
 	        {"l2", "L2 cache", cache(t.l2)},
 	        {"l3", "L3 cache", cache(t.l3)}};
-}
-
-struct NoEvents : SendPacing, TransportEvents {
-	NoEvents() : TransportEvents(*static_cast<SendPacing *>(this)) {}
-	void on_message(int, uint8_t, uint64_t, const void *, size_t) override {}
-	void on_complete(void *, pt2p_status_t, std::string_view) override {}
-	void on_peer_down(int, pt2p_status_t, std::string_view) override {}
-};
-
-struct NoAddresses final : AddressBook {
-	bool find_address(int, const char *, std::string &) override { return false; }
-};
-
-struct TransportFact {
-	std::string name;
-	bool usable = false, chosen = true;
-	std::string why_not, capabilities;
-};
-
-bool listed(std::string_view list, std::string_view name)
-{
-	while (!list.empty()) {
-		auto comma = list.find(',');
-		std::string_view word = list.substr(0, comma);
-		list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
-		while (word.starts_with(' '))
-			word.remove_prefix(1);
-		while (word.ends_with(' '))
-			word.remove_suffix(1);
-		if (word == name || word == "all")
-			return true;
-	}
-	return false;
-}
-
-// Opens every transport in a job of two ranks inside this process, as one of several ranks of this host would.
-std::vector<TransportFact> transport_facts(const Config &config, const Topology &topology)
-{
-	std::vector<TransportFact> facts;
-	for (auto table = transport_tables; *table != nullptr; ++table) {
-		TransportFact fact;
-		fact.name = (*table)->name;
-		fact.chosen = listed(config.transports, fact.name);
-		static const std::pair<Capability, const char *> names[] = {
-			{cap_send, "send"}, {cap_get, "get"}, {cap_put, "put"}, {cap_wake, "wake"}, {cap_atomic, "atomic"}};
-		for (auto [bit, name] : names)
-			if ((*table)->capabilities & bit)
-				fact.capabilities += (fact.capabilities.empty() ? "" : ", ") + std::string(name);
-		// Not what this host would pretend, but what it can.
-		Config truth = config;
-		truth.ranks_per_node = 0;
-		try {
-			Reporter reporter;
-			NoEvents events;
-			NoAddresses addresses;
-			auto jobs = make_inprocess_jobs(2, truth, nullptr);
-			auto transport = (*table)->open({truth, topology, reporter, *jobs[0], events, addresses}, fact.why_not);
-			fact.usable = transport != nullptr;
-			if (transport)
-				transport->leave();
-			transport.reset();
-		} catch (const std::exception &problem) {
-			fact.why_not = problem.what();
-		}
-		facts.push_back(std::move(fact));
-	}
-	return facts;
 }
 
 std::string origin_text(const TunableInfo &tunable)
@@ -361,63 +293,69 @@ bool parse(int count, char **arguments, Request &request)
 	return true;
 }
 
-int show(const Request &request)
-{
-	bool all = request.everything();
-	int result = 0;
+// All that can be shown, as far as it is asked for.
+struct Found {
 	ParsedConfig parsed;
-	try {
-		parsed = load_config(nullptr);
-	} catch (const Error &error) {
-		fprintf(stderr, "pt2p_info: %s: %s\n", pt2p_strerror(error.status()), error.what());
-		// The table is what helps to repair it.
-		if (!request.config)
-			return 1;
-		fputs("pt2p_info: the built-in defaults are shown instead\n", stderr);
-		parsed.tunables = standard_tunables();
-		result = 1;
-	}
-	if (!select(parsed.tunables, request.names))
-		return 2;
-
-	// Forks, and so comes before anything that may start threads.
 	std::vector<Fact> system;
-	if (all || request.transports)
-		system = system_facts();
 	Topology topology;
-	if (all || request.topology || request.transports)
-		topology = read_topology();
 	std::vector<TransportFact> transports;
-	if (all || request.transports)
-		transports = transport_facts(parsed.config, topology);
-
 	RdmaDevices devices;
+};
+
+Found find(const Request &request, ParsedConfig parsed)
+{
+	const bool all = request.everything();
+	Found found{std::move(parsed), {}, {}, {}, {}};
+	// Forks, and so comes before anything that may start threads.
+	if (all || request.transports)
+		found.system = system_facts();
+	if (all || request.topology || request.transports)
+		found.topology = read_topology();
+	if (all || request.transports)
+		found.transports = transport_facts(found.parsed.config, found.topology);
 	if (all || request.devices)
-		devices = read_rdma_devices();
+		found.devices = read_rdma_devices();
+	return found;
+}
 
-	if (request.json) {
-		Json json;
-		json.open(nullptr, '{');
-		json.add("version", pt2p_version());
-		if (all || request.build)
-			write_facts(json, "build", build_facts());
-		if (all || request.topology)
-			write_facts(json, "topology", topology_facts(topology));
-		if (all || request.transports) {
-			write_transports(json, transports);
-			write_facts(json, "system", system);
-		}
-		if (all || request.devices)
-			write_rdma_devices(json, devices);
-		if (all || request.config)
-			write_tunables(json, parsed.tunables);
-		if (all || request.counters)
-			write_counters(json);
-		json.close('}');
-		puts(json.text().c_str());
-		return result;
+void show_json(const Request &request, const Found &found)
+{
+	const bool all = request.everything();
+	Json json;
+	json.open(nullptr, '{');
+	json.add("version", pt2p_version());
+	if (all || request.build)
+		write_facts(json, "build", build_facts());
+	if (all || request.topology)
+		write_facts(json, "topology", topology_facts(found.topology));
+	if (all || request.transports) {
+		write_transports(json, found.transports);
+		write_facts(json, "system", found.system);
 	}
+	if (all || request.devices)
+		write_rdma_devices(json, found.devices);
+	if (all || request.config)
+		write_tunables(json, found.parsed.tunables);
+	if (all || request.counters)
+		write_counters(json);
+	json.close('}');
+	puts(json.text().c_str());
+}
 
+void show_tunables(const Request &request, const Found &found)
+{
+	if (request.names.empty())
+		print_tunables(found.parsed.tunables);
+	for (size_t i = 0; i < request.names.size(); ++i) {
+		if (i > 0)
+			puts("");
+		print_help(found.parsed.tunables[i]);
+	}
+}
+
+void show_text(const Request &request, const Found &found)
+{
+	const bool all = request.everything();
 	const char *gap = "";
 	auto section = [&] {
 		fputs(gap, stdout);
@@ -433,18 +371,18 @@ int show(const Request &request)
 	}
 	if (all || request.topology) {
 		section();
-		print_facts("topology", topology_facts(topology));
-		printf("\n%s%s", topology.text.c_str(), topology.text.ends_with('\n') ? "" : "\n");
+		print_facts("topology", topology_facts(found.topology));
+		printf("\n%s%s", found.topology.text.c_str(), found.topology.text.ends_with('\n') ? "" : "\n");
 	}
 	if (all || request.transports) {
 		section();
-		print_transports(transports);
+		print_transports(found.transports);
 		section();
-		print_facts("what they depend on", system);
+		print_facts("what they depend on", found.system);
 	}
 	if (all || request.devices) {
 		section();
-		print_rdma_devices(devices);
+		print_rdma_devices(found.devices);
 	}
 	if (request.counters) {
 		section();
@@ -452,17 +390,35 @@ int show(const Request &request)
 	}
 	if (all) {
 		section();
-		print_changed(parsed.tunables);
+		print_changed(found.parsed.tunables);
 	} else if (request.config) {
 		section();
-		if (request.names.empty())
-			print_tunables(parsed.tunables);
-		for (size_t i = 0; i < request.names.size(); ++i) {
-			if (i > 0)
-				puts("");
-			print_help(parsed.tunables[i]);
-		}
+		show_tunables(request, found);
 	}
+}
+
+int show(const Request &request)
+{
+	int result = 0;
+	ParsedConfig parsed;
+	try {
+		parsed = load_config(nullptr);
+	} catch (const Error &error) {
+		fprintf(stderr, "pt2p_info: %s: %s\n", pt2p_strerror(error.status()), error.what());
+		// The table is what helps to repair it.
+		if (!request.config)
+			return 1;
+		fputs("pt2p_info: the built-in defaults are shown instead\n", stderr);
+		parsed.tunables = standard_tunables();
+		result = 1;
+	}
+	if (!select(parsed.tunables, request.names))
+		return 2;
+	const Found found = find(request, std::move(parsed));
+	if (request.json)
+		show_json(request, found);
+	else
+		show_text(request, found);
 	return result;
 }
 

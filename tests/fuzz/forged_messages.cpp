@@ -22,13 +22,13 @@ Segment accessible_list[listed];
 
 void bound(uint8_t id, uint64_t *words)
 {
-	if (id != Engine::id_announce && id != Engine::id_accept)
+	if (id != wire::id_announce && id != wire::id_accept)
 		return;
 	words[2] = reinterpret_cast<uint64_t>(accessible_memory);
-	uint64_t &length = words[id == Engine::id_announce ? 0 : 1];
+	uint64_t &length = words[id == wire::id_announce ? 0 : 1];
 	if (length <= PTRDIFF_MAX && length > accessible)
 		length %= accessible + 1;
-	if (id != Engine::id_announce || words[4] < 2)
+	if (id != wire::id_announce || words[4] < 2)
 		return;
 	for (size_t i = 0; i < listed; ++i)
 		accessible_list[i] = {reinterpret_cast<uint64_t>(accessible_memory + i * listed_bytes), listed_bytes, 0};
@@ -82,37 +82,37 @@ void Pair::plausible(Input &in)
 	case 9: {
 		const uint64_t token = any_number(in);
 		std::memcpy(payload, &token, sizeof token);
-		return tell(Engine::id_synchronous, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
+		return tell(wire::id_synchronous, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
 	}
 	case 0:
-		return tell(Engine::id_eager, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
+		return tell(wire::id_eager, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
 	case 1: {
 		uint64_t words[5] = {1 + in.number(2), any_number(in), 0, any_number(in), in.byte() % 4u};
-		bound(Engine::id_announce, words);
-		return tell(Engine::id_announce, in.byte() % 4, words, sizeof words);
+		bound(wire::id_announce, words);
+		return tell(wire::id_announce, in.byte() % 4, words, sizeof words);
 	}
 	case 2:
 	case 3: {
 		const uint64_t send = live_handle(in, true);
 		uint64_t words[5] = {any_number(in), 1 + in.number(2) % 1500, 0, any_number(in), in.byte() % 2u};
-		bound(Engine::id_accept, words);
-		return send ? tell(Engine::id_accept, send, words, sizeof words) : void();
+		bound(wire::id_accept, words);
+		return send ? tell(wire::id_accept, send, words, sizeof words) : void();
 	}
 	case 4: {
 		const uint64_t receive = live_handle(in, false);
-		return receive ? tell(Engine::id_piece, receive, payload, 1 + in.number(2) % sizeof payload) : void();
+		return receive ? tell(wire::id_piece, receive, payload, 1 + in.number(2) % sizeof payload) : void();
 	}
 	case 5: {
 		const bool finished = in.byte() % 2;
 		const uint64_t request = live_handle(in, finished);
 		const uint32_t status = in.byte() % 4 ? PT2P_OK : PT2P_ERR_SYSTEM;
-		return request ? tell(finished ? Engine::id_finished : Engine::id_written, request, &status, sizeof status) : void();
+		return request ? tell(finished ? wire::id_finished : wire::id_written, request, &status, sizeof status) : void();
 	}
 	case 6:
-		return tell(in.byte() % 2 ? Engine::id_stop_eager : Engine::id_resume_eager, 0, nullptr, 0);
+		return tell(in.byte() % 2 ? wire::id_stop_eager : wire::id_resume_eager, 0, nullptr, 0);
 	case 7: {
 		const uint64_t failure = static_cast<uint64_t>(PT2P_ERR_PEER_LOST) << 40 | UINT64_C(0x100);
-		return tell(Engine::id_barrier, in.byte() % 2 ? failure : 0, nullptr, 0);
+		return tell(wire::id_barrier, in.byte() % 2 ? failure : 0, nullptr, 0);
 	}
 	default:
 		return forge_payload_at_end(in);
@@ -125,19 +125,19 @@ size_t Pair::control_payload(Input &in, uint8_t id, unsigned char *payload)
 	for (uint64_t &w : words)
 		w = any_number(in);
 	bound(id, words);
-	const size_t usual[] = {0, sizeof(Engine::Announcement), sizeof(Engine::Acceptance), sizeof(uint32_t), sizeof(shm::Help)};
+	const size_t usual[] = {0, sizeof(wire::Announcement), sizeof(wire::Acceptance), sizeof(uint32_t), sizeof(shm::Help)};
 	size_t length = usual[in.byte() % 5];
 	if (in.byte() % 8 == 0)
 		length = in.byte() % (sizeof words + 1);
 	switch (id) {
-	case Engine::id_announce:
-		length = in.byte() % 8 ? sizeof(Engine::Announcement) : length;
+	case wire::id_announce:
+		length = in.byte() % 8 ? sizeof(wire::Announcement) : length;
 		break;
-	case Engine::id_accept:
-		length = in.byte() % 8 ? sizeof(Engine::Acceptance) : length;
+	case wire::id_accept:
+		length = in.byte() % 8 ? sizeof(wire::Acceptance) : length;
 		break;
-	case Engine::id_finished:
-	case Engine::id_written:
+	case wire::id_finished:
+	case wire::id_written:
 		length = in.byte() % 8 ? sizeof(uint32_t) : length;
 		words[0] %= 32;
 		break;
@@ -155,7 +155,7 @@ void Pair::forge_message(Input &in)
 	const auto id = static_cast<uint8_t>(how & 1 ? in.byte() : how & 64 ? onesided::id_put + in.byte() % 7 : in.byte() % 10);
 	const uint64_t header = any_number(in);
 	size_t length = control_payload(in, id, payload);
-	if (how & 2 && id != Engine::id_announce) {
+	if (how & 2 && id != wire::id_announce) {
 		length = in.number(2) % sizeof payload;
 		std::memset(payload, in.byte(), length);
 	}

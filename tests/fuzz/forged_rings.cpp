@@ -45,7 +45,7 @@ void Pair::forge_slot(Input &in)
 		}
 	}
 	// A long announcement does not exist, but a short one must not name foreign memory.
-	if (length == sizeof(Engine::Announcement)) {
+	if (length == sizeof(wire::Announcement)) {
 		uint64_t words[5];
 		std::memcpy(words, slot.payload, sizeof words);
 		bound(id, words);
@@ -66,7 +66,7 @@ void Pair::forge_payload_at_end(Input &in)
 	shm::Slot &slot = ring_.slots[position % slots_];
 	std::memcpy(slot.payload, &offset, sizeof offset);
 	slot.header = in.byte() % 4;
-	slot.word.store(shm::Word::pack(static_cast<uint8_t>(position / slots_ + 1), Engine::id_eager, length, in.byte()),
+	slot.word.store(shm::Word::pack(static_cast<uint8_t>(position / slots_ + 1), wire::id_eager, length, in.byte()),
 	                std::memory_order_release);
 	ring_doorbell();
 	pt2p_progress(ctx_[1]);

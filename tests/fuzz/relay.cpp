@@ -122,7 +122,7 @@ private:
 
 	void forge_forwarded(Input &in)
 	{
-		static constexpr uint8_t ids[] = {0, Engine::id_eager, Engine::id_eager, Engine::id_eager, Engine::id_eager};
+		static constexpr uint8_t ids[] = {0, wire::id_eager, wire::id_eager, wire::id_eager, wire::id_eager};
 		// From 0, to be forwarded to 3; or from 1, through 3.
 		const bool pass_on = in.byte() % 2;
 		const int from = lies(in) ? neighbour(in) : pass_on ? 0 : 3;
@@ -166,7 +166,7 @@ private:
 		const size_t length = in.number(2) % longest;
 		const auto bytes = std::make_unique<unsigned char[]>(length);
 		std::memset(bytes.get(), in.byte(), length);
-		const uint8_t id = id_plain | (lies(in) ? in.byte() : +Engine::id_eager);
+		const uint8_t id = id_plain | (lies(in) ? in.byte() : +wire::id_eager);
 		relay_->on_message(lies(in) ? neighbour(in) : 1, id, in.byte() % 4, bytes.get(), length);
 	}
 

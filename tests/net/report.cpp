@@ -58,9 +58,9 @@ TEST_CASE("the report's shares and bytes are those that softhca counts")
 	CHECK(inline_bytes() == 600 * (8 + 16));
 	CHECK(device_bytes() == 300 * (512 + 16));
 	CHECK(host_bytes() == 100 * (3000 + 16));
-	CHECK(number(text, "and of payload ") == Approx(double(host_bytes()) / 1001).margin(0.06));
+	CHECK(number(text, "of them and ") == Approx(double(host_bytes()) / 1001).margin(0.06));
 	CHECK(number(text, "by DMA; ") == Approx(double(inline_bytes() + 24) / 1001).margin(0.06)); // with that of exchange()
-	CHECK(number(text, "is an entry of ") == Approx(double(entry_bytes()) / double(entries())).margin(0.06));
+	CHECK(number(text, "a WQE has ") == Approx(double(entry_bytes()) / double(entries())).margin(0.06));
 	CHECK_THAT(text, Contains("L  not measured; signal period 32\n"));
 	CHECK_THAT(text, Contains("limit: not known: "));
 	// Nothing goes in the other direction.
@@ -88,7 +88,7 @@ TEST_CASE("the report counts WQEs and inline bytes for each channel, whatever qu
 	for (const int to : {1, 2}) {
 		const std::string all = report(job), text = all.substr(std::min(all.find(format("rank 0 to %d", to)), all.size()));
 		CAPTURE(text);
-		CHECK(number(text, "is an entry of ") == Approx(entry[to]).margin(0.2));
+		CHECK(number(text, "a WQE has ") == Approx(entry[to]).margin(0.2));
 		CHECK(number(text, "by DMA; ") == Approx(inlined[to]).margin(0.2));
 	}
 }
@@ -146,7 +146,7 @@ TEST_CASE("the report counts doorbells", "[.exact]")
 	CAPTURE(text);
 	CHECK(number(text, " queue pair" + std::string(*transport == 'd' ? "s for all ranks; " : "; ")) ==
 	      Approx(double(entries()) / double(doorbells())).margin(0.1));
-	const double share = number(text, "of it the device reads ") / number(text, "is an entry of ");
+	const double share = number(text, "; the device reads ") / number(text, "a WQE has ");
 	CHECK(share == Approx(double(read()) / double(all())).margin(0.05));
 	CHECK((share > 0.5) == (batch != "1"));
 }
@@ -188,7 +188,7 @@ TEST_CASE("with libibverbs, the length of WQEs is not known")
 {
 	Job job("rc", 2, {"PT2P_NET_DIRECT=0"});
 	send_many(job, 1000, 8);
-	CHECK_THAT(report(job), Contains("  T  1000 messages: 100.0 % inline") && Contains("how long entries are is not known"));
+	CHECK_THAT(report(job), Contains("  T  1000 messages: 100.0 % inline") && Contains("how long WQEs are is not known"));
 }
 
 TEST_CASE("a dump ends with the channels")

@@ -109,7 +109,7 @@ TEST_CASE("WQEs of all sizes go round a send queue many times, alone and in batc
 			lengths.push_back(1 + sent * 7 % 160); // one WQEBB to three
 			numbers.push_back(loop.encode(lengths.back(), static_cast<unsigned char>(sent), i + 1 == batch));
 		}
-		loop.out->ring(batch == 1);
+		loop.out->ring_doorbell(batch == 1);
 		uint32_t received = 0;
 		for (bool complete = false; !complete || received < batch;) {
 			const mlx5_cqe64 &c = *loop.wait();
@@ -141,7 +141,7 @@ TEST_CASE("completions of a queue pair that was reset are skipped, and it starts
 	for (int round = 0; round < 3; ++round) {
 		for (unsigned char i = 0; i < 4; ++i)
 			REQUIRE(loop.encode(8, i) == i);
-		loop.out->ring(false);
+		loop.out->ring_doorbell(false);
 		// Completions of four sends and four receives are there and not read.
 		uint64_t cqes = 0;
 		for (int i = 0; i < 2000 && cqes < 8u * static_cast<unsigned>(round + 1); ++i) {
@@ -181,7 +181,7 @@ TEST_CASE("arming a completion queue gives one event")
 		REQUIRE(loop.completions.arm());
 		REQUIRE(loop.completions.armed());
 		loop.encode(8, i);
-		loop.out->ring(true);
+		loop.out->ring_doorbell(true);
 		REQUIRE(poll(&channel, 1, 5000) == 1);
 		loop.completions.take_events();
 		REQUIRE(!loop.completions.armed());

@@ -235,7 +235,7 @@ TEST_CASE("a doorbell batch that is tuned stays within its bounds, and is in the
 	}
 	CHECK(net_of(job).tuner.batch_tuner()->trials() >= 1);
 	CHECK(net_of(job).tuner.batch_tuner()->rate() > 0);
-	CHECK_THAT(report(job), Contains(" for a doorbell, now up to ") && Contains(" a second, "));
+	CHECK_THAT(report(job), Contains(" per doorbell, now up to ") && Contains(" a second, "));
 }
 
 TEST_CASE("nothing is lost or reordered while the doorbell batch changes, and nothing waits for a doorbell")

@@ -25,6 +25,10 @@ src/route/groups
 src/route/forward
 src/route
 src/progress
+src/message/wire src/message/layers src/message/extension src/message/matching
+src/message/peers
+src/message/request
+src/message/rendezvous
 src/message
 src/onesided
 src/inspect

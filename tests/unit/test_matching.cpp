@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "message/matching.hpp"
+#include "message/matching/matching.hpp"
 
 using namespace pt2p;
 

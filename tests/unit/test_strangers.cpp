@@ -56,7 +56,7 @@ TEST_CASE("a stranger that writes into a segment is refused, and the rank in who
 	writer.open(Ring::at(reinterpret_cast<unsigned char *>(h) + header_bytes(2), address.shape.slots), address.shape.slots,
 	            address.shape.data_bytes, address.shape.room);
 	const int forged = 13, real = 7;
-	REQUIRE(writer.write(Engine::id_eager, 1, &forged, sizeof forged, 0));
+	REQUIRE(writer.write(wire::id_eager, 1, &forged, sizeof forged, 0));
 	Secret guess = address.secret;
 	guess.words[1] ^= 1;
 	const uint16_t open = Entry::open;

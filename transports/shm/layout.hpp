@@ -9,23 +9,23 @@
 //   | ring 1             |  of local rank 1 ...
 //   +--------------------+
 //
-// A silent peer costs its directory entry and its doorbell bit: the file has holes where nobody writes. A ring is mapped
-// and gets its memory from its sender when that sender first has something to say, so nothing has to be asked of the owner;
-// the data area gets more when more is in flight.
+// A silent peer costs its directory entry and its doorbell bit: the file has holes where nobody writes. The sender maps
+// a ring and gives it memory before its first message, without asking the owner. The data area gets more memory when
+// more is in flight.
 //
 // One ring carries the messages of one ordered pair. Flag, header and the first 48 bytes of the payload share a cache
-// line, so a short message is one line handed over. Slots are two lines wide: the next line then belongs to the same
+// line, so a short message moves one cache line. Slots are two lines wide: the next line then belongs to the same
 // message, and a prefetcher that fetches neighbouring lines does not take the next slot away from its writer.
 //
 //   slot:  [ word | header | payload, up to 112 bytes                      ]
 //   word:  credit:24 | length:24 | id:8 | lap:8     written last, with release order
 //
-// A slot is full when its lap is the reader's: no index is shared and nothing has to be cleared. Payloads above 112 bytes
-// lie in the ring's data area; the slot's payload then starts with their offset. `credit` acknowledges slots of the
-// opposite direction, so two ranks that answer each other never touch the credit line.
+// A slot is full when its lap is the reader's: no index is shared and nothing has to be cleared. Payloads above 112
+// bytes lie in the ring's data area; the slot's payload then starts with their offset. `credit` acknowledges slots of
+// the opposite direction, so two ranks that answer each other never touch the credit line.
 //
-// The owner trusts nothing in here: positions are kept privately, what comes from a peer is checked against bounds, and a
-// ring is read only once its writer has shown that it knows the owner's secret.
+// The owner trusts nothing in its segment. It keeps positions privately, checks what a peer writes against bounds, and
+// reads a ring only after its writer has shown that it knows the owner's secret.
 #pragma once
 
 #include <atomic>
@@ -113,7 +113,7 @@ constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; 
 inline size_t doorbell_words(uint32_t ranks) { return (ranks + 63) / 64; }
 // A directory entry is written by the rank that it stands for:
 //
-//   entry:  open:1 | failures:15 | proof:48         open: it writes into its ring; failures: how often it could not get one
+//   entry:  open:1 | failures:15 | proof:48    open: it writes into its ring; failures: how often it could not get one
 struct Entry {
 	static constexpr uint64_t proof_mask = (UINT64_C(1) << 48) - 1;
 	static constexpr uint16_t open = 0x8000, failures_mask = 0x7fff;

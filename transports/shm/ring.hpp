@@ -5,42 +5,13 @@
 #include <cstring>
 #include <memory>
 
+#include "base/memory/copy_short.hpp"
 #include "transports/shm/layout.hpp"
 
 namespace pt2p::shm {
 
-// Copies at most inline_max bytes without a call, in overlapping pieces.
-[[gnu::always_inline]] inline void copy_short(void *to, const void *from, size_t n)
-{
-	auto *t = static_cast<unsigned char *>(to);
-	const auto *f = static_cast<const unsigned char *>(from);
-	const auto both_ends = [=](auto piece) {
-		decltype(piece) head, tail;
-		std::memcpy(&head, f, sizeof piece);
-		std::memcpy(&tail, f + n - sizeof piece, sizeof piece);
-		std::memcpy(t, &head, sizeof piece);
-		std::memcpy(t + n - sizeof piece, &tail, sizeof piece);
-	};
-	struct Sixteen {
-		uint64_t low, high;
-	};
-	if (n >= 16) {
-		for (size_t i = 16; i + 16 < n; i += 16)
-			std::memcpy(t + i, f + i, 16);
-		both_ends(Sixteen{});
-	} else if (n >= 8) {
-		both_ends(uint64_t{});
-	} else if (n >= 4) {
-		both_ends(uint32_t{});
-	} else if (n) {
-		t[0] = f[0];
-		t[n / 2] = f[n / 2];
-		t[n - 1] = f[n - 1];
-	}
-}
-
-// The writer. Data positions run for ever; position modulo the room in the data area is the offset. The room is what has
-// memory so far.
+// The writer. Data positions only grow; the position modulo the room is the offset in the data area. The room is the
+// part of the data area that has memory so far.
 class Writer {
 public:
 	void open(const Ring &ring, uint32_t slots, uint32_t data_bytes, uint32_t room)
@@ -58,10 +29,10 @@ public:
 	static size_t max_payload(uint64_t data_bytes) { return data_bytes / 4; }
 	size_t max_payload() const { return max_payload(data_bytes_); }
 	uint32_t room() const { return static_cast<uint32_t>(room_); }
-	// Whether more room is what a message with data waits for, and there can be more.
+	// Whether a message with data waits for more room, and there can be more.
 	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= mask_; }
-	// The data area has memory for twice as much. The new half comes next; what is under way may lie anywhere in the old one,
-	// which is free again when all of it has been read.
+	// The data area has got memory for twice as much. The new half is used next. Data in flight may lie anywhere in the
+	// old half, which is free again when all of it has been read.
 	void double_room()
 	{
 		const uint64_t old = room_;
@@ -75,8 +46,8 @@ public:
 	}
 	static size_t private_bytes(uint32_t slots) { return slots * sizeof(DataEnd); }
 
-	// Writes a message of at most inline_max bytes if a slot is known to be free; does not look for one. `credit` goes
-	// along, see layout.hpp.
+	// Writes a message of at most inline_max bytes if a slot is known to be free; does not look for one. The message
+	// carries `credit`, see layout.hpp.
 	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
 	                                        uint32_t credit)
 	{
@@ -84,10 +55,7 @@ public:
 		if (__builtin_expect(position - acknowledged_ > mask_, 0))
 			return false;
 		Slot &slot = ring_.slots[position & mask_];
-		if (__builtin_expect(length == 8, 1))
-			std::memcpy(slot.payload, payload, 8);
-		else
-			copy_short(slot.payload, payload, length);
+		copy_short(slot.payload, payload, length);
 		publish(slot, position, id, header, length, credit);
 		return true;
 	}
@@ -110,7 +78,7 @@ public:
 
 private:
 	static constexpr uint64_t claimed_at_once = 8; // slots
-	static constexpr uint64_t least_stream = 3;    // messages on their way that make a stream
+	static constexpr uint64_t min_stream = 3;    // messages in flight that make a stream
 
 	struct DataEnd {
 		uint32_t position, end; // of a message with data: its slot, and the data area's head after it; low 32 bits
@@ -128,18 +96,20 @@ private:
 		if (__builtin_expect(position % claimed_at_once == 0, 0))
 			claim_slots(length);
 	}
-	// The claims below take lines that will be written soon away from the reader, by stores that go out together and whose
-	// values nobody looks at. Stores leave a core in order and its queue for them is short: a store to a line that the
-	// reader still shares holds up all later ones, and lines come over one by one. (Prefetching for writing does not help:
-	// the lines are in this core's cache already, shared.) Only what the reader has given back is claimed.
+	// The claims below take lines away from the reader that will be written soon. They store values that nobody reads,
+	// several at a time. Stores leave a core in order, and its store queue is short: without claims, a store to a line
+	// that the reader still shares holds up all later ones, and lines are fetched one by one. (Prefetching for writing
+	// does not help: the lines are in this core's cache already, shared.) Only lines that the reader has given back are
+	// claimed.
 	static void touch(void *line) { *static_cast<volatile unsigned char *>(line) = 0; }
 
-	// In a stream: the next slots, for messages like this one. A header is read only with the word of its lap, a payload
-	// with its length. Not for messages that are answered one by one: there the reader polls the line that would be taken.
+	// In a stream, claims the next slots for messages like this one. The reader reads a header only with the word of
+	// its lap, and a payload only up to its length. Messages that are answered one by one claim nothing: the reader
+	// polls the line that would be taken.
 	[[gnu::noinline]] void claim_slots(size_t length)
 	{
 		const uint64_t outstanding = sent_ - acknowledged_, n = claimed_at_once - 1;
-		if (outstanding < least_stream || outstanding + n > mask_ + UINT64_C(1))
+		if (outstanding < min_stream || outstanding + n > mask_ + UINT64_C(1))
 			return;
 		for (uint64_t i = 0; i < n; ++i) {
 			Slot &slot = ring_.slots[(sent_ + i) & mask_];
@@ -148,10 +118,10 @@ private:
 				touch(&slot.payload[inline_max - 1]);
 		}
 	}
-	// After a payload: the room of another one of its size.
+	// After a payload, claims the room of another one of its size.
 	void claim_data(uint64_t size)
 	{
-		// Local, or every claim would be followed by a store to a member.
+		// Local copies: else the compiler stores a member after every claim.
 		unsigned char *const data = ring_.data;
 		const uint64_t mask = room_ - 1;
 		const uint64_t end = std::min(data_head_ + size, data_tail_ + room_);
@@ -187,7 +157,7 @@ private:
 			at += left;
 		if (at + size - data_tail_ > room_) {
 			refresh();
-			if (data_first_ == data_last_ && size <= room_) // all of it is free, also what is left over at the end
+			if (data_first_ == data_last_ && size <= room_) // all of it is free, including the rest at the end
 				data_tail_ = at;
 			if (at + size - data_tail_ > room_)
 				return false;
@@ -226,7 +196,7 @@ public:
 	RingHeader &head() const { return *ring_.head; }
 
 	bool ready() const { return full(read_); }
-	// While a message is handled: whether another one has come after it.
+	// While a message is handled: whether another one has arrived after it.
 	bool more() const { return full(read_ + 1); }
 	struct Message {
 		uint64_t word, header;
@@ -249,7 +219,7 @@ public:
 		}
 		return peek_data(slot, m);
 	}
-	// In a burst: the line of a later message is on its way while the next one is handled.
+	// In a burst: fetches the line of a later message while the next one is handled.
 	void fetch_ahead() const { __builtin_prefetch(&ring_.slots[(read_ + fetched_ahead) & mask_]); }
 	void pop(uint32_t length)
 	{
@@ -257,13 +227,13 @@ public:
 		if (__builtin_expect(length > inline_max, 0))
 			pop_data(length);
 	}
-	// After a few messages: tells the writer of slots that are worth a credit line.
+	// After a burst: publishes the position when enough slots are free to be worth writing the credit line.
 	void publish_if_due()
 	{
 		if (read_ - published_ >= batch_)
 			publish();
 	}
-	// The position went along with an answer: the writer needs no credit line for it.
+	// A message has carried the position to the writer: the credit line is not needed for it.
 	void piggybacked(uint64_t position)
 	{
 		published_ = position;
@@ -276,7 +246,8 @@ public:
 		data_unpublished_ = 0;
 		line_position_ = read_;
 	}
-	// An idle ring: a writer that waits for room must get the slots that are not worth a credit line otherwise.
+	// The ring is idle: a writer that waits for room gets also the few slots that are otherwise not worth writing the
+	// credit line.
 	void relieve()
 	{
 		if (line_position_ != read_ && ring_.head->starved.load(std::memory_order_relaxed))
@@ -317,8 +288,8 @@ private:
 
 	Ring ring_;
 	uint64_t read_ = 0;
-	uint64_t published_ = 0;        // as far as the writer has been told, either way
-	uint64_t line_position_ = 0;    // as far as the credit line says
+	uint64_t published_ = 0;        // the writer knows this position, from a message or from the credit line
+	uint64_t line_position_ = 0;    // position in the credit line
 	uint64_t data_unpublished_ = 0; // bytes
 	uint32_t mask_ = 0, shift_ = 0, batch_ = 0, data_bytes_ = 0;
 };

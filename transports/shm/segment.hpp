@@ -16,8 +16,8 @@ struct Config;
 
 namespace pt2p::shm {
 
-// Nothing in a segment is its owner's secret itself: who shows something adds a proof, a keyed hash of it, so that whoever reads
-// a segment learns no proof but those that are there.
+// Nothing in a segment is its owner's secret itself: who shows something adds a proof, a keyed hash of it, so that
+// whoever reads a segment learns no proof but those that are there.
 inline uint64_t owner_proof(const Secret &secret)
 {
 	const uint64_t who = UINT64_MAX;
@@ -61,8 +61,8 @@ struct Address {
 // This rank's segment. Reserves the header; rings get their memory from those who write them.
 class OwnSegment {
 public:
-	// numa_node: where the memory goes, -1 for wherever. Throws Error(PT2P_ERR_SHARED_MEMORY) which names the bytes needed
-	// and available.
+	// numa_node: where the memory goes, -1 for wherever. Throws Error(PT2P_ERR_SHARED_MEMORY) which names the bytes
+	// needed and available.
 	OwnSegment(const Config &config, const Secret &secret, uint32_t ranks, int numa_node);
 	SegmentHeader *header() const { return static_cast<SegmentHeader *>(map_.memory()); }
 	int fd() const { return fd_.get(); }
@@ -81,8 +81,8 @@ private:
 // A peer's segment: its header, and this rank's ring in it once asked for.
 class PeerSegment {
 public:
-	// Throws Error: PT2P_ERR_SHARED_MEMORY or PT2P_ERR_SYSTEM when it cannot be opened, PT2P_ERR_PEER_LOST when that process
-	// is gone, PT2P_ERR_PROTOCOL when what it has there now is not the segment that it published.
+	// Throws Error: PT2P_ERR_SHARED_MEMORY or PT2P_ERR_SYSTEM when it cannot be opened, PT2P_ERR_PEER_LOST when that
+	// process is gone, PT2P_ERR_PROTOCOL when what it has there now is not the segment that it published.
 	explicit PeerSegment(const Address &address);
 	SegmentHeader *header() const { return header_; }
 	const Shape &shape() const { return shape_; }

@@ -5,11 +5,12 @@
 //   takes pieces 0, 2, ... reads them          takes pieces 1, 3, ... writes them
 //   done when all pieces are finished          forgets it when no piece is left
 //
-// One message alone is cut so that both sides finish together. While several wait, each side takes what is left of one as a
-// whole, the receiver from the oldest and the sender from the newest: fewer system calls, and the sides seldom meet.
+// A message that comes alone is cut so that both sides finish together. While several wait, each side takes the rest of
+// one message at once, the receiver of the oldest and the sender of the newest: that needs fewer system calls, and the
+// sides seldom meet.
 //
-// The pieces are taken from one shared counter, so a sender that is busy elsewhere costs nothing: the receiver takes them
-// all. The counter carries a generation, so a late helper finds nothing to take.
+// Both sides take pieces from one shared counter. If the sender is busy elsewhere, the receiver takes them all. The
+// counter carries a generation, so a late helper finds nothing to take.
 #pragma once
 
 #include <algorithm>
@@ -46,8 +47,8 @@ inline size_t piece_bytes(uint64_t length, uint32_t piece, uint32_t first, uint3
 uint32_t piece_size(uint64_t length);
 
 void open_claim(Claim &claim, uint32_t generation);
-// Takes up to `want` consecutive pieces from `first` on; returns how many, 0 when none is left or the claim is of another
-// generation.
+// Takes up to `want` consecutive pieces from `first` on; returns how many, 0 when none is left or the claim is of
+// another generation.
 uint32_t take_pieces(Claim &claim, uint32_t generation, uint32_t pieces, uint32_t want, uint32_t &first);
 
 // Copy all bytes; return 0 or an errno.

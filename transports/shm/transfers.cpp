@@ -1,4 +1,5 @@
-// Gets and puts of the shm transport: on the spot, or in pieces together with the peer; see single_copy.hpp.
+#include "transports/shm/transfers.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,8 +13,8 @@ namespace pt2p::shm {
 namespace {
 
 constexpr uint32_t turn_bytes = 512 * 1024; // copied in one turn
-// A message that comes alone is worth a helper from this many times PT2P_SHM_COOPERATE_MIN on: below, the word to the
-// helper and the lines that the two take from each other cost more than the second core gives.
+// A message that comes alone is worth a helper from this many times PT2P_SHM_COOPERATE_MIN on. For shorter ones, the
+// message to the helper and the cache lines that the two take from each other cost more than the second core gains.
 constexpr size_t alone_factor = 8;
 
 // What an errno of a copy between processes means.
@@ -22,7 +23,8 @@ pt2p_status_t copy_status(int error)
 	return error == 0 ? PT2P_OK : error == ESRCH ? PT2P_ERR_PEER_LOST : PT2P_ERR_SYSTEM;
 }
 
-// What to take of a message at once, when `waiting` messages are there to be copied; bounded, so that a turn stays short.
+// How many pieces to take of a message at once while `waiting` messages are to be copied; bounded, so that a turn stays
+// short.
 uint32_t pieces_at_once(size_t waiting, uint32_t piece)
 {
 	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;
@@ -30,7 +32,7 @@ uint32_t pieces_at_once(size_t waiting, uint32_t piece)
 
 } // namespace
 
-Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t length, void *operation, bool write)
+Outcome Transfers::transfer(ShmEndpoint &peer, void *local, uint64_t remote, size_t length, void *operation, bool write)
 {
 	if (peer.same_process) {
 		auto *there = reinterpret_cast<void *>(remote);
@@ -55,23 +57,30 @@ Outcome ShmTransport::transfer(Peer &peer, void *local, uint64_t remote, size_t 
 		env_.events.on_complete(operation, copy_status(error));
 		return Outcome::in_progress;
 	}
-	const uint32_t free_claims = ~peer.claims_busy & ((1u << claims_per_ring) - 1);
-	if (!write && peer.in.is_open() && free_claims) {
-		t.claim_index = static_cast<uint32_t>(__builtin_ctz(free_claims));
-		t.claim = &peer.in.head().claims[t.claim_index];
-		t.generation = ++peer.generation;
-		open_claim(*t.claim, t.generation);
-		const Help help{reinterpret_cast<uint64_t>(local), remote, length, t.piece, t.claim_index, t.generation, 0};
-		if (send(peer, id_help, 0, &help, sizeof help) == Outcome::done)
-			peer.claims_busy |= 1u << t.claim_index;
-		else
-			t.claim = nullptr;
-	}
+	share(t);
 	transfers_.push_back(t);
 	return Outcome::in_progress;
 }
 
-Outcome ShmTransport::read_runs(Peer &peer, const Run *runs, size_t count, void *operation)
+// Asks the peer to copy along, where that can be.
+void Transfers::share(Transfer &t)
+{
+	ShmEndpoint &peer = *t.peer;
+	const uint32_t free_claims = ~peer.claims_busy & ((1u << claims_per_ring) - 1);
+	if (t.write || !peer.in.is_open() || !free_claims)
+		return;
+	t.claim_index = static_cast<uint32_t>(__builtin_ctz(free_claims));
+	t.claim = &peer.in.head().claims[t.claim_index];
+	t.generation = ++peer.generation;
+	open_claim(*t.claim, t.generation);
+	const Help help{reinterpret_cast<uint64_t>(t.local), t.remote, t.length, t.piece, t.claim_index, t.generation, 0};
+	if (peer.transport->send(peer, id_help, 0, &help, sizeof help) == Outcome::done)
+		peer.claims_busy |= 1u << t.claim_index;
+	else
+		t.claim = nullptr;
+}
+
+Outcome Transfers::read_runs(const ShmEndpoint &peer, const Run *runs, size_t count, void *operation)
 {
 	size_t bytes = 0;
 	for (size_t i = 0; i < count; ++i) {
@@ -88,7 +97,7 @@ Outcome ShmTransport::read_runs(Peer &peer, const Run *runs, size_t count, void 
 	return Outcome::done;
 }
 
-int ShmTransport::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
+int Transfers::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
 {
 	const uint64_t at = static_cast<uint64_t>(first) * t.piece;
 	const size_t n = piece_bytes(t.length, t.piece, first, count);
@@ -98,7 +107,7 @@ int ShmTransport::copy_pieces(Transfer &t, uint32_t first, uint32_t count)
 }
 
 // Copies some of a transfer. Returns true when the transfer is over; it is then gone and reported.
-bool ShmTransport::advance(Transfer &t, unsigned &moved)
+bool Transfers::advance(Transfer &t, unsigned &moved)
 {
 	const uint32_t pieces = piece_count(t.length, t.piece), want = pieces_at_once(transfers_.size(), t.piece);
 	uint32_t first = t.next;
@@ -134,7 +143,17 @@ bool ShmTransport::advance(Transfer &t, unsigned &moved)
 	return true;
 }
 
-unsigned ShmTransport::advance_transfers()
+unsigned Transfers::progress()
+{
+	unsigned n = 0;
+	if (!transfers_.empty())
+		n += advance_all();
+	if (!helping_.empty())
+		n += help_some();
+	return n;
+}
+
+unsigned Transfers::advance_all()
 {
 	unsigned moved = 0;
 	for (size_t i = 0; i < transfers_.size();)
@@ -145,7 +164,28 @@ unsigned ShmTransport::advance_transfers()
 	return moved;
 }
 
-unsigned ShmTransport::help_some()
+void Transfers::help(ShmEndpoint &peer, const Help &help, size_t peers)
+{
+	// A peer cannot have more claims than this.
+	if (helping_.size() < claims_per_ring * peers && peer.out.is_open() && !peer.same_process)
+		helping_.push_back({&peer, help});
+}
+
+void Transfers::abandon(const ShmEndpoint &peer, pt2p_status_t status)
+{
+	std::erase_if(helping_, [&](const Helping &h) { return h.peer == &peer; });
+	for (size_t i = 0; i < transfers_.size();) {
+		if (transfers_[i].peer != &peer) {
+			++i;
+			continue;
+		}
+		void *operation = transfers_[i].operation;
+		transfers_.erase(transfers_.begin() + static_cast<ptrdiff_t>(i));
+		env_.events.on_complete(operation, status);
+	}
+}
+
+unsigned Transfers::help_some()
 {
 	const auto [peer, help] = helping_.back();
 	Claim &claim = peer->out.head().claims[help.claim];

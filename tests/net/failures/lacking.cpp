@@ -92,7 +92,7 @@ TEST_CASE("operations fail while the peer can create no queue pair, and work aft
 		lacks(job, 1, pt2p_send(job.ctx[1], &word, sizeof word, 0, 2), "ibv_create_qp_ex (RC)");
 	}
 	nobody_is_lost(job);
-	CHECK(job.ctx[0]->engine->reasons() == 0);
+	CHECK(job.ctx[0]->engine->requests().reasons() == 0);
 	REQUIRE(pt2p_send(job.ctx[0], &word, sizeof word, 1, 1) == PT2P_OK);
 	REQUIRE(pt2p_wait(job.ctx[1], receive, nullptr) == PT2P_OK);
 	CHECK(in == word);
@@ -178,7 +178,7 @@ TEST_CASE("a barrier for which ranks can create no queue pairs ends on all of th
 				ended += !free;
 				while (!free)
 					pt2p_progress(ctx);
-				if (ctx->engine->barriers() == last) {
+				if (ctx->engine->barrier().entered() == last) {
 					failed_at_last += status != PT2P_OK;
 					return;
 				}

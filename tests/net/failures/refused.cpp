@@ -206,8 +206,8 @@ TEST_CASE("nothing is kept of a failure that is reported to nobody")
 	if (end == End::free_failed)
 		REQUIRE(pt2p_request_free(ctx, request) == PT2P_OK);
 	CHECK(calls == (end == End::callback));
-	CHECK(job.ctx[0]->engine->reasons() == 0);
-	CHECK(job.ctx[1]->engine->reasons() == 0);
+	CHECK(job.ctx[0]->engine->requests().reasons() == 0);
+	CHECK(job.ctx[1]->engine->requests().reasons() == 0);
 }
 
 TEST_CASE("the failure of a message is not explained with a rank that leaves afterwards")

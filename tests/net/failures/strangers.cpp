@@ -159,7 +159,7 @@ TEST_CASE("a DC message with another key than that of the address has no effect"
 	for (auto &t : others.ctx[1]->router->transports())
 		if (!std::strcmp(t->table().name, "dct")) {
 			pt2p::Endpoint &e = t->connect(0, part);
-			CHECK(e.table->send(e, pt2p::Engine::id_eager, 5, "stranger", 8) == pt2p::Outcome::done);
+			CHECK(e.table->send(e, pt2p::wire::id_eager, 5, "stranger", 8) == pt2p::Outcome::done);
 			target = static_cast<const pt2p::verbs::NetPeer *>(&e);
 		}
 	REQUIRE(target);

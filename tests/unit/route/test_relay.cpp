@@ -50,7 +50,7 @@ std::vector<unsigned char> eager(uint32_t number, uint64_t tag)
 	Envelope e{};
 	e.header = tag;
 	e.sequence = number;
-	e.id = Engine::id_eager;
+	e.id = wire::id_eager;
 	std::vector<unsigned char> bytes(sizeof e + 4);
 	std::memcpy(bytes.data(), &e, sizeof e);
 	return bytes;
@@ -109,7 +109,7 @@ TEST_CASE("a neighbour that breaks the rules of the relay is given up")
 
 TEST_CASE("a headerless message has the next number, and comes from no rank whose messages are not numbered")
 {
-	constexpr uint8_t plain = id_plain | Engine::id_eager;
+	constexpr uint8_t plain = id_plain | wire::id_eager;
 	{
 		Ranks job;
 		Session &session = job.relay->session(3);
@@ -168,7 +168,7 @@ TEST_CASE("garbage does no harm to the relay")
 				std::memcpy(bytes.data(), &e, sizeof e);
 			}
 			const int from = static_cast<int>(random() % 3) + 1;
-			const uint8_t plain = id_plain | static_cast<uint8_t>(random() % 4 ? +Engine::id_eager : random());
+			const uint8_t plain = id_plain | static_cast<uint8_t>(random() % 4 ? +wire::id_eager : random());
 			const uint8_t id = random() % 8 ? id_forwarded : random() % 2 ? plain : id_credit;
 			job.relay->on_message(from, id, route(static_cast<uint32_t>(random() % 5), random() % 4 ? 0 : random() % 5),
 			                      bytes.data(), id == id_credit ? 0 : bytes.size());

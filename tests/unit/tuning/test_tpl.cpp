@@ -10,7 +10,7 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-// Short messages, tuned, within the band, many in flight, two for a doorbell: nothing limits this channel.
+// Short messages, tuned, within the band, many in flight, two per doorbell: nothing limits this channel.
 ChannelFacts balanced()
 {
 	ChannelFacts f;
@@ -58,7 +58,7 @@ TEST_CASE("load balance limits a channel outside of the band, whatever else is w
 	f.waiting = 5;
 	f.in_flight = f.depth;
 	CHECK_THAT(what_limits(f), StartsWith("load balance: the device falls behind") && Contains("3.20, above 2.5") &&
-	                               Contains("Less is let under way") && Contains("PT2P_TUNE=tied"));
+	                               Contains("The window is being cut") && Contains("PT2P_TUNE=tied"));
 	f.mode = Mode::tied;
 	CHECK_THAT(what_limits(f), Contains("is being cut"));
 	f.kind(SizeClass::inlined).period = 1;
@@ -67,7 +67,7 @@ TEST_CASE("load balance limits a channel outside of the band, whatever else is w
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 1.2;
 	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("1.20, below 1.8") &&
-	                               Contains("What may be under way grows") && Contains("PT2P_TUNE_STEP"));
+	                               Contains("The window grows") && Contains("PT2P_TUNE_STEP"));
 	f.mode = Mode::tied;
 	CHECK_THAT(what_limits(f), Contains("The signal period of 33 grows"));
 	f.mode = Mode::free;
@@ -145,12 +145,12 @@ TEST_CASE("the report does not advise against what the tuner has chosen")
 	               .chosen = Staging::buffer}};
 	CHECK_THAT(what_limits(f), StartsWith("nothing here: messages of 500 bytes take 2000 ns from host memory and 3000 ns by "
 	                                      "device memory.") && Contains("PT2P_NET_STAGING=device"));
-	CHECK_THAT(describe(f), Contains("\n     up to 512 bytes from host memory: 2000 ns, by device memory 3000 ns; so went 99.2 % of "
-	                                 "10000; chosen anew 1 time\n"));
+	CHECK_THAT(describe(f), Contains("\n     up to 512 bytes from host memory: 2000 ns, by device memory 3000 ns; used for 99.2 % of "
+	                                 "10000 messages; chosen anew 1 time\n"));
 	f.stagings[0].chosen = Staging::device_memory;
 	f.stagings[0].host_ns = 0;
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
-	CHECK_THAT(describe(f), Contains("by device memory: 3000 ns, from host memory not seen yet; so went 0.8 % of 10000;"));
+	CHECK_THAT(describe(f), Contains("by device memory: 3000 ns, from host memory not seen yet; used for 0.8 % of 10000 messages;"));
 	// There was no choice for messages that are too long for device memory.
 	f = from_host_memory(1500);
 	f.stagings = {{.most = 2048, .chosen = Staging::buffer}};
@@ -164,7 +164,7 @@ TEST_CASE("the report does not advise against what the tuner has chosen")
 	f.batch_trials = 9;
 	f.batch_changes = 2;
 	CHECK_THAT(what_limits(f), StartsWith("nothing: "));
-	CHECK_THAT(describe(f), Contains("; 1.0 for a doorbell, now up to 4 (1500000 a second, 9 others tried, 2 taken)\n"));
+	CHECK_THAT(describe(f), Contains("; 1.0 per doorbell, now up to 4 (1500000 a second, 9 others tried, 2 taken)\n"));
 }
 
 TEST_CASE("the program, and what is not known")
@@ -194,8 +194,8 @@ TEST_CASE("the whole report in lines")
 	CAPTURE(text);
 	CHECK_THAT(text, Contains("  T  20000 messages: 50.0 % inline, 0.0 % by device memory, 50.0 % from host memory; 20000 parts of "
 	                          "large transfers, 2000000 bytes\n"));
-	CHECK_THAT(text, Contains("entry of 64.0 bytes; of it the device reads 64.0 and of payload 500.0 by DMA; 6.0 are inline\n"));
-	CHECK_THAT(text, Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 for a doorbell\n"));
+	CHECK_THAT(text, Contains("a WQE has 64.0 bytes; the device reads 64.0 of them and 500.0 of payload by DMA; 6.0 are inline\n"));
+	CHECK_THAT(text, Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 per doorbell\n"));
 	CHECK_THAT(text, Contains("  L  inline: N 1000 ns, L 2000 ns, L/N 2.00; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
 	                          "L/N 1.10), 33 (2.5 ms, L/N 1.20)\n"));
 	CHECK_THAT(text, Contains("\n  limit: " + what_limits(f) + "\n"));
@@ -204,7 +204,7 @@ TEST_CASE("the whole report in lines")
 	f.queue_pairs = 4;
 	f.mode = Mode::off;
 	f.kinds[0].normal_ns = 0;
-	CHECK_THAT(describe(f), Contains("how long entries are is not known") && Contains("each of 4 queue pairs for all ranks") &&
+	CHECK_THAT(describe(f), Contains("how long WQEs are is not known") && Contains("each of 4 queue pairs for all ranks") &&
 	                            Contains("  L  not measured; signal period 0\n"));
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 	Striping tuned(0, 4);
 	tuned.uses(1);
 	f.striping = &tuned;
-	CHECK_THAT(describe(f), Contains("\n     large data over 1 queue pair: too little of it under way at a time to try others\n"));
+	CHECK_THAT(describe(f), Contains("\n     large data over 1 queue pair: too little of it in flight at a time to try others\n"));
 	int64_t now = 0;
 	while (tuned.climber().changes() < 2) {
 		tuned.uses(tuned.queue_pairs());

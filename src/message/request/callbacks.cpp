@@ -1,0 +1,59 @@
+#include "message/request/callbacks.hpp"
+
+namespace pt2p {
+
+void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
+{
+	if (callback) {
+		Details &d = requests_.details_of(r);
+		d.callback = callback;
+		d.argument = argument;
+	}
+	r.make_special(Request::detached);
+	if (r.done())
+		requests_.complete(r, r.status);
+}
+
+// Requests that callbacks complete are freed in the next turn.
+unsigned Callbacks::run()
+{
+	if (running_ || held_)
+		return 0;
+	unsigned n = 0;
+	for (Fifo<Request> finished = requests_.take_finished(); !finished.empty(); ++n) {
+		Request &r = finished.pop();
+		const pt2p_result_t result = requests_.result_of(r);
+		pt2p_callback_t callback = nullptr;
+		void *argument = nullptr;
+		if (r.special & Request::with_details) {
+			callback = r.details->callback;
+			argument = r.details->argument;
+		}
+		if (result.status != PT2P_OK && callback) {
+			requests_.explain(r); // the callback may ask for it
+		} else if (result.status != PT2P_OK) {
+			const std::string reason = requests_.take_reason(r);
+			reporter_.log(LogLevel::info, "a request that was given up has failed: %s, rank %d, %zu bytes%s%s",
+			              pt2p_strerror(result.status), r.peer, r.length, reason.empty() ? "" : ": ", reason.c_str());
+		}
+		requests_.release_details(r);
+		requests_.release(&r);
+		if (callback)
+			call(callback, result, argument);
+	}
+	return n;
+}
+
+// An exception that leaves the callback ends the program: there is no call that could report it.
+void Callbacks::call(pt2p_callback_t callback, const pt2p_result_t &result, void *argument) noexcept
+{
+	thread_ = pthread_self();
+	running_ = true;
+	{
+		const Progress::Callback section(*layers_.progress);
+		callback(context_, &result, argument);
+	}
+	running_ = false;
+}
+
+} // namespace pt2p

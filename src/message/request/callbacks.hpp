@@ -1,0 +1,55 @@
+// Requests that nobody waits for: given up, or with a callback.
+//
+// Completed requests are kept in a queue and freed at the end of a turn, where callbacks run. So no callback runs
+// within a call that starts an operation, within the code that completes one, or within another callback: a chain of
+// them needs no stack.
+#pragma once
+
+#include <pthread.h>
+
+#include "message/request/requests.hpp"
+
+namespace pt2p {
+
+class Callbacks {
+public:
+	Callbacks(const Layers &layers, Requests &requests, Reporter &reporter)
+	    : layers_(layers), requests_(requests), reporter_(reporter)
+	{
+	}
+	void use(pt2p_context_t *context) { context_ = context; }
+
+	// The program's handle is dead from now on. A callback is called once, in a later turn.
+	void detach(Request &request, pt2p_callback_t callback = nullptr, void *argument = nullptr);
+	// Frees the detached requests that have completed; returns how many.
+	unsigned run();
+	// Whether this thread is in a callback.
+	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
+	// While one exists, no callback is called.
+	class Hold {
+	public:
+		explicit Hold(Callbacks &callbacks) : callbacks_(callbacks) { ++callbacks_.held_; }
+		~Hold() { --callbacks_.held_; }
+		Hold(const Hold &) = delete;
+		Hold &operator=(const Hold &) = delete;
+
+	private:
+		Callbacks &callbacks_;
+	};
+	// pt2p_finalize has given up waiting: no callback can be asked for any more.
+	void end() { ended_ = true; }
+	bool ended() const { return ended_; }
+
+private:
+	void call(pt2p_callback_t callback, const pt2p_result_t &result, void *argument) noexcept;
+
+	const Layers &layers_;
+	Requests &requests_;
+	Reporter &reporter_;
+	pt2p_context_t *context_ = nullptr;
+	unsigned held_ = 0;
+	bool running_ = false, ended_ = false;
+	pthread_t thread_{}; // while running_
+};
+
+} // namespace pt2p

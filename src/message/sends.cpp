@@ -1,0 +1,113 @@
+#include "message/sends.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pt2p {
+
+Request *Sends::isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
+{
+	Channel *c = channels_.reach(dest, status);
+	if (!c)
+		return nullptr;
+	Request *r = requests_.take();
+	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
+	r->start_send(length, dest, tag, Request::State::moving);
+	r->buffer = const_cast<void *>(buffer);
+	if (length > c->eager_limit()) {
+		rendezvous_.announce(*r, *c);
+		return r;
+	}
+	count_eager(length);
+	if (c->try_send(wire::id_eager, tag, buffer, length) == Outcome::done)
+		r->state = Request::State::done;
+	else
+		queue_eager(*r);
+	return r;
+}
+
+void Sends::queue_eager(Request &r)
+{
+	Channel &c = *channels_.find(r.peer);
+	r.state = Request::State::moving;
+	reporter_.add(Counter::queued_sends);
+	c.queue(wire::id_eager, r.message_tag, r.buffer, r.length, &r);
+	channels_.list(c);
+}
+
+// A short message takes its token along, and the receiver acknowledges it. Any other message is announced, also a short
+// one that there is no room for or that the receiver does not take unasked: the receiver of an announced message always
+// answers.
+Request *Sends::issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
+{
+	Channel *c = channels_.reach(dest, status);
+	if (!c)
+		return nullptr;
+	Request *r = requests_.take();
+	r->start_send(length, dest, tag, Request::State::moving);
+	r->buffer = const_cast<void *>(buffer);
+	r->awaits_answer = true;
+	if (!send_synchronous(*r, *c, buffer))
+		rendezvous_.announce(*r, *c);
+	return r;
+}
+
+bool Sends::send_synchronous(const Request &r, Channel &c, const void *buffer)
+{
+	const size_t limit = c.eager_limit(), length = r.length, whole = sizeof r.handle + length;
+	if (limit < sizeof r.handle || length > limit - sizeof r.handle)
+		return false;
+	if (staged_.size() < whole)
+		staged_.resize(whole);
+	std::memcpy(staged_.data(), &r.handle, sizeof r.handle);
+	if (length)
+		std::memcpy(staged_.data() + sizeof r.handle, buffer, length);
+	if (c.try_send(wire::id_synchronous, r.message_tag, staged_.data(), whole) != Outcome::done)
+		return false;
+	count_eager(length);
+	return true;
+}
+
+// A short message is packed into one buffer and sent as any other. A long one is announced: the receiver reads the list
+// of segments and then the data, or asks for pieces.
+Request *Sends::isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
+{
+	Channel *c = channels_.reach(dest, status);
+	if (!c)
+		return nullptr;
+	if (!length)
+		return isend(nullptr, 0, dest, tag, status);
+	if (length <= std::min(c->eager_limit(), BufferPool::largest_kept))
+		return isend_packed(segments, count, length, dest, tag, status);
+	Details *d = requests_.details().take_list(segments, count);
+	if (d->count == 1) {
+		unsigned char *base = d->segments()->base();
+		requests_.details().give(d);
+		return isend(base, length, dest, tag, status);
+	}
+	Request *r = requests_.take();
+	r->start_send(length, dest, tag, Request::State::moving);
+	r->buffer = nullptr;
+	r->details = d;
+	r->make_special(Request::with_details);
+	rendezvous_.announce(*r, *c);
+	return r;
+}
+
+Request *Sends::isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
+                             pt2p_status_t &status)
+{
+	BufferPool &buffers = requests_.details().buffers();
+	auto *packed = static_cast<unsigned char *>(buffers.take(length));
+	for (size_t i = 0, at = 0; i < count; at += segments[i++].length)
+		if (segments[i].length)
+			std::memcpy(packed + at, segments[i].base, segments[i].length);
+	Request *r = isend(packed, length, dest, tag, status);
+	if (r && !r->done())
+		requests_.details_of(*r).packed = {packed, length};
+	else
+		buffers.give(packed, length);
+	return r;
+}
+
+} // namespace pt2p

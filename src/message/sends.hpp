@@ -1,0 +1,47 @@
+// Sends: eager, synchronous, in segments, or announced.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "message/rendezvous/rendezvous.hpp"
+#include "message/request/requests.hpp"
+
+namespace pt2p {
+
+class Sends {
+public:
+	Sends(Reporter &reporter, Channels &channels, Requests &requests, Rendezvous &rendezvous)
+	    : reporter_(reporter), channels_(channels), requests_(requests), rendezvous_(rendezvous)
+	{
+	}
+
+	// Start a send. Arguments have been checked. Null when it could not be started: `status` says why and the
+	// explanation has been recorded.
+	Request *isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	// Done when a receive has matched the message.
+	Request *issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	// Data in segments, `length` bytes altogether.
+	Request *isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+
+	// An eager message that there is no room for yet.
+	[[gnu::noinline, gnu::cold]] void queue_eager(Request &request);
+	void count_eager(size_t length)
+	{
+		reporter_.add(Counter::eager_sent);
+		reporter_.add(Counter::bytes_sent, length);
+	}
+
+private:
+	bool send_synchronous(const Request &request, Channel &channel, const void *buffer);
+	Request *isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+
+	Reporter &reporter_;
+	Channels &channels_;
+	Requests &requests_;
+	Rendezvous &rendezvous_;
+	std::vector<unsigned char> staged_; // token and payload of a synchronous message while it is sent
+};
+
+} // namespace pt2p
