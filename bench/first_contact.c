@@ -1,6 +1,7 @@
 /*
- * First contact: what it costs to talk to a rank for the first time. All ranks exchange 1 KiB with all others, first after
- * initialisation and a barrier, then again and again. Every rank prints when it began and ended each step, in nanoseconds:
+ * First contact: what it costs to talk to a rank for the first time. All ranks exchange 1 KiB with all others, first
+ * after initialisation and a barrier, then again and again. Every rank prints when it began and ended each step, in
+ * nanoseconds:
  *
  *   step NAME BEGIN END
  *
@@ -52,7 +53,8 @@ static void end(void) { MPI_Finalize(); }
 
 static void receive_from(int peer, int n)
 {
-	need(MPI_Irecv(in + (size_t)peer * message, message, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &requests[n]) == MPI_SUCCESS,
+	need(MPI_Irecv(in + (size_t)peer * message, message, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &requests[n]) ==
+	         MPI_SUCCESS,
 	     "MPI_Irecv");
 }
 

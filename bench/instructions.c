@@ -32,8 +32,8 @@ int main(int argc, char **argv)
 		int64_t received = -1;
 		pt2p_request_t *send, *receive;
 		if (pt2p_irecv(to, &received, sizeof received, 0, 7, PT2P_TAG_EXACT, &receive) != PT2P_OK ||
-		    pt2p_isend(from, &sent, sizeof sent, dest, 7, &send) != PT2P_OK ||
-		    pt2p_wait(from, send, NULL) != PT2P_OK || pt2p_wait(to, receive, NULL) != PT2P_OK || received != sent) {
+		    pt2p_isend(from, &sent, sizeof sent, dest, 7, &send) != PT2P_OK || pt2p_wait(from, send, NULL) != PT2P_OK ||
+		    pt2p_wait(to, receive, NULL) != PT2P_OK || received != sent) {
 			fprintf(stderr, "message %ld: %s%s\n", i, pt2p_last_error(from), pt2p_last_error(to));
 			return 1;
 		}

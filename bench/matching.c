@@ -42,7 +42,8 @@ static int source;
 
 static void post(int k)
 {
-	check(ctx[1], pt2p_irecv(ctx[1], &buffers[k], sizeof buffers[k], source, (uint64_t)k, PT2P_TAG_EXACT, &receives[k]));
+	check(ctx[1],
+	      pt2p_irecv(ctx[1], &buffers[k], sizeof buffers[k], source, (uint64_t)k, PT2P_TAG_EXACT, &receives[k]));
 }
 
 static double run(int pattern, int others)

@@ -16,15 +16,9 @@ enum { WINDOW = 64, REPETITIONS = 51, TAG_PAYLOAD = 5, TAG_ACK = 3, TAG_READY = 
 static char *out, *in;
 static int rank;
 
-static void signal_to(int peer, int tag)
-{
-	MPI_Send(NULL, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD);
-}
+static void signal_to(int peer, int tag) { MPI_Send(NULL, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD); }
 
-static void await_from(int peer, int tag)
-{
-	MPI_Recv(NULL, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-}
+static void await_from(int peer, int tag) { MPI_Recv(NULL, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
 
 /* Returns the seconds for so many round trips. */
 static double latency(int bytes, long iterations)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Updates of a table that lies spread over all ranks, at random: in each round every rank makes so many, sends each rank those that
- * are that one's, and takes what comes from whoever is first. Small messages, many partners, everybody waits for everybody.
+ * Updates of a table that lies spread over all ranks, at random: in each round every rank makes so many, sends each
+ * rank those that are that one's, and takes what comes from whoever is first. Small messages, many partners, everybody
+ * waits for everybody.
  *
  *     mpirun -n 8 random_updates [rounds [updates]]       default: 300 1024
  *
- * Rank 0 prints the time, and for all ranks together the processor's time, the context switches, and how often a call slept.
+ * Rank 0 prints the time, and for all ranks together the processor's time, the context switches, and how often a call
+ * slept.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -64,8 +66,8 @@ static void work(long rounds, size_t updates, uint64_t *table)
 		int pending = 0;
 		/* A fast rank is at most one round ahead, so two tags are enough. */
 		for (int i = 0; i < n - 1; ++i)
-			must(pt2p_irecv(ctx, in + (size_t)i * updates, updates * sizeof *in, PT2P_ANY_SOURCE, (uint64_t)round % 2, PT2P_TAG_EXACT,
-			                &requests[pending++]));
+			must(pt2p_irecv(ctx, in + (size_t)i * updates, updates * sizeof *in, PT2P_ANY_SOURCE, (uint64_t)round % 2,
+			                PT2P_TAG_EXACT, &requests[pending++]));
 		memset(count, 0, (size_t)n * sizeof *count);
 		for (size_t i = 0; i < updates; ++i) {
 			const uint64_t value = next_random(&state);
@@ -74,7 +76,8 @@ static void work(long rounds, size_t updates, uint64_t *table)
 		}
 		for (int distance = 1; distance < n; ++distance) {
 			const int to = (me + distance) % n;
-			must(pt2p_isend(ctx, out + (size_t)to * updates, count[to] * sizeof *out, to, (uint64_t)round % 2, &requests[pending++]));
+			must(pt2p_isend(ctx, out + (size_t)to * updates, count[to] * sizeof *out, to, (uint64_t)round % 2,
+			                &requests[pending++]));
 		}
 		for (size_t i = 0; i < count[me]; ++i)
 			table[out[(size_t)me * updates + i] % LENGTH_OF_TABLE] ^= out[(size_t)me * updates + i];

@@ -14,8 +14,8 @@
 
 #include <unistd.h>
 
-#include <pt2p.hpp>
 #include "grid3d.hpp"
+#include <pt2p.hpp>
 
 enum : uint64_t { FIGURES = 6, SLICE = 7 }; // tags; 0 ... 5 are the directions in which faces travel
 
@@ -129,7 +129,9 @@ private:
 	std::vector<double> u, next, out[6], in[6];
 };
 
-struct Figures { double error = 0, talking = 0, total = 0; }; // largest error, seconds in communication, seconds
+struct Figures {
+	double error = 0, talking = 0, total = 0;
+}; // largest error, seconds in communication, seconds
 
 // Rank 0 prints the figures of all ranks, and draws the slice through the middle.
 static bool conclude(pt2p::context &ctx, int n, int steps, Figures mine, std::vector<double> part,

@@ -16,12 +16,12 @@ enum { TAG = 7, ROUNDS = 200, LONGEST = 1 << 20 };
 
 /* Every call returns a status. After a failure, pt2p_last_error tells what happened and what helps. pt2p_abort ends the
  * other ranks, too: they would wait for this one for ever. */
-#define CHECK(call) \
-	do { \
-		if ((call) != PT2P_OK) { \
-			fprintf(stderr, "%s\n", pt2p_last_error(ctx)); \
-			pt2p_abort(ctx, 1, #call); \
-		} \
+#define CHECK(call)                                                                                                    \
+	do {                                                                                                               \
+		if ((call) != PT2P_OK) {                                                                                       \
+			fprintf(stderr, "%s\n", pt2p_last_error(ctx));                                                             \
+			pt2p_abort(ctx, 1, #call);                                                                                 \
+		}                                                                                                              \
 	} while (0)
 
 static double seconds(void)

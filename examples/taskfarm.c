@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Rank 0 is the manager: it gives the next task to whichever worker is free. A task counts the primes in a range of
- * numbers; ranges of larger numbers take longer. The total is checked against a sieve. A single rank does the work itself.
+ * numbers; ranges of larger numbers take longer. The total is checked against a sieve. A single rank does the work
+ * itself.
  *
  *     mpirun -n 4 ./taskfarm [numbers]
  */
@@ -18,12 +19,12 @@ typedef struct {
 } task_t;
 
 /* Ends the whole job when a call fails, and says why. */
-#define CHECK(call) \
-	do { \
-		if ((call) != PT2P_OK) { \
-			fprintf(stderr, "%s\n", pt2p_last_error(ctx)); \
-			pt2p_abort(ctx, 1, #call); \
-		} \
+#define CHECK(call)                                                                                                    \
+	do {                                                                                                               \
+		if ((call) != PT2P_OK) {                                                                                       \
+			fprintf(stderr, "%s\n", pt2p_last_error(ctx));                                                             \
+			pt2p_abort(ctx, 1, #call);                                                                                 \
+		}                                                                                                              \
 	} while (0)
 
 static int64_t count_primes(task_t task)

@@ -20,12 +20,12 @@ enum { TAG_EXPORT = 1, NUMBERS = 2000 /* in a task */ };
 enum { NEXT = 0, DONE = 128, RESULTS = 256 };
 
 /* Ends the whole job when a call fails, and says why. */
-#define CHECK(call) \
-	do { \
-		if ((call) != PT2P_OK) { \
-			fprintf(stderr, "%s\n", pt2p_last_error(ctx)); \
-			pt2p_abort(ctx, 1, #call); \
-		} \
+#define CHECK(call)                                                                                                    \
+	do {                                                                                                               \
+		if ((call) != PT2P_OK) {                                                                                       \
+			fprintf(stderr, "%s\n", pt2p_last_error(ctx));                                                             \
+			pt2p_abort(ctx, 1, #call);                                                                                 \
+		}                                                                                                              \
 	} while (0)
 
 static uint64_t do_task(uint64_t task)

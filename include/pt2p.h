@@ -12,15 +12,16 @@
  *     converted) is refused with PT2P_ERR_LENGTH.
  *   - Buffers stay the caller's. A buffer given to isend or irecv must stay valid and, for irecv, untouched
  *     until the request has completed.
- *   - Memory of other ranks is worked on by the one-sided functions (pt2p_put and those below it); pt2p_onesided(7) tells
- *     their order, their end and what is atomic.
+ *   - Memory of other ranks is worked on by the one-sided functions (pt2p_put and those below it); pt2p_onesided(7)
+ *     tells their order, their end and what is atomic.
  *   - Requests belong to the library. A request is finished, and its handle is dead, as soon as a wait or test
  *     function has reported it. Using a dead handle gives PT2P_ERR_REQUEST, never a crash.
  *   - Thread safety follows the level asked for in pt2p_options_t: with PT2P_THREAD_SINGLE only the thread that
  *     called pt2p_init may call; with PT2P_THREAD_SERIALIZED any thread, one at a time; with
  *     PT2P_THREAD_MULTIPLE any thread at any time. pt2p_strerror, pt2p_version and pt2p_last_error may always
  *     be called from any thread.
- *   - After fork() the contexts are the parent's. In the child every function fails with PT2P_ERR_FORKED and touches nothing.
+ *   - After fork() the contexts are the parent's. In the child every function fails with PT2P_ERR_FORKED and touches
+ *     nothing.
  */
 #ifndef PT2P_H
 #define PT2P_H
@@ -136,8 +137,8 @@ const char *pt2p_version(void);
  * options: NULL for the defaults with tunables from the environment and pt2p.conf, see pt2p_tunables(7).
  * ctx:     receives the context, owned by the caller until pt2p_finalize. NULL after a failure.
  *
- * A launched process may leave its job and join it again, and may hold several contexts of it; all ranks must then join in
- * the same order. pt2p_init_inprocess makes several ranks in one process.
+ * A launched process may leave its job and join it again, and may hold several contexts of it; all ranks must then join
+ * in the same order. pt2p_init_inprocess makes several ranks in one process.
  *
  * Errors: PT2P_ERR_ARGUMENT; PT2P_ERR_TUNABLE for an unknown or ill-valued tunable; PT2P_ERR_LAUNCHER when the
  * environment speaks of a launcher that does not answer; PT2P_ERR_FORKED in a child of a rank that was launched;
@@ -169,14 +170,15 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
  * Leaves the job and frees the context, whatever it returns (except PT2P_ERR_CONTEXT, PT2P_ERR_FORKED
  * and PT2P_ERR_IN_HANDLER).
  *
- * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME, those
- * that were given up or have a callback as well, and receives of that kind that have been matched. Receives that were never
- * matched, sends that could not be delivered, requests that nobody waited for, and messages of pt2p_mprobe that nobody
- * received are reported: the status is PT2P_ERR_UNFINISHED, and pt2p_last_error(NULL) counts them and names the first.
- * Callbacks that are left are called with that status. The call is local: it waits for no other rank beyond those.
+ * Sends and one-sided operations that have been started are driven to completion first, for at most PT2P_FINALIZE_TIME,
+ * those that were given up or have a callback as well, and receives of that kind that have been matched. Receives that
+ * were never matched, sends that could not be delivered, requests that nobody waited for, and messages of pt2p_mprobe
+ * that nobody received are reported: the status is PT2P_ERR_UNFINISHED, and pt2p_last_error(NULL) counts them and names
+ * the first. Callbacks that are left are called with that status. The call is local: it waits for no other rank beyond
+ * those.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_FORKED, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback: nothing has then been
- * done.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_FORKED, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback: nothing has then
+ * been done.
  */
 pt2p_status_t pt2p_finalize(pt2p_context_t *ctx);
 
@@ -206,8 +208,8 @@ typedef enum pt2p_delivery {
 } pt2p_delivery_t;
 
 /** Chooses how messages from this rank get to `rank` from now on, in place of the tunable PT2P_NET_DELIVERY. Each end of a
- *  channel chooses for what it sends, so the two directions are independent of each other. Messages keep their order when
- *  the way changes. Connects if need be. Has no effect where `rank` is reached without an RDMA device.
+ *  channel chooses for what it sends, so the two directions are independent of each other. Messages keep their order
+ *  when the way changes. Connects if need be. Has no effect where `rank` is reached without an RDMA device.
  *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK, PT2P_ERR_ARGUMENT, and those of a first send to that rank. */
 pt2p_status_t pt2p_set_delivery(pt2p_context_t *ctx, int rank, pt2p_delivery_t delivery);
 
@@ -215,8 +217,8 @@ pt2p_status_t pt2p_set_delivery(pt2p_context_t *ctx, int rank, pt2p_delivery_t d
 pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *info);
 
 /**
- * Sends `length` bytes and returns when the buffer may be reused. A short message is copied and may be delivered
- * later; the send of one above the eager limit (PT2P_EAGER_MAX) returns when a receive has matched it and has the bytes. Two
+ * Sends `length` bytes and returns when the buffer may be reused. A short message is copied and may be delivered later;
+ * the send of one above the eager limit (PT2P_EAGER_MAX) returns when a receive has matched it and has the bytes. Two
  * ranks that both send such a message before they receive wait for ever: use pt2p_sendrecv, or pt2p_isend.
  *
  * buffer: may be NULL when length is 0. dest: 0 ... size-1, this rank included. tag: any 64-bit value.
@@ -252,10 +254,11 @@ pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int
                          pt2p_request_t **req);
 
 /**
- * Starts a send of data in several places: one message, as if they were one behind the other. The receiver need not know.
+ * Starts a send of data in several places: one message, as if they were one behind the other. The receiver need not
+ * know.
  *
- * list, count: the segments, in order; list may be NULL when count is 0. At most 2^24. The list is copied, the data is not: it
- * stays valid as the buffer of pt2p_isend does. Segments of a send may overlap.
+ * list, count: the segments, in order; list may be NULL when count is 0. At most 2^24. The list is copied, the data is
+ * not: it stays valid as the buffer of pt2p_isend does. Segments of a send may overlap.
  *
  * Everything else as pt2p_isend. Errors: also PT2P_ERR_ARGUMENT for a base that is NULL or too many segments, and
  * PT2P_ERR_LENGTH for a sum above PTRDIFF_MAX.
@@ -276,14 +279,16 @@ pt2p_status_t pt2p_recvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t c
                          pt2p_result_t *result);
 
 /** A send and a receive at the same time, without deadlock whatever the order of the peers. Arguments as pt2p_send and
- *  pt2p_recv. The buffers must not overlap. Returns the failure of the send if it failed, else that of the receive. When the
+ *  pt2p_recv. The buffers must not overlap. Returns the failure of the send if it failed, else that of the receive.
+ *  When the
  *  send cannot be started, no message is received; when it fails later, *result tells whether one was. */
 pt2p_status_t pt2p_sendrecv(pt2p_context_t *ctx, const void *send_buffer, size_t send_length, int dest,
                             uint64_t send_tag, void *recv_buffer, size_t recv_capacity, int source, uint64_t recv_tag,
                             uint64_t recv_mask, pt2p_result_t *result);
 
 /** Waits until a message that a receive with these arguments would match has arrived, and describes it in *result
- *  without receiving it. result may be NULL. Errors: as pt2p_recv; from PT2P_ANY_SOURCE, probes and pt2p_signal_wait are
+ *  without receiving it. result may be NULL. Errors: as pt2p_recv; from PT2P_ANY_SOURCE, probes and pt2p_signal_wait
+ *  are
  *  told once of each rank that is lost, whatever receives have been told. */
 pt2p_status_t pt2p_probe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_result_t *result);
 
@@ -292,8 +297,8 @@ pt2p_status_t pt2p_iprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_
                           pt2p_result_t *result);
 
 /**
- * As pt2p_send, but returns only when the receiver has started the receive that matches the message (a synchronous send).
- * A message of any length, 0 included, waits for that; the message may have been cut.
+ * As pt2p_send, but returns only when the receiver has started the receive that matches the message (a synchronous
+ * send). A message of any length, 0 included, waits for that; the message may have been cut.
  *
  * A blocking synchronous send to this rank itself needs the receive to be posted before.
  *
@@ -311,9 +316,9 @@ pt2p_status_t pt2p_issend(pt2p_context_t *ctx, const void *buffer, size_t length
 typedef struct pt2p_message pt2p_message_t;
 
 /**
- * As pt2p_probe, and takes the message: no other receive or probe gets it any more, of whatever thread. *message receives the
- * handle to receive it with, NULL after a failure. The library keeps the message until then; pt2p_finalize reports those that
- * nobody has received. Errors: as pt2p_recv; PT2P_ERR_ARGUMENT when message is NULL.
+ * As pt2p_probe, and takes the message: no other receive or probe gets it any more, of whatever thread. *message
+ * receives the handle to receive it with, NULL after a failure. The library keeps the message until then; pt2p_finalize
+ * reports those that nobody has received. Errors: as pt2p_recv; PT2P_ERR_ARGUMENT when message is NULL.
  */
 pt2p_status_t pt2p_mprobe(pt2p_context_t *ctx, int source, uint64_t tag, uint64_t mask, pt2p_message_t **message,
                           pt2p_result_t *result);
@@ -323,8 +328,8 @@ pt2p_status_t pt2p_improbe(pt2p_context_t *ctx, int source, uint64_t tag, uint64
                            pt2p_result_t *result);
 
 /** Receives a message that pt2p_mprobe or pt2p_improbe has taken, and returns when it is in the buffer. buffer, capacity and
- *  result: as pt2p_recv. A failure other than PT2P_ERR_REQUEST, PT2P_ERR_ARGUMENT and PT2P_ERR_LENGTH consumes the message.
- *  Errors: PT2P_ERR_REQUEST for NULL, a received or a foreign message; PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH;
+ *  result: as pt2p_recv. A failure other than PT2P_ERR_REQUEST, PT2P_ERR_ARGUMENT and PT2P_ERR_LENGTH consumes the
+ *  message. Errors: PT2P_ERR_REQUEST for NULL, a received or a foreign message; PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH;
  *  PT2P_ERR_TRUNCATED; PT2P_ERR_PEER_LOST or PT2P_ERR_PEER_FINALIZED when the sender has gone with the payload. */
 pt2p_status_t pt2p_mrecv(pt2p_context_t *ctx, void *buffer, size_t capacity, pt2p_message_t *message,
                          pt2p_result_t *result);
@@ -366,14 +371,14 @@ pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **r
                            pt2p_result_t *results);
 
 /**
- * Waits until at least one request of the list has completed, and reports all that have: they are freed and their entries
- * set to NULL. NULL entries are skipped.
+ * Waits until at least one request of the list has completed, and reports all that have: they are freed and their
+ * entries set to NULL. NULL entries are skipped.
  *
- * completed: receives how many; 0 when all entries are NULL. indices: array of `count`; the first *completed receive the
- * positions, ascending. results: NULL or an array of `count`; results[k] is that of the request at indices[k].
+ * completed: receives how many; 0 when all entries are NULL. indices: array of `count`; the first *completed receive
+ * the positions, ascending. results: NULL or an array of `count`; results[k] is that of the request at indices[k].
  *
- * Returns PT2P_OK, or the first status by index that is not; the results tell which. A dead handle in the list is an error
- * before anything is waited for: nothing has then been reported.
+ * Returns PT2P_OK, or the first status by index that is not; the results tell which. A dead handle in the list is an
+ * error before anything is waited for: nothing has then been reported.
  */
 pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
                             pt2p_result_t *results);
@@ -388,29 +393,30 @@ pt2p_status_t pt2p_testsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **
 pt2p_status_t pt2p_request_query(pt2p_context_t *ctx, pt2p_request_t *req, int *done, pt2p_result_t *result);
 
 /**
- * Gives a request up: the operation goes on and its request is freed when it has completed. The handle is dead at once, and
- * the buffer stays the library's until then, which shows by other means, such as an answer. Whether the operation fails is
- * told to nobody. A receive that is given up and never matched counts as unfinished in pt2p_finalize.
+ * Gives a request up: the operation goes on and its request is freed when it has completed. The handle is dead at once,
+ * and the buffer stays the library's until then, which shows by other means, such as an answer. Whether the operation
+ * fails is told to nobody. A receive that is given up and never matched counts as unfinished in pt2p_finalize.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_REQUEST.
  */
 pt2p_status_t pt2p_request_free(pt2p_context_t *ctx, pt2p_request_t *req);
 
 /**
- * Gives a request up and has `done` called when it has completed; the handle is dead at once. For requests of every kind.
+ * Gives a request up and has `done` called when it has completed; the handle is dead at once. For requests of every
+ * kind.
  *
  * The callback is called exactly once, from within a call that waits or tests, from pt2p_progress, pt2p_finalize or the
- * progress thread; never from within the call that starts the operation or another operation, also when it has completed
- * already, and never from within another callback. The callbacks of a context are called one at a time, in the order of
- * completion, with no lock of the library held.
+ * progress thread; never from within the call that starts the operation or another operation, also when it has
+ * completed already, and never from within another callback. The callbacks of a context are called one at a time, in
+ * the order of completion, with no lock of the library held.
  *
- * A callback may start operations, with and without callbacks, give requests up, test and query. What waits, pt2p_progress and
- * pt2p_finalize return PT2P_ERR_IN_HANDLER at once. An exception that leaves it ends the program.
+ * A callback may start operations, with and without callbacks, give requests up, test and query. What waits,
+ * pt2p_progress and pt2p_finalize return PT2P_ERR_IN_HANDLER at once. An exception that leaves it ends the program.
  *
  * done: not NULL. argument: passed on.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_REQUEST; PT2P_ERR_UNFINISHED in a callback that pt2p_finalize calls after
- * it has given up waiting. After an error the callback is not called and the request is as it was.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_REQUEST; PT2P_ERR_UNFINISHED in a callback that pt2p_finalize
+ * calls after it has given up waiting. After an error the callback is not called and the request is as it was.
  */
 pt2p_status_t pt2p_request_callback(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_callback_t done, void *argument);
 
@@ -467,28 +473,28 @@ typedef struct pt2p_remote_info {
  * Memory may be registered several times and may overlap other registered memory; atomic operations through different
  * handles are atomic with each other when pt2p_remote_query gives the same atomics_by_nic for them.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_NO_MEMORY; PT2P_ERR_UNSUPPORTED when PT2P_ATOMICS
- * asks for what cannot be.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_NO_MEMORY; PT2P_ERR_UNSUPPORTED when
+ * PT2P_ATOMICS asks for what cannot be.
  */
 pt2p_status_t pt2p_memory_register(pt2p_context_t *ctx, void *address, size_t length, pt2p_memory_t **mem);
 
 /**
- * Makes memory that other ranks may operate on, zeroed, near this rank's CPUs, on huge pages where the system has them to
- * give. Ranks of the same node map it, so that their operations need no help of this rank.
+ * Makes memory that other ranks may operate on, zeroed, near this rank's CPUs, on huge pages where the system has them
+ * to give. Ranks of the same node map it, so that their operations need no help of this rank.
  *
  * length:  bytes, 1 ... PTRDIFF_MAX.
  * mem:     receives the handle, owned by the caller until pt2p_memory_release. NULL after a failure.
  * address: receives where it is, aligned to a page. NULL after a failure.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH; PT2P_ERR_SHARED_MEMORY or PT2P_ERR_NO_MEMORY when there is
- * not enough; PT2P_ERR_UNSUPPORTED as pt2p_memory_register.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH; PT2P_ERR_SHARED_MEMORY or PT2P_ERR_NO_MEMORY when there
+ * is not enough; PT2P_ERR_UNSUPPORTED as pt2p_memory_register.
  */
 pt2p_status_t pt2p_memory_allocate(pt2p_context_t *ctx, size_t length, pt2p_memory_t **mem, void **address);
 
 /**
- * Takes memory back, and frees what pt2p_memory_allocate made. Local: it does not wait for operations of other ranks, so
- * the program sees to it that none is under way or follows. Those that the owner is asked for fail with PT2P_ERR_MEMORY;
- * what becomes of others is not defined.
+ * Takes memory back, and frees what pt2p_memory_allocate made. Local: it does not wait for operations of other ranks,
+ * so the program sees to it that none is under way or follows. Those that the owner is asked for fail with
+ * PT2P_ERR_MEMORY; what becomes of others is not defined.
  *
  * Errors: PT2P_ERR_CONTEXT; PT2P_ERR_MEMORY when mem is NULL, released or of another context.
  */
@@ -507,15 +513,16 @@ pt2p_status_t pt2p_memory_release(pt2p_context_t *ctx, pt2p_memory_t *mem);
 pt2p_status_t pt2p_memory_export(pt2p_context_t *ctx, pt2p_memory_t *mem, void *blob, size_t capacity, size_t *needed);
 
 /**
- * Gives this rank access to memory that `rank` has exported. Connects nothing: whether the rank is reached shows with the
- * first operation.
+ * Gives this rank access to memory that `rank` has exported. Connects nothing: whether the rank is reached shows with
+ * the first operation.
  *
  * rank:   the owner, 0 ... size-1, this rank included.
  * blob:   what pt2p_memory_export wrote there, `length` bytes; read only during the call, and copied.
  * remote: receives the handle, owned by the caller until pt2p_remote_release. NULL after a failure.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK; PT2P_ERR_ARGUMENT, also for bytes that are no export of `rank` in this job, or have
- * changed since; PT2P_ERR_MEMORY when it shows that the memory has been released; PT2P_ERR_EXCHANGE when `rank` never came.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_RANK; PT2P_ERR_ARGUMENT, also for bytes that are no export of `rank` in this job,
+ * or have changed since; PT2P_ERR_MEMORY when it shows that the memory has been released; PT2P_ERR_EXCHANGE when `rank`
+ * never came.
  */
 pt2p_status_t pt2p_memory_import(pt2p_context_t *ctx, int rank, const void *blob, size_t length,
                                  pt2p_remote_t **remote);
@@ -529,13 +536,14 @@ pt2p_status_t pt2p_remote_release(pt2p_context_t *ctx, pt2p_remote_t *remote);
 pt2p_status_t pt2p_remote_query(pt2p_context_t *ctx, pt2p_remote_t *remote, pt2p_remote_info_t *info);
 
 /**
- * Stores where remote memory lies in this process: *address is its first byte, or NULL where it is not mapped. It is in this
- * rank's own memory, and in memory that a rank of this node has allocated, unless PT2P_ONE_SIDED says otherwise.
+ * Stores where remote memory lies in this process: *address is its first byte, or NULL where it is not mapped. It is in
+ * this rank's own memory, and in memory that a rank of this node has allocated, unless PT2P_ONE_SIDED says otherwise.
  *
- * The address is valid until pt2p_remote_release, and must not be used once the owner has released the memory. Loads and stores
- * there are those of a processor on shared memory, and ordered as such: with acquire and release order between ranks.
- * One-sided operations of this rank are done when its flush has returned, those of others when their signal is seen. Atomic
- * instructions are atomic with the library's atomic operations when pt2p_remote_query tells that atomics_by_nic is 0.
+ * The address is valid until pt2p_remote_release, and must not be used once the owner has released the memory. Loads
+ * and stores there are those of a processor on shared memory, and ordered as such: with acquire and release order
+ * between ranks. One-sided operations of this rank are done when its flush has returned, those of others when their
+ * signal is seen. Atomic instructions are atomic with the library's atomic operations when pt2p_remote_query tells that
+ * atomics_by_nic is 0.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_MEMORY.
  */
@@ -558,9 +566,9 @@ pt2p_status_t pt2p_memory_gone(pt2p_context_t *ctx, void *address, size_t length
  * The result of the request names the owner as source, 0 as tag, and the length. Operations are not ordered among each
  * other unless pt2p_fence says so.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_MEMORY, PT2P_ERR_BOUNDS, and those of pt2p_send. The
- * request or pt2p_flush may tell PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED, PT2P_ERR_PROTOCOL, PT2P_ERR_MEMORY, and
- * PT2P_ERR_SYSTEM when the memory is not there any more.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_MEMORY, PT2P_ERR_BOUNDS, and those of
+ * pt2p_send. The request or pt2p_flush may tell PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED, PT2P_ERR_PROTOCOL,
+ * PT2P_ERR_MEMORY, and PT2P_ERR_SYSTEM when the memory is not there any more.
  */
 pt2p_status_t pt2p_put(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
                        pt2p_request_t **req);
@@ -579,8 +587,8 @@ pt2p_status_t pt2p_get_callback(pt2p_context_t *ctx, void *buffer, size_t length
                                 pt2p_callback_t done, void *argument);
 
 /**
- * Starts a write, and after it an atomic change of a 64-bit word in memory of the same rank: whoever reads the new value of
- * the word, with acquire order, reads the payload as well.
+ * Starts a write, and after it an atomic change of a 64-bit word in memory of the same rank: whoever reads the new
+ * value of the word, with acquire order, reads the payload as well.
  *
  * signal:        remote memory of the same rank, may be the same handle.
  * signal_offset: of the word; its address at the owner must be a multiple of 8.
@@ -634,11 +642,12 @@ pt2p_status_t pt2p_flush(pt2p_context_t *ctx, int rank);
 pt2p_status_t pt2p_flush_all(pt2p_context_t *ctx);
 
 /**
- * Waits until a 64-bit word of this rank's memory, compared as an unsigned number, is at least `value`: for the signals of
- * pt2p_put_signal. What was written before the signal can be read when it returns.
+ * Waits until a 64-bit word of this rank's memory, compared as an unsigned number, is at least `value`: for the signals
+ * of pt2p_put_signal. What was written before the signal can be read when it returns.
  *
  * word:   aligned to 8 bytes.
- * source: the rank whose signal is awaited, or PT2P_ANY_SOURCE: the wait fails when that rank is lost or has finalized, as
+ * source: the rank whose signal is awaited, or PT2P_ANY_SOURCE: the wait fails when that rank is lost or has finalized,
+ * as
  *         a receive does.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED,
@@ -657,7 +666,8 @@ pt2p_status_t pt2p_progress(pt2p_context_t *ctx);
 const char *pt2p_strerror(pt2p_status_t status);
 
 /** Explanation of the calling thread's latest failure on ctx, or, with NULL, of its latest failure without a context
- *  (pt2p_init, pt2p_finalize), as "text of pt2p_strerror: what happened. Remedy: what helps". Valid until that thread's next
+ *  (pt2p_init, pt2p_finalize), as "text of pt2p_strerror: what happened. Remedy: what helps". Valid until that thread's
+ *  next
  *  failure; "" when there was none. */
 const char *pt2p_last_error(const pt2p_context_t *ctx);
 

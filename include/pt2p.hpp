@@ -54,11 +54,10 @@ inline constexpr bool is_span<std::span<T, N>> = true;
 
 /** A type whose bytes can be sent as they are: no pointer, and no span, which is one in disguise. */
 template <class T>
-concept sendable =
-    std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !detail::is_span<std::remove_cv_t<T>>;
+concept sendable = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !detail::is_span<std::remove_cv_t<T>>;
 
-/** An operation in flight. Moves only; wait() or test() end it. A request that is destroyed before is cancelled if it is a
- *  receive, and waited for: the buffer is the caller's again. */
+/** An operation in flight. Moves only; wait() or test() end it. A request that is destroyed before is cancelled if it
+ * is a receive, and waited for: the buffer is the caller's again. */
 class request {
 public:
 	request() = default;
@@ -104,8 +103,8 @@ public:
 	}
 	/** Gives the operation up: it goes on, and nobody is told of its end; see pt2p_request_free. */
 	void detach() { check(pt2p_request_free(ctx_, std::exchange(handle_, nullptr)), ctx_); }
-	/** The same, and calls `done` with the result at the end; see pt2p_request_callback for what it may do. The callable is
-	 *  moved to the heap. An exception that leaves it ends the program. */
+	/** The same, and calls `done` with the result at the end; see pt2p_request_callback for what it may do. The
+	 * callable is moved to the heap. An exception that leaves it ends the program. */
 	template <std::invocable<const pt2p_result_t &> F>
 	void then(F done)
 	{
@@ -141,8 +140,8 @@ private:
 	pt2p_request_t *handle_ = nullptr;
 };
 
-/** A message that a matched probe has taken: nobody else receives it. Moves only; recv() or irecv() ends it. One that is
- *  destroyed before is received into nothing. The context must outlive it. */
+/** A message that a matched probe has taken: nobody else receives it. Moves only; recv() or irecv() ends it. One that
+ * is destroyed before is received into nothing. The context must outlive it. */
 class message {
 public:
 	message() = default;
@@ -175,8 +174,7 @@ public:
 
 	/** Receives it into the span; see pt2p_mrecv. */
 	template <sendable T, std::size_t N>
-		requires(!std::is_const_v<T>)
-	pt2p_result_t recv(std::span<T, N> data)
+	requires(!std::is_const_v<T>) pt2p_result_t recv(std::span<T, N> data)
 	{
 		pt2p_result_t result{};
 		check(pt2p_mrecv(ctx_, data.data(), data.size_bytes(), std::exchange(handle_, nullptr), &result), ctx_);
@@ -184,8 +182,7 @@ public:
 	}
 	/** Starts to; the span stays valid and untouched until the request has finished. */
 	template <sendable T, std::size_t N>
-		requires(!std::is_const_v<T>)
-	[[nodiscard]] request irecv(std::span<T, N> data)
+	requires(!std::is_const_v<T>) [[nodiscard]] request irecv(std::span<T, N> data)
 	{
 		pt2p_request_t *handle = nullptr;
 		check(pt2p_imrecv(ctx_, data.data(), data.size_bytes(), std::exchange(handle_, nullptr), &handle), ctx_);
@@ -243,8 +240,7 @@ public:
 		check(pt2p_send(ctx_, data.data(), data.size_bytes(), dest, tag), ctx_);
 	}
 	template <sendable T>
-		requires(!std::is_const_v<T>)
-	void send(std::span<T> data, int dest, uint64_t tag)
+	requires(!std::is_const_v<T>) void send(std::span<T> data, int dest, uint64_t tag)
 	{
 		send(std::span<const T>(data), dest, tag);
 	}
@@ -256,7 +252,8 @@ public:
 	}
 	/** Receives into the span; see pt2p_recv. */
 	template <sendable T>
-	pt2p_result_t recv(std::span<T> data, int source = PT2P_ANY_SOURCE, uint64_t tag = 0, uint64_t mask = PT2P_TAG_EXACT)
+	pt2p_result_t recv(std::span<T> data, int source = PT2P_ANY_SOURCE, uint64_t tag = 0,
+	                   uint64_t mask = PT2P_TAG_EXACT)
 	{
 		pt2p_result_t result{};
 		check(pt2p_recv(ctx_, data.data(), data.size_bytes(), source, tag, mask, &result), ctx_);
@@ -277,8 +274,7 @@ public:
 		return {ctx_, handle};
 	}
 	template <sendable T>
-		requires(!std::is_const_v<T>)
-	[[nodiscard]] request isend(std::span<T> data, int dest, uint64_t tag)
+	requires(!std::is_const_v<T>) [[nodiscard]] request isend(std::span<T> data, int dest, uint64_t tag)
 	{
 		return isend(std::span<const T>(data), dest, tag);
 	}
@@ -291,8 +287,8 @@ public:
 		check(pt2p_irecv(ctx_, data.data(), data.size_bytes(), source, tag, mask, &handle), ctx_);
 		return {ctx_, handle};
 	}
-	/** Starts a send of data in several places, or a receive into them; the data stays valid until the request has finished, the
-	 *  list is copied; see pt2p_isendv. */
+	/** Starts a send of data in several places, or a receive into them; the data stays valid until the request has
+	 * finished, the list is copied; see pt2p_isendv. */
 	[[nodiscard]] request isendv(std::span<const pt2p_iovec_t> segments, int dest, uint64_t tag)
 	{
 		pt2p_request_t *handle = nullptr;
@@ -300,7 +296,7 @@ public:
 		return {ctx_, handle};
 	}
 	[[nodiscard]] request irecvv(std::span<const pt2p_iovec_t> segments, int source = PT2P_ANY_SOURCE, uint64_t tag = 0,
-	                            uint64_t mask = PT2P_TAG_EXACT)
+	                             uint64_t mask = PT2P_TAG_EXACT)
 	{
 		pt2p_request_t *handle = nullptr;
 		check(pt2p_irecvv(ctx_, segments.data(), segments.size(), source, tag, mask, &handle), ctx_);
@@ -353,7 +349,8 @@ public:
 	{
 		check(pt2p_signal_wait(ctx_, &word, value, source), ctx_);
 	}
-	/** Waits for all requests of the list, and throws the first failure by index when all have finished; see pt2p_waitall. */
+	/** Waits for all requests of the list, and throws the first failure by index when all have finished; see
+	 * pt2p_waitall. */
 	void wait_all(std::span<request> requests)
 	{
 		handles of(requests);
@@ -364,8 +361,8 @@ public:
 		std::size_t index;
 		pt2p_result_t result;
 	};
-	/** Waits until at least one request of the list has finished, and tells all that have, in order; they are empty then. Nothing
-	 *  when all were empty before. Failures of operations are told, not thrown. See pt2p_waitsome. */
+	/** Waits until at least one request of the list has finished, and tells all that have, in order; they are empty
+	 * then. Nothing when all were empty before. Failures of operations are told, not thrown. See pt2p_waitsome. */
 	[[nodiscard]] std::vector<finished> wait_some(std::span<request> requests) { return some(requests, pt2p_waitsome); }
 	/** The same without waiting. */
 	[[nodiscard]] std::vector<finished> test_some(std::span<request> requests) { return some(requests, pt2p_testsome); }
@@ -434,8 +431,8 @@ public:
 	}
 	/** Registers the span's elements, which stay the caller's; see pt2p_memory_register. */
 	template <sendable T, std::size_t N>
-		requires(!std::is_const_v<T>)
-	memory(context &ctx, std::span<T, N> data) : ctx_(ctx.get()), address_(data.data()), bytes_(data.size_bytes())
+	requires(!std::is_const_v<T>) memory(context &ctx, std::span<T, N> data)
+	    : ctx_(ctx.get()), address_(data.data()), bytes_(data.size_bytes())
 	{
 		check(pt2p_memory_register(ctx_, address_, bytes_, &handle_), ctx_);
 	}
@@ -484,8 +481,8 @@ private:
 	std::size_t bytes_ = 0;
 };
 
-/** Memory of some rank, as this rank reaches it; given up when destroyed. Offsets are bytes. Each operation comes in two
- *  forms: one that gives a request, and one whose end context::flush tells. The context must outlive it. */
+/** Memory of some rank, as this rank reaches it; given up when destroyed. Offsets are bytes. Each operation comes in
+ * two forms: one that gives a request, and one whose end context::flush tells. The context must outlive it. */
 class remote {
 public:
 	remote() = default;
@@ -511,7 +508,8 @@ public:
 	template <sendable T, std::size_t N>
 	[[nodiscard]] request iput(std::span<T, N> data, std::size_t offset)
 	{
-		return start([&](pt2p_request_t **r) { return pt2p_put(ctx_, data.data(), data.size_bytes(), handle_, offset, r); });
+		return start(
+		    [&](pt2p_request_t **r) { return pt2p_put(ctx_, data.data(), data.size_bytes(), handle_, offset, r); });
 	}
 	template <sendable T, std::size_t N>
 	void put(std::span<T, N> data, std::size_t offset)
@@ -520,22 +518,23 @@ public:
 	}
 	/** Reads into the span. */
 	template <sendable T, std::size_t N>
-		requires(!std::is_const_v<T>)
-	[[nodiscard]] request iget(std::span<T, N> data, std::size_t offset)
+	requires(!std::is_const_v<T>) [[nodiscard]] request iget(std::span<T, N> data, std::size_t offset)
 	{
-		return start([&](pt2p_request_t **r) { return pt2p_get(ctx_, data.data(), data.size_bytes(), handle_, offset, r); });
+		return start(
+		    [&](pt2p_request_t **r) { return pt2p_get(ctx_, data.data(), data.size_bytes(), handle_, offset, r); });
 	}
 	template <sendable T, std::size_t N>
-		requires(!std::is_const_v<T>)
-	void get(std::span<T, N> data, std::size_t offset)
+	requires(!std::is_const_v<T>) void get(std::span<T, N> data, std::size_t offset)
 	{
 		check(pt2p_get(ctx_, data.data(), data.size_bytes(), handle_, offset, nullptr), ctx_);
 	}
 	/** Writes, and then changes the signal word at `signal_offset` of the same memory; see pt2p_put_signal. */
 	template <sendable T, std::size_t N>
-	void put_signal(std::span<T, N> data, std::size_t offset, std::size_t signal_offset, pt2p_signal_t how, uint64_t value)
+	void put_signal(std::span<T, N> data, std::size_t offset, std::size_t signal_offset, pt2p_signal_t how,
+	                uint64_t value)
 	{
-		check(pt2p_put_signal(ctx_, data.data(), data.size_bytes(), handle_, offset, handle_, signal_offset, how, value, nullptr),
+		check(pt2p_put_signal(ctx_, data.data(), data.size_bytes(), handle_, offset, handle_, signal_offset, how, value,
+		                      nullptr),
 		      ctx_);
 	}
 	/** Atomic operations that wait, for words of 32 or 64 bits; they return what was there before. */
@@ -569,7 +568,8 @@ public:
 				return pt2p_compare_swap64(ctx_, handle_, offset, expected, desired, result, r);
 		});
 	}
-	/** Where the memory lies in this process, as elements of a type; null where it is not mapped. See pt2p_remote_address. */
+	/** Where the memory lies in this process, as elements of a type; null where it is not mapped. See
+	 * pt2p_remote_address. */
 	template <sendable T>
 	T *address() const
 	{

@@ -1,5 +1,5 @@
-// What is known of a channel through a device, in the three dimensions of the TPL paper (section 3): transmission efficiency,
-// parallelism, load balance.
+// What is known of a channel through a device, in the three dimensions of the TPL paper (section 3): transmission
+// efficiency, parallelism, load balance.
 #pragma once
 
 #include <array>
@@ -38,32 +38,32 @@ struct ChannelFacts {
 	double fetched = 0;              // share of the entries that the device reads by DMA
 	// Of the messages that device memory is for, by length, where the tuner chooses between it and a buffer.
 	struct StagingFacts {
-		size_t most;                 // bytes; the last class before it ends where this one begins
+		size_t most; // bytes; the last class before it ends where this one begins
 		uint64_t by_device = 0, from_host = 0, changes = 0; // messages; of the choice
 		double device_ns = 0, host_ns = 0;                  // of the last samples; 0: none
 		tune::Staging chosen = tune::Staging::device_memory;
 	};
 	std::vector<StagingFacts> stagings{};
 	// Parallelism. Of the queue pairs: of those of all peers where they are `shared`.
-	uint32_t in_flight = 0;          // work requests to this peer
-	uint32_t most_in_flight = 0;     // in one queue pair, ever
+	uint32_t in_flight = 0;      // work requests to this peer
+	uint32_t most_in_flight = 0; // in one queue pair, ever
 	uint32_t depth = 0;
 	uint32_t queue_pairs = 0;
 	bool shared = false;
 	// Of the data of operations: null until some has been striped.
 	const tune::Striping *striping = nullptr;
-	double striping_rate = 0;          // bytes/s, in the tuner's last window; 0: not known
+	double striping_rate = 0; // bytes/s, in the tuner's last window; 0: not known
 	uint64_t work_requests = 0, doorbells = 0;
-	uint32_t batch = 1;              // work requests for a doorbell, at present
-	bool batch_tuned = false;        // for all peers together; then, of the tuner:
-	double batch_rate = 0;           // work requests in a second, 0: not seen yet
+	uint32_t batch = 1;       // work requests for a doorbell, at present
+	bool batch_tuned = false; // for all peers together; then, of the tuner:
+	double batch_rate = 0;    // work requests in a second, 0: not seen yet
 	uint64_t batch_trials = 0, batch_changes = 0;
-	uint64_t switches = 0;           // times that a queue pair was given another target
-	size_t waiting = 0;              // messages, for room
+	uint64_t switches = 0; // times that a queue pair was given another target
+	size_t waiting = 0;    // messages, for room
 	// Load balance.
 	tune::Mode mode = tune::Mode::off;
 	tune::PeriodLaw law;
-	uint32_t fixed_period = 0;       // while nothing is tuned
+	uint32_t fixed_period = 0; // while nothing is tuned
 
 	KindFacts &kind(tune::SizeClass c) { return kinds[static_cast<size_t>(c)]; }
 	const KindFacts &kind(tune::SizeClass c) const { return kinds[static_cast<size_t>(c)]; }

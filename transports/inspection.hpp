@@ -15,8 +15,8 @@ public:
 	virtual std::string describe(int peer) = 0;
 	// What keeps messages to and from `peer` from moving, in words; empty: nothing that is known.
 	virtual std::string trouble(int peer) { return (void)peer, std::string(); }
-	// What is known of the queues and the work on the way to `peer`, for the report; false: nothing is, as where no device
-	// stands between.
+	// What is known of the queues and the work on the way to `peer`, for the report; false: nothing is, as where no
+	// device stands between.
 	virtual bool facts(int peer, ChannelFacts &facts) { return (void)peer, (void)facts, false; }
 	// Bytes that a rank costs which nothing is exchanged with, and one that is talked with.
 	struct Memory {

@@ -21,11 +21,9 @@ extern const TransportTable dct_table;
 extern const TransportTable self_table;
 
 const TransportTable *const transport_tables[] = {
-    &self_table,
-    &shm::shm_table,
+    &self_table,   &shm::shm_table,
 #ifdef HAVE_VERBS
-    &rc::rc_table,
-    &dct::dct_table,
+    &rc::rc_table, &dct::dct_table,
 #endif
     nullptr,
 };

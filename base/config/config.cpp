@@ -25,17 +25,15 @@ constexpr std::string_view prefix = "PT2P_";
 {
 	if (name == file_variable)
 		throw Error(PT2P_ERR_TUNABLE, format("%s in %s: it names the configuration file and counts in the environment "
-		                                     "only", file_variable, source.text().c_str()));
+		                                     "only",
+		                                     file_variable, source.text().c_str()));
 	throw Error(PT2P_ERR_TUNABLE, format("%s in %s is not the name of a tunable; did you mean %s?",
 	                                     quoted(name).c_str(), source.text().c_str(), nearest(name).name));
 }
 
 class Loader {
 public:
-	Loader()
-	{
-		sources_.fill(Source{Origin::built_in, {}});
-	}
+	Loader() { sources_.fill(Source{Origin::built_in, {}}); }
 
 	void take_file()
 	{
@@ -81,8 +79,8 @@ public:
 			std::string_view text = *overrides;
 			auto equals = text.find('=');
 			if (equals == text.npos)
-				throw Error(PT2P_ERR_TUNABLE, format("%s in %s: expected PT2P_NAME=value", quoted(text).c_str(),
-				                                     source.text().c_str()));
+				throw Error(PT2P_ERR_TUNABLE,
+				            format("%s in %s: expected PT2P_NAME=value", quoted(text).c_str(), source.text().c_str()));
 			std::string_view name = trimmed(text.substr(0, equals));
 			const Tunable *tunable = find(name);
 			if (tunable == nullptr)
@@ -95,8 +93,9 @@ public:
 	void check() const
 	{
 		if (config_.tune != choice::tune::off && config_.tune_cut_above < config_.tune_raise_below)
-			contradiction("PT2P_TUNE_CUT_ABOVE", "PT2P_TUNE_RAISE_BELOW", config_.tune_raise_below,
-			              "the first may not be below the second, or one latency would let the signal period grow and halve it");
+			contradiction(
+			    "PT2P_TUNE_CUT_ABOVE", "PT2P_TUNE_RAISE_BELOW", config_.tune_raise_below,
+			    "the first may not be below the second, or one latency would let the signal period grow and halve it");
 		if (config_.net_ring_slot_bytes > config_.net_message_bytes)
 			contradiction("PT2P_NET_RING_SLOT_BYTES", "PT2P_NET_MESSAGE_BYTES",
 			              static_cast<int64_t>(config_.net_message_bytes),
@@ -150,15 +149,16 @@ private:
 		auto equals = line.find('=');
 		if (equals == line.npos || line.find('\0') != line.npos)
 			throw Error(PT2P_ERR_TUNABLE, format("%s: expected PT2P_NAME = value, a comment after # or an empty line, "
-			                                     "found %s", source.text().c_str(), quoted(line).c_str()));
+			                                     "found %s",
+			                                     source.text().c_str(), quoted(line).c_str()));
 		std::string_view name = trimmed(line.substr(0, equals));
 		const Tunable *tunable = find(name);
 		if (tunable == nullptr)
 			refuse_name(name, source);
 		size_t &first = seen[position(tunable)];
 		if (first != 0)
-			throw Error(PT2P_ERR_TUNABLE, format("%s: %s has already been set in line %zu", source.text().c_str(),
-			                                     tunable->name, first));
+			throw Error(PT2P_ERR_TUNABLE,
+			            format("%s: %s has already been set in line %zu", source.text().c_str(), tunable->name, first));
 		first = number;
 		take(*tunable, line.substr(equals + 1), source);
 	}
@@ -179,19 +179,10 @@ ParsedConfig load_config(const char *const *overrides)
 	return loader.result();
 }
 
-std::vector<TunableInfo> standard_tunables()
-{
-	return Loader().result().tunables;
-}
+std::vector<TunableInfo> standard_tunables() { return Loader().result().tunables; }
 
-const char *nearest_tunable(std::string_view name)
-{
-	return nearest(name).name;
-}
+const char *nearest_tunable(std::string_view name) { return nearest(name).name; }
 
-const char *environment(const char *name)
-{
-	return std::getenv(name);
-}
+const char *environment(const char *name) { return std::getenv(name); }
 
 } // namespace pt2p

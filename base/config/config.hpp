@@ -20,7 +20,7 @@ struct Config {
 #define PT2P_TYPE_duration(field) int64_t /* nanoseconds */
 #define PT2P_TYPE_choice(field) choice::field
 #define PT2P_TYPE_text(field) std::string
-#define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help) \
+#define PT2P_TUNABLE(kind, field, name, dflt, minimum, maximum, unit, line, help)                                      \
 	PT2P_TYPE_##kind(field) field = static_cast<PT2P_TYPE_##kind(field)>(dflt);
 #include "base/config/tunables.def"
 #undef PT2P_TUNABLE
@@ -47,7 +47,7 @@ struct TunableInfo {
 	std::string range;    // "8 to 4096", "memfd, devshm", ...
 	const char *rule;     // "a power of two", ... or empty
 	Origin origin;
-	std::string place;    // file and line for Origin::file
+	std::string place; // file and line for Origin::file
 	const char *line;
 	const char *help;
 };

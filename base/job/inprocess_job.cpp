@@ -32,7 +32,7 @@ class InprocessJob final : public Job {
 public:
 	InprocessJob(std::shared_ptr<Board> board, int rank, const std::string &id, const Config &config,
 	             const std::function<void(int)> &step)
-		: board_(std::move(board))
+	    : board_(std::move(board))
 	{
 		rank_ = rank;
 		size_ = static_cast<int>(board_->blobs.size());
@@ -155,8 +155,8 @@ private:
 			return true;
 		}
 		if (!board_->lost[r].empty())
-			throw Error(PT2P_ERR_PEER_LOST, format("rank %d was lost before it published its address: %s", rank,
-			                                       board_->lost[r].c_str()));
+			throw Error(PT2P_ERR_PEER_LOST,
+			            format("rank %d was lost before it published its address: %s", rank, board_->lost[r].c_str()));
 		if (!board_->members[r])
 			throw Error(PT2P_ERR_PEER_FINALIZED, format("rank %d has left without publishing its address", rank));
 		return false;

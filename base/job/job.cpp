@@ -30,9 +30,9 @@ void Job::set_local_ranks(std::vector<int> host_ranks, int64_t ranks_per_node)
 
 	if (ranks_per_node > 0) {
 		const int64_t mine = rank_ / ranks_per_node;
-		host_ranks.erase(std::remove_if(host_ranks.begin(), host_ranks.end(),
-		                                [=](int r) { return r / ranks_per_node != mine; }),
-		                 host_ranks.end());
+		host_ranks.erase(
+		    std::remove_if(host_ranks.begin(), host_ranks.end(), [=](int r) { return r / ranks_per_node != mine; }),
+		    host_ranks.end());
 	}
 	local_ranks_ = std::move(host_ranks);
 	local_index_.assign(static_cast<size_t>(size_), -1);
@@ -71,10 +71,7 @@ void announce_abort(int rank, const char *message)
 	}
 }
 
-void end_process(int code)
-{
-	_exit(code >= 1 && code <= 255 ? code : 1);
-}
+void end_process(int code) { _exit(code >= 1 && code <= 255 ? code : 1); }
 
 namespace {
 
@@ -130,28 +127,28 @@ private:
 	std::vector<std::shared_ptr<void>> kept_;
 };
 
-// A launcher that tells a process its rank by variables of its own. Open MPI always offers PMIx; the others do when asked
-// to.
+// A launcher that tells a process its rank by variables of its own. Open MPI always offers PMIx; the others do when
+// asked to.
 struct ForeignLauncher {
 	const char *launcher, *rank, *size, *remedy;
 	bool even_alone; // also refused when the size is 1
 };
 
 const ForeignLauncher foreign_launchers[] = {
-	{"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-	 "start the program directly with mpirun, with its PMIX_ variables passed on, or unset the OMPI_COMM_WORLD_ "
-	 "variables",
-	 true},
-	{"a PMI launcher (MPICH's mpirun)", "PMI_RANK", "PMI_SIZE",
-	 "start the program with Open MPI's mpirun, with prterun, or with srun --mpi=pmix", false},
-	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS",
-	 "start the program with srun --mpi=pmix or with Open MPI's mpirun; to run it as a job of one rank, unset "
-	 "SLURM_PROCID",
-	 false},
-	{"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE",
-	 "start the program with flux run -o pmi=pmix or with Open MPI's mpirun", false},
-	{"MVAPICH's mpirun_rsh", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "start the program with Open MPI's mpirun",
-	 false},
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "start the program directly with mpirun, with its PMIX_ variables passed on, or unset the OMPI_COMM_WORLD_ "
+     "variables",
+     true},
+    {"a PMI launcher (MPICH's mpirun)", "PMI_RANK", "PMI_SIZE",
+     "start the program with Open MPI's mpirun, with prterun, or with srun --mpi=pmix", false},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS",
+     "start the program with srun --mpi=pmix or with Open MPI's mpirun; to run it as a job of one rank, unset "
+     "SLURM_PROCID",
+     false},
+    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "start the program with flux run -o pmi=pmix or with Open MPI's mpirun",
+     false},
+    {"MVAPICH's mpirun_rsh", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "start the program with Open MPI's mpirun",
+     false},
 };
 
 void refuse_foreign_launchers()

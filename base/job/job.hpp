@@ -20,7 +20,7 @@ class Reporter;
 // News from the launcher about a rank.
 struct RankEvent {
 	int rank;
-	std::string reason; // "aborted", "terminated without finalizing", ...
+	std::string reason;    // "aborted", "terminated without finalizing", ...
 	bool in_order = false; // it had left the job before it ended
 };
 
@@ -31,7 +31,7 @@ public:
 	virtual const char *kind() const = 0; // "launched", "alone", "in-process"
 	int rank() const { return rank_; }
 	int size() const { return size_; }
-	const std::string &id() const { return id_; } // the same on all ranks, different for jobs that run side by side
+	const std::string &id() const { return id_; }    // the same on all ranks, different for jobs that run side by side
 	const Secret &secret() const { return secret_; } // of this rank; goes with its address blob
 
 	// Ranks on this node in ascending order, this one included. With PT2P_RANKS_PER_NODE: on this pretended node.
@@ -52,15 +52,15 @@ public:
 	// The blob of another rank; waits until that rank has published. Throws Error: PT2P_ERR_PEER_LOST when it is lost,
 	// PT2P_ERR_PEER_FINALIZED when it has left, PT2P_ERR_EXCHANGE when the launcher fails.
 	virtual std::string lookup(int rank) = 0;
-	// As lookup, but returns false at once when the blob is not there yet. The request stays in flight, so a repeated call
-	// costs nothing.
+	// As lookup, but returns false at once when the blob is not there yet. The request stays in flight, so a repeated
+	// call costs nothing.
 	virtual bool try_lookup(int rank, std::string &blob) = 0;
 
 	// True when next_event has something: one relaxed load.
 	bool has_events() const { return events_pending_.load(std::memory_order_relaxed); }
 	virtual bool next_event(RankEvent &event) = 0;
-	// Asks the launcher, without waiting, for lost ranks that it has sent no event of; answers come as events. Keeps its
-	// own pace (1 s, then ever more rarely), so a waiting call may call it as often as Transport::check.
+	// Asks the launcher, without waiting, for lost ranks that it has sent no event of; answers come as events. Keeps
+	// its own pace (1 s, then ever more rarely), so a waiting call may call it as often as Transport::check.
 	virtual void check() {}
 
 	// For how long the launcher has been gone, ns; it then gives no news of other ranks. 0: it is there.

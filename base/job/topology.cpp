@@ -153,8 +153,8 @@ public:
 		line(0, format("machine %s: %s, %s, %s, %s, %s", facts.host.c_str(),
 		               counted(facts.sockets, "socket", "sockets").c_str(),
 		               counted(facts.numa_nodes, "NUMA node", "NUMA nodes").c_str(),
-		               counted(facts.cores, "core", "cores").c_str(),
-		               counted(facts.host_cpus, "CPU", "CPUs").c_str(), size_text(root->total_memory).c_str()));
+		               counted(facts.cores, "core", "cores").c_str(), counted(facts.host_cpus, "CPU", "CPUs").c_str(),
+		               size_text(root->total_memory).c_str()));
 		const int packages = hwloc_get_nbobjs_by_type(t_, HWLOC_OBJ_PACKAGE);
 		if (packages <= 0)
 			place(1, root);
@@ -170,8 +170,8 @@ public:
 		else if (facts.core >= 0)
 			text_ += format("this process is bound to one core, CPUs %s (*)\n", allowed.c_str());
 		else
-			text_ += format("this process may run on %s: %s (*)\n",
-			                counted(facts.cpus, "CPU", "CPUs").c_str(), allowed.c_str());
+			text_ += format("this process may run on %s: %s (*)\n", counted(facts.cpus, "CPU", "CPUs").c_str(),
+			                allowed.c_str());
 		if (facts.usable_cpus < facts.host_cpus)
 			text_ += format("the control group leaves %s to the processes of this job\n",
 			                counted(facts.usable_cpus, "CPU", "CPUs").c_str());
@@ -376,10 +376,7 @@ Topology read_topology(const std::string &xml)
 	return facts;
 }
 
-bool oversubscribed(const Topology &topology, int local_size)
-{
-	return local_size > topology.usable_cpus;
-}
+bool oversubscribed(const Topology &topology, int local_size) { return local_size > topology.usable_cpus; }
 
 void place_on_numa_node(void *memory, size_t bytes, int node)
 {

@@ -8,20 +8,20 @@
 namespace pt2p {
 
 struct Topology {
-	std::string host;      // host name
-	std::string node_id;   // equal for processes that can share memory: boot, PID and user name spaces, user, host name
+	std::string host;    // host name
+	std::string node_id; // equal for processes that can share memory: boot, PID and user name spaces, user, host name
 	int sockets = 1;
 	int numa_nodes = 1;
-	int cores = 1;         // physical cores of the machine
-	int host_cpus = 1;     // logical CPUs online
-	int usable_cpus = 1;   // of those, what the control group (cpuset and quota) leaves to the processes of this job
-	int cpus = 1;          // logical CPUs that this process may run on
-	int core = -1;         // the core it is bound to (OS index of its first CPU); -1 when it may run on several cores
-	int socket = -1;       // of those CPUs, -1 when several
-	int numa_node = -1;    // of those CPUs (OS index), -1 when several
-	std::vector<int> cpu_list; // OS indices of the CPUs it may run on
+	int cores = 1;       // physical cores of the machine
+	int host_cpus = 1;   // logical CPUs online
+	int usable_cpus = 1; // of those, what the control group (cpuset and quota) leaves to the processes of this job
+	int cpus = 1;        // logical CPUs that this process may run on
+	int core = -1;       // the core it is bound to (OS index of its first CPU); -1 when it may run on several cores
+	int socket = -1;     // of those CPUs, -1 when several
+	int numa_node = -1;  // of those CPUs (OS index), -1 when several
+	std::vector<int> cpu_list;      // OS indices of the CPUs it may run on
 	size_t l1d = 0, l2 = 0, l3 = 0; // bytes of the caches above the first of those CPUs; 0: none
-	std::string text;      // a readable drawing of machine, sockets, NUMA nodes, caches and cores for pt2p_info
+	std::string text; // a readable drawing of machine, sockets, NUMA nodes, caches and cores for pt2p_info
 };
 
 // Reads the topology of this host, or of an hwloc XML description when `xml` is not empty (tests): a file name, or the

@@ -69,7 +69,7 @@ private:
 struct Gather {
 	SegmentCursor at;
 	unsigned char *buffer = nullptr;
-	size_t capacity = 0; // of the buffer
+	size_t capacity = 0;         // of the buffer
 	size_t start = 0, ready = 0; // bytes in the buffer that have not been taken: where they begin, how many they are
 
 	// The next message, of at most `limit` bytes. The limit may shrink before the message is taken.

@@ -23,7 +23,10 @@ namespace {
 #define MADV_POPULATE_WRITE 23 // Linux 5.14
 #endif
 
-std::string place_of(choice::shm_backing backing) { return backing == choice::shm_backing::devshm ? "/dev/shm" : "memory (memfd)"; }
+std::string place_of(choice::shm_backing backing)
+{
+	return backing == choice::shm_backing::devshm ? "/dev/shm" : "memory (memfd)";
+}
 
 // A field of /proc/PID/stat, and what follows it; "" when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when
 // the file cannot be read for another reason, which tells nothing about the process.
@@ -63,7 +66,8 @@ std::string address_space_left()
 	return format("%llu bytes available of the limit of %llu (ulimit -v)", all > used ? all - used : 0, all);
 }
 
-constexpr size_t large_reservation = size_t{64} << 20; // bytes: from here on the memory of the machine is looked at first
+constexpr size_t large_reservation = size_t{64}
+                                     << 20; // bytes: from here on the memory of the machine is looked at first
 
 // Bytes that the machine says it can give without killing a process.
 unsigned long long memory_left()
@@ -100,12 +104,12 @@ std::string remedy_of(int error)
 FileDescriptor make_shared_file(choice::shm_backing backing, const char *name)
 {
 	const int fd = backing == choice::shm_backing::devshm ? open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
-	                            : memfd_create(name, MFD_CLOEXEC);
+	                                                      : memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0) {
 		const int error = errno;
 		throw Error(error == EMFILE || error == ENFILE ? PT2P_ERR_SYSTEM : PT2P_ERR_SHARED_MEMORY,
-		            format("cannot make a shared segment in %s: %s%s", place_of(backing).c_str(), errno_text(error).c_str(),
-		                   remedy_of(error).c_str()));
+		            format("cannot make a shared segment in %s: %s%s", place_of(backing).c_str(),
+		                   errno_text(error).c_str(), remedy_of(error).c_str()));
 	}
 	return FileDescriptor(fd);
 }
@@ -128,8 +132,9 @@ Mapping::Mapping(int fd, size_t offset, size_t bytes) : bytes_(bytes)
 	if (memory_ == MAP_FAILED) {
 		const int error = errno;
 		memory_ = nullptr;
-		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot map a shared segment: %zu bytes of address space needed, %s: %s",
-		                                           bytes, address_space_left().c_str(), errno_text(error).c_str()));
+		throw Error(PT2P_ERR_SHARED_MEMORY,
+		            format("cannot map a shared segment: %zu bytes of address space needed, %s: %s", bytes,
+		                   address_space_left().c_str(), errno_text(error).c_str()));
 	}
 }
 
@@ -156,8 +161,10 @@ void reserve(int fd, size_t offset, size_t bytes, const char *what)
 	// A file in memory without a limit of its own takes pages until the machine has none left and kills a process.
 	unsigned long long available = bytes >= large_reservation ? memory_left() : ULLONG_MAX;
 	if (bytes > available)
-		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot reserve memory for %s: %zu bytes needed, %llu bytes available on "
-		                                           "this machine", what, bytes, available));
+		throw Error(PT2P_ERR_SHARED_MEMORY,
+		            format("cannot reserve memory for %s: %zu bytes needed, %llu bytes available on "
+		                   "this machine",
+		                   what, bytes, available));
 	int error;
 	do // a signal may interrupt it
 		error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
@@ -173,7 +180,8 @@ void reserve(int fd, size_t offset, size_t bytes, const char *what)
 	else if (sysinfo(&system) == 0)
 		available = static_cast<unsigned long long>(system.freeram + system.freeswap) * system.mem_unit;
 	throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot reserve shared memory for %s: %zu bytes needed, %llu bytes "
-	                                           "available: %s", what, bytes, available, errno_text(error).c_str()));
+	                                           "available: %s",
+	                                           what, bytes, available, errno_text(error).c_str()));
 }
 
 int populate(void *memory, size_t bytes)
@@ -198,12 +206,15 @@ FileDescriptor open_file_of(uint32_t pid, uint64_t start_time, int number, size_
 			throw Error(PT2P_ERR_PEER_LOST, format("process %u is gone", pid));
 		throw Error(PT2P_ERR_SHARED_MEMORY,
 		            format("cannot open shared memory of process %u: %s (both ranks must run as the same user, with "
-		                   "/proc mounted, and neither may be set-user-id)", pid, errno_text(error).c_str()));
+		                   "/proc mounted, and neither may be set-user-id)",
+		                   pid, errno_text(error).c_str()));
 	}
 	struct stat about;
 	if (fstat(fd.get(), &about) != 0 || about.st_uid != geteuid() || about.st_size < static_cast<off_t>(bytes))
-		throw Error(PT2P_ERR_PROTOCOL, format("descriptor %d of process %u is not the shared memory of %zu bytes or more, of "
-		                                      "this user, that was published", number, pid, bytes));
+		throw Error(PT2P_ERR_PROTOCOL,
+		            format("descriptor %d of process %u is not the shared memory of %zu bytes or more, of "
+		                   "this user, that was published",
+		                   number, pid, bytes));
 	return fd;
 }
 

@@ -17,7 +17,8 @@ namespace {
 // Small on purpose: thread-local memory comes out of the stacks of the program's threads.
 constexpr size_t remembered_contexts = 8;
 
-template <size_t size> struct Explanation {
+template <size_t size>
+struct Explanation {
 	const void *context = nullptr;
 	uint64_t turn = 0; // 0: free
 	char text[size] = {};
@@ -32,7 +33,8 @@ struct Memory {
 thread_local Memory memory;
 
 // Cuts the explanation where it is too long; the remedy always fits.
-template <size_t size> void explain(char (&out)[size], pt2p_status_t status, std::string_view explanation)
+template <size_t size>
+void explain(char (&out)[size], pt2p_status_t status, std::string_view explanation)
 {
 	const StatusInfo &info = status_info(status);
 	while (explanation.ends_with('\n') || explanation.ends_with(' '))

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <poll.h>
 #include <iterator>
+#include <poll.h>
 #include <string_view>
 #include <unistd.h>
 #include <utility>
@@ -80,10 +80,7 @@ std::string format(const char *pattern, ...)
 	return large;
 }
 
-std::string counted(uint64_t n, const char *noun)
-{
-	return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
-}
+std::string counted(uint64_t n, const char *noun) { return std::to_string(n) + " " + noun + (n == 1 ? "" : "s"); }
 
 std::string errno_text(int error)
 {
@@ -110,15 +107,9 @@ bool is_status(uint64_t number)
 	                   [=](const StatusInfo &info) { return static_cast<uint64_t>(info.code) == number; });
 }
 
-const CounterInfo &counter_info(Counter counter)
-{
-	return counters[static_cast<size_t>(counter)];
-}
+const CounterInfo &counter_info(Counter counter) { return counters[static_cast<size_t>(counter)]; }
 
-Reporter::~Reporter()
-{
-	forget_last_error(this);
-}
+Reporter::~Reporter() { forget_last_error(this); }
 
 void Reporter::identify(LogLevel level, int rank, std::string host)
 {
@@ -257,15 +248,9 @@ const char *pt2p_version(void)
 	return PT2P_TEXT(PT2P_VERSION_MAJOR) "." PT2P_TEXT(PT2P_VERSION_MINOR) "." PT2P_TEXT(PT2P_VERSION_PATCH);
 }
 
-const char *pt2p_strerror(pt2p_status_t status)
-{
-	return pt2p::status_info(status).text;
-}
+const char *pt2p_strerror(pt2p_status_t status) { return pt2p::status_info(status).text; }
 
-int pt2p_counter_count(void)
-{
-	return static_cast<int>(pt2p::counter_count);
-}
+int pt2p_counter_count(void) { return static_cast<int>(pt2p::counter_count); }
 
 const char *pt2p_counter_name(int counter)
 {

@@ -63,11 +63,13 @@ static void connect_to_itself(struct ibv_qp *qp)
 	attr.dest_qp_num = qp->qp_num;
 	attr.ah_attr.dlid = port.lid;
 	attr.ah_attr.port_num = 1;
-	error |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-	                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	error |= ibv_modify_qp(qp, &attr,
+	                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	attr.qp_state = IBV_QPS_RTS;
-	error |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-	                                      IBV_QP_MAX_QP_RD_ATOMIC);
+	error |= ibv_modify_qp(qp, &attr,
+	                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+	                           IBV_QP_MAX_QP_RD_ATOMIC);
 	if (error)
 		give_up("net_pt2p", "a queue pair cannot be connected");
 }
@@ -124,7 +126,8 @@ static void print_names(void)
 		if (!dc)
 			print_name("wr_complete, the doorbell", (const void *)ex->wr_complete);
 		else
-			print_name("wr_set_dc_addr", (const void *)mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp))->wr_set_dc_addr);
+			print_name("wr_set_dc_addr",
+			           (const void *)mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp))->wr_set_dc_addr);
 		ibv_destroy_qp(qp);
 	}
 	ibv_destroy_cq(wanted.send_cq);

@@ -6,8 +6,8 @@
  *     post       the receives are posted
  *     send       the sends are posted: up to the doorbell, and back to the program
  *     receive    with the messages in memory and their completions in the queue: until the program has them
- *     finish     the sends are given back, and a turn of progress takes their completions: with UCX, turns until one finds
- *                nothing, as each takes one completion
+ *     finish     the sends are given back, and a turn of progress takes their completions: with UCX, turns until
+ *                one finds nothing, as each takes one completion
  *
  * Between two steps the device in software is moved until it rests, so that no step waits for it. On a real device the
  * time is filled by polls that find nothing; these are not counted, on either side.
@@ -69,7 +69,8 @@ static void open_crank(void)
 	struct ibv_context *context = list && devices ? ibv_open_device(list[0]) : NULL;
 	crank = context ? ibv_create_cq(context, 1, NULL, NULL, 0) : NULL;
 	struct ibv_pd *pd = crank ? ibv_alloc_pd(context) : NULL;
-	struct ibv_qp_init_attr unused = {.send_cq = crank, .recv_cq = crank, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct ibv_qp_init_attr unused = {
+	    .send_cq = crank, .recv_cq = crank, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
 	if (!pd || !ibv_create_qp(pd, &unused))
 		give_up("softhca", "no device, or no queue pair on it");
 	ibv_free_device_list(list);
@@ -77,7 +78,8 @@ static void open_crank(void)
 
 static uint64_t device_activity(void)
 {
-	return counter("wqes") + counter("receives") + counter("cqes") + counter("packets_sent") + counter("packets_received");
+	return counter("wqes") + counter("receives") + counter("cqes") + counter("packets_sent") +
+	       counter("packets_received");
 }
 
 /* Moves the device until it rests. It takes more than one poll: the device does a bounded amount of work in each, and
@@ -100,10 +102,10 @@ enum step { POST, SEND, RECEIVE, FINISH, STEPS };
 static const char *const step_names[STEPS] = {"post", "send", "receive", "finish"};
 
 /* Turns the counting on or off, if this step is to be counted. */
-#define COUNT(step) \
-	do { \
-		if (counted == (step)) \
-			CALLGRIND_TOGGLE_COLLECT; \
+#define COUNT(step)                                                                                                    \
+	do {                                                                                                               \
+		if (counted == (step))                                                                                         \
+			CALLGRIND_TOGGLE_COLLECT;                                                                                  \
 	} while (0)
 
 /* Exchanges so many windows, in turn in both directions. `counted` is the step to count, or -1. */
@@ -154,8 +156,8 @@ static void exchange(int window, long windows, int counted)
 static void measure(long messages)
 {
 	static const int window_sizes[] = {1, LARGEST_WINDOW};
-	static const char *const counters[] = {"wqes",        "doorbells",     "blueflames", "cqes",
-	                                       "wqe_reads",   "payload_reads", "payload_writes"};
+	static const char *const counters[] = {"wqes",      "doorbells",     "blueflames",    "cqes",
+	                                       "wqe_reads", "payload_reads", "payload_writes"};
 	enum { COUNTERS = sizeof counters / sizeof *counters };
 	CALLGRIND_START_INSTRUMENTATION;
 	for (int s = 0; s < 2; ++s) {
@@ -179,7 +181,8 @@ static void measure(long messages)
 		exchange(window, windows, -1);
 		settle();
 		for (int i = 0; i < COUNTERS; ++i)
-			printf("%d %s %.4f\n", window, counters[i], (double)(counter(counters[i]) - before[i]) / (double)(windows * window));
+			printf("%d %s %.4f\n", window, counters[i],
+			       (double)(counter(counters[i]) - before[i]) / (double)(windows * window));
 	}
 }
 

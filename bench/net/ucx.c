@@ -70,7 +70,8 @@ int main(int argc, char **argv)
 	open_crank();
 	ucp_params_t parameters = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
 	must("ucp_init", ucp_init(&parameters, NULL, &context));
-	ucp_worker_params_t single = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+	ucp_worker_params_t single = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+	                              .thread_mode = UCS_THREAD_MODE_SINGLE};
 	ucp_address_t *address[2];
 	size_t length;
 	for (int i = 0; i < 2; ++i) {

@@ -41,7 +41,8 @@ void Accounts::open(const std::string &path, unsigned host, unsigned devices)
 	if (fd >= 0 && posix_fallocate(fd, 0, head) == 0 && ftruncate(fd, sizeof(Account)) == 0)
 		account = map(fd);
 	if (!account) {
-		std::fprintf(stderr, "softhca: counters cannot be read from outside: %s: %s\n", path.c_str(), std::strerror(errno));
+		std::fprintf(stderr, "softhca: counters cannot be read from outside: %s: %s\n", path.c_str(),
+		             std::strerror(errno));
 		if (fd >= 0)
 			real::close(fd);
 		return;
@@ -71,7 +72,8 @@ Counters &Accounts::add(unsigned index, uint32_t number, uint8_t kind, unsigned 
 {
 	QpAccount &entry = account_->queue_pair[index];
 	if (fd_ >= 0) {
-		const auto at = static_cast<off_t>(reinterpret_cast<uint8_t *>(&entry) - reinterpret_cast<uint8_t *>(account_.get()));
+		const auto at =
+		    static_cast<off_t>(reinterpret_cast<uint8_t *>(&entry) - reinterpret_cast<uint8_t *>(account_.get()));
 		if (posix_fallocate(fd_, at, sizeof entry) != 0) {
 			// From here on a private copy, at the same address.
 			void *here = account_.get();

@@ -13,10 +13,10 @@
 namespace softhca {
 
 struct QpAccount {
-	uint32_t number;  // 0: never used
-	uint8_t kind;     // QpKind
+	uint32_t number; // 0: never used
+	uint8_t kind;    // QpKind
 	uint8_t device;
-	uint8_t live;     // 0: destroyed since
+	uint8_t live; // 0: destroyed since
 	uint8_t reserved;
 	Counters counters;
 };

@@ -34,7 +34,7 @@ struct Counters {
 
 // The largest PCIe request and write. No packet crosses a multiple of its largest size: this is how devices keep the
 // rule that none may cross a 4 KiB boundary.
-constexpr uint64_t pcie_read_request = 512; // "Max_Read_Request_Size", the usual setting
+constexpr uint64_t pcie_read_request = 512;  // "Max_Read_Request_Size", the usual setting
 constexpr uint64_t pcie_write_payload = 256; // "Max_Payload_Size" of server platforms
 
 constexpr uint64_t pieces_at_boundaries(uint64_t address, uint64_t bytes, uint64_t boundary)

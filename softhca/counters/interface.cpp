@@ -83,9 +83,6 @@ int softhca_fault(const char *rules, char *why, uint64_t size)
 	return -1;
 }
 
-void softhca_polled(int device, int found)
-{
-	process_scheduler().polled(static_cast<unsigned>(device), found != 0);
-}
+void softhca_polled(int device, int found) { process_scheduler().polled(static_cast<unsigned>(device), found != 0); }
 
 } // extern "C"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "softhca/counters/accounts.hpp"
-#include "softhca/wire/faults.hpp"
 #include "softhca/kernel/qp_states.hpp"
+#include "softhca/wire/faults.hpp"
 
 using namespace softhca;
 
@@ -164,8 +164,9 @@ void print_json(const std::vector<const Account *> &accounts)
 			const QpAccount &qp = a->queue_pair[i];
 			if (!qp.number)
 				continue;
-			std::printf("%s\n   {\"qp_num\": %u, \"kind\": \"%s\", \"device\": \"mlx5_%u\", \"live\": %s, \"counters\": ",
-			            qp_comma, qp.number, kind_name(qp.kind), qp.device, qp.live ? "true" : "false");
+			std::printf(
+			    "%s\n   {\"qp_num\": %u, \"kind\": \"%s\", \"device\": \"mlx5_%u\", \"live\": %s, \"counters\": ",
+			    qp_comma, qp.number, kind_name(qp.kind), qp.device, qp.live ? "true" : "false");
 			print_json_counters(qp.counters);
 			std::printf("}");
 			qp_comma = ",";
@@ -185,7 +186,8 @@ int tell_losses(const std::vector<const Account *> &accounts)
 			const Counters &c = a->device[device];
 			const auto tell = [&](Counter counter, uint64_t expected = 0) {
 				if (c.get(counter) != expected)
-					text += "  " + device_name(a->host, device) + ": " + descriptions[static_cast<size_t>(counter)].name + " " +
+					text += "  " + device_name(a->host, device) + ": " +
+					        descriptions[static_cast<size_t>(counter)].name + " " +
 					        std::to_string(c.get(counter) - expected) + "\n";
 			};
 			tell(Counter::timeouts);
@@ -194,20 +196,22 @@ int tell_losses(const std::vector<const Account *> &accounts)
 			tell(Counter::retransmissions, c.get(Counter::rnr_resent));
 		}
 	if (!text.empty())
-		std::fprintf(stderr, "softhca: packets were lost, or came too late, though no fault was asked for:\n%s", text.c_str());
+		std::fprintf(stderr, "softhca: packets were lost, or came too late, though no fault was asked for:\n%s",
+		             text.c_str());
 	return text.empty() ? 0 : 1;
 }
 
-constexpr char usage[] = "usage: softhca_counters [--json | --queue-pairs | --lossless] [DIRECTORY]\n"
-                         "       softhca_counters --list | --check-faults RULES | --help\n"
-                         "Prints what the processes of a softhca fabric have counted; DIRECTORY is the fabric's (default:\n"
-                         "SOFTHCA_FABRIC, which is set below softhca).\n"
-                         "  --json         all there is, as JSON\n"
-                         "  --queue-pairs  each queue pair as well\n"
-                         "  --lossless     say what was lost; nothing, and 0 is returned, when nothing was\n"
-                         "  --list         the counters and what they mean\n"
-                         "  --check-faults RULES  whether fault rules can be understood\n"
-                         "  --help         this text\n";
+constexpr char usage[] =
+    "usage: softhca_counters [--json | --queue-pairs | --lossless] [DIRECTORY]\n"
+    "       softhca_counters --list | --check-faults RULES | --help\n"
+    "Prints what the processes of a softhca fabric have counted; DIRECTORY is the fabric's (default:\n"
+    "SOFTHCA_FABRIC, which is set below softhca).\n"
+    "  --json         all there is, as JSON\n"
+    "  --queue-pairs  each queue pair as well\n"
+    "  --lossless     say what was lost; nothing, and 0 is returned, when nothing was\n"
+    "  --list         the counters and what they mean\n"
+    "  --check-faults RULES  whether fault rules can be understood\n"
+    "  --help         this text\n";
 
 } // namespace
 

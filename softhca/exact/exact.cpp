@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "softhca/exact/traps.hpp"
 #include "softhca/kernel/context.hpp"
+#include "softhca/kernel/real.hpp"
 #include "softhca/nic/memory.hpp"
 #include "softhca/nic/nic.hpp"
-#include "softhca/kernel/real.hpp"
-#include "softhca/exact/traps.hpp"
 
 namespace softhca::exact {
 
@@ -181,7 +181,8 @@ void find_pages(Context &context)
 	std::vector<Found> found;
 	for_each_mapping([&](const Mapping &mapping) {
 		if (mapping.inode == context.inode())
-			for (uint64_t at = mapping.from, offset = mapping.offset; at < mapping.to; at += page_bytes, offset += page_bytes)
+			for (uint64_t at = mapping.from, offset = mapping.offset; at < mapping.to;
+			     at += page_bytes, offset += page_bytes)
 				found.push_back({reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at)), offset});
 		return true;
 	});

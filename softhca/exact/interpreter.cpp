@@ -18,14 +18,14 @@ enum Operation : uint8_t { add = 0, bit_or = 1, bit_and = 4, subtract = 5, exclu
 struct Result {
 	uint64_t value, flags;
 };
-#define COMPUTE(T, instruction)                                                                                                \
-	{                                                                                                                          \
-		bool c, p, z, s, o;                                                                                                    \
-		T value = static_cast<T>(a);                                                                                           \
-		asm(instruction " %6, %0"                                                                                              \
-		    : "+r"(value), "=@ccc"(c), "=@ccp"(p), "=@ccz"(z), "=@ccs"(s), "=@cco"(o)                                          \
-		    : "r"(static_cast<T>(b)));                                                                                         \
-		return {value, (c ? carry : 0) | (p ? parity : 0) | (z ? zero : 0) | (s ? sign : 0) | (o ? overflow : 0)};             \
+#define COMPUTE(T, instruction)                                                                                        \
+	{                                                                                                                  \
+		bool c, p, z, s, o;                                                                                            \
+		T value = static_cast<T>(a);                                                                                   \
+		asm(instruction " %6, %0"                                                                                      \
+		    : "+r"(value), "=@ccc"(c), "=@ccp"(p), "=@ccz"(z), "=@ccs"(s), "=@cco"(o)                                  \
+		    : "r"(static_cast<T>(b)));                                                                                 \
+		return {value, (c ? carry : 0) | (p ? parity : 0) | (z ? zero : 0) | (s ? sign : 0) | (o ? overflow : 0)};     \
 	}
 template <class T>
 Result compute(Operation operation, uint64_t a, uint64_t b)

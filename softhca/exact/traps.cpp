@@ -19,9 +19,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "softhca/kernel/device.hpp"
-#include "softhca/exact/store_instruction.hpp"
 #include "softhca/exact/interpreter.hpp"
+#include "softhca/exact/store_instruction.hpp"
+#include "softhca/kernel/device.hpp"
 
 namespace softhca {
 

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "softhca/kernel/device.hpp"
 #include "softhca/fabric/sysfs.hpp"
+#include "softhca/kernel/device.hpp"
 #include "softhca/time/virtual_time.h"
 
 namespace softhca {
@@ -33,10 +33,7 @@ struct Registry {
 	} host[max_hosts];
 };
 
-[[noreturn]] void fail(const std::string &what)
-{
-	throw std::runtime_error(what + ": " + std::strerror(errno));
-}
+[[noreturn]] void fail(const std::string &what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
 // Identifies the host: the host name and the network name space's inode number.
 std::string identity()
@@ -98,8 +95,7 @@ unsigned device_count()
 	const unsigned long n = std::strtoul(text, &end, 10);
 	const unsigned most = time_is_virtual() ? max_devices : max_live_devices;
 	if (*end || n < 1 || n > most)
-		throw std::runtime_error("SOFTHCA_DEVICES is " + std::string(text) + ", allowed: 1 to " +
-		                         std::to_string(most));
+		throw std::runtime_error("SOFTHCA_DEVICES is " + std::string(text) + ", allowed: 1 to " + std::to_string(most));
 	return static_cast<unsigned>(n);
 }
 

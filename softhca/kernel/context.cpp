@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 
 #include "softhca/exact/exact.hpp"
-#include "softhca/nic/nic.hpp"
 #include "softhca/kernel/commands/commands.hpp"
 #include "softhca/kernel/real.hpp"
+#include "softhca/nic/nic.hpp"
 
 namespace softhca {
 

@@ -18,8 +18,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "softhca/kernel/context.hpp"
 #include "softhca/exact/exact.hpp"
+#include "softhca/kernel/context.hpp"
 #include "softhca/kernel/real.hpp"
 #include "softhca/process.hpp"
 
@@ -33,7 +33,11 @@ F *next(const char *name)
 	return reinterpret_cast<F *>(dlsym(RTLD_NEXT, name));
 }
 // The function that this library interposes; looked up once.
-#define REAL(name) ([] { static auto *const f = next<decltype(::name)>(#name); return f; }())
+#define REAL(name)                                                                                                     \
+	([] {                                                                                                              \
+		static auto *const f = next<decltype(::name)>(#name);                                                          \
+		return f;                                                                                                      \
+	}())
 
 // The device that a path names; -1 for any other path.
 int device_of(const char *path)
@@ -58,10 +62,7 @@ void describe(unsigned device, struct stat *status)
 	status->st_blksize = 4096;
 }
 
-mode_t mode_of(int flags, va_list list)
-{
-	return flags & (O_CREAT | __O_TMPFILE) ? va_arg(list, mode_t) : 0;
-}
+mode_t mode_of(int flags, va_list list) { return flags & (O_CREAT | __O_TMPFILE) ? va_arg(list, mode_t) : 0; }
 
 int open_device(int device, int flags)
 {

@@ -36,8 +36,8 @@ struct Pd {
 };
 
 struct Dm {
-	size_t offset, length;  // bytes of the device memory
-	unsigned users = 0;     // regions registered in it
+	size_t offset, length; // bytes of the device memory
+	unsigned users = 0;    // regions registered in it
 };
 
 struct Mr {
@@ -51,21 +51,21 @@ struct Mr {
 struct Cq {
 	Context *context;
 	uint32_t number;
-	uint32_t cqes;           // a power of two
-	uint32_t cqe_bytes;      // 64 or 128
-	uint8_t *buffer;         // in this process
-	uint32_t *doorbell;      // big-endian records: consumer index, arm command
+	uint32_t cqes;      // a power of two
+	uint32_t cqe_bytes; // 64 or 128
+	uint8_t *buffer;    // in this process
+	uint32_t *doorbell; // big-endian records: consumer index, arm command
 	uint64_t user_handle;
 	std::shared_ptr<EventPipe> channel;
 	bool ignore_overrun = false, overrun = false;
 	uint32_t completion_events = 0, async_events = 0; // raised so far
-	unsigned users = 0;      // queue pairs
+	unsigned users = 0;                               // queue pairs
 
-	uint32_t producer = 0;   // CQEs written
-	uint32_t consumed = 0;   // the consumer index at the last take_consumed()
-	uint32_t solicited = 0;  // the value of `producer` after the last solicited CQE
-	uint32_t notified = 0;   // the value of `producer` at the last event
-	uint8_t fired = 3;       // sequence number (two bits) of the last arm command that has raised an event
+	uint32_t producer = 0;  // CQEs written
+	uint32_t consumed = 0;  // the consumer index at the last take_consumed()
+	uint32_t solicited = 0; // the value of `producer` after the last solicited CQE
+	uint32_t notified = 0;  // the value of `producer` at the last event
+	uint8_t fired = 3;      // sequence number (two bits) of the last arm command that has raised an event
 
 	// Writes a CQE and raises the event that is due. False, for ever, when the queue has overrun.
 	bool put(const Completion &completion, bool is_solicited);
@@ -95,19 +95,19 @@ struct Srq {
 	Context *context;
 	std::shared_ptr<Pd> pd;
 	uint32_t number;
-	uint32_t entries;        // WQEs, a power of two
-	uint32_t stride;         // bytes of a WQE
+	uint32_t entries; // WQEs, a power of two
+	uint32_t stride;  // bytes of a WQE
 	uint8_t *buffer;
-	uint32_t *doorbell;      // big-endian: WQEs posted so far, modulo 2^16
+	uint32_t *doorbell; // big-endian: WQEs posted so far, modulo 2^16
 	uint64_t user_handle;
 	uint32_t max_wr, max_sge;
-	uint32_t limit = 0;      // 0: no event asked for
+	uint32_t limit = 0; // 0: no event asked for
 	uint32_t async_events = 0;
-	unsigned users = 0;      // queue pairs
+	unsigned users = 0; // queue pairs
 
-	uint16_t next = 0;       // the WQE to take next: they form a list
+	uint16_t next = 0; // the WQE to take next: they form a list
 	uint16_t taken = 0;
-	uint16_t seen = 0;       // the doorbell's value at the last look
+	uint16_t seen = 0; // the doorbell's value at the last look
 
 	uint16_t available() const;
 	bool take(Receive &receive);

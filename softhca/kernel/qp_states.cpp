@@ -26,8 +26,8 @@ constexpr Step steps[] = {
     {rc, rts, sqd, 0, qp_en_sqd_async_notify},
     {rc, sqd, rts, 0, rts_options},
     {rc, sqd, sqd, 0,
-     qp_port | qp_av | qp_timeout | qp_retry_cnt | qp_rnr_retry | qp_max_rd_atomic | qp_max_dest_rd_atomic | qp_alt_path |
-         qp_access_flags | qp_pkey_index | qp_min_rnr_timer | qp_path_mig_state},
+     qp_port | qp_av | qp_timeout | qp_retry_cnt | qp_rnr_retry | qp_max_rd_atomic | qp_max_dest_rd_atomic |
+         qp_alt_path | qp_access_flags | qp_pkey_index | qp_min_rnr_timer | qp_path_mig_state},
 
     {ud, reset, init, qp_pkey_index | qp_port | qp_qkey, 0},
     {ud, init, init, 0, qp_pkey_index | qp_port | qp_qkey},

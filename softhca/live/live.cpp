@@ -59,20 +59,14 @@ bool Live::transmit(Qp &qp, const Packet &packet, Faults::Fate fate, Time delay,
 	if (!nic_.faults.none())
 		++activity_;
 	switch (fate) {
-	case Faults::Fate::drop:
-		return true;
-	case Faults::Fate::later:
-		hold(packet, fill, nic_.now() + delay, 0);
-		return true;
-	case Faults::Fate::after_next:
-		hold(packet, fill, nic_.now() + max_reorder, qp.number);
-		return true;
+	case Faults::Fate::drop: return true;
+	case Faults::Fate::later: hold(packet, fill, nic_.now() + delay, 0); return true;
+	case Faults::Fate::after_next: hold(packet, fill, nic_.now() + max_reorder, qp.number); return true;
 	case Faults::Fate::twice:
 		if (const Wire::Room room = put(qp, packet, fill); room != Wire::Room::yes)
 			return room == Wire::Room::nobody;
 		break;
-	case Faults::Fate::pass:
-		break;
+	case Faults::Fate::pass: break;
 	}
 	return put(qp, packet, fill) != Wire::Room::full;
 }
@@ -207,7 +201,7 @@ void Live::look_at_doorbell(Qp &qp)
 // Looks at recently used queue pairs every time and at a few of the others: thousands of idle queue pairs cost little.
 void Live::look_at_doorbells()
 {
-	const bool all = !exact::wanted(); // otherwise ring() is called
+	const bool all = !exact::wanted();                 // otherwise ring() is called
 	for (size_t i = 0; all && i < recent_.size(); ++i) // these are in the list already: it does not change
 		look_at_doorbell(*recent_[i]);
 	const std::vector<Qp *> &watched = nic_.watched();

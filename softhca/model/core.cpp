@@ -8,10 +8,10 @@
 namespace softhca::model {
 
 Device::Device(const Profile &p, unsigned number)
-    : units(static_cast<size_t>(p.units + p.serve_units)),
-      bound(static_cast<size_t>(std::max(p.units, p.serve_units))), inward(p.pcie_lane * p.pcie_lanes),
-      outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125), in(p.wire_rate * 125),
-      wqes(static_cast<size_t>(p.wqe_cache)), requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
+    : units(static_cast<size_t>(p.units + p.serve_units)), bound(static_cast<size_t>(std::max(p.units, p.serve_units))),
+      inward(p.pcie_lane * p.pcie_lanes), outward(p.pcie_lane * p.pcie_lanes), out(p.wire_rate * 125),
+      in(p.wire_rate * 125), wqes(static_cast<size_t>(p.wqe_cache)),
+      requesters(static_cast<size_t>(p.requester_cache), 3 * number + 2),
       responders(static_cast<size_t>(p.responder_cache), 3 * number + 3)
 {
 }

@@ -47,7 +47,7 @@ struct Device {
 	Link out, in;         // the wire
 	size_t programs = 0;  // that have it open: ranks of one node
 	FifoCache wqes;
-	RandomCache requesters, responders;          // contexts
+	RandomCache requesters, responders;    // contexts
 	std::map<uint64_t, Picoseconds> locks; // of atomic operations, by the low bits of addresses
 };
 

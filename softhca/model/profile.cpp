@@ -17,7 +17,7 @@ struct Row {
 };
 constexpr const char *profiles[] = {"connectx3", "connectib", "connectx5", "connectx6"};
 constexpr Row rows[] = {
-#define PARAMETER(name, unit, connectx3, connectib, connectx5, connectx6, source)                                              \
+#define PARAMETER(name, unit, connectx3, connectib, connectx5, connectx6, source)                                      \
 	{#name, unit, {connectx3, connectib, connectx5, connectx6}, source, &Profile::name},
 #include "softhca/model/profile.def"
 #undef PARAMETER
@@ -34,7 +34,8 @@ Profile read_profile(const std::string &text)
 	while (which < std::size(profiles) && part != profiles[which])
 		++which;
 	if (which == std::size(profiles))
-		throw std::runtime_error("there is no profile " + part + "; there are connectx3, connectib, connectx5, connectx6");
+		throw std::runtime_error("there is no profile " + part +
+		                         "; there are connectx3, connectib, connectx5, connectx6");
 	Profile profile;
 	for (const Row &row : rows)
 		profile.*row.member = row.value[which];

@@ -129,9 +129,7 @@ void Units::work(uint64_t argument)
 				owes(*work.responder);
 		}
 		break;
-	case Work::Kind::serve:
-		packets_.serve(work.number);
-		break;
+	case Work::Kind::serve: packets_.serve(work.number); break;
 	}
 	unit.free = core_.now + core_.busy;
 	unit.scheduled = !unit.work.empty();

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "softhca/kernel/context.hpp"
-#include "softhca/nic/nic.hpp"
 #include "softhca/kernel/objects.hpp"
+#include "softhca/nic/nic.hpp"
 
 namespace softhca {
 

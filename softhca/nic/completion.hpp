@@ -37,9 +37,9 @@ constexpr uint32_t payload_room(uint32_t cqe_bytes) { return cqe_bytes == 128 ? 
 struct Completion {
 	CqeKind kind;
 	Syndrome syndrome;
-	uint8_t opcode;         // of the work request
-	bool route;             // the message has a global route header
-	uint16_t index;         // of the WQE
+	uint8_t opcode; // of the work request
+	bool route;     // the message has a global route header
+	uint16_t index; // of the WQE
 	uint16_t source_lid;
 	uint32_t qpn, user_index;
 	uint32_t source_qpn;

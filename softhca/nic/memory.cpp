@@ -117,9 +117,9 @@ bool scatter(Qp &qp, std::span<const DataSegment> segments, uint64_t offset, con
 	bool allowed = true;
 	for_range(segments, offset, bytes, [&](const DataSegment &segment, uint64_t in_segment, size_t at, size_t n) {
 		const uint64_t address = segment.address + in_segment;
-		const Memory memory = segment.is_inline ? Memory{}
-		                                        : qp.context.memory(*qp.pd, segment.key, address, n,
-		                                                            IB_UVERBS_ACCESS_LOCAL_WRITE);
+		const Memory memory = segment.is_inline
+		                          ? Memory{}
+		                          : qp.context.memory(*qp.pd, segment.key, address, n, IB_UVERBS_ACCESS_LOCAL_WRITE);
 		if (!memory.bytes) {
 			allowed = false;
 			return;

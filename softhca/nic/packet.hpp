@@ -10,28 +10,28 @@ namespace softhca {
 enum class PacketKind : uint8_t {
 	send,
 	write,
-	read,            // asks for read_response packets
-	atomic,          // asks for an atomic_response
+	read,   // asks for read_response packets
+	atomic, // asks for an atomic_response
 	read_response,
 	atomic_response,
 	acknowledge,
-	refuse,          // a NAK; `reason` says why
+	refuse, // a NAK; `reason` says why
 	datagram,
-	disconnect,      // a DC initiator leaves its target
+	disconnect, // a DC initiator leaves its target
 };
 
 // Whether a connection's responder executes it.
 constexpr bool is_request(PacketKind kind) { return kind <= PacketKind::atomic; }
 
 enum PacketFlag : uint8_t {
-	packet_first = 1 << 0,      // of a message
+	packet_first = 1 << 0, // of a message
 	packet_last = 1 << 1,
 	packet_ack_request = 1 << 2,
 	packet_solicited = 1 << 3,
 	packet_immediate = 1 << 4,
-	packet_connect = 1 << 5,    // the first of a DC connection
-	packet_route = 1 << 6,      // a datagram with a global route header
-	packet_compare = 1 << 7,    // an atomic that compares and swaps; otherwise it adds
+	packet_connect = 1 << 5, // the first of a DC connection
+	packet_route = 1 << 6,   // a datagram with a global route header
+	packet_compare = 1 << 7, // an atomic that compares and swaps; otherwise it adds
 };
 
 enum class Refusal : uint8_t {
@@ -47,12 +47,12 @@ struct Packet {
 	PacketKind kind;
 	uint8_t flags;
 	Refusal reason;
-	uint8_t timer;             // code of an RNR timer
+	uint8_t timer; // code of an RNR timer
 	uint16_t source_lid, destination_lid;
 	uint32_t source, destination; // queue pairs
-	uint32_t psn;              // 24 bits
+	uint32_t psn;                 // 24 bits
 	uint32_t immediate;
-	uint32_t length;           // of the whole message: write, read
+	uint32_t length; // of the whole message: write, read
 	uint32_t remote_key;
 	uint64_t remote_address;   // of a datagram with a route: the source's GUID; its destination's is `operand`
 	uint64_t key;              // DC access key, or the Q_Key of a datagram
@@ -68,9 +68,6 @@ constexpr size_t max_mtu = 4096;
 constexpr uint32_t psn_mask = 0xffffff;
 constexpr uint32_t psn_add(uint32_t psn, uint32_t n) { return (psn + n) & psn_mask; }
 // How far `a` is beyond `b`; negative when it is before.
-constexpr int32_t psn_distance(uint32_t a, uint32_t b)
-{
-	return static_cast<int32_t>((a - b) << 8) >> 8;
-}
+constexpr int32_t psn_distance(uint32_t a, uint32_t b) { return static_cast<int32_t>((a - b) << 8) >> 8; }
 
 } // namespace softhca

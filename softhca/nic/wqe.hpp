@@ -35,15 +35,15 @@ struct DataSegment {
 	bool is_inline;
 };
 
-constexpr size_t wqebb_bytes = 64; // the basic block of a send queue
+constexpr size_t wqebb_bytes = 64;     // the basic block of a send queue
 constexpr size_t max_wqe_bytes = 1008; // 63 segments: the count has six bits
 constexpr size_t max_segments = max_wqe_bytes / 16;
 
 struct Wqe {
 	Opcode opcode;
-	uint16_t index;        // of its first WQEBB, modulo 2^16
+	uint16_t index; // of its first WQEBB, modulo 2^16
 	uint32_t qpn;
-	uint32_t bytes;        // of the WQE, a multiple of 16
+	uint32_t bytes; // of the WQE, a multiple of 16
 	bool signalled, solicited, fence;
 	uint32_t immediate;
 	// Remote memory: RDMA and atomic operations.
@@ -51,14 +51,14 @@ struct Wqe {
 	uint32_t remote_key;
 	uint64_t swap_or_add, compare;
 	// Address vector: DC and UD.
-	uint64_t access_key;   // DC access key, or Q_Key
-	uint32_t destination;  // QP or DCT number
+	uint64_t access_key;  // DC access key, or Q_Key
+	uint32_t destination; // QP or DCT number
 	uint16_t lid;
-	bool route;            // a datagram with a global route header, to `gid`
+	bool route; // a datagram with a global route header, to `gid`
 	uint8_t gid[16];
 	uint8_t traffic_class, hop_limit;
 	size_t segment_count;
-	uint64_t length;       // of all segments
+	uint64_t length; // of all segments
 	std::array<DataSegment, max_segments> segments;
 	// A copy of the WQE as fetched: the program may reuse its WQEBBs once it has the completion.
 	std::array<uint8_t, max_wqe_bytes> raw;

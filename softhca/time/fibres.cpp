@@ -205,8 +205,8 @@ Fibre *make(void *(*start)(void *), void *argument)
 {
 	static const bool watched = (begin_to_watch(), true);
 	static_cast<void>(watched);
-	void *stack =
-	    mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	void *stack = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return nullptr;
 	mprotect(stack, guard_bytes, PROT_NONE);

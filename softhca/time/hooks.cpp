@@ -26,10 +26,10 @@ F *next(const char *name)
 {
 	return reinterpret_cast<F *>(dlsym(RTLD_NEXT, name));
 }
-#define REAL(name)                                                                                                             \
-	([] {                                                                                                                      \
-		static auto *const f = next<decltype(::name)>(#name);                                                                  \
-		return f;                                                                                                              \
+#define REAL(name)                                                                                                     \
+	([] {                                                                                                              \
+		static auto *const f = next<decltype(::name)>(#name);                                                          \
+		return f;                                                                                                      \
 	}())
 
 // What reading the clock, and a call that yields, cost the processor.
@@ -42,7 +42,10 @@ uint64_t in_ps(const timespec &t)
 {
 	return (static_cast<uint64_t>(t.tv_sec) * ns_per_s + static_cast<uint64_t>(t.tv_nsec)) * ps_per_ns;
 }
-bool is_calendar(clockid_t clock) { return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI; }
+bool is_calendar(clockid_t clock)
+{
+	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI;
+}
 uint64_t in_ps(clockid_t clock, const timespec &t)
 {
 	const uint64_t time = in_ps(t), less = is_calendar(clock) ? day_of_beginning * ps_per_ns : 0;
@@ -65,8 +68,9 @@ int wait_for(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until)
 template <class Look>
 int look_until(int milliseconds, const Look &look)
 {
-	const uint64_t until =
-	    milliseconds < 0 ? UINT64_MAX : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
+	const uint64_t until = milliseconds < 0
+	                           ? UINT64_MAX
+	                           : softhca_time_now() + static_cast<uint64_t>(milliseconds) * 1'000'000 * ps_per_ns;
 	unsigned times = 0;
 	for (;;) {
 		const int n = look();
@@ -236,7 +240,9 @@ long syscall(long number, ...) noexcept
 			}
 			const auto *t = reinterpret_cast<const timespec *>(a[3]);
 			const uint64_t now = softhca_time_now();
-			const uint64_t most = !t ? UINT64_C(1) << 40 : operation == FUTEX_WAIT ? in_ps(*t) : std::max(in_ps(*t), now) - now;
+			const uint64_t most = !t                        ? UINT64_C(1) << 40
+			                      : operation == FUTEX_WAIT ? in_ps(*t)
+			                                                : std::max(in_ps(*t), now) - now;
 			softhca_time_wait(word, most);
 			if (!t || softhca_time_now() < now + most)
 				return 0;

@@ -22,9 +22,9 @@ struct Named {
 };
 
 constexpr Named<Action> actions[] = {
-    {"drop", Action::drop},       {"duplicate", Action::duplicate}, {"reorder", Action::reorder},
-    {"delay", Action::delay},     {"link_down", Action::link_down}, {"break", Action::break_qp},
-    {"starve", Action::starve},   {"refuse", Action::refuse},       {"fatal", Action::fatal},
+    {"drop", Action::drop},     {"duplicate", Action::duplicate}, {"reorder", Action::reorder},
+    {"delay", Action::delay},   {"link_down", Action::link_down}, {"break", Action::break_qp},
+    {"starve", Action::starve}, {"refuse", Action::refuse},       {"fatal", Action::fatal},
 };
 constexpr Named<FaultRule::Object> objects[] = {
     {"mr", FaultRule::Object::mr}, {"dm", FaultRule::Object::dm}, {"qp", FaultRule::Object::qp}};
@@ -226,8 +226,7 @@ Faults::Fate Faults::packet(const Packet &packet, unsigned device, Time now, Tim
 			if (down(device, now))
 				return Fate::drop;
 			break;
-		default:
-			break;
+		default: break;
 		}
 	}
 	return Fate::pass;
@@ -252,9 +251,8 @@ Time Faults::links_until(Time now) const
 
 bool Faults::starves(uint32_t qp, unsigned device)
 {
-	return std::any_of(rules_.begin(), rules_.end(), [&](FaultRule &rule) {
-		return rule.action == Action::starve && hits(rule, qp, device);
-	});
+	return std::any_of(rules_.begin(), rules_.end(),
+	                   [&](FaultRule &rule) { return rule.action == Action::starve && hits(rule, qp, device); });
 }
 
 bool Faults::refuses(FaultRule::Object object, unsigned device)
@@ -266,16 +264,14 @@ bool Faults::refuses(FaultRule::Object object, unsigned device)
 
 bool Faults::breaks(uint32_t qp, unsigned device)
 {
-	return std::any_of(rules_.begin(), rules_.end(), [&](FaultRule &rule) {
-		return rule.action == Action::break_qp && hits(rule, qp, device);
-	});
+	return std::any_of(rules_.begin(), rules_.end(),
+	                   [&](FaultRule &rule) { return rule.action == Action::break_qp && hits(rule, qp, device); });
 }
 
 bool Faults::fatal(unsigned device)
 {
-	return std::any_of(rules_.begin(), rules_.end(), [&](FaultRule &rule) {
-		return rule.action == Action::fatal && hits(rule, 0, device);
-	});
+	return std::any_of(rules_.begin(), rules_.end(),
+	                   [&](FaultRule &rule) { return rule.action == Action::fatal && hits(rule, 0, device); });
 }
 
 void Faults::look_at_file(const std::string &path, Time now)
@@ -285,9 +281,8 @@ void Faults::look_at_file(const std::string &path, Time now)
 		return;
 	last_look_ = now;
 	struct stat status;
-	const int64_t changed = stat(path.c_str(), &status) == 0
-	                            ? status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec
-	                            : 0;
+	const int64_t changed =
+	    stat(path.c_str(), &status) == 0 ? status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec : 0;
 	if (changed == file_time_)
 		return;
 	file_time_ = changed;

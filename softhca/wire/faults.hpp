@@ -21,9 +21,9 @@ namespace softhca {
 
 struct FaultRule {
 	enum class Action : uint8_t {
-		drop,      // packets
+		drop, // packets
 		duplicate,
-		reorder,   // held back until the next packet of the queue pair is sent
+		reorder, // held back until the next packet of the queue pair is sent
 		delay,
 		link_down, // all packets, for a time
 		break_qp,  // to the error state, with a fatal event
@@ -37,10 +37,10 @@ struct FaultRule {
 	double rate = 1;
 	uint64_t after = 0, count = UINT64_MAX; // of the matches: the first that counts, and how many
 	uint64_t seed = 1;
-	Time time = 0;       // of a delay, or of a link that is down
-	uint32_t qp = 0;     // 0: any
+	Time time = 0;   // of a delay, or of a link that is down
+	uint32_t qp = 0; // 0: any
 	uint32_t destination = 0;
-	int kind = -1;       // PacketKind; -1: any
+	int kind = -1; // PacketKind; -1: any
 	int device = -1;
 	std::map<uint32_t, uint64_t> seen; // how often it has matched, for each queue pair
 	Time until = 0;                    // the link is down until then

@@ -121,7 +121,7 @@ void rouse(std::atomic<uint32_t> &sleeper, uint32_t value)
 // The file `slots`. A lock on it is held while a slot is taken.
 struct Wire::Table {
 	std::atomic<uint64_t> state[max_processes]; // incarnation << 1 | occupied
-	uint32_t next;                               // to be tried first
+	uint32_t next;                              // to be tried first
 };
 
 // The file `inbox.<n>`. Words that different processes write often have cache lines of their own, in pairs for the

@@ -45,8 +45,8 @@ inline pt2p_status_t check_callback(pt2p_context_t *ctx, const char *function, p
 	if (!done)
 		return null_argument(ctx, function, "done");
 	if (ctx->engine->callbacks().ended())
-		return ctx->reporter.fail(PT2P_ERR_UNFINISHED, "%s: pt2p_finalize has given up waiting; nothing can be started any more",
-		                          function);
+		return ctx->reporter.fail(PT2P_ERR_UNFINISHED,
+		                          "%s: pt2p_finalize has given up waiting; nothing can be started any more", function);
 	return PT2P_OK;
 }
 
@@ -116,8 +116,8 @@ inline bool ordinary(const pt2p_context_t *ctx) { return valid(ctx) && !ctx->pro
 
 // Calls that wait begin with this, once they hold the guard.
 #define PT2P_NOT_IN_HANDLER(ctx) PT2P_NOT_IN_HANDLER_IN(ctx, __func__)
-#define PT2P_NOT_IN_HANDLER_IN(ctx, name)                 \
-	do {                                                    \
-		if (__builtin_expect((ctx)->engine->callbacks().in_handler(), 0)) \
-			return pt2p::in_handler(ctx, name);                 \
+#define PT2P_NOT_IN_HANDLER_IN(ctx, name)                                                                              \
+	do {                                                                                                               \
+		if (__builtin_expect((ctx)->engine->callbacks().in_handler(), 0))                                              \
+			return pt2p::in_handler(ctx, name);                                                                        \
 	} while (0)

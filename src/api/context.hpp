@@ -8,11 +8,11 @@
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/job/topology.hpp"
+#include "base/report/report.hpp"
 #include "inspect/inspector.hpp"
 #include "message/engine.hpp"
 #include "onesided/onesided.hpp"
 #include "progress/progress.hpp"
-#include "base/report/report.hpp"
 #include "route/route.hpp"
 
 namespace pt2p {
@@ -20,8 +20,9 @@ struct Siblings;
 }
 
 struct pt2p_context {
-	static constexpr uint64_t alive = UINT64_C(0x7074327063747831);  // "pt2pctx1"
-	static constexpr uint64_t forked = UINT64_C(0x707432706b696431); // "pt2pkid1": in a child of the process that made it
+	static constexpr uint64_t alive = UINT64_C(0x7074327063747831); // "pt2pctx1"
+	static constexpr uint64_t forked =
+	    UINT64_C(0x707432706b696431); // "pt2pkid1": in a child of the process that made it
 
 	pt2p_context();
 	~pt2p_context();
@@ -39,7 +40,6 @@ struct pt2p_context {
 	std::unique_ptr<pt2p::onesided::OneSided> onesided;
 	std::unique_ptr<pt2p::Inspector> inspector;
 	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
-
 };
 
 namespace pt2p {
@@ -71,16 +71,13 @@ pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept;
 // Each public function starts with this: a context that is none is the one thing that cannot be reported through it.
 // The second form is for what is done on behalf of the public function of that name.
 #define PT2P_CHECK_CONTEXT(ctx) PT2P_CHECK_CONTEXT_IN(ctx, __func__)
-#define PT2P_CHECK_CONTEXT_IN(ctx, name)          \
-	do {                                          \
-		if (__builtin_expect(!pt2p::valid(ctx), 0)) \
-			return pt2p::not_a_context(ctx, name);  \
+#define PT2P_CHECK_CONTEXT_IN(ctx, name)                                                                               \
+	do {                                                                                                               \
+		if (__builtin_expect(!pt2p::valid(ctx), 0))                                                                    \
+			return pt2p::not_a_context(ctx, name);                                                                     \
 	} while (0)
 
 // Each ends with this: no exception crosses the C boundary.
 #define PT2P_CATCH PT2P_CATCH_IN(__func__)
-#define PT2P_CATCH_IN(name)              \
-	catch (...)                          \
-	{                                    \
-		return pt2p::caught(ctx, name);  \
-	}
+#define PT2P_CATCH_IN(name)                                                                                            \
+	catch (...) { return pt2p::caught(ctx, name); }

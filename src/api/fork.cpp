@@ -39,10 +39,11 @@ private:
 	// Another thread may be adding one while this one forks.
 	Contexts()
 	{
-		pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); }, [] {
-			get().mark();
-			get().mutex_.unlock();
-		});
+		pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+		               [] {
+			               get().mark();
+			               get().mutex_.unlock();
+		               });
 	}
 	void mark()
 	{

@@ -19,14 +19,15 @@ pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, con
 
 pt2p_status_t bad_rank(const pt2p_context_t *ctx, const char *function, const char *name, int rank)
 {
-	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_RANK, "%s: %s is %d, the ranks are 0 to %d", function,
-	                                                        name, rank, ctx->job->size() - 1);
+	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_RANK, "%s: %s is %d, the ranks are 0 to %d",
+	                                                        function, name, rank, ctx->job->size() - 1);
 }
 
 pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t length)
 {
-	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_LENGTH, "%s: the length is %zu, as a signed number %td",
-	                                                        function, length, static_cast<ptrdiff_t>(length));
+	return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_LENGTH,
+	                                                        "%s: the length is %zu, as a signed number %td", function,
+	                                                        length, static_cast<ptrdiff_t>(length));
 }
 
 pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function)
@@ -78,9 +79,10 @@ Settings read_options(const pt2p_options_t *options)
 	Settings s;
 	if (options) {
 		if (options->struct_size != sizeof *options)
-			throw Error(PT2P_ERR_ARGUMENT, format("options->struct_size is %zu, this library's options have %zu bytes: "
-			                                      "initialise them with PT2P_OPTIONS_INIT and rebuild against this pt2p.h",
-			                                      options->struct_size, sizeof *options));
+			throw Error(PT2P_ERR_ARGUMENT,
+			            format("options->struct_size is %zu, this library's options have %zu bytes: "
+			                   "initialise them with PT2P_OPTIONS_INIT and rebuild against this pt2p.h",
+			                   options->struct_size, sizeof *options));
 		const unsigned level = raw(options->thread_level);
 		if (level > PT2P_THREAD_MULTIPLE)
 			throw Error(PT2P_ERR_ARGUMENT, format("options->thread_level is %u, the levels are 0 to 2", level));
@@ -173,8 +175,10 @@ pt2p_status_t pt2p_init(const pt2p_options_t *options, pt2p_context_t **ctx)
 		context->config = settings.parsed.config;
 		context->topology = read_topology();
 		if (place_is_taken())
-			throw Error(PT2P_ERR_FORKED, format("process %ld was forked from one that is a rank of a launcher's job, and there is "
-			                                    "no second place for it", static_cast<long>(getpid())));
+			throw Error(PT2P_ERR_FORKED,
+			            format("process %ld was forked from one that is a rank of a launcher's job, and there is "
+			                   "no second place for it",
+			                   static_cast<long>(getpid())));
 		context->job = join_job(context->config, context->topology, context->reporter);
 		build(*context, settings);
 		*ctx = context.release();

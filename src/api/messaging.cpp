@@ -70,7 +70,8 @@ PT2P_CATCH_IN("pt2p_irecv")
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
 try {
 	if (__builtin_expect(ordinary(ctx) && !bad_send(ctx, buffer, length, dest) &&
-	                         ctx->engine->send_at_once(buffer, length, dest, tag), 1)) {
+	                         ctx->engine->send_at_once(buffer, length, dest, tag),
+	                     1)) {
 		poll_now_and_then(ctx);
 		return PT2P_OK;
 	}
@@ -82,7 +83,8 @@ pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length,
                          pt2p_request_t **req)
 try {
 	if (__builtin_expect(ordinary(ctx) && req && !bad_send(ctx, buffer, length, dest) &&
-	                         ctx->engine->isend_at_once(buffer, length, dest, tag, req), 1)) {
+	                         ctx->engine->isend_at_once(buffer, length, dest, tag, req),
+	                     1)) {
 		poll_now_and_then(ctx);
 		return PT2P_OK;
 	}
@@ -122,8 +124,8 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
-                                  pt2p_callback_t done, void *argument)
+pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag,
+                                  uint64_t mask, pt2p_callback_t done, void *argument)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
@@ -272,7 +274,8 @@ try {
 	if (!is_rank(ctx, rank))
 		return bad_rank(ctx, __func__, "the rank", rank);
 	if (delivery < PT2P_DELIVERY_AUTO || delivery > PT2P_DELIVERY_READ)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: there is no delivery %d", __func__, static_cast<int>(delivery));
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: there is no delivery %d", __func__,
+		                          static_cast<int>(delivery));
 	return ctx->engine->set_delivery(rank, delivery);
 }
 PT2P_CATCH

@@ -35,8 +35,9 @@ pt2p_status_t check_range(pt2p_context_t *ctx, const char *function, const Remot
 {
 	if (__builtin_expect(r.holds(offset, length), 1))
 		return PT2P_OK;
-	return ctx->reporter.fail(PT2P_ERR_BOUNDS, "%s: %zu bytes from offset %zu on of memory of rank %d that has %llu bytes",
-	                          function, length, offset, r.rank, static_cast<unsigned long long>(r.length));
+	return ctx->reporter.fail(PT2P_ERR_BOUNDS,
+	                          "%s: %zu bytes from offset %zu on of memory of rank %d that has %llu bytes", function,
+	                          length, offset, r.rank, static_cast<unsigned long long>(r.length));
 }
 
 // And when it is a word there.
@@ -45,9 +46,10 @@ pt2p_status_t check_word(pt2p_context_t *ctx, const char *function, const Remote
 	const pt2p_status_t status = check_range(ctx, function, r, offset, width);
 	if (status != PT2P_OK || (r.address + offset) % width == 0)
 		return status;
-	return ctx->reporter.fail(PT2P_ERR_BOUNDS, "%s: offset %zu of memory of rank %d is address %#llx there, which is not "
-	                          "aligned to %zu bytes", function, offset, r.rank,
-	                          static_cast<unsigned long long>(r.address + offset), width);
+	return ctx->reporter.fail(PT2P_ERR_BOUNDS,
+	                          "%s: offset %zu of memory of rank %d is address %#llx there, which is not "
+	                          "aligned to %zu bytes",
+	                          function, offset, r.rank, static_cast<unsigned long long>(r.address + offset), width);
 }
 
 // The status for a range that goes beyond the end of the address space; PT2P_OK for one that does not.
@@ -55,8 +57,9 @@ pt2p_status_t check_address(pt2p_context_t *ctx, const char *function, const voi
 {
 	if (__builtin_expect(length <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(address), 1))
 		return PT2P_OK;
-	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %zu bytes from address %p on reach beyond the end of the address space",
-	                          function, length, address);
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
+	                          "%s: %zu bytes from address %p on reach beyond the end of the address space", function,
+	                          length, address);
 }
 
 pt2p_status_t transfer(pt2p_context_t *ctx, const char *function, Operation::Kind kind, void *buffer, size_t length,
@@ -106,9 +109,9 @@ pt2p_status_t atomic(pt2p_context_t *ctx, const char *function, pt2p_remote_t *r
 	const pt2p_status_t status = check_word(ctx, function, *r, offset, request.width);
 	if (status != PT2P_OK)
 		return status;
-	return ctx->onesided->submit({function + sizeof "pt2p_" - 1, Operation::Kind::atomic, r, offset, request.width, nullptr,
-	                              request, result},
-	                             req);
+	return ctx->onesided->submit(
+	    {function + sizeof "pt2p_" - 1, Operation::Kind::atomic, r, offset, request.width, nullptr, request, result},
+	    req);
 }
 
 const char *path_name(onesided::Path path)
@@ -184,8 +187,8 @@ try {
 	if (!blob)
 		return PT2P_OK;
 	if (capacity < bytes.size())
-		return ctx->reporter.fail(PT2P_ERR_TRUNCATED, "%s: %zu bytes are needed, there is room for %zu", __func__, bytes.size(),
-		                          capacity);
+		return ctx->reporter.fail(PT2P_ERR_TRUNCATED, "%s: %zu bytes are needed, there is room for %zu", __func__,
+		                          bytes.size(), capacity);
 	std::memcpy(blob, bytes.data(), bytes.size());
 	return PT2P_OK;
 }
@@ -257,7 +260,7 @@ try {
 	info->rank = r->rank;
 	info->length = r->length;
 	info->atomics_by_nic = r->agent == onesided::Agent::nic;
-	const auto copy = [](char (&to)[16], const char *text) { std::memcpy(to, text, std::strlen(text) + 1); };
+	const auto copy = [](char(&to)[16], const char *text) { std::memcpy(to, text, std::strlen(text) + 1); };
 	copy(info->put, path_name(r->put_path));
 	copy(info->get, path_name(r->get_path));
 	copy(info->atomic, path_name(r->atomic_path));
@@ -291,11 +294,12 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_put_callback(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote, size_t offset,
-                                pt2p_callback_t done, void *argument)
+pt2p_status_t pt2p_put_callback(pt2p_context_t *ctx, const void *buffer, size_t length, pt2p_remote_t *remote,
+                                size_t offset, pt2p_callback_t done, void *argument)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	return transfer_with_callback(ctx, __func__, Operation::Kind::put, const_cast<void *>(buffer), length, remote, offset, done, argument);
+	return transfer_with_callback(ctx, __func__, Operation::Kind::put, const_cast<void *>(buffer), length, remote,
+	                              offset, done, argument);
 }
 PT2P_CATCH
 
@@ -330,15 +334,16 @@ try {
 	if (!s)
 		return dead_handle(ctx, __func__, "the remote memory of the signal", signal);
 	if (r->rank != s->rank)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the memory is one of rank %d, that of the signal one of rank %d",
-		                          __func__, r->rank, s->rank);
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
+		                          "%s: the memory is one of rank %d, that of the signal one of rank %d", __func__,
+		                          r->rank, s->rank);
 	// A C caller may have stored anything.
 	unsigned number;
 	static_assert(sizeof number == sizeof how);
 	std::memcpy(&number, &how, sizeof number);
 	if (number > PT2P_SIGNAL_ADD)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: how is %u, which is neither PT2P_SIGNAL_SET nor PT2P_SIGNAL_ADD",
-		                          __func__, number);
+		return ctx->reporter.fail(
+		    PT2P_ERR_ARGUMENT, "%s: how is %u, which is neither PT2P_SIGNAL_SET nor PT2P_SIGNAL_ADD", __func__, number);
 	if (length > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, length);
 	if (!buffer && length)
@@ -349,8 +354,16 @@ try {
 	if (status != PT2P_OK)
 		return status;
 	const AtomicKind kind = number == PT2P_SIGNAL_ADD ? AtomicKind::add : AtomicKind::swap;
-	return ctx->onesided->submit({"put_signal", Operation::Kind::put, r, offset, length, const_cast<void *>(buffer),
-	                              {kind, 8, value, 0}, nullptr, s, signal_offset},
+	return ctx->onesided->submit({"put_signal",
+	                              Operation::Kind::put,
+	                              r,
+	                              offset,
+	                              length,
+	                              const_cast<void *>(buffer),
+	                              {kind, 8, value, 0},
+	                              nullptr,
+	                              s,
+	                              signal_offset},
 	                             req);
 }
 PT2P_CATCH
@@ -371,16 +384,16 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_swap32(pt2p_context_t *ctx, pt2p_remote_t *remote, size_t offset, uint32_t desired,
-                          uint32_t *result, pt2p_request_t **req)
+pt2p_status_t pt2p_swap32(pt2p_context_t *ctx, pt2p_remote_t *remote, size_t offset, uint32_t desired, uint32_t *result,
+                          pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	return atomic(ctx, __func__, remote, offset, {AtomicKind::swap, 4, desired, 0}, result, req);
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_swap64(pt2p_context_t *ctx, pt2p_remote_t *remote, size_t offset, uint64_t desired,
-                          uint64_t *result, pt2p_request_t **req)
+pt2p_status_t pt2p_swap64(pt2p_context_t *ctx, pt2p_remote_t *remote, size_t offset, uint64_t desired, uint64_t *result,
+                          pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	return atomic(ctx, __func__, remote, offset, {AtomicKind::swap, 8, desired, 0}, result, req);

@@ -80,10 +80,7 @@ try {
 }
 PT2P_CATCH
 
-const char *pt2p_last_error(const pt2p_context_t *ctx)
-{
-	return last_error(valid(ctx) ? &ctx->reporter : nullptr);
-}
+const char *pt2p_last_error(const pt2p_context_t *ctx) { return last_error(valid(ctx) ? &ctx->reporter : nullptr); }
 
 pt2p_status_t pt2p_counter_read(const pt2p_context_t *ctx, int counter, uint64_t *value)
 try {
@@ -92,8 +89,9 @@ try {
 		return null_argument(ctx, __func__, "value");
 	Progress::Guard guard(*ctx->progress);
 	if (counter < 0 || counter >= static_cast<int>(Counter::count))
-		return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the counter is %d, there are 0 to %d",
-		                                                        __func__, counter, static_cast<int>(Counter::count) - 1);
+		return const_cast<pt2p_context_t *>(ctx)->reporter.fail(PT2P_ERR_ARGUMENT,
+		                                                        "%s: the counter is %d, there are 0 to %d", __func__,
+		                                                        counter, static_cast<int>(Counter::count) - 1);
 	*value = ctx->reporter.read(static_cast<Counter>(counter));
 	return PT2P_OK;
 }

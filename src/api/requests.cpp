@@ -20,8 +20,10 @@ pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t first
 			continue;
 		const Request *r = from_handle(ctx, reqs[i]);
 		if (__builtin_expect(!r, 0))
-			return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: request %zu of the list has finished already or is not one of "
-			                          "this context's", function, i);
+			return ctx->reporter.fail(PT2P_ERR_REQUEST,
+			                          "%s: request %zu of the list has finished already or is not one of "
+			                          "this context's",
+			                          function, i);
 		pending |= !r->done();
 	}
 	return PT2P_OK;
@@ -100,13 +102,14 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 	*index = i;
 	pt2p_request_t *handle = std::exchange(reqs[i], nullptr);
 	Request *r = from_handle(ctx, handle);
-	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, function, handle); // another thread was faster
+	return r ? ctx->engine->requests().collect(r, result)
+	         : bad_request(ctx, function, handle); // another thread was faster
 }
 
 // Collects every completed request of a list. A request that another thread has collected first counts as an error.
 // Returns the first status that is not OK.
-pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *completed,
-                           size_t *indices, pt2p_result_t *results)
+pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
+                           size_t *completed, size_t *indices, pt2p_result_t *results)
 {
 	pt2p_status_t first = PT2P_OK;
 	for (size_t i = 0; i < count; ++i) {
@@ -116,7 +119,8 @@ pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t cou
 		if (r && !r->done())
 			continue;
 		pt2p_result_t result{PT2P_ERR_REQUEST, PT2P_ANY_SOURCE, 0, 0};
-		const pt2p_status_t status = r ? ctx->engine->requests().collect(r, &result) : bad_request(ctx, function, reqs[i]);
+		const pt2p_status_t status =
+		    r ? ctx->engine->requests().collect(r, &result) : bad_request(ctx, function, reqs[i]);
 		reqs[i] = nullptr;
 		if (results)
 			results[*completed] = result;
@@ -128,8 +132,8 @@ pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t cou
 }
 
 // All requests of a list that have completed, collected: with `wait` at least one, unless all are NULL.
-pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs, size_t *completed,
-                        size_t *indices, pt2p_result_t *results, bool wait)
+pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
+                        size_t *completed, size_t *indices, pt2p_result_t *results, bool wait)
 {
 	if (!completed)
 		return null_argument(ctx, function, "completed");
@@ -220,8 +224,8 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
-                            pt2p_result_t *results)
+pt2p_status_t pt2p_waitsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed,
+                            size_t *indices, pt2p_result_t *results)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
@@ -230,8 +234,8 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_testsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed, size_t *indices,
-                            pt2p_result_t *results)
+pt2p_status_t pt2p_testsome(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, size_t *completed,
+                            size_t *indices, pt2p_result_t *results)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
@@ -239,8 +243,7 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done,
-                           pt2p_result_t *results)
+pt2p_status_t pt2p_testall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, int *done, pt2p_result_t *results)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
@@ -321,8 +324,8 @@ try {
 	if (!r)
 		return bad_request(ctx, __func__, req);
 	if (r->is_send || r->is_one_sided())
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled", __func__,
-		                          r->is_send ? "send" : r->operation);
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled",
+		                          __func__, r->is_send ? "send" : r->operation);
 	ctx->engine->receives().cancel(*r);
 	return PT2P_OK;
 }

@@ -8,7 +8,8 @@ namespace {
 constexpr size_t max_segments = size_t{1} << 24; // of a list
 
 // PT2P_OK and the sum of the lengths.
-pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, size_t &length)
+pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count,
+                         size_t &length)
 {
 	length = 0;
 	if (count && !list)
@@ -18,18 +19,18 @@ pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, const pt2p_i
 		                          max_segments);
 	for (size_t i = 0; i < count; ++i) {
 		if (list[i].length > PTRDIFF_MAX - length)
-			return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: with segment %zu of %zu bytes the sum is above PTRDIFF_MAX", function, i,
-			                          list[i].length);
+			return ctx->reporter.fail(PT2P_ERR_LENGTH, "%s: with segment %zu of %zu bytes the sum is above PTRDIFF_MAX",
+			                          function, i, list[i].length);
 		if (list[i].length && !list[i].base)
-			return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the base of segment %zu is NULL, its length %zu", function, i,
-			                          list[i].length);
+			return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the base of segment %zu is NULL, its length %zu",
+			                          function, i, list[i].length);
 		length += list[i].length;
 	}
 	return PT2P_OK;
 }
 
-Request *start_send(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
-                    pt2p_status_t &status)
+Request *start_send(pt2p_context_t *ctx, const char *function, const pt2p_iovec_t *list, size_t count, int dest,
+                    uint64_t tag, pt2p_status_t &status)
 {
 	size_t length;
 	status = check_list(ctx, function, list, count, length);
@@ -45,7 +46,8 @@ Request *start_receive(pt2p_context_t *ctx, const char *function, const pt2p_iov
 	status = check_list(ctx, function, list, count, capacity);
 	if (status == PT2P_OK && source != PT2P_ANY_SOURCE && !is_rank(ctx, source))
 		status = bad_rank(ctx, function, "source", source);
-	return status == PT2P_OK ? ctx->engine->receives().irecv(list, count, capacity, source, tag, mask, status) : nullptr;
+	return status == PT2P_OK ? ctx->engine->receives().irecv(list, count, capacity, source, tag, mask, status)
+	                         : nullptr;
 }
 
 } // namespace
@@ -68,8 +70,8 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_irecvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
-                          pt2p_request_t **req)
+pt2p_status_t pt2p_irecvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag,
+                          uint64_t mask, pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
@@ -100,8 +102,8 @@ try {
 }
 PT2P_CATCH
 
-pt2p_status_t pt2p_recvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
-                         pt2p_result_t *result)
+pt2p_status_t pt2p_recvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag,
+                         uint64_t mask, pt2p_result_t *result)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);

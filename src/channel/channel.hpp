@@ -21,10 +21,10 @@ struct PendingSend {
 	uint64_t header;
 	const unsigned char *data; // of the caller, or `copy`
 	size_t length;
-	Gather *gather;            // of a stream whose data is in segments, or null
-	bool urgent;               // overtakes messages that are not urgent
-	void *owner;               // gets on_sent(); null: nobody does
-	unsigned char copy[48];    // of a control message
+	Gather *gather;         // of a stream whose data is in segments, or null
+	bool urgent;            // overtakes messages that are not urgent
+	void *owner;            // gets on_sent(); null: nobody does
+	unsigned char copy[48]; // of a control message
 };
 
 class ChannelClient {

@@ -12,7 +12,8 @@ namespace {
 
 // The band of L/N, 1.8 to 2.5, is the paper's (section 4.1). The paper gives no figures for the following; they are
 // libpt2p's.
-constexpr double few_for_a_target = 4;  // work requests between two changes of target, which cost parallelism (section 4.2)
+constexpr double few_for_a_target =
+    4; // work requests between two changes of target, which cost parallelism (section 4.2)
 constexpr double few_of_depth = 0.75;   // with fewer work requests in flight, the depth does not limit them
 constexpr double many_refused = 0.1;    // of the messages that device memory is for
 constexpr double mostly = 0.5;          // of the messages
@@ -31,32 +32,40 @@ size_t busiest(const ChannelFacts &f)
 
 std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
-	std::string text = format("load balance: the device falls behind: L/N of %s payload is %.2f, above %g. ", name, k.ratio,
-	                          f.law.cut_above);
+	std::string text = format("load balance: the device falls behind: L/N of %s payload is %.2f, above %g. ", name,
+	                          k.ratio, f.law.cut_above);
 	if (f.mode == Mode::free)
 		text += "The window is being cut; ";
 	else if (k.period > f.law.least)
 		text += "The signal period is being cut; ";
 	else
 		text += "The signal period cannot be shorter; ";
-	return text + (f.mode == Mode::free ? "PT2P_TUNE=tied or a smaller PT2P_NET_SEND_DEPTH lets less work accumulate."
-	                                    : "a smaller PT2P_NET_SEND_DEPTH or fewer ranks on the device let less work accumulate.");
+	return text + (f.mode == Mode::free
+	                   ? "PT2P_TUNE=tied or a smaller PT2P_NET_SEND_DEPTH lets less work accumulate."
+	                   : "a smaller PT2P_NET_SEND_DEPTH or fewer ranks on the device let less work accumulate.");
 }
 
 std::string limited_by_device_memory(const ChannelFacts &f)
 {
-	return format("transmission efficiency: %s found device memory full, so the device reads them from host memory. A larger "
-	              "PT2P_NET_DEVICE_MEMORY has room for more.", counted(f.device_memory_full, "message").c_str());
+	return format(
+	    "transmission efficiency: %s found device memory full, so the device reads them from host memory. A larger "
+	    "PT2P_NET_DEVICE_MEMORY has room for more.",
+	    counted(f.device_memory_full, "message").c_str());
 }
 
 std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t bytes)
 {
-	const std::string text = format("transmission efficiency: the device reads %.0f %% of the messages from host memory, %llu bytes "
-	                                "each. ", 100 * share, number(bytes));
-	return text + (f.device_memory_most
-	                   ? format("They are longer than PT2P_NET_DEVICE_MEMORY_MAX, %zu bytes; with 0, libpt2p measures up to which "
-	                            "length device memory pays.", f.device_memory_most)
-	                   : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
+	const std::string text =
+	    format("transmission efficiency: the device reads %.0f %% of the messages from host memory, %llu bytes "
+	           "each. ",
+	           100 * share, number(bytes));
+	return text +
+	       (f.device_memory_most
+	            ? format("They are longer than PT2P_NET_DEVICE_MEMORY_MAX, %zu bytes; with 0, libpt2p measures up to "
+	                     "which "
+	                     "length device memory pays.",
+	                     f.device_memory_most)
+	            : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
 }
 
 // Messages that the tuner has staged in host memory although device memory has room.
@@ -78,8 +87,7 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	return format("     up to %zu bytes %s: %s, %s %s; used for %.1f %% of %s; chosen anew %s\n", s.most, names[chosen],
 	              time(chosen).c_str(), names[other], time(other).c_str(),
 	              100 * quotient(messages[chosen], s.by_device + s.from_host),
-	              counted(s.by_device + s.from_host, "message").c_str(),
-	              counted(s.changes, "time").c_str());
+	              counted(s.by_device + s.from_host, "message").c_str(), counted(s.changes, "time").c_str());
 }
 
 // Over how many queue pairs large data is striped, and why.
@@ -104,11 +112,15 @@ std::string limited_by_queues(const ChannelFacts &f, const KindFacts &k, const c
 	if (seen && k.ratio > f.law.cut_above)
 		return limited_by_load_balance(f, k, name);
 	if (f.waiting && f.in_flight >= f.depth)
-		return format("parallelism: %s waiting for room, %u of %u work requests in flight. A larger PT2P_NET_SEND_DEPTH lets more "
-		              "be in flight.", counted(f.waiting, "message").c_str(), f.in_flight, f.depth);
+		return format("parallelism: %s waiting for room, %u of %u work requests in flight. A larger "
+		              "PT2P_NET_SEND_DEPTH lets more "
+		              "be in flight.",
+		              counted(f.waiting, "message").c_str(), f.in_flight, f.depth);
 	if (f.shared && f.switches && quotient(f.work_requests, f.switches) < few_for_a_target)
-		return format("parallelism: queue pairs change to another rank after %.1f work requests on average, and wait each "
-		              "time. More PT2P_DCT_INITIATORS or PT2P_ROUTE=forward help.", quotient(f.work_requests, f.switches));
+		return format(
+		    "parallelism: queue pairs change to another rank after %.1f work requests on average, and wait each "
+		    "time. More PT2P_DCT_INITIATORS or PT2P_ROUTE=forward help.",
+		    quotient(f.work_requests, f.switches));
 	return {};
 }
 
@@ -120,14 +132,16 @@ std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool b
 	const double share = quotient(host.messages, f.messages());
 	const uint64_t bytes = host.messages ? host.bytes / host.messages : 0;
 	if (const auto *chosen = chosen_for_host(f, bytes); chosen && share > mostly)
-		return format("nothing here: messages of %llu bytes take %.0f ns from host memory and %.0f ns by device memory. "
-		              "PT2P_NET_STAGING=device stages them in device memory all the same.", number(bytes), chosen->host_ns,
-		              chosen->device_ns);
+		return format(
+		    "nothing here: messages of %llu bytes take %.0f ns from host memory and %.0f ns by device memory. "
+		    "PT2P_NET_STAGING=device stages them in device memory all the same.",
+		    number(bytes), chosen->host_ns, chosen->device_ns);
 	if (share > mostly && bytes <= long_payload)
 		return limited_by_host_memory(f, share, bytes);
 	if (share > mostly || bulk)
-		return format("nothing here: payload of %llu bytes on average is so long that memory and wire determine the time.",
-		              number(quotient(k.bytes, k.messages)));
+		return format(
+		    "nothing here: payload of %llu bytes on average is so long that memory and wire determine the time.",
+		    number(quotient(k.bytes, k.messages)));
 	return {};
 }
 
@@ -135,15 +149,20 @@ std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool b
 std::string limited_from_above(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
 	if (f.mode == Mode::free && f.most_in_flight < few_of_depth * f.depth)
-		return format("the program: the device has time left: L/N of %s payload is %.2f, below %g, and never more than %u of %u "
-		              "work requests were in flight. The program should start more sends before it waits for one.", name, k.ratio,
-		              f.law.raise_below, f.most_in_flight, f.depth);
+		return format(
+		    "the program: the device has time left: L/N of %s payload is %.2f, below %g, and never more than %u of %u "
+		    "work requests were in flight. The program should start more sends before it waits for one.",
+		    name, k.ratio, f.law.raise_below, f.most_in_flight, f.depth);
 	if (k.period >= f.law.most)
-		return format("parallelism: the device has time left: L/N of %s payload is %.2f, below %g. PT2P_NET_SEND_DEPTH, %u here, "
-		              "limits the work requests in flight.", name, k.ratio, f.law.raise_below, f.depth);
-	return format("load balance: the device has time left: L/N of %s payload is %.2f, below %g. %s grows as long as that is so, "
-	              "and faster with a larger PT2P_TUNE_STEP.", name, k.ratio, f.law.raise_below,
-	              f.mode == Mode::free ? "The window" : format("The signal period of %u", k.period).c_str());
+		return format(
+		    "parallelism: the device has time left: L/N of %s payload is %.2f, below %g. PT2P_NET_SEND_DEPTH, %u here, "
+		    "limits the work requests in flight.",
+		    name, k.ratio, f.law.raise_below, f.depth);
+	return format(
+	    "load balance: the device has time left: L/N of %s payload is %.2f, below %g. %s grows as long as that is so, "
+	    "and faster with a larger PT2P_TUNE_STEP.",
+	    name, k.ratio, f.law.raise_below,
+	    f.mode == Mode::free ? "The window" : format("The signal period of %u", k.period).c_str());
 }
 
 std::string describe_transmission(const ChannelFacts &f)
@@ -153,11 +172,13 @@ std::string describe_transmission(const ChannelFacts &f)
 	const uint64_t messages = f.messages();
 	const auto percent = [&](const KindFacts &k) { return 100 * quotient(k.messages, messages); };
 	std::string text = format("  T  %s: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
-	                          counted(messages, "message").c_str(), percent(f.kind(SizeClass::inlined)), percent(device), percent(host));
+	                          counted(messages, "message").c_str(), percent(f.kind(SizeClass::inlined)),
+	                          percent(device), percent(host));
 	if (bulk.messages)
-		text += format("; %s of large transfers, %llu bytes", counted(bulk.messages, "part").c_str(), number(bulk.bytes));
-	text += f.entry_bytes > 0 ? format("\n     a WQE has %.1f bytes; the device reads %.1f of them",
-	                                   f.entry_bytes, f.entry_bytes * f.fetched)
+		text +=
+		    format("; %s of large transfers, %llu bytes", counted(bulk.messages, "part").c_str(), number(bulk.bytes));
+	text += f.entry_bytes > 0 ? format("\n     a WQE has %.1f bytes; the device reads %.1f of them", f.entry_bytes,
+	                                   f.entry_bytes * f.fetched)
 	                          : "\n     how long WQEs are is not known";
 	const uint64_t all = messages + bulk.messages;
 	text += format(" and %.1f of payload by DMA; %.1f are inline\n", quotient(host.bytes + f.bulk_read_bytes, all),
@@ -170,12 +191,11 @@ std::string describe_transmission(const ChannelFacts &f)
 std::string describe_parallelism(const ChannelFacts &f)
 {
 	std::string text = format("  P  %s in flight, at most %u of %u in %s; %.1f per doorbell",
-	               counted(f.in_flight, "work request").c_str(), f.most_in_flight,
-	               f.depth,
-	               f.shared            ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str()
-	               : f.queue_pairs > 1 ? format("each of %u queue pairs", f.queue_pairs).c_str()
-	                                   : "its queue pair",
-	               quotient(f.work_requests, f.doorbells));
+	                          counted(f.in_flight, "work request").c_str(), f.most_in_flight, f.depth,
+	                          f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str()
+	                          : f.queue_pairs > 1 ? format("each of %u queue pairs", f.queue_pairs).c_str()
+	                                              : "its queue pair",
+	                          quotient(f.work_requests, f.doorbells));
 	if (f.batch_tuned)
 		text += format(", now up to %u (%s, %llu others tried, %llu taken)", f.batch,
 		               f.batch_rate > 0 ? format("%.0f a second", f.batch_rate).c_str() : "rate not seen yet",
@@ -197,10 +217,12 @@ std::string describe_load_balance(const ChannelFacts &f)
 			continue;
 		tuned += format("  %s  %s: N %.0f ns, %s; signal period %u, %s, %s", tuned.empty() ? "L" : " ",
 		                size_class_names[i], k.normal_ns,
-		                k.ratio > 0 ? format("L %.0f ns, L/N %.2f", k.ratio * k.normal_ns, k.ratio).c_str() : "L not seen yet",
+		                k.ratio > 0 ? format("L %.0f ns, L/N %.2f", k.ratio * k.normal_ns, k.ratio).c_str()
+		                            : "L not seen yet",
 		                k.period, counted(k.raises, "raise").c_str(), counted(k.cuts, "cut").c_str());
 		for (const KindFacts::Change &c : k.changes)
-			tuned += format("%s %u (%.1f ms, L/N %.2f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms, c.ratio);
+			tuned += format("%s %u (%.1f ms, L/N %.2f)", &c == &k.changes.front() ? "; it became" : ",", c.period, c.ms,
+			                c.ratio);
 		tuned += "\n";
 	}
 	if (f.mode == Mode::off)
@@ -214,7 +236,8 @@ std::string describe_load_balance(const ChannelFacts &f)
 
 uint64_t ChannelFacts::messages() const
 {
-	return kind(SizeClass::inlined).messages + kind(SizeClass::device_memory).messages + kind(SizeClass::buffer).messages;
+	return kind(SizeClass::inlined).messages + kind(SizeClass::device_memory).messages +
+	       kind(SizeClass::buffer).messages;
 }
 
 std::string what_limits(const ChannelFacts &f)
@@ -230,24 +253,30 @@ std::string what_limits(const ChannelFacts &f)
 	if (std::string text = limited_by_payload(f, k, most == static_cast<size_t>(SizeClass::bulk)); !text.empty())
 		return text;
 	if (f.most_in_flight <= one_by_one)
-		return format("the program: never more than %u work requests were in flight, so nothing overlaps. The program should "
-		              "start several sends before it waits for one.", f.most_in_flight);
+		return format(
+		    "the program: never more than %u work requests were in flight, so nothing overlaps. The program should "
+		    "start several sends before it waits for one.",
+		    f.most_in_flight);
 	if (f.mode == Mode::off)
-		return format("not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
-		              f.fixed_period);
+		return format(
+		    "not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
+		    f.fixed_period);
 	if (!seen)
 		return "not known yet: too few messages for the tuner.";
 	if (k.ratio < f.law.raise_below)
 		return limited_from_above(f, k, name);
 	if (!f.batch_tuned && quotient(f.work_requests, f.doorbells) < hardly_batched)
-		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f, but each work request "
-		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves doorbells and delays messages.", name, k.ratio);
+		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f, but each "
+		              "work request "
+		              "has a doorbell of its own. PT2P_NET_DOORBELL_BATCH saves doorbells and delays messages.",
+		              name, k.ratio);
 	return format("nothing: processor and device keep up with each other, L/N of %s payload is %.2f.", name, k.ratio);
 }
 
 std::string describe(const ChannelFacts &f)
 {
-	return describe_transmission(f) + describe_parallelism(f) + describe_load_balance(f) + "  limit: " + what_limits(f) + "\n";
+	return describe_transmission(f) + describe_parallelism(f) + describe_load_balance(f) +
+	       "  limit: " + what_limits(f) + "\n";
 }
 
 } // namespace pt2p

@@ -18,8 +18,10 @@ constexpr size_t max_lines = 16; // for each kind of thing
 
 // Shown when this rank sends, posts no receive, and messages for it wait.
 constexpr const char *advice_on_sends =
-    "  advice: this rank waits in a send for a receive elsewhere, and messages for it wait for a receive here. A send above\n"
-    "  PT2P_EAGER_MAX ends when its receive has matched it. So ranks that send to each other first and receive afterwards wait for\n"
+    "  advice: this rank waits in a send for a receive elsewhere, and messages for it wait for a receive here. A send "
+    "above\n"
+    "  PT2P_EAGER_MAX ends when its receive has matched it. So ranks that send to each other first and receive "
+    "afterwards wait for\n"
     "  ever. Exchange with pt2p_sendrecv, or post pt2p_irecv first, or wait for the pt2p_isend after the receive\n";
 
 } // namespace
@@ -31,9 +33,9 @@ Inspector::Inspector(const Engine &engine, const Router &router, const Job &job,
 
 std::string Inspector::summary() const
 {
-	std::string text = format("libpt2p %s: rank %d of %d on %s, %s on this node, job %s\n", pt2p_version(), rank_, size_,
-	                          reporter_.host().c_str(), counted(static_cast<uint64_t>(job_.local_size()), "rank").c_str(),
-	                          job_.kind());
+	std::string text = format("libpt2p %s: rank %d of %d on %s, %s on this node, job %s\n", pt2p_version(), rank_,
+	                          size_, reporter_.host().c_str(),
+	                          counted(static_cast<uint64_t>(job_.local_size()), "rank").c_str(), job_.kind());
 	for (Transport *t : router_.layers()) {
 		std::string peers, why;
 		size_t count = 0;
@@ -48,18 +50,20 @@ std::string Inspector::summary() const
 		}
 		if (count > max_lines)
 			peers += format(" and %zu more", count - max_lines);
-		text += format("  %s: %s\n", t->table().name, count ? ((count == 1 ? "rank " : "ranks ") + peers).c_str() : "usable, not used");
+		text += format("  %s: %s\n", t->table().name,
+		               count ? ((count == 1 ? "rank " : "ranks ") + peers).c_str() : "usable, not used");
 		if (!why.empty())
 			text += format("    because: %s\n", why.c_str());
 	}
 	for (Transport *t : router_.layers())
 		if (const Inspection::Memory m = t->memory_per_peer(); m.talking)
-			text += format("  memory for each rank of this node in %s: silent %zu bytes, talked with %zu bytes\n", t->table().name,
-			               m.silent + Router::bytes_per_silent_peer, m.talking + sizeof(Channel));
+			text += format("  memory for each rank of this node in %s: silent %zu bytes, talked with %zu bytes\n",
+			               t->table().name, m.silent + Router::bytes_per_silent_peer, m.talking + sizeof(Channel));
 	if (const Extension *extension = engine_.extension())
 		text += extension->pending_text();
 	for (const std::string &reason : router_.not_open())
-		text += format("  %s\n", (reason.substr(0, reason.find(':')) + ": not used" + reason.substr(reason.find(':'))).c_str());
+		text += format("  %s\n",
+		               (reason.substr(0, reason.find(':')) + ": not used" + reason.substr(reason.find(':'))).c_str());
 	for (size_t i = 0; i < static_cast<size_t>(Counter::count); ++i) {
 		const auto counter = static_cast<Counter>(i);
 		if (reporter_.read(counter))
@@ -93,8 +97,8 @@ std::string Inspector::dump(const char *reason) const
 	lines = 0;
 	engine_.receives().matcher().for_each_unexpected([&](const UnexpectedMessage &m) {
 		unreceived |= m.announced;
-		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length, m.source,
-		           static_cast<unsigned long long>(m.tag)));
+		add(format("unexpected: %s%zu bytes from rank %d, tag %#llx", m.announced ? "announced, " : "", m.length,
+		           m.source, static_cast<unsigned long long>(m.tag)));
 	});
 	engine_.receives().messages().for_each([&](const UnexpectedMessage &m) {
 		if (m.taken)
@@ -115,7 +119,8 @@ std::string Inspector::dump(const char *reason) const
 	if (waits_in_send && !receives && unreceived)
 		text += advice_on_sends;
 	if (!requests)
-		text += format("  no request is pending (barrier %llu)\n", static_cast<unsigned long long>(engine_.barrier().entered()));
+		text += format("  no request is pending (barrier %llu)\n",
+		               static_cast<unsigned long long>(engine_.barrier().entered()));
 	text += channels_through_devices();
 	return text;
 }
@@ -150,8 +155,8 @@ std::string Inspector::channels_through_devices() const
 
 std::string Inspector::report() const
 {
-	std::string text = format("libpt2p: rank %d of %d on %s: its channels, see pt2p_tpl(7)\n", rank_, size_,
-	                          reporter_.host().c_str());
+	std::string text =
+	    format("libpt2p: rank %d of %d on %s: its channels, see pt2p_tpl(7)\n", rank_, size_, reporter_.host().c_str());
 	std::string others;
 	size_t count = 0;
 	for (int rank = 0; rank < size_; ++rank) {
@@ -163,9 +168,10 @@ std::string Inspector::report() const
 		if (t && t->facts(rank, facts))
 			continue;
 		if (++count <= max_lines)
-			others += format("%s%d (%s, %s%s)", others.empty() ? "" : ", ", rank, c->endpoint.table->name,
-			                 t ? t->describe(rank).c_str() : "",
-			                 c->waiting() ? format(", %s waiting for room", counted(c->waiting(), "message").c_str()).c_str() : "");
+			others += format(
+			    "%s%d (%s, %s%s)", others.empty() ? "" : ", ", rank, c->endpoint.table->name,
+			    t ? t->describe(rank).c_str() : "",
+			    c->waiting() ? format(", %s waiting for room", counted(c->waiting(), "message").c_str()).c_str() : "");
 	}
 	if (count > max_lines)
 		others += format(" and %zu more", count - max_lines);

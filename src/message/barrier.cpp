@@ -133,10 +133,11 @@ pt2p_status_t Barrier::explain(uint64_t failure)
 	const pt2p_status_t status = status_of(failure);
 	const std::string reason = channels_.why_unreached(missing);
 	return reporter_.fail(status, "barrier: rank %d cannot arrive: %s", missing,
-	                      missing == rank_     ? lacks_.c_str()
-	                      : !reason.empty()    ? reason.c_str()
-	                      : is_of_peer(status) ? "another rank found it gone"
-	                                           : "it cannot send to all others; its own explanation says what it lacks");
+	                      missing == rank_  ? lacks_.c_str()
+	                      : !reason.empty() ? reason.c_str()
+	                      : is_of_peer(status)
+	                          ? "another rank found it gone"
+	                          : "it cannot send to all others; its own explanation says what it lacks");
 }
 
 bool Barrier::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -183,7 +184,8 @@ void Barrier::fail(uint64_t epoch, uint64_t failure, int unreached)
 	if (epoch < epoch_ || !failures_.try_emplace(epoch, failure).second || is_of_peer(status_of(failure)))
 		return;
 	for (int64_t distance = 1; distance < size_; distance *= 2)
-		if (Channel *c = channels_.find(static_cast<int>((rank_ + distance) % size_)); c && !c->down() && c->peer != unreached)
+		if (Channel *c = channels_.find(static_cast<int>((rank_ + distance) % size_));
+		    c && !c->down() && c->peer != unreached)
 			channels_.control(*c, wire::id_barrier_failed, failure, &epoch, sizeof epoch);
 }
 

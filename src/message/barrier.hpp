@@ -29,7 +29,8 @@ namespace pt2p {
 class Barrier {
 public:
 	Barrier(const Layers &layers, Channels &channels, const PeerLosses &losses, Reporter &reporter, int rank, int size)
-	    : layers_(layers), channels_(channels), losses_(losses), reporter_(reporter), rank_(rank), size_(size), awaited_(rank)
+	    : layers_(layers), channels_(channels), losses_(losses), reporter_(reporter), rank_(rank), size_(size),
+	      awaited_(rank)
 	{
 	}
 

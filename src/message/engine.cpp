@@ -9,9 +9,11 @@
 namespace pt2p {
 
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
-    : TransportEvents(*static_cast<SendPacing *>(this)), reporter_(reporter), job_(job), rank_(job.rank()), size_(job.size()),
-      losses_(reporter, size_), channels_(layers_, losses_, reporter, *this, *this), exposures_(layers_, details_, reporter),
-      requests_(layers_, losses_, exposures_, details_, reporter, *this, rank_), callbacks_(layers_, requests_, reporter),
+    : TransportEvents(*static_cast<SendPacing *>(this)), reporter_(reporter), job_(job), rank_(job.rank()),
+      size_(job.size()), losses_(reporter, size_), channels_(layers_, losses_, reporter, *this, *this),
+      exposures_(layers_, details_, reporter),
+      requests_(layers_, losses_, exposures_, details_, reporter, *this, rank_),
+      callbacks_(layers_, requests_, reporter),
       rendezvous_(config, reporter, losses_, channels_, exposures_, requests_, *this),
       sends_(reporter, channels_, requests_, rendezvous_),
       receives_(config, reporter, rank_, losses_, channels_, requests_, rendezvous_),
@@ -108,15 +110,11 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 		return;
 	bool good = false;
 	switch (id) {
-	case wire::id_announce:
-		good = receives_.on_announce(peer, header, data, length);
-		break;
+	case wire::id_announce: good = receives_.on_announce(peer, header, data, length); break;
 	case wire::id_accept:
 	case wire::id_piece:
 	case wire::id_finished:
-	case wire::id_written:
-		good = rendezvous_.on_control(peer, id, header, data, length);
-		break;
+	case wire::id_written: good = rendezvous_.on_control(peer, id, header, data, length); break;
 	case wire::id_stop_eager:
 	case wire::id_resume_eager:
 		good = length == 0;
@@ -124,9 +122,7 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 			on_stop_eager(peer, id == wire::id_stop_eager);
 		break;
 	case wire::id_barrier:
-	case wire::id_barrier_failed:
-		good = barrier_.on_control(peer, id, header, data, length);
-		break;
+	case wire::id_barrier_failed: good = barrier_.on_control(peer, id, header, data, length); break;
 	default:
 		if (extension_ && id >= Extension::first_id && id <= Extension::last_id) {
 			if (const char *wrong = extension_->on_message(peer, id, header, data, length))
@@ -194,7 +190,8 @@ void Engine::on_refused(int peer, pt2p_status_t status, std::string_view reason)
 {
 	if (losses_.contain(peer))
 		return;
-	reporter_.log(LogLevel::info, "rank %d cannot be connected to: %.*s", peer, static_cast<int>(reason.size()), reason.data());
+	reporter_.log(LogLevel::info, "rank %d cannot be connected to: %.*s", peer, static_cast<int>(reason.size()),
+	              reason.data());
 	losses_.unreached(peer, reason);
 	unsigned tokens = 0;
 	if (Channel *c = channels_.find(peer)) {

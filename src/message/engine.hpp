@@ -86,7 +86,8 @@ public:
 	bool send_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
 	{
 		Channel *c = layers_.router->find(dest);
-		if (__builtin_expect(!c || !c->free_for(length) || c->send(wire::id_eager, tag, buffer, length) != Outcome::done, 0))
+		if (__builtin_expect(
+		        !c || !c->free_for(length) || c->send(wire::id_eager, tag, buffer, length) != Outcome::done, 0))
 			return false;
 		sends_.count_eager(length);
 		return true;
@@ -125,7 +126,8 @@ public:
 	void check() override;
 
 private:
-	[[gnu::noinline]] void on_eager_otherwise(Request *request, int peer, uint64_t tag, const void *data, size_t length);
+	[[gnu::noinline]] void on_eager_otherwise(Request *request, int peer, uint64_t tag, const void *data,
+	                                          size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void on_stop_eager(int peer, bool stop);
 	void on_rank_event(const RankEvent &event);

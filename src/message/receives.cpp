@@ -28,8 +28,8 @@ Request *Receives::irecv(void *buffer, size_t capacity, int source, uint64_t tag
 	return r;
 }
 
-Request *Receives::irecv(const pt2p_iovec_t *segments, size_t count, size_t capacity, int source, uint64_t tag, uint64_t mask,
-                         pt2p_status_t &status)
+Request *Receives::irecv(const pt2p_iovec_t *segments, size_t count, size_t capacity, int source, uint64_t tag,
+                         uint64_t mask, pt2p_status_t &status)
 {
 	if (!capacity)
 		return irecv(nullptr, 0, source, tag, mask, status);

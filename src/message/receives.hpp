@@ -14,8 +14,8 @@ namespace pt2p {
 
 class Receives {
 public:
-	Receives(const Config &config, Reporter &reporter, int rank, PeerLosses &losses, Channels &channels, Requests &requests,
-	         Rendezvous &rendezvous)
+	Receives(const Config &config, Reporter &reporter, int rank, PeerLosses &losses, Channels &channels,
+	         Requests &requests, Rendezvous &rendezvous)
 	    : reporter_(reporter), losses_(losses), channels_(channels), requests_(requests), rendezvous_(rendezvous),
 	      unexpected_(config, reporter, rank, channels, matcher_, requests.details().buffers())
 	{
@@ -43,8 +43,8 @@ public:
 	}
 	Request *irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &message);
 
-	// The two steps by which an eager message is received; inline, as short messages must pay for no more than they need.
-	// The first: the receive that the message belongs to; null: there is none, or it takes a closer look.
+	// The two steps by which an eager message is received; inline, as short messages must pay for no more than they
+	// need. The first: the receive that the message belongs to; null: there is none, or it takes a closer look.
 	[[gnu::always_inline]] Request *match_at_once(int peer, uint64_t tag)
 	{
 		if (__builtin_expect(matcher_.any_wild(), 0))

@@ -70,7 +70,8 @@ bool Sends::send_synchronous(const Request &r, Channel &c, const void *buffer)
 
 // A short message is packed into one buffer and sent as any other. A long one is announced: the receiver reads the list
 // of segments and then the data, or asks for pieces.
-Request *Sends::isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
+Request *Sends::isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
+                      pt2p_status_t &status)
 {
 	Channel *c = channels_.reach(dest, status);
 	if (!c)

@@ -23,7 +23,8 @@ public:
 	// Done when a receive has matched the message.
 	Request *issend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
 	// Data in segments, `length` bytes altogether.
-	Request *isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	Request *isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
+	               pt2p_status_t &status);
 
 	// An eager message that there is no room for yet.
 	[[gnu::noinline, gnu::cold]] void queue_eager(Request &request);
@@ -35,7 +36,8 @@ public:
 
 private:
 	bool send_synchronous(const Request &request, Channel &channel, const void *buffer);
-	Request *isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag, pt2p_status_t &status);
+	Request *isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
+	                      pt2p_status_t &status);
 
 	Reporter &reporter_;
 	Channels &channels_;

@@ -8,8 +8,8 @@
 
 namespace pt2p {
 
-UnexpectedMessages::UnexpectedMessages(const Config &config, Reporter &reporter, int rank, Channels &channels, Matcher &matcher,
-                                       BufferPool &buffers)
+UnexpectedMessages::UnexpectedMessages(const Config &config, Reporter &reporter, int rank, Channels &channels,
+                                       Matcher &matcher, BufferPool &buffers)
     : config_(config), reporter_(reporter), rank_(rank), channels_(channels), matcher_(matcher), buffers_(buffers),
       messages_(std::random_device{}())
 {

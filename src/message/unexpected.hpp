@@ -12,7 +12,8 @@ namespace pt2p {
 
 class UnexpectedMessages {
 public:
-	UnexpectedMessages(const Config &config, Reporter &reporter, int rank, Channels &channels, Matcher &matcher, BufferPool &buffers);
+	UnexpectedMessages(const Config &config, Reporter &reporter, int rank, Channels &channels, Matcher &matcher,
+	                   BufferPool &buffers);
 	~UnexpectedMessages();
 	UnexpectedMessages(const UnexpectedMessages &) = delete;
 	UnexpectedMessages &operator=(const UnexpectedMessages &) = delete;

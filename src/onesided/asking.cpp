@@ -22,8 +22,9 @@ bool Asker::ask(Operation &op)
 		const GetHead head{op.at->memory, op.offset, op.length};
 		sent = c.try_send(id_get, op.handle, &head, sizeof head) == Outcome::done;
 	} else {
-		const AtomicHead head{op.at->memory,      op.offset, op.atomic.operand, op.atomic.compare,
-		                      static_cast<uint32_t>(op.atomic.kind), op.atomic.width};
+		const AtomicHead head{
+		    op.at->memory,  op.offset, op.atomic.operand, op.atomic.compare, static_cast<uint32_t>(op.atomic.kind),
+		    op.atomic.width};
 		sent = c.try_send(id_atomic, op.handle, &head, sizeof head) == Outcome::done;
 	}
 	if (!sent && t.status == PT2P_OK) {
@@ -112,8 +113,9 @@ const char *Asker::on_result(Target &t, uint64_t token, const void *data, size_t
 	std::memcpy(&r, data, sizeof r); // copied: a peer may go on writing to it
 	Operation *op = asked(token, t);
 	const auto status = static_cast<pt2p_status_t>(r.status);
-	if (!op || (r.status != PT2P_OK && r.status != PT2P_ERR_MEMORY && r.status != PT2P_ERR_BOUNDS &&
-	            r.status != PT2P_ERR_SYSTEM) ||
+	if (!op ||
+	    (r.status != PT2P_OK && r.status != PT2P_ERR_MEMORY && r.status != PT2P_ERR_BOUNDS &&
+	     r.status != PT2P_ERR_SYSTEM) ||
 	    (r.status == PT2P_OK && op->kind == Operation::Kind::get))
 		return "the answer to a one-sided operation that it was not asked for";
 	op->asked = false;

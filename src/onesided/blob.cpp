@@ -23,8 +23,21 @@ static_assert(sizeof(Packed) == 96);
 
 std::string MemoryBlob::pack(const Secret &secret) const
 {
-	Packed p{magic, job, handle, address, length, start_time, device, inode, rank, file, pid, static_cast<uint32_t>(agent),
-	         static_cast<uint32_t>(keys.size()), static_cast<uint32_t>(node_id.size()), {}};
+	Packed p{magic,
+	         job,
+	         handle,
+	         address,
+	         length,
+	         start_time,
+	         device,
+	         inode,
+	         rank,
+	         file,
+	         pid,
+	         static_cast<uint32_t>(agent),
+	         static_cast<uint32_t>(keys.size()),
+	         static_cast<uint32_t>(node_id.size()),
+	         {}};
 	std::memcpy(p.nic, nic, sizeof p.nic);
 	std::string bytes(reinterpret_cast<const char *>(&p), sizeof p);
 	bytes.append(reinterpret_cast<const char *>(keys.data()), keys.size() * sizeof(Key));
@@ -47,7 +60,8 @@ bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
 	if (bytes.size() < sizeof p)
 		return false;
 	std::memcpy(&p, bytes.data(), sizeof p);
-	if (p.magic != magic || p.keys > max_keys || p.node_id > max_node_id || p.agent > static_cast<uint32_t>(Agent::nic) ||
+	if (p.magic != magic || p.keys > max_keys || p.node_id > max_node_id ||
+	    p.agent > static_cast<uint32_t>(Agent::nic) ||
 	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id + proof_bytes || p.length > PTRDIFF_MAX ||
 	    p.address + p.length < p.address || p.nic[sizeof p.nic - 1])
 		return false;

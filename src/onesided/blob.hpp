@@ -19,8 +19,8 @@ struct Key {
 };
 
 struct MemoryBlob {
-	uint64_t job = 0;    // of the job's id
-	int32_t rank = 0;    // the owner
+	uint64_t job = 0; // of the job's id
+	int32_t rank = 0; // the owner
 	Agent agent = Agent::cpu;
 	uint64_t handle = 0; // at the owner
 	uint64_t address = 0, length = 0;

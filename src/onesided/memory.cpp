@@ -20,7 +20,6 @@ namespace pt2p::onesided {
 
 namespace {
 
-
 constexpr size_t longest_node_id = 512;
 constexpr size_t huge_from = size_t{2} << 20; // bytes: from here on huge pages are tried
 
@@ -101,12 +100,14 @@ Memory &MemoryTable::allocate(size_t length)
 	const Config &config = environment_.config;
 	// Checked here: the cause is not a limit that could be raised.
 	struct sysinfo host;
-	if (const uint64_t most = sysinfo(&host) == 0 ? (host.totalram + host.totalswap) * host.mem_unit : UINT64_MAX; length > most)
+	if (const uint64_t most = sysinfo(&host) == 0 ? (host.totalram + host.totalswap) * host.mem_unit : UINT64_MAX;
+	    length > most)
 		throw Error(PT2P_ERR_LENGTH, format("%zu bytes needed, and this host has %llu bytes of memory and swap", length,
 		                                    static_cast<unsigned long long>(most)));
 	const int node = config.numa ? environment_.topology.numa_node : -1;
 	File made;
-	const bool huge = length >= huge_from && config.shm_backing == choice::shm_backing::memfd && make_huge_file(length, node, made);
+	const bool huge =
+	    length >= huge_from && config.shm_backing == choice::shm_backing::memfd && make_huge_file(length, node, made);
 	if (!huge) {
 		const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 		made = make_file(make_shared_file(config.shm_backing, "pt2p-memory"), (length + page - 1) / page * page, node);
@@ -135,7 +136,8 @@ std::string MemoryTable::expose(Memory &m, size_t room)
 			continue;
 		}
 		environment_.reporter.add(Counter::not_exposed);
-		environment_.reporter.log(LogLevel::info, "%s cannot reach %zu bytes of memory by itself, peers ask for them: %s",
+		environment_.reporter.log(LogLevel::info,
+		                          "%s cannot reach %zu bytes of memory by itself, peers ask for them: %s",
 		                          transport->table().name, m.length, why_not.c_str());
 		refusal = format("%s: %s", transport->table().name, why_not.c_str());
 	}
@@ -164,9 +166,12 @@ void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusa
 		return;
 	}
 	if (wanted == choice::atomics::nic)
-		throw Error(PT2P_ERR_UNSUPPORTED,
-		            format("PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations on this "
-		                   "memory%s%s", refusal.empty() ? "" : ": ", refusal.c_str()));
+		throw Error(
+		    PT2P_ERR_UNSUPPORTED,
+		    format(
+		        "PT2P_ATOMICS is nic, but no transport of this rank has a device that does atomic operations on this "
+		        "memory%s%s",
+		        refusal.empty() ? "" : ": ", refusal.c_str()));
 }
 
 void MemoryTable::withdraw(Memory &m)
@@ -219,7 +224,8 @@ std::string MemoryTable::blob(const Memory &m)
 		std::strncpy(key.transport, e.transport->table().name, sizeof key.transport - 1);
 		key.key = e.key;
 		b.keys.push_back(key);
-		if (m.agent == Agent::nic && e.transport->table().capabilities & cap_atomic && m.nic->table == &e.transport->table())
+		if (m.agent == Agent::nic && e.transport->table().capabilities & cap_atomic &&
+		    m.nic->table == &e.transport->table())
 			std::memcpy(b.nic, key.transport, sizeof b.nic);
 	}
 	if (environment_.topology.node_id.size() <= longest_node_id)

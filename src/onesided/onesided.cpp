@@ -12,7 +12,7 @@ namespace pt2p::onesided {
 namespace {
 
 constexpr uint32_t calls_between_polls = 16; // lets answers in while the program only starts operations
-constexpr size_t max_lines = 16;            // of a report
+constexpr size_t max_lines = 16;             // of a report
 
 void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | Extension::operation_bit); }
 
@@ -52,14 +52,10 @@ const char *OneSided::on_message(int peer, uint8_t id, uint64_t header, const vo
 	case id_put:
 	case id_piece:
 	case id_get:
-	case id_atomic:
-		return owner_.on_message(t, id, header, data, length);
-	case id_data:
-		return asker_.on_data(t, header, data, length);
-	case id_result:
-		return asker_.on_result(t, header, data, length);
-	default:
-		return wrong_message;
+	case id_atomic: return owner_.on_message(t, id, header, data, length);
+	case id_data: return asker_.on_data(t, header, data, length);
+	case id_result: return asker_.on_result(t, header, data, length);
+	default: return wrong_message;
 	}
 }
 
@@ -157,7 +153,7 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 	Operation &op = make_operation(w, request);
 	reporter_.add(op.path == Path::direct      ? Counter::one_sided_direct
 	              : op.path == Path::transport ? Counter::one_sided_transport
-	                                         : Counter::one_sided_by_owner);
+	                                           : Counter::one_sided_by_owner);
 	t.waiting.push(op);
 	drive(t);
 	if (t.has_work())
@@ -229,8 +225,8 @@ bool OneSided::at_once(const Work &w, Target &t)
 		reporter_.add(w.kind == Operation::Kind::put ? Counter::put_bytes : Counter::get_bytes, w.length);
 	if (w.kind != Operation::Kind::atomic && !w.length && !w.signal)
 		return true;
-	if (path_of(*w.remote, w.kind) != Path::direct || (w.signal && w.signal->atomic_path != Path::direct) || !t.waiting.empty() ||
-	    (t.fence && t.started))
+	if (path_of(*w.remote, w.kind) != Path::direct || (w.signal && w.signal->atomic_path != Path::direct) ||
+	    !t.waiting.empty() || (t.fence && t.started))
 		return false;
 	if (t.fence)
 		full_fence();
@@ -282,14 +278,17 @@ bool OneSided::issue_by_transport(Operation &op)
 		Outcome outcome;
 		switch (op.kind) {
 		case Operation::Kind::put:
-			outcome = e.table->put(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
+			outcome =
+			    e.table->put(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
 			break;
 		case Operation::Kind::get:
-			outcome = e.table->get(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
+			outcome =
+			    e.table->get(e, op.local, {op.at->address + op.offset, op.device.key}, op.length, as_operation(op));
 			break;
 		default:
-			outcome = e.table->atomic(e, op.device.atomic.operation(), {op.device.atomic.word(), op.device.key}, op.device.atomic.operand(),
-			                          op.device.atomic.compare(), &op.device.word, as_operation(op));
+			outcome = e.table->atomic(e, op.device.atomic.operation(), {op.device.atomic.word(), op.device.key},
+			                          op.device.atomic.operand(), op.device.atomic.compare(), &op.device.word,
+			                          as_operation(op));
 		}
 		if (outcome == Outcome::no_resource)
 			return false;
@@ -378,8 +377,8 @@ void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::stri
 		reason = "its process ended during the transfer";
 	t.failure = status;
 	t.failure_text = format("%s of %llu bytes at offset %llu of memory of rank %d%s%s", op.name,
-	                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset), t.rank,
-	                        reason.empty() ? "" : ": ", reason.c_str());
+	                        static_cast<unsigned long long>(op.length), static_cast<unsigned long long>(op.offset),
+	                        t.rank, reason.empty() ? "" : ": ", reason.c_str());
 }
 
 // ---- order and end --------------------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ public:
 		Operation::Kind kind;
 		Remote *remote;
 		uint64_t offset, length;
-		void *local;              // put: where from; get: where to
-		AtomicRequest atomic{};   // atomic operation or signal
+		void *local;            // put: where from; get: where to
+		AtomicRequest atomic{}; // atomic operation or signal
 		void *result = nullptr;
 		Remote *signal = nullptr; // of the same rank
 		uint64_t signal_offset = 0;

@@ -33,10 +33,10 @@ struct Remote {
 	bool active = false;
 	int rank = 0;
 	Target *target = nullptr;
-	uint64_t memory = 0; // the owner's handle
+	uint64_t memory = 0;              // the owner's handle
 	uint64_t address = 0, length = 0; // at the owner
 	Agent agent = Agent::cpu;
-	std::string nic;          // transport whose device does the atomic operations
+	std::string nic; // transport whose device does the atomic operations
 	std::vector<Key> keys;
 	unsigned char *base = nullptr; // where this rank's processor reaches it; null: nowhere
 	Mapping mapping;
@@ -83,7 +83,7 @@ struct Operation {
 		uint64_t key = 0;
 		uint64_t word = 0;  // what the device answered
 		uint64_t value = 0; // what that means
-	} device; // Path::transport
+	} device;               // Path::transport
 	struct {
 		bool foreign = false;     // this rank's device does it on behalf of a peer
 		Target *target = nullptr; // the peer; null: it does not wait any more
@@ -133,7 +133,7 @@ private:
 // An answer that the owner has not sent yet.
 struct Reply {
 	Reply *next;
-	uint8_t id;     // id_result or id_data
+	uint8_t id; // id_result or id_data
 	uint64_t token;
 	Result result;
 	uint64_t memory, offset, remaining; // id_data
@@ -142,17 +142,17 @@ struct Reply {
 // Everything between this rank and another, in both directions.
 struct Target {
 	int rank = 0;
-	Channel *channel = nullptr; // once it was needed
+	Channel *channel = nullptr;     // once it was needed
 	pt2p_status_t status = PT2P_OK; // how the rank was lost
-	bool listed = false; // among those that have work
+	bool listed = false;            // among those that have work
 
 	// Operations of this rank on memory of that one.
-	Fifo<Operation> waiting;       // not started, in order
-	Fifo<Operation> resumed;       // started, with another step to do
-	Operation *streaming = nullptr; // a put whose pieces are being sent
+	Fifo<Operation> waiting;         // not started, in order
+	Fifo<Operation> resumed;         // started, with another step to do
+	Operation *streaming = nullptr;  // a put whose pieces are being sent
 	size_t pending = 0, started = 0; // of the pending ones, started
-	uint32_t asked = 0;           // not answered by the owner
-	bool fence = false;           // before the next operation
+	uint32_t asked = 0;              // not answered by the owner
+	bool fence = false;              // before the next operation
 	pt2p_status_t failure = PT2P_OK; // the first of an operation without a request
 	std::string failure_text;
 

@@ -32,14 +32,10 @@ const char *Owner::on_message(Target &t, uint8_t id, uint64_t token, const void 
 	if (id != id_piece && t.owed + t.incoming.open >= window)
 		return "more one-sided operations at a time than it may";
 	switch (id) {
-	case id_put:
-		return head(put) ? on_put(t, token, put, bytes + sizeof put, length - sizeof put) : wrong_message;
-	case id_piece:
-		return on_piece(t, token, data, length);
-	case id_get:
-		return head(get) && length == sizeof get ? on_get(t, token, get) : wrong_message;
-	default:
-		return head(atomic) && length == sizeof atomic ? on_atomic(t, token, atomic) : wrong_message;
+	case id_put: return head(put) ? on_put(t, token, put, bytes + sizeof put, length - sizeof put) : wrong_message;
+	case id_piece: return on_piece(t, token, data, length);
+	case id_get: return head(get) && length == sizeof get ? on_get(t, token, get) : wrong_message;
+	default: return head(atomic) && length == sizeof atomic ? on_atomic(t, token, atomic) : wrong_message;
 	}
 }
 

@@ -48,8 +48,8 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 {
 	MemoryBlob b;
 	if (!MemoryBlob::unpack(bytes, b))
-		throw Error(PT2P_ERR_ARGUMENT, format("these %zu bytes are not what pt2p_memory_export of this version gives",
-		                                      bytes.size()));
+		throw Error(PT2P_ERR_ARGUMENT,
+		            format("these %zu bytes are not what pt2p_memory_export of this version gives", bytes.size()));
 	if (b.job != std::hash<std::string>()(job_.id()))
 		throw Error(PT2P_ERR_ARGUMENT, format("rank %d exported the memory in another job", b.rank));
 	if (b.rank != rank)
@@ -57,8 +57,10 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 	const bool own = rank == job_.rank();
 	if (!MemoryBlob::genuine(bytes, own ? job_.secret() : secret_in(job_.lookup(rank)))) {
 		reporter_.add(Counter::auth_refused);
-		throw Error(PT2P_ERR_ARGUMENT, format("these %zu bytes are not what rank %d exported: they were damaged on the way, or made "
-		                                      "by somebody else", bytes.size(), rank));
+		throw Error(PT2P_ERR_ARGUMENT,
+		            format("these %zu bytes are not what rank %d exported: they were damaged on the way, or made "
+		                   "by somebody else",
+		                   bytes.size(), rank));
 	}
 	if (own && !memories_.find(b.handle))
 		throw Error(PT2P_ERR_MEMORY, "this rank, the owner, has released the memory");

@@ -75,7 +75,10 @@ public:
 	}
 
 	uint64_t word() const { return word_; } // its address
-	AtomicOperation operation() const { return plain_add() ? AtomicOperation::fetch_add : AtomicOperation::compare_swap; }
+	AtomicOperation operation() const
+	{
+		return plain_add() ? AtomicOperation::fetch_add : AtomicOperation::compare_swap;
+	}
 	// For Transport::atomic.
 	uint64_t operand() const { return plain_add() ? request_.operand : next(); }
 	uint64_t compare() const { return plain_compare() ? request_.compare : expected_; }

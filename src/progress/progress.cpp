@@ -18,8 +18,8 @@ namespace pt2p {
 
 namespace {
 
-constexpr int64_t nap = 20000000;         // longest sleep, ns: bounds the time until a lost peer is noticed
-constexpr int64_t short_nap = 500000;     // the same, for memory that peers change without waking anybody
+constexpr int64_t nap = 20000000;          // longest sleep, ns: bounds the time until a lost peer is noticed
+constexpr int64_t short_nap = 500000;      // the same, for memory that peers change without waking anybody
 constexpr int64_t check_period = 10000000; // ns
 // Turns before a sleep. Where ranks share processors, one yield can take longer than PT2P_YIELD_TIME. What the others
 // have sent meanwhile, and what a device does next, shows within these turns.
@@ -33,8 +33,8 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 } // namespace
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
-    : config_(config), reporter_(reporter), job_(job), client_(client),
-      settings_(settings), spin_(!settings.oversubscribed && !job.step()), careful_(settings.locking),
+    : config_(config), reporter_(reporter), job_(job), client_(client), settings_(settings),
+      spin_(!settings.oversubscribed && !job.step()), careful_(settings.locking),
       word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
@@ -43,9 +43,10 @@ Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressC
 		action.sa_handler = request_dump;
 		action.sa_flags = SA_RESTART;
 		if (sigaction(static_cast<int>(config.dump_signal), &action, nullptr) != 0)
-			throw Error(PT2P_ERR_TUNABLE, format("PT2P_DUMP_SIGNAL=%d: that signal cannot be caught: %s; PT2P_DUMP_SIGNAL=10 "
-			                                     "(SIGUSR1) would do", static_cast<int>(config.dump_signal),
-			                                     errno_text(errno).c_str()));
+			throw Error(PT2P_ERR_TUNABLE,
+			            format("PT2P_DUMP_SIGNAL=%d: that signal cannot be caught: %s; PT2P_DUMP_SIGNAL=10 "
+			                   "(SIGUSR1) would do",
+			                   static_cast<int>(config.dump_signal), errno_text(errno).c_str()));
 	}
 }
 

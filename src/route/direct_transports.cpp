@@ -51,8 +51,8 @@ DirectTransports::DirectTransports(const Config &config, const Topology &topolog
 void DirectTransports::open(TransportEvents &events)
 {
 	const TransportEnvironment &above = environment_;
-	const TransportEnvironment environment{above.config, above.topology, above.reporter, above.job, events,
-	                                       *this,        above.device};
+	const TransportEnvironment environment{above.config, above.topology, above.reporter, above.job,
+	                                       events,       *this,          above.device};
 	for (size_t i = 0; transport_tables[i]; ++i) {
 		const TransportTable &table = *transport_tables[i];
 		check_table(table);

@@ -34,28 +34,31 @@ namespace {
 using namespace pt2p;
 
 const char usage_text[] =
-	"usage: pt2p_info [--json] [SECTION ...]\n"
-	"\n"
-	"Shows what libpt2p is, what it finds on this host and how it is set.\n"
-	"Without a section: a page of everything, with the tunables that differ from their defaults.\n"
-	"\n"
-	"  --config [NAME ...]  all tunables with value, default, origin, range and unit, or the long help of some\n"
-	"  --topology           the host: sockets, NUMA nodes, caches, cores\n"
-	"  --transports         the transports, and why each is or is not usable; what they depend on\n"
-	"  --devices            RDMA devices, with the limits that matter here, and what is set for libmlx5\n"
-	"  --build              compiler and flags of this build\n"
-	"  --counters           what pt2p_counter_read counts\n"
-	"  --version            version of the library\n"
-	"  --json               as one JSON object; without a section, all of them\n"
-	"  --help               this text\n"
-	"\n"
-	"Exit status: 0; 1 when the configuration is invalid or the host cannot be examined; 2 for a wrong option.\n";
+    "usage: pt2p_info [--json] [SECTION ...]\n"
+    "\n"
+    "Shows what libpt2p is, what it finds on this host and how it is set.\n"
+    "Without a section: a page of everything, with the tunables that differ from their defaults.\n"
+    "\n"
+    "  --config [NAME ...]  all tunables with value, default, origin, range and unit, or the long help of some\n"
+    "  --topology           the host: sockets, NUMA nodes, caches, cores\n"
+    "  --transports         the transports, and why each is or is not usable; what they depend on\n"
+    "  --devices            RDMA devices, with the limits that matter here, and what is set for libmlx5\n"
+    "  --build              compiler and flags of this build\n"
+    "  --counters           what pt2p_counter_read counts\n"
+    "  --version            version of the library\n"
+    "  --json               as one JSON object; without a section, all of them\n"
+    "  --help               this text\n"
+    "\n"
+    "Exit status: 0; 1 when the configuration is invalid or the host cannot be examined; 2 for a wrong option.\n";
 
 struct Request {
 	bool json = false, config = false, topology = false, transports = false, devices = false, build = false;
 	bool counters = false, version = false, help = false;
 	std::vector<std::string> names; // of --config
-	bool everything() const { return !config && !topology && !transports && !devices && !build && !counters && !version; }
+	bool everything() const
+	{
+		return !config && !topology && !transports && !devices && !build && !counters && !version;
+	}
 };
 
 std::vector<Fact> build_facts()

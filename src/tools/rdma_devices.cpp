@@ -82,7 +82,8 @@ std::string gid_text(const ibv_gid_entry &entry)
 class Tries {
 public:
 	explicit Tries(ibv_context *context)
-	    : pd_(ibv_alloc_pd(context)), cq_(ibv_create_cq(context, 16, nullptr, nullptr, 0)), error_(pd_ && cq_ ? 0 : errno)
+	    : pd_(ibv_alloc_pd(context)), cq_(ibv_create_cq(context, 16, nullptr, nullptr, 0)),
+	      error_(pd_ && cq_ ? 0 : errno)
 	{
 	}
 
@@ -189,20 +190,19 @@ RdmaDevice read_device(ibv_device *device)
 	}
 	const ibv_device_attr &limits = attributes.orig_attr;
 	Tries tries(context.get());
-	found.facts = {
-	    {"firmware", "firmware", std::string(limits.fw_ver, strnlen(limits.fw_ver, sizeof limits.fw_ver))},
-	    {"vendor_part", "vendor's part", format("0x%04x, %u", limits.vendor_id, limits.vendor_part_id)},
-	    {"numa_node", "NUMA node", node_of(*device)},
-	    {"max_inline", "inline data", tries.inline_text()},
-	    {"dc", "DC transport", tries.dc_text(device)},
-	    {"device_memory", "device memory",
-	     attributes.max_dm_size ? bytes_text(attributes.max_dm_size) : std::string("none")},
-	    {"max_qp", "queue pairs", format("%d, of %d entries", limits.max_qp, limits.max_qp_wr)},
-	    {"max_srq", "shared receive queues", format("%d, of %d entries", limits.max_srq, limits.max_srq_wr)},
-	    {"max_cqe", "completion queue", format("%d entries", limits.max_cqe)},
-	    {"max_rd_atomic", "READs and atomics at once",
-	     format("%d out, %d in, for each connection", limits.max_qp_init_rd_atom, limits.max_qp_rd_atom)},
-	    {"atomics", "atomic operations", atomics_text(limits.atomic_cap)}};
+	found.facts = {{"firmware", "firmware", std::string(limits.fw_ver, strnlen(limits.fw_ver, sizeof limits.fw_ver))},
+	               {"vendor_part", "vendor's part", format("0x%04x, %u", limits.vendor_id, limits.vendor_part_id)},
+	               {"numa_node", "NUMA node", node_of(*device)},
+	               {"max_inline", "inline data", tries.inline_text()},
+	               {"dc", "DC transport", tries.dc_text(device)},
+	               {"device_memory", "device memory",
+	                attributes.max_dm_size ? bytes_text(attributes.max_dm_size) : std::string("none")},
+	               {"max_qp", "queue pairs", format("%d, of %d entries", limits.max_qp, limits.max_qp_wr)},
+	               {"max_srq", "shared receive queues", format("%d, of %d entries", limits.max_srq, limits.max_srq_wr)},
+	               {"max_cqe", "completion queue", format("%d entries", limits.max_cqe)},
+	               {"max_rd_atomic", "READs and atomics at once",
+	                format("%d out, %d in, for each connection", limits.max_qp_init_rd_atom, limits.max_qp_rd_atom)},
+	               {"atomics", "atomic operations", atomics_text(limits.atomic_cap)}};
 	for (int port = 1; port <= limits.phys_port_cnt; ++port)
 		found.ports.push_back(read_port(context.get(), port));
 	return found;
@@ -235,8 +235,8 @@ void read_devices(RdmaDevices &found)
 	std::sort(names.begin(), names.end());
 	for (const std::string &name : names)
 		found.why_none += (found.why_none.empty() ? "" : ", ") + name;
-	found.why_none = "built without rdma-core" +
-	                 (names.empty() ? std::string() : ", but the kernel has: " + found.why_none);
+	found.why_none =
+	    "built without rdma-core" + (names.empty() ? std::string() : ", but the kernel has: " + found.why_none);
 }
 
 #endif

@@ -51,7 +51,7 @@ std::vector<TransportFact> transport_facts(const Config &config, const Topology 
 		fact.name = (*table)->name;
 		fact.chosen = listed(config.transports, fact.name);
 		static const std::pair<Capability, const char *> names[] = {
-			{cap_send, "send"}, {cap_get, "get"}, {cap_put, "put"}, {cap_wake, "wake"}, {cap_atomic, "atomic"}};
+		    {cap_send, "send"}, {cap_get, "get"}, {cap_put, "put"}, {cap_wake, "wake"}, {cap_atomic, "atomic"}};
 		for (auto [bit, name] : names)
 			if ((*table)->capabilities & bit)
 				fact.capabilities += (fact.capabilities.empty() ? "" : ", ") + std::string(name);

@@ -15,7 +15,8 @@ TEST_CASE("pt2p_init and pt2p_init_inprocess refuse bad options")
 	for (int size : {0, -1, 4097, INT_MAX, INT_MIN})
 		refused(nullptr, pt2p_init_inprocess(size, PT2P_INPROCESS_THREADS, nullptr, ctx), PT2P_ERR_ARGUMENT, "size");
 	reset();
-	refused(nullptr, pt2p_init_inprocess(2, static_cast<pt2p_inprocess_mode_t>(3), nullptr, ctx), PT2P_ERR_ARGUMENT, "mode");
+	refused(nullptr, pt2p_init_inprocess(2, static_cast<pt2p_inprocess_mode_t>(3), nullptr, ctx), PT2P_ERR_ARGUMENT,
+	        "mode");
 	CHECK(ctx[0] == nullptr);
 	CHECK(ctx[1] == nullptr);
 
@@ -25,7 +26,8 @@ TEST_CASE("pt2p_init and pt2p_init_inprocess refuse bad options")
 		reset();
 		refused(nullptr, pt2p_init(&options, ctx), PT2P_ERR_ARGUMENT, "struct_size");
 		CHECK(ctx[0] == nullptr);
-		refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_THREADS, &options, ctx), PT2P_ERR_ARGUMENT, "struct_size");
+		refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_THREADS, &options, ctx), PT2P_ERR_ARGUMENT,
+		        "struct_size");
 		CHECK(ctx[1] == nullptr);
 	}
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
@@ -35,11 +37,16 @@ TEST_CASE("pt2p_init and pt2p_init_inprocess refuse bad options")
 	const struct {
 		const char *text, *word;
 	} tunables[] = {
-	    {"PT2P_EAGER_MXA=1", "PT2P_EAGER_MAX"}, {"PT2P_EAGER_MAX=abc", "PT2P_EAGER_MAX"},
-	    {"PT2P_EAGER_MAX=-1", "PT2P_EAGER_MAX"}, {"PT2P_SHM_RING_SLOTS=1", "8"},
-	    {"PT2P_SHM_BACKING=floppy", "memfd"},   {"PT2P_SLEEP=maybe", "PT2P_SLEEP"},
-	    {"PT2P_EAGER_MAX", "PT2P_EAGER_MAX"},   {"=1", ""},
-	    {"", ""},                               {"EAGER_MAX=1", ""},
+	    {"PT2P_EAGER_MXA=1", "PT2P_EAGER_MAX"},
+	    {"PT2P_EAGER_MAX=abc", "PT2P_EAGER_MAX"},
+	    {"PT2P_EAGER_MAX=-1", "PT2P_EAGER_MAX"},
+	    {"PT2P_SHM_RING_SLOTS=1", "8"},
+	    {"PT2P_SHM_BACKING=floppy", "memfd"},
+	    {"PT2P_SLEEP=maybe", "PT2P_SLEEP"},
+	    {"PT2P_EAGER_MAX", "PT2P_EAGER_MAX"},
+	    {"=1", ""},
+	    {"", ""},
+	    {"EAGER_MAX=1", ""},
 	};
 	for (const auto &t : tunables) {
 		INFO(t.text);
@@ -79,7 +86,8 @@ TEST_CASE("a transport list that reaches nobody")
 
 	const char *unknown[] = {"PT2P_TRANSPORTS=self,carrier_pigeon", nullptr};
 	options.tunables = unknown;
-	refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx), PT2P_ERR_TUNABLE, "carrier_pigeon");
+	refused(nullptr, pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, ctx), PT2P_ERR_TUNABLE,
+	        "carrier_pigeon");
 }
 
 TEST_CASE("pretended nodes are not reached by shm")

@@ -84,7 +84,8 @@ TEST_CASE("a synchronous send that nobody received is reported as such")
 	REQUIRE(pt2p_issend(pair.ctx[0], out.data(), length, 1, 3, &request) == PT2P_OK);
 	pair.progress();
 	const std::string text = dump(pair.ctx[0]);
-	CHECK_THAT(text, Contains("send of " + std::to_string(length) + " bytes to rank 1, tag 0x3, no receive there has matched it") &&
+	CHECK_THAT(text, Contains("send of " + std::to_string(length) +
+	                          " bytes to rank 1, tag 0x3, no receive there has matched it") &&
 	                     !Contains("announced"));
 	REQUIRE(pt2p_recv(pair.ctx[1], out.data(), length, 0, 3, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
 	CHECK(pt2p_wait(pair.ctx[0], request, nullptr) == PT2P_OK);
@@ -99,7 +100,8 @@ TEST_CASE("what is left at the end is counted in singular and plural, and errors
 	REQUIRE(pt2p_isend(pair.ctx[0], &out, 1, 1, 1, &request) == PT2P_OK);
 	REQUIRE(pt2p_irecv(pair.ctx[0], in, 1, 1, 9, PT2P_TAG_EXACT, &request) == PT2P_OK);
 	pair.progress();
-	CHECK_THAT(pair.finalize(0), Contains("1 receive has not completed; 2 completed requests were not waited for; first: receive "));
+	CHECK_THAT(pair.finalize(0),
+	           Contains("1 receive has not completed; 2 completed requests were not waited for; first: receive "));
 	REQUIRE(pt2p_irecv(pair.ctx[1], in, 1, 0, 1, PT2P_TAG_EXACT, &request) == PT2P_OK);
 	CHECK_THAT(pair.finalize(1), Contains("unfinished: 1 completed request was not waited for; first: receive "));
 }
@@ -113,8 +115,8 @@ TEST_CASE("when two ranks both send to each other first, the explanation says wh
 		REQUIRE(pt2p_isend(pair.ctx[i], out.data(), large, 1 - i, 5, &sends[i]) == PT2P_OK);
 	pair.progress();
 	for (pt2p_context_t *c : pair.ctx)
-		CHECK_THAT(dump(c), Contains("no receive there has matched it") && Contains("advice: ") && Contains("pt2p_sendrecv") &&
-		                        Contains("pt2p_isend"));
+		CHECK_THAT(dump(c), Contains("no receive there has matched it") && Contains("advice: ") &&
+		                        Contains("pt2p_sendrecv") && Contains("pt2p_isend"));
 	// A rank that has posted a receive for something else, or has nothing to receive, is another case.
 	REQUIRE(pt2p_irecv(pair.ctx[0], in.data(), large, 1, 6, PT2P_TAG_EXACT, &receives[0]) == PT2P_OK);
 	CHECK_THAT(dump(pair.ctx[0]), !Contains("advice: "));
@@ -132,5 +134,6 @@ TEST_CASE("an explanation begins with the text of the status and ends with the r
 	Pair pair;
 	const pt2p_status_t status = pt2p_send(pair.ctx[0], nullptr, 0, 7, 0);
 	REQUIRE(status == PT2P_ERR_RANK);
-	CHECK_THAT(pt2p_last_error(pair.ctx[0]), StartsWith(std::string(pt2p_strerror(status)) + ": ") && Contains(". Remedy: "));
+	CHECK_THAT(pt2p_last_error(pair.ctx[0]),
+	           StartsWith(std::string(pt2p_strerror(status)) + ": ") && Contains(". Remedy: "));
 }

@@ -140,7 +140,9 @@ TEST_CASE("finalize: requests that were released or have a callback")
 		REQUIRE(pt2p_request_free(c, req) == PT2P_OK);
 		REQUIRE(pt2p_send(c, "x", 1, 0, 5) == PT2P_OK);
 		Told other;
-		auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) { ++static_cast<Told *>(argument)->calls; };
+		auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
+			++static_cast<Told *>(argument)->calls;
+		};
 		REQUIRE(pt2p_isend_callback(c, "y", 1, 0, 6, count, &other) == PT2P_OK);
 		CHECK(other.calls == 0);
 		CHECK(pt2p_finalize(c) == PT2P_OK);

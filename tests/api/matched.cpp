@@ -150,7 +150,8 @@ TEST_CASE("a message that was taken and never received is reported by pt2p_final
 		REQUIRE(pt2p_issend(ctx[0], "abc", 3, 1, 0x77, &send) == PT2P_OK);
 		REQUIRE(pt2p_mprobe(ctx[1], 0, 0x77, PT2P_TAG_EXACT, &message, nullptr) == PT2P_OK);
 		refused(nullptr, pt2p_finalize(ctx[1]), PT2P_ERR_UNFINISHED, "1 message of pt2p_mprobe was not received");
-		CHECK(std::string(pt2p_last_error(nullptr)).find("message of 3 bytes from rank 0, tag 0x77") != std::string::npos);
+		CHECK(std::string(pt2p_last_error(nullptr)).find("message of 3 bytes from rank 0, tag 0x77") !=
+		      std::string::npos);
 		// Nobody will ever receive it.
 		refused(ctx[0], pt2p_wait(ctx[0], send, nullptr), PT2P_ERR_PEER_FINALIZED, "rank 1");
 		CHECK(pt2p_finalize(ctx[0]) == PT2P_OK);

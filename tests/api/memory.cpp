@@ -3,8 +3,8 @@
 #include "tests/api/job.hpp"
 
 #include <cstring>
-#include <vector>
 #include <sys/sysinfo.h>
+#include <vector>
 
 namespace {
 
@@ -51,30 +51,30 @@ TEST_CASE("a null context is refused by every function for memory and one-sided 
 	pt2p_remote_info_t remote_info;
 	void *address = nullptr;
 	const pt2p_status_t got[] = {
-		pt2p_memory_register(nullptr, &value, 8, &mem),
-		pt2p_memory_allocate(nullptr, 8, &mem, &address),
-		pt2p_memory_release(nullptr, nullptr),
-		pt2p_memory_export(nullptr, nullptr, &byte, 1, &index),
-		pt2p_memory_import(nullptr, 0, &byte, 1, &remote),
-		pt2p_memory_gone(nullptr, &byte, 1),
-		pt2p_remote_release(nullptr, nullptr),
-		pt2p_remote_query(nullptr, nullptr, &remote_info),
-		pt2p_put(nullptr, &byte, 1, nullptr, 0, &req),
-		pt2p_get(nullptr, &byte, 1, nullptr, 0, &req),
-		pt2p_put_signal(nullptr, &byte, 1, nullptr, 0, nullptr, 0, PT2P_SIGNAL_SET, 1, &req),
-		pt2p_fetch_add32(nullptr, nullptr, 0, 1, nullptr, &req),
-		pt2p_fetch_add64(nullptr, nullptr, 0, 1, nullptr, &req),
-		pt2p_swap32(nullptr, nullptr, 0, 1, nullptr, &req),
-		pt2p_swap64(nullptr, nullptr, 0, 1, nullptr, &req),
-		pt2p_compare_swap32(nullptr, nullptr, 0, 1, 2, nullptr, &req),
-		pt2p_compare_swap64(nullptr, nullptr, 0, 1, 2, nullptr, &req),
-		pt2p_flush(nullptr, 0),
-		pt2p_flush_all(nullptr),
-		pt2p_fence(nullptr, 0),
-		pt2p_signal_wait(nullptr, &value, 0, 0),
-		pt2p_put_callback(nullptr, &byte, 1, nullptr, 0, never, nullptr),
-		pt2p_get_callback(nullptr, &byte, 1, nullptr, 0, never, nullptr),
-		pt2p_remote_address(nullptr, nullptr, &address),
+	    pt2p_memory_register(nullptr, &value, 8, &mem),
+	    pt2p_memory_allocate(nullptr, 8, &mem, &address),
+	    pt2p_memory_release(nullptr, nullptr),
+	    pt2p_memory_export(nullptr, nullptr, &byte, 1, &index),
+	    pt2p_memory_import(nullptr, 0, &byte, 1, &remote),
+	    pt2p_memory_gone(nullptr, &byte, 1),
+	    pt2p_remote_release(nullptr, nullptr),
+	    pt2p_remote_query(nullptr, nullptr, &remote_info),
+	    pt2p_put(nullptr, &byte, 1, nullptr, 0, &req),
+	    pt2p_get(nullptr, &byte, 1, nullptr, 0, &req),
+	    pt2p_put_signal(nullptr, &byte, 1, nullptr, 0, nullptr, 0, PT2P_SIGNAL_SET, 1, &req),
+	    pt2p_fetch_add32(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_fetch_add64(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_swap32(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_swap64(nullptr, nullptr, 0, 1, nullptr, &req),
+	    pt2p_compare_swap32(nullptr, nullptr, 0, 1, 2, nullptr, &req),
+	    pt2p_compare_swap64(nullptr, nullptr, 0, 1, 2, nullptr, &req),
+	    pt2p_flush(nullptr, 0),
+	    pt2p_flush_all(nullptr),
+	    pt2p_fence(nullptr, 0),
+	    pt2p_signal_wait(nullptr, &value, 0, 0),
+	    pt2p_put_callback(nullptr, &byte, 1, nullptr, 0, never, nullptr),
+	    pt2p_get_callback(nullptr, &byte, 1, nullptr, 0, never, nullptr),
+	    pt2p_remote_address(nullptr, nullptr, &address),
 	};
 	for (pt2p_status_t status : got)
 		CHECK(status == PT2P_ERR_CONTEXT);
@@ -99,8 +99,8 @@ TEST_CASE("memory is registered and allocated: bad arguments")
 	// More than there is. Memory is reserved at once, so the call fails, and not a later access.
 	struct sysinfo host;
 	REQUIRE(sysinfo(&host) == 0);
-	refused(c, pt2p_memory_allocate(c, (host.totalram + host.totalswap) * host.mem_unit, &mem, &address), PT2P_ERR_SHARED_MEMORY,
-	        "bytes needed");
+	refused(c, pt2p_memory_allocate(c, (host.totalram + host.totalswap) * host.mem_unit, &mem, &address),
+	        PT2P_ERR_SHARED_MEMORY, "bytes needed");
 	CHECK((mem == nullptr && address == nullptr));
 	refused(c, pt2p_memory_allocate(c, PTRDIFF_MAX, &mem, &address), PT2P_ERR_LENGTH, "this host has");
 	CHECK((mem == nullptr && address == nullptr));
@@ -129,7 +129,8 @@ TEST_CASE("memory is exported and imported: bad arguments")
 	refused(c, pt2p_memory_import(c, 0, blob.data(), needed - 1, &remote), PT2P_ERR_ARGUMENT);
 	refused(c, pt2p_memory_import(c, 1, blob.data(), needed, &remote), PT2P_ERR_ARGUMENT, "rank 0");
 	const Job another;
-	refused(another[0], pt2p_memory_import(another[0], 0, blob.data(), needed, &remote), PT2P_ERR_ARGUMENT, "another job");
+	refused(another[0], pt2p_memory_import(another[0], 0, blob.data(), needed, &remote), PT2P_ERR_ARGUMENT,
+	        "another job");
 
 	pt2p_remote_info_t info;
 	refused(c, pt2p_remote_query(c, exposed.remote, nullptr), PT2P_ERR_ARGUMENT, "info");
@@ -150,8 +151,10 @@ TEST_CASE("one-sided operations: bad arguments")
 	refused(c, pt2p_get(c, bytes, negative, remote, 0, &req), PT2P_ERR_LENGTH, "-5");
 	refused(c, pt2p_get(c, bytes, 8, remote, 57, &req), PT2P_ERR_BOUNDS, "57");
 	refused(c, pt2p_get(c, bytes, 8, other, 0, &req), PT2P_ERR_MEMORY);
-	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, nullptr, 8, PT2P_SIGNAL_SET, 1, &req), PT2P_ERR_MEMORY, "signal");
-	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, remote, 12, PT2P_SIGNAL_SET, 1, &req), PT2P_ERR_BOUNDS, "aligned");
+	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, nullptr, 8, PT2P_SIGNAL_SET, 1, &req), PT2P_ERR_MEMORY,
+	        "signal");
+	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, remote, 12, PT2P_SIGNAL_SET, 1, &req), PT2P_ERR_BOUNDS,
+	        "aligned");
 	pt2p_signal_t how;
 	std::memset(&how, 7, sizeof how);
 	refused(c, pt2p_put_signal(c, bytes, 8, remote, 0, remote, 8, how, 1, &req), PT2P_ERR_ARGUMENT, "how");

@@ -55,7 +55,8 @@ void run_in_threads(const std::string &setting, const Case &c, std::vector<Rank>
 		t.join();
 }
 
-void run_job(bool cooperative, int size, const std::vector<std::string> &tunables, const std::vector<std::string> &names)
+void run_job(bool cooperative, int size, const std::vector<std::string> &tunables,
+             const std::vector<std::string> &names)
 {
 	std::string setting = std::string(cooperative ? "cooperative" : "threads") + " " + std::to_string(size);
 	std::vector<const char *> list;
@@ -123,16 +124,16 @@ int main(int argc, char **argv)
 		run_job(!strcmp(argv[1], "cooperative"), atoi(argv[2]), tunables, names);
 	} else {
 		const std::vector<std::vector<std::string>> variants = {
-			{"PT2P_TRANSPORTS=self,shm"},
-			{"PT2P_RENDEZVOUS=write"},
-			{"PT2P_SHM_SINGLE_COPY=0"},
-			{"PT2P_SHM_BACKING=devshm"},
-			{"PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"},
-			{"PT2P_EAGER_MAX=0"},
-			{"PT2P_UNEXPECTED_MAX=0"},
-			{"PT2P_UNEXPECTED_MAX=64k", "PT2P_SHM_RING_BYTES=32k"},
-			{"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0"},
-			{"PT2P_PROGRESS_THREAD=1"},
+		    {"PT2P_TRANSPORTS=self,shm"},
+		    {"PT2P_RENDEZVOUS=write"},
+		    {"PT2P_SHM_SINGLE_COPY=0"},
+		    {"PT2P_SHM_BACKING=devshm"},
+		    {"PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"},
+		    {"PT2P_EAGER_MAX=0"},
+		    {"PT2P_UNEXPECTED_MAX=0"},
+		    {"PT2P_UNEXPECTED_MAX=64k", "PT2P_SHM_RING_BYTES=32k"},
+		    {"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0"},
+		    {"PT2P_PROGRESS_THREAD=1"},
 		};
 		run_job(false, 1, {"PT2P_TRANSPORTS=self"}, {});
 		run_job(true, 1, {}, {});
@@ -140,9 +141,9 @@ int main(int argc, char **argv)
 			run_job(false, 2, tunables, {});
 			run_job(true, 2, tunables, {});
 		}
-		const std::vector<std::string> one_sided = {"one_sided_ways", "put_get", "put_get_large", "signal_order", "signal_sum",
-		                                            "atomics", "fence", "many_one_sided", "mixed_requests", "one_sided_errors",
-		                                            "released_memory"};
+		const std::vector<std::string> one_sided = {
+		    "one_sided_ways", "put_get",        "put_get_large",  "signal_order",     "signal_sum",     "atomics",
+		    "fence",          "many_one_sided", "mixed_requests", "one_sided_errors", "released_memory"};
 		for (const char *ways : {"PT2P_ONE_SIDED=transport", "PT2P_ONE_SIDED=owner"}) {
 			run_job(false, 1, {ways}, one_sided);
 			run_job(false, 3, {ways}, one_sided);

@@ -42,7 +42,7 @@ struct Range {
 	uint64_t address, length;
 };
 
-std::mutex wire; // one device does one thing at a time
+std::mutex wire;                // one device does one thing at a time
 std::map<uint64_t, Range> keys; // under `wire`
 uint64_t last_key = 1000;
 
@@ -70,7 +70,8 @@ struct Work {
 class MadeUpDevice final : public DeviceTransport {
 public:
 	explicit MadeUpDevice(const TransportEnvironment &environment)
-	    : environment_(environment), inbox_(std::make_shared<Inbox>()), random_(static_cast<uint64_t>(environment.job.rank()))
+	    : environment_(environment), inbox_(std::make_shared<Inbox>()),
+	      random_(static_cast<uint64_t>(environment.job.rank()))
 	{
 	}
 	const TransportTable &table() const override { return device_table; }
@@ -143,9 +144,7 @@ public:
 			return execute(work) == PT2P_OK ? Outcome::done : tell(work, PT2P_ERR_SYSTEM);
 		case 1: // and its completion comes before the call returns
 			return tell(work, execute(work));
-		default:
-			work_.push_back(work);
-			return Outcome::in_progress;
+		default: work_.push_back(work); return Outcome::in_progress;
 		}
 	}
 	unsigned progress()
@@ -219,7 +218,8 @@ private:
 			if (random() % 8 == 0)
 				sched_yield();
 			if (w.what == AtomicOperation::fetch_add || was == w.compare)
-				__atomic_store_n(word, w.what == AtomicOperation::fetch_add ? was + w.operand : w.operand, __ATOMIC_RELEASE);
+				__atomic_store_n(word, w.what == AtomicOperation::fetch_add ? was + w.operand : w.operand,
+				                 __ATOMIC_RELEASE);
 			*w.result = was;
 		} else if (w.verb == Verb::put) {
 			std::memmove(there, w.local, w.length);
@@ -251,7 +251,8 @@ Outcome send_device(Endpoint &e, uint8_t id, uint64_t header, const void *data, 
 
 Outcome get_device(Endpoint &e, void *local, RemoteMemory from, size_t length, void *operation)
 {
-	return device(e).transport->start({Verb::get, static_cast<unsigned char *>(local), from, length, {}, 0, 0, nullptr, operation});
+	return device(e).transport->start(
+	    {Verb::get, static_cast<unsigned char *>(local), from, length, {}, 0, 0, nullptr, operation});
 }
 
 Outcome put_device(Endpoint &e, const void *local, RemoteMemory to, size_t length, void *operation)
@@ -260,8 +261,8 @@ Outcome put_device(Endpoint &e, const void *local, RemoteMemory to, size_t lengt
 	return device(e).transport->start({Verb::put, bytes, to, length, {}, 0, 0, nullptr, operation});
 }
 
-Outcome atomic_device(Endpoint &e, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare, uint64_t *result,
-                      void *operation)
+Outcome atomic_device(Endpoint &e, AtomicOperation what, RemoteMemory at, uint64_t operand, uint64_t compare,
+                      uint64_t *result, void *operation)
 {
 	return device(e).transport->start({Verb::atomic, nullptr, at, 8, what, operand, compare, result, operation});
 }
@@ -269,8 +270,10 @@ Outcome atomic_device(Endpoint &e, AtomicOperation what, RemoteMemory at, uint64
 unsigned progress_device(Transport &t) { return static_cast<MadeUpDevice &>(t).progress(); }
 
 const TransportTable device_table = {
-    "device", cap_send | cap_get | cap_put | cap_atomic, open_device, send_device, get_device, put_device, atomic_device,
-    progress_device,
+    "device",      cap_send | cap_get | cap_put | cap_atomic,
+    open_device,   send_device,
+    get_device,    put_device,
+    atomic_device, progress_device,
 };
 
 } // namespace

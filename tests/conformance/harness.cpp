@@ -115,10 +115,7 @@ void watch(const char *what, const std::vector<Rank> &ranks, unsigned seconds)
 	alarm(seconds);
 }
 
-void unwatch()
-{
-	alarm(0);
-}
+void unwatch() { alarm(0); }
 
 void fill(void *data, size_t length, uint64_t seed)
 {

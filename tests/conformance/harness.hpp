@@ -18,7 +18,7 @@ struct Rank {
 	uint64_t unexpected_max = 64u << 20; // tunables that a case has to know
 	uint64_t ring_bytes = 128u << 10;
 	uint64_t ring_slots = 64;
-	const char *transport = "shm"; // to other ranks
+	const char *transport = "shm";  // to other ranks
 	std::string one_sided = "auto"; // PT2P_ONE_SIDED
 	int ranks_per_node = 0;         // PT2P_RANKS_PER_NODE
 	bool cooperative = false;
@@ -96,27 +96,29 @@ struct Failure : std::runtime_error {
 	throw Failure(std::string(file) + ":" + std::to_string(line) + ": " + what);
 }
 
-#define EXPECT(condition) \
-	do { \
-		if (!(condition)) \
-			conformance::fail(__FILE__, __LINE__, #condition); \
+#define EXPECT(condition)                                                                                              \
+	do {                                                                                                               \
+		if (!(condition))                                                                                              \
+			conformance::fail(__FILE__, __LINE__, #condition);                                                         \
 	} while (0)
 
-#define EXPECT_EQ(a, b) \
-	do { \
-		auto left_ = (a); \
-		auto right_ = (b); \
-		if (!(left_ == static_cast<decltype(left_)>(right_))) \
-			conformance::fail(__FILE__, __LINE__, std::string(#a " == " #b ": ") + std::to_string(left_) + " and " + \
-			                                          std::to_string(right_)); \
+#define EXPECT_EQ(a, b)                                                                                                \
+	do {                                                                                                               \
+		auto left_ = (a);                                                                                              \
+		auto right_ = (b);                                                                                             \
+		if (!(left_ == static_cast<decltype(left_)>(right_)))                                                          \
+			conformance::fail(__FILE__, __LINE__,                                                                      \
+			                  std::string(#a " == " #b ": ") + std::to_string(left_) + " and " +                       \
+			                      std::to_string(right_));                                                             \
 	} while (0)
 
-#define EXPECT_STATUS(ctx, call, wanted) \
-	do { \
-		const pt2p_status_t status_ = (call); \
-		if (status_ != (wanted)) \
-			conformance::fail(__FILE__, __LINE__, std::string(#call ": ") + pt2p_strerror(status_) + ", not " + \
-			                                          pt2p_strerror(wanted) + ": " + pt2p_last_error(ctx)); \
+#define EXPECT_STATUS(ctx, call, wanted)                                                                               \
+	do {                                                                                                               \
+		const pt2p_status_t status_ = (call);                                                                          \
+		if (status_ != (wanted))                                                                                       \
+			conformance::fail(__FILE__, __LINE__,                                                                      \
+			                  std::string(#call ": ") + pt2p_strerror(status_) + ", not " + pt2p_strerror(wanted) +    \
+			                      ": " + pt2p_last_error(ctx));                                                        \
 	} while (0)
 
 #define EXPECT_OK(ctx, call) EXPECT_STATUS(ctx, call, PT2P_OK)

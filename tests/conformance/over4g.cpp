@@ -21,7 +21,8 @@ int main(int argc, char **argv)
 	const int me = pt2p_rank(ctx);
 	try {
 		EXPECT_EQ(pt2p_size(ctx), 2);
-		void *memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *memory =
+		    mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		EXPECT(memory != MAP_FAILED);
 		madvise(memory, length, MADV_HUGEPAGE);
 		auto *bytes = static_cast<unsigned char *>(memory);

@@ -95,7 +95,8 @@ int forked()
 	const int next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
 	pt2p_result_t result;
 	must(pt2p_sendrecv(ctx, blob.data(), needed, previous, tag_eager, theirs.data(), theirs.size(), next, tag_eager,
-	                   PT2P_TAG_EXACT, &result), "pt2p_sendrecv:");
+	                   PT2P_TAG_EXACT, &result),
+	     "pt2p_sendrecv:");
 	must(pt2p_memory_import(ctx, next, theirs.data(), result.length, &remote), "pt2p_memory_import:");
 	std::vector<unsigned char> large(300000), in(large.size());
 	for (unsigned round = 0; round < 2; ++round) {
@@ -124,7 +125,8 @@ int forked()
 			fail("what was put is wrong");
 		FILE *pipe = popen("echo hello", "r");
 		char text[16] = "";
-		if (system("true") != 0 || !pipe || !fgets(text, sizeof text, pipe) || pclose(pipe) != 0 || strcmp(text, "hello\n") != 0)
+		if (system("true") != 0 || !pipe || !fgets(text, sizeof text, pipe) || pclose(pipe) != 0 ||
+		    strcmp(text, "hello\n") != 0)
 			fail("system() or popen() fails");
 	}
 	if (pt2p_finalize(ctx) != PT2P_OK)

@@ -31,7 +31,8 @@ int eager()
 				status = pt2p_irecv(ctx, place, length, peer, tag_eager, PT2P_TAG_EXACT, &r);
 				if (status == PT2P_OK)
 					reqs.push_back(r);
-				if (status == PT2P_OK && (status = pt2p_isend(ctx, out.data(), i % 2 ? 8 : length, peer, tag_eager, &r)) == PT2P_OK)
+				if (status == PT2P_OK &&
+				    (status = pt2p_isend(ctx, out.data(), i % 2 ? 8 : length, peer, tag_eager, &r)) == PT2P_OK)
 					reqs.push_back(r);
 			}
 		}
@@ -56,8 +57,9 @@ int large(bool from_victim)
 				continue;
 			pt2p_request_t *r;
 			// Messages of the victim to several ranks share a buffer.
-			status = is_victim() == from_victim ? pt2p_isend(ctx, data.data(), length, peer, tag_large, &r)
-			                                    : pt2p_irecv(ctx, data.data(), length, peer, tag_large, PT2P_TAG_EXACT, &r);
+			status = is_victim() == from_victim
+			             ? pt2p_isend(ctx, data.data(), length, peer, tag_large, &r)
+			             : pt2p_irecv(ctx, data.data(), length, peer, tag_large, PT2P_TAG_EXACT, &r);
 			if (status == PT2P_OK)
 				reqs.push_back(r);
 		}
@@ -194,8 +196,10 @@ int overtaken(int source)
 		fail("a receive from the victim ends otherwise:", pt2p_last_error(ctx));
 	for (unsigned number : {1, 2, 3}) {
 		pt2p_result_t result;
-		const pt2p_status_t status = pt2p_recv(ctx, data.data(), data.size(), source, tag_large, PT2P_TAG_EXACT, &result);
-		const bool right = number == 2 ? status == PT2P_ERR_PEER_LOST : status == PT2P_OK && result.length == brief.size();
+		const pt2p_status_t status =
+		    pt2p_recv(ctx, data.data(), data.size(), source, tag_large, PT2P_TAG_EXACT, &result);
+		const bool right =
+		    number == 2 ? status == PT2P_ERR_PEER_LOST : status == PT2P_OK && result.length == brief.size();
 		if (!right || result.source != victim)
 			fail("a receive gets what another one matches:", pt2p_strerror(status));
 		if (number != 2)
@@ -213,7 +217,8 @@ int ignored(bool synchronous)
 	if (is_victim())
 		progress_until_death(500);
 	const double start = now();
-	const pt2p_status_t status = (synchronous ? pt2p_ssend : pt2p_send)(ctx, data.data(), data.size(), victim, tag_large);
+	const pt2p_status_t status =
+	    (synchronous ? pt2p_ssend : pt2p_send)(ctx, data.data(), data.size(), victim, tag_large);
 	survived(status, now() - start - 0.5);
 	return 1;
 }
@@ -337,8 +342,7 @@ int one_sided(bool stopped)
 			if (flushed != PT2P_OK && flushed != PT2P_ERR_PEER_LOST)
 				fail("pt2p_flush:", pt2p_last_error(ctx));
 			// The loss is reported to each thread, and so again.
-			if (flushed == PT2P_ERR_PEER_LOST &&
-			    (pt2p_flush(ctx, victim) != flushed || pt2p_flush_all(ctx) != flushed))
+			if (flushed == PT2P_ERR_PEER_LOST && (pt2p_flush(ctx, victim) != flushed || pt2p_flush_all(ctx) != flushed))
 				fail("a flush after the loss ends otherwise");
 		}
 		last = end_round(reqs, status, last);

@@ -95,7 +95,8 @@ int any_source()
 	if (result.source != victim || value != victim)
 		fail("the victim's message is wrong");
 	const double start = now();
-	const pt2p_status_t status = pt2p_recv(ctx, &value, sizeof value, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, &result);
+	const pt2p_status_t status =
+	    pt2p_recv(ctx, &value, sizeof value, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, &result);
 	const double waited = now() - start;
 	if (status != PT2P_ERR_PEER_LOST)
 		fail("a wait for any source ends otherwise:", pt2p_strerror(status));
@@ -103,7 +104,8 @@ int any_source()
 	for (int peer = 2; peer < ranks; ++peer)
 		must(pt2p_send(ctx, &me, sizeof me, peer, tag_after), "go:");
 	for (int peer = 2; peer < ranks; ++peer) {
-		must(pt2p_recv(ctx, &value, sizeof value, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, &result), "receive again:");
+		must(pt2p_recv(ctx, &value, sizeof value, PT2P_ANY_SOURCE, tag_eager, PT2P_TAG_EXACT, &result),
+		     "receive again:");
 		if (result.source != value)
 			fail("a message after the loss is wrong");
 	}

@@ -23,8 +23,8 @@ int exchange()
 		std::vector<unsigned char> out(length), in(length);
 		fill(out, static_cast<unsigned>(me));
 		const int next = (me + 1) % ranks, before = (me + ranks - 1) % ranks;
-		must(pt2p_sendrecv(ctx, out.data(), length, next, tag_large, in.data(), length, before, tag_large, PT2P_TAG_EXACT,
-		                   nullptr),
+		must(pt2p_sendrecv(ctx, out.data(), length, next, tag_large, in.data(), length, before, tag_large,
+		                   PT2P_TAG_EXACT, nullptr),
 		     "pt2p_sendrecv:");
 		verify(in, static_cast<unsigned>(before));
 	}
@@ -114,7 +114,8 @@ int descriptors_sleeping()
 			std::this_thread::sleep_for(std::chrono::milliseconds(300));
 			none.give_back();
 		});
-		must(pt2p_recv(ctx, &value, sizeof value, 1, tag_eager, PT2P_TAG_EXACT, nullptr), "a receive without descriptors:");
+		must(pt2p_recv(ctx, &value, sizeof value, 1, tag_eager, PT2P_TAG_EXACT, nullptr),
+		     "a receive without descriptors:");
 		back.join();
 		if (value != 2)
 			fail("a payload is wrong");
@@ -159,7 +160,8 @@ int descriptors(bool connecting)
 				lacks_descriptors(pt2p_recv(ctx, data.data(), data.size(), 1, tag_large, PT2P_TAG_EXACT, nullptr),
 				                  "a receive of a large message without descriptors:");
 		}
-		must(pt2p_recv(ctx, data.data(), data.size(), 1, tag_large, PT2P_TAG_EXACT, nullptr), "with descriptors again:");
+		must(pt2p_recv(ctx, data.data(), data.size(), 1, tag_large, PT2P_TAG_EXACT, nullptr),
+		     "with descriptors again:");
 		verify(data, 1);
 	} else {
 		std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -224,11 +226,14 @@ int no_space()
 		for (size_t i = 0; i < messages; ++i)
 			must(pt2p_isend(pair[0], out.data(), length, 1, tag_large, &sends[i]), "pt2p_isend:");
 		for (size_t i = 0; i < messages; ++i)
-			must(pt2p_irecv(pair[1], in.data() + i * length, length, 0, tag_large, PT2P_TAG_EXACT, &receives[i]), "pt2p_irecv:");
+			must(pt2p_irecv(pair[1], in.data() + i * length, length, 0, tag_large, PT2P_TAG_EXACT, &receives[i]),
+			     "pt2p_irecv:");
 		must(pt2p_waitall(pair[1], messages, receives.data(), nullptr), "receives:");
 		must(pt2p_waitall(pair[0], messages, sends.data(), nullptr), "sends:");
 		for (size_t i = 0; i < messages; ++i)
-			verify({in.begin() + static_cast<ptrdiff_t>(i * length), in.begin() + static_cast<ptrdiff_t>((i + 1) * length)}, 3);
+			verify({in.begin() + static_cast<ptrdiff_t>(i * length),
+			        in.begin() + static_cast<ptrdiff_t>((i + 1) * length)},
+			       3);
 	}
 	// From segments, which are packed before the room is known. Backwards, so that no two are adjacent.
 	constexpr size_t length = 900000, segment = 100;

@@ -43,8 +43,9 @@ int orphaned(const std::string &file)
 	int value = me;
 	if (me == 1)
 		std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-	must(pt2p_sendrecv(ctx, &value, sizeof value, (me + 1) % ranks, tag_eager, &value, sizeof value, (me + ranks - 1) % ranks,
-	                   tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_sendrecv:");
+	must(pt2p_sendrecv(ctx, &value, sizeof value, (me + 1) % ranks, tag_eager, &value, sizeof value,
+	                   (me + ranks - 1) % ranks, tag_eager, PT2P_TAG_EXACT, nullptr),
+	     "pt2p_sendrecv:");
 	must(pt2p_barrier(ctx), "pt2p_barrier:");
 	const double start = now();
 	const pt2p_status_t status = pt2p_finalize(ctx);

@@ -18,10 +18,7 @@ std::string mark_of(const std::string &point, int rank) { return point + "." + s
 pt2p_context_t *ctx;
 int me, ranks;
 
-double now()
-{
-	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 [[noreturn]] void fail(const char *what, const char *detail)
 {

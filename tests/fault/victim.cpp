@@ -44,8 +44,8 @@ void talk_among_survivors()
 			in.assign(length, 0);
 			fill(out, static_cast<unsigned>(me));
 			pt2p_result_t result;
-			must(pt2p_sendrecv(ctx, out.data(), length, peer, tag_after, in.data(), length, peer, tag_after, PT2P_TAG_EXACT,
-			                   &result),
+			must(pt2p_sendrecv(ctx, out.data(), length, peer, tag_after, in.data(), length, peer, tag_after,
+			                   PT2P_TAG_EXACT, &result),
 			     "exchange among survivors:");
 			verify(in, static_cast<unsigned>(peer));
 		}
@@ -81,7 +81,8 @@ void survived(pt2p_status_t status, double waited)
 		fail("a later receive does not fail");
 	// An exchange that cannot send receives no message.
 	must(pt2p_send(ctx, &byte, 1, me, tag_never), "a message to itself:");
-	if (pt2p_sendrecv(ctx, &byte, 1, victim, tag_never, &byte, 1, me, tag_never, PT2P_TAG_EXACT, nullptr) != PT2P_ERR_PEER_LOST)
+	if (pt2p_sendrecv(ctx, &byte, 1, victim, tag_never, &byte, 1, me, tag_never, PT2P_TAG_EXACT, nullptr) !=
+	    PT2P_ERR_PEER_LOST)
 		fail("a later exchange does not fail");
 	int found = 0;
 	must(pt2p_iprobe(ctx, me, tag_never, PT2P_TAG_EXACT, &found, nullptr), "pt2p_iprobe:");

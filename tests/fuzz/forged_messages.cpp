@@ -44,20 +44,15 @@ uint64_t Pair::any_number(Input &in)
 {
 	const uint8_t kind = in.byte();
 	switch (kind % 6) {
-	case 0:
-		return in.number(8);
-	case 1:
-		return in.byte();
-	case 2:
-		return UINT64_C(1) << in.byte() % 64;
-	case 3:
-		return ~in.number(1);
+	case 0: return in.number(8);
+	case 1: return in.byte();
+	case 2: return UINT64_C(1) << in.byte() % 64;
+	case 3: return ~in.number(1);
 	case 4: // a handle that is, or was, somebody's
 		if (!tokens_.empty())
 			return tokens_[in.byte() % tokens_.size()];
 		return 0;
-	default:
-		return in.number(2);
+	default: return in.number(2);
 	}
 }
 
@@ -84,8 +79,7 @@ void Pair::plausible(Input &in)
 		std::memcpy(payload, &token, sizeof token);
 		return tell(wire::id_synchronous, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
 	}
-	case 0:
-		return tell(wire::id_eager, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
+	case 0: return tell(wire::id_eager, in.byte() % 4, payload, in.number(2) % (sizeof payload + 1));
 	case 1: {
 		uint64_t words[5] = {1 + in.number(2), any_number(in), 0, any_number(in), in.byte() % 4u};
 		bound(wire::id_announce, words);
@@ -106,16 +100,15 @@ void Pair::plausible(Input &in)
 		const bool finished = in.byte() % 2;
 		const uint64_t request = live_handle(in, finished);
 		const uint32_t status = in.byte() % 4 ? PT2P_OK : PT2P_ERR_SYSTEM;
-		return request ? tell(finished ? wire::id_finished : wire::id_written, request, &status, sizeof status) : void();
+		return request ? tell(finished ? wire::id_finished : wire::id_written, request, &status, sizeof status)
+		               : void();
 	}
-	case 6:
-		return tell(in.byte() % 2 ? wire::id_stop_eager : wire::id_resume_eager, 0, nullptr, 0);
+	case 6: return tell(in.byte() % 2 ? wire::id_stop_eager : wire::id_resume_eager, 0, nullptr, 0);
 	case 7: {
 		const uint64_t failure = static_cast<uint64_t>(PT2P_ERR_PEER_LOST) << 40 | UINT64_C(0x100);
 		return tell(wire::id_barrier, in.byte() % 2 ? failure : 0, nullptr, 0);
 	}
-	default:
-		return forge_payload_at_end(in);
+	default: return forge_payload_at_end(in);
 	}
 }
 
@@ -125,24 +118,20 @@ size_t Pair::control_payload(Input &in, uint8_t id, unsigned char *payload)
 	for (uint64_t &w : words)
 		w = any_number(in);
 	bound(id, words);
-	const size_t usual[] = {0, sizeof(wire::Announcement), sizeof(wire::Acceptance), sizeof(uint32_t), sizeof(shm::Help)};
+	const size_t usual[] = {0, sizeof(wire::Announcement), sizeof(wire::Acceptance), sizeof(uint32_t),
+	                        sizeof(shm::Help)};
 	size_t length = usual[in.byte() % 5];
 	if (in.byte() % 8 == 0)
 		length = in.byte() % (sizeof words + 1);
 	switch (id) {
-	case wire::id_announce:
-		length = in.byte() % 8 ? sizeof(wire::Announcement) : length;
-		break;
-	case wire::id_accept:
-		length = in.byte() % 8 ? sizeof(wire::Acceptance) : length;
-		break;
+	case wire::id_announce: length = in.byte() % 8 ? sizeof(wire::Announcement) : length; break;
+	case wire::id_accept: length = in.byte() % 8 ? sizeof(wire::Acceptance) : length; break;
 	case wire::id_finished:
 	case wire::id_written:
 		length = in.byte() % 8 ? sizeof(uint32_t) : length;
 		words[0] %= 32;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	std::memcpy(payload, words, length);
 	return length;
@@ -152,7 +141,9 @@ void Pair::forge_message(Input &in)
 {
 	unsigned char payload[2048];
 	const uint8_t how = in.byte();
-	const auto id = static_cast<uint8_t>(how & 1 ? in.byte() : how & 64 ? onesided::id_put + in.byte() % 7 : in.byte() % 10);
+	const auto id = static_cast<uint8_t>(how & 1    ? in.byte()
+	                                     : how & 64 ? onesided::id_put + in.byte() % 7
+	                                                : in.byte() % 10);
 	const uint64_t header = any_number(in);
 	size_t length = control_payload(in, id, payload);
 	if (how & 2 && id != wire::id_announce) {

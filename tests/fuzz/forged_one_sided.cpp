@@ -35,15 +35,18 @@ void Pair::forge_one_sided(Input &in)
 		std::memcpy(payload, &head, sizeof head);
 		return tell(id_put, 7, sizeof head);
 	}
-	case 3:
-		return tell(id_piece, near(7), in.number(2) % sizeof payload);
+	case 3: return tell(id_piece, near(7), in.number(2) % sizeof payload);
 	case 4: {
 		const GetHead head{memory(), offset(), near(in.number(2) % 700)};
 		std::memcpy(payload, &head, sizeof head);
 		return tell(id_get, 7, sizeof head);
 	}
 	case 5: {
-		const AtomicHead head{memory(), offset(), any_number(in), any_number(in), static_cast<uint32_t>(near(in.byte() % 3)),
+		const AtomicHead head{memory(),
+		                      offset(),
+		                      any_number(in),
+		                      any_number(in),
+		                      static_cast<uint32_t>(near(in.byte() % 3)),
 		                      static_cast<uint32_t>(near(in.byte() % 2 ? 4 : 8))};
 		std::memcpy(payload, &head, sizeof head);
 		return tell(id_atomic, 7, sizeof head);
@@ -53,8 +56,7 @@ void Pair::forge_one_sided(Input &in)
 		std::memcpy(payload, &result, sizeof result);
 		return tell(id_result, any_number(in), sizeof result);
 	}
-	default:
-		return tell(id_data, any_number(in), in.number(2) % sizeof payload);
+	default: return tell(id_data, any_number(in), in.number(2) % sizeof payload);
 	}
 }
 

@@ -79,34 +79,20 @@ void Pair::forge_header(Input &in)
 	const uint64_t n = any_number(in);
 	const auto small = static_cast<uint32_t>(n);
 	switch (in.byte() % 9) {
-	case 0:
-		h->doorbell_summary.store(n);
-		break;
+	case 0: h->doorbell_summary.store(n); break;
 	case 1:
 		shm::doorbells(h, 2)[0].store(n);
 		h->doorbell_summary.fetch_or(1);
 		break;
-	case 2:
-		shm::directory(h)[small % 2].store(in.number(8));
-		break;
-	case 3:
-		r.starved.store(small);
-		break;
-	case 4:
-		r.claims[in.byte() % shm::claims_per_ring].next.store(n);
-		break;
-	case 5:
-		r.claims[in.byte() % shm::claims_per_ring].finished.store(small);
-		break;
-	case 6:
-		r.attention.store(small);
-		break;
+	case 2: shm::directory(h)[small % 2].store(in.number(8)); break;
+	case 3: r.starved.store(small); break;
+	case 4: r.claims[in.byte() % shm::claims_per_ring].next.store(n); break;
+	case 5: r.claims[in.byte() % shm::claims_per_ring].finished.store(small); break;
+	case 6: r.attention.store(small); break;
 	case 7: // what the reader of the other ring told about its position
 		shm_->peer_of(0)->out.head().consumed.store(n);
 		break;
-	default:
-		h->wake_word.store(small);
-		h->sleeping.store(small % 2);
+	default: h->wake_word.store(small); h->sleeping.store(small % 2);
 	}
 	pt2p_progress(ctx_[1]);
 }

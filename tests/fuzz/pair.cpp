@@ -13,10 +13,7 @@ namespace {
 constexpr size_t buffer_bytes = 4096, receives = 12;
 
 // Of exactly that size, so that a byte too much is seen.
-std::unique_ptr<unsigned char[]> fresh(size_t bytes)
-{
-	return std::make_unique<unsigned char[]>(bytes ? bytes : 1);
-}
+std::unique_ptr<unsigned char[]> fresh(size_t bytes) { return std::make_unique<unsigned char[]>(bytes ? bytes : 1); }
 
 } // namespace
 
@@ -93,18 +90,11 @@ void Pair::one_sided(Input &in)
 			pt2p_memory_release(ctx_[1], mem_);
 		break;
 	case 1:
-	case 2:
-		pt2p_put(c, private_, length, remote_[0], offset, nullptr);
-		break;
+	case 2: pt2p_put(c, private_, length, remote_[0], offset, nullptr); break;
 	case 3:
-	case 4:
-		pt2p_get(c, private_, length, remote_[0], offset, nullptr);
-		break;
-	case 5:
-		pt2p_put_signal(c, private_, length, remote_[0], offset, remote_[0], 8, PT2P_SIGNAL_ADD, 1, nullptr);
-		break;
-	default:
-		pt2p_fetch_add32(c, remote_[0], offset & ~size_t{3}, 1, nullptr, nullptr);
+	case 4: pt2p_get(c, private_, length, remote_[0], offset, nullptr); break;
+	case 5: pt2p_put_signal(c, private_, length, remote_[0], offset, remote_[0], 8, PT2P_SIGNAL_ADD, 1, nullptr); break;
+	default: pt2p_fetch_add32(c, remote_[0], offset & ~size_t{3}, 1, nullptr, nullptr);
 	}
 	pt2p_progress(ctx_[how % 2]);
 	check_guards();

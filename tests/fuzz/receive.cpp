@@ -46,14 +46,10 @@ void Pair::step(Input &in)
 	switch (what) {
 	case 0:
 	case 1:
-	case 2:
-		forge_slot(in);
-		break;
+	case 2: forge_slot(in); break;
 	case 3:
 	case 4:
-	case 5:
-		forge_message(in);
-		break;
+	case 5: forge_message(in); break;
 	case 6: // any bytes in the data area
 		for (size_t n = in.byte() % 16, at = in.number(2); n; --n, ++at)
 			ring_.data[at % data_bytes_] = in.byte();
@@ -61,21 +57,11 @@ void Pair::step(Input &in)
 	case 7: // the header of the ring and of the segment, as far as peers write there
 		forge_header(in);
 		break;
-	case 8:
-		receive(in, 1);
-		break;
-	case 9:
-		send(in, 0, 1);
-		break;
-	case 10:
-		send(in, 1, 0);
-		break;
-	case 11:
-		receive(in, 0);
-		break;
-	case 12:
-		collect(in);
-		break;
+	case 8: receive(in, 1); break;
+	case 9: send(in, 0, 1); break;
+	case 10: send(in, 1, 0); break;
+	case 11: receive(in, 0); break;
+	case 12: collect(in); break;
 	default:
 		for (int n = in.byte() % 4; n >= 0; --n)
 			pt2p_progress(ctx_[n % 2]);

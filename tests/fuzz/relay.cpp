@@ -131,8 +131,10 @@ private:
 		envelope.header = in.byte() % 4;
 		if (source < ranks && relay_->serves(static_cast<int>(source))) {
 			Session &session = relay_->session(static_cast<int>(source));
-			envelope.sequence = static_cast<uint32_t>(near(in, session.inbox.expected() + (in.byte() % 4 ? 0 : in.byte() % 8)));
-			envelope.confirmed = static_cast<uint32_t>(near(in, in.byte() % 2 ? session.outbox.first() : session.outbox.next()));
+			envelope.sequence =
+			    static_cast<uint32_t>(near(in, session.inbox.expected() + (in.byte() % 4 ? 0 : in.byte() % 8)));
+			envelope.confirmed =
+			    static_cast<uint32_t>(near(in, in.byte() % 2 ? session.outbox.first() : session.outbox.next()));
 		}
 		const uint8_t which = in.byte();
 		envelope.id = lies(in) ? in.byte() : which < 2 ? 0xff : ids[which % 5]; // 0xff: goodbye

@@ -41,8 +41,8 @@ void *operator new(size_t bytes)
 }
 void *operator new(size_t bytes, std::align_val_t alignment)
 {
-	void *p = aligned_alloc(static_cast<size_t>(alignment), (bytes + static_cast<size_t>(alignment) - 1) &
-	                                                            ~(static_cast<size_t>(alignment) - 1));
+	void *p = aligned_alloc(static_cast<size_t>(alignment),
+	                        (bytes + static_cast<size_t>(alignment) - 1) & ~(static_cast<size_t>(alignment) - 1));
 	if (!p)
 		throw std::bad_alloc();
 	live += malloc_usable_size(p);
@@ -146,7 +146,8 @@ int main()
 	printf("heap for each peer: silent %.1f bytes, watched %.1f, talked with %.1f\n", silent, watched, talked);
 	const double ring = h4.shared / (64 * 63);
 	printf("shared memory for each peer that was talked with: %.0f bytes\n", ring);
-	expect(ring > 0 && ring <= ring_limit, "a ring that carried one short message takes more shared memory than it may");
+	expect(ring > 0 && ring <= ring_limit,
+	       "a ring that carried one short message takes more shared memory than it may");
 	expect(silent <= silent_limit, "a silent peer costs more heap than it may");
 	expect(watched <= watched_limit, "a watched peer costs more heap than it may");
 	expect(talked <= talked_limit, "a peer that was talked with costs more heap than it may");

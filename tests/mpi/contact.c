@@ -103,8 +103,8 @@ int main(void)
 		if (i != me && in[i] != (uint64_t)i + 1)
 			return 3;
 	char line[200];
-	const int length = snprintf(line, sizeof line, "contact %d peers %d gets %d peeks %d files %d stats %d maps %d\n", me, ranks - 1,
-	                            gets, peeks, files, stats, maps);
+	const int length = snprintf(line, sizeof line, "contact %d peers %d gets %d peeks %d files %d stats %d maps %d\n",
+	                            me, ranks - 1, gets, peeks, files, stats, maps);
 	fwrite(line, 1, (size_t)length, stdout);
 	fflush(stdout);
 	need(pt2p_barrier(ctx));

@@ -31,15 +31,9 @@
 using namespace pt2p;
 
 // PMIx never frees a few strings. The leak sanitizer is not to report them.
-extern "C" __attribute__((weak)) const char *__lsan_default_suppressions()
-{
-	return "leak:libpmix\n";
-}
+extern "C" __attribute__((weak)) const char *__lsan_default_suppressions() { return "leak:libpmix\n"; }
 // Else a report ends at a C library function without a frame, and is not recognized.
-extern "C" __attribute__((weak)) const char *__asan_default_options()
-{
-	return "fast_unwind_on_malloc=0";
-}
+extern "C" __attribute__((weak)) const char *__asan_default_options() { return "fast_unwind_on_malloc=0"; }
 
 namespace {
 
@@ -60,10 +54,7 @@ double seconds()
 	return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-void pause_ms(int ms)
-{
-	std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-}
+void pause_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 std::string blob_of(const Job &job, int rank, int round)
 {

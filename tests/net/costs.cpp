@@ -36,7 +36,8 @@ void send_together(Job &job, unsigned k)
 
 } // namespace
 
-TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame write, without payload reads", "[.exact]")
+TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame write, without payload reads",
+          "[.exact]")
 {
 	const bool dc = GENERATE(false, true);
 	Job job(dc ? "dct" : "rc");
@@ -294,7 +295,8 @@ TEST_CASE("segments are not packed")
 	std::vector<unsigned char> sent, got;
 	for (const auto &[list, bytes] : {std::pair{&from, &sent}, std::pair{&to, &got}})
 		for (const pt2p_iovec_t &s : *list)
-			bytes->insert(bytes->end(), static_cast<unsigned char *>(s.base), static_cast<unsigned char *>(s.base) + s.length);
+			bytes->insert(bytes->end(), static_cast<unsigned char *>(s.base),
+			              static_cast<unsigned char *>(s.base) + s.length);
 	CHECK(sent == got);
 	CHECK(job.counter(1, "pipelined_bytes") == 0);
 }

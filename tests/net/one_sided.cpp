@@ -38,7 +38,8 @@ TEST_CASE("short puts and gets need no registered memory, long ones do")
 		std::fill(w.bytes.begin(), w.bytes.end(), 0);
 		put(w, out.data(), length, 0);
 		CHECK(std::equal(w.bytes.begin(), w.bytes.begin() + static_cast<std::ptrdiff_t>(length), out.begin()));
-		CHECK(std::all_of(w.bytes.begin() + static_cast<std::ptrdiff_t>(length), w.bytes.end(), [](auto b) { return b == 0; }));
+		CHECK(std::all_of(w.bytes.begin() + static_cast<std::ptrdiff_t>(length), w.bytes.end(),
+		                  [](auto b) { return b == 0; }));
 		Bytes in(length + 1);
 		get(w, in.data(), length, 0);
 		CHECK(std::equal(in.begin(), in.end() - 1, out.begin()));
@@ -126,7 +127,8 @@ TEST_CASE("the loopback, by which a device changes words of its own rank, is rec
 	CHECK(job.counter(0, "peers_lost") == 0);
 }
 
-TEST_CASE("a short put is one entry that has its payload; one from a buffer or from registered memory is read", "[.exact]")
+TEST_CASE("a short put is one entry that has its payload; one from a buffer or from registered memory is read",
+          "[.exact]")
 {
 	Job job("rc", 2, apart());
 	job.warm_up();

@@ -96,7 +96,8 @@ private:
 TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages stay in order")
 {
 	// Work has to stay in flight for a while.
-	const char *rules = GENERATE("drop rate=0.002 seed=7", "delay rate=0.01 us=300 seed=7", "break rate=0.001 count=12 seed=7");
+	const char *rules =
+	    GENERATE("drop rate=0.002 seed=7", "delay rate=0.01 us=300 seed=7", "break rate=0.001 count=12 seed=7");
 	const char *initiators = GENERATE("PT2P_DCT_INITIATORS=1", "PT2P_DCT_INITIATORS=2");
 	constexpr int ranks = 7;
 	Job job("dct", ranks, {initiators, "PT2P_NET_TIMEOUT=8"});
@@ -106,10 +107,13 @@ TEST_CASE("ranks that wait for a DC initiator lose nothing, and their messages s
 		streams.emplace_back(job, to);
 	}
 	auto faults = std::make_unique<Faults>(rules);
-	const auto seen = [&] { return job.counter(0, "dct_waits") > 0 && (*rules != 'b' || job.counter(0, "reconnects") > 0); };
+	const auto seen = [&] {
+		return job.counter(0, "dct_waits") > 0 && (*rules != 'b' || job.counter(0, "reconnects") > 0);
+	};
 	std::mt19937 random(1);
 	constexpr unsigned turns = 2000, most = 100 * turns, pause = 500;
-	for (unsigned turn = 0; turn < turns || (!seen() && turn < most); ++turn) { // a busy machine's devices do less in a turn
+	for (unsigned turn = 0; turn < turns || (!seen() && turn < most);
+	     ++turn) { // a busy machine's devices do less in a turn
 		job.progress();
 		for (size_t i = 0; i < streams.size(); ++i) {
 			streams[i].take();

@@ -38,19 +38,19 @@ struct Stream {
 		while (more && sends.size() < window) {
 			sends.push_back({nullptr, message(sent++)});
 			Pending &out = sends.back();
-			REQUIRE(pt2p_isend(job.ctx[Job::index(source)], out.data.data(), out.data.size(), destination, 3, &out.request) ==
-			        PT2P_OK);
+			REQUIRE(pt2p_isend(job.ctx[Job::index(source)], out.data.data(), out.data.size(), destination, 3,
+			                   &out.request) == PT2P_OK);
 		}
 		while (receives.size() < window) {
 			receives.push_back({nullptr, std::vector<unsigned char>(50'000)});
 			Pending &in = receives.back();
-			REQUIRE(pt2p_irecv(job.ctx[Job::index(destination)], in.data.data(), in.data.size(), source, 3, PT2P_TAG_EXACT,
-			                   &in.request) == PT2P_OK);
+			REQUIRE(pt2p_irecv(job.ctx[Job::index(destination)], in.data.data(), in.data.size(), source, 3,
+			                   PT2P_TAG_EXACT, &in.request) == PT2P_OK);
 		}
 		int finished = 0;
 		pt2p_result_t result;
-		while (!sends.empty() && pt2p_test(job.ctx[Job::index(source)], sends.front().request, &finished, &result) == PT2P_OK &&
-		       finished)
+		while (!sends.empty() &&
+		       pt2p_test(job.ctx[Job::index(source)], sends.front().request, &finished, &result) == PT2P_OK && finished)
 			sends.pop_front();
 		for (;;) {
 			const pt2p_status_t status =
@@ -258,9 +258,10 @@ TEST_CASE("messages in flight arrive when their sender leaves, whatever the forw
 {
 	// With forwarders that progress in their own threads, and with nobody who progresses.
 	for (const bool thread : {true, false}) {
-		Job job(transports, 8,
-		        forward({"PT2P_FORWARD_TIMEOUT=20ms", thread ? "PT2P_PROGRESS_THREAD=auto" : "PT2P_PROGRESS_THREAD=no"}),
-		        PT2P_INPROCESS_THREADS);
+		Job job(
+		    transports, 8,
+		    forward({"PT2P_FORWARD_TIMEOUT=20ms", thread ? "PT2P_PROGRESS_THREAD=auto" : "PT2P_PROGRESS_THREAD=no"}),
+		    PT2P_INPROCESS_THREADS);
 		int in[5] = {};
 		pt2p_request_t *requests[5];
 		for (int i = 0; i < 5; ++i) {
@@ -345,9 +346,9 @@ TEST_CASE("direct messages need no envelope while nothing is forwarded")
 
 TEST_CASE("all ranks hold the trial of the routes together, and nothing is lost or reordered in it")
 {
-	Job job(
-	    transports, 8,
-	    {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=auto", "PT2P_DCT_INITIATORS=1", "PT2P_FORWARD_WINDOW=8"});
+	Job job(transports, 8,
+	        {"PT2P_RANKS_PER_NODE=2", "PT2P_GROUPS=nodes:2", "PT2P_ROUTE=auto", "PT2P_DCT_INITIATORS=1",
+	         "PT2P_FORWARD_WINDOW=8"});
 	std::vector<Stream> streams;
 	for (int a = 0; a < 8; ++a)
 		for (int b = 0; b < 8; ++b)

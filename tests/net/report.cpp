@@ -8,12 +8,12 @@
 
 #include "tests/net/job.hpp"
 
+using Catch::Matchers::Contains;
 using net::Change;
+using net::Faults;
 using net::Job;
 using net::send_many;
-using net::Faults;
 using pt2p::format;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -59,7 +59,8 @@ TEST_CASE("the report's shares and bytes are those that softhca counts")
 	CHECK(device_bytes() == 300 * (512 + 16));
 	CHECK(host_bytes() == 100 * (3000 + 16));
 	CHECK(number(text, "of them and ") == Approx(double(host_bytes()) / 1001).margin(0.06));
-	CHECK(number(text, "by DMA; ") == Approx(double(inline_bytes() + 24) / 1001).margin(0.06)); // with that of exchange()
+	CHECK(number(text, "by DMA; ") ==
+	      Approx(double(inline_bytes() + 24) / 1001).margin(0.06)); // with that of exchange()
 	CHECK(number(text, "a WQE has ") == Approx(double(entry_bytes()) / double(entries())).margin(0.06));
 	CHECK_THAT(text, Contains("L  not measured; signal period 32\n"));
 	CHECK_THAT(text, Contains("limit: not known: "));
@@ -86,7 +87,8 @@ TEST_CASE("the report counts WQEs and inline bytes for each channel, whatever qu
 	if (*transport == 'd')
 		CHECK(entry[2] - entry[1] > 10);
 	for (const int to : {1, 2}) {
-		const std::string all = report(job), text = all.substr(std::min(all.find(format("rank 0 to %d", to)), all.size()));
+		const std::string all = report(job),
+		                  text = all.substr(std::min(all.find(format("rank 0 to %d", to)), all.size()));
 		CAPTURE(text);
 		CHECK(number(text, "a WQE has ") == Approx(entry[to]).margin(0.2));
 		CHECK(number(text, "by DMA; ") == Approx(inlined[to]).margin(0.2));
@@ -169,7 +171,8 @@ TEST_CASE("the report of a tuned channel has L, N and the period, now and before
 	const double depth = number(text.substr(text.find("at most ")), " of ");
 	CHECK(depth <= 128);
 	CHECK(number(text, "; signal period ") == depth);
-	CHECK_THAT(text, Contains(format(", %.0f raises, 0 cuts; it became 33 (", std::ceil((depth - 1) / 32))) && Contains("), 65 ("));
+	CHECK_THAT(text, Contains(format(", %.0f raises, 0 cuts; it became 33 (", std::ceil((depth - 1) / 32))) &&
+	                     Contains("), 65 ("));
 	CHECK_THAT(text, Contains("\n     device memory: N "));
 	CHECK(number(text, "in flight, at most ") >= 50);
 	CHECK_THAT(text, Contains("limit: ") && !Contains("not known"));
@@ -188,7 +191,8 @@ TEST_CASE("with libibverbs, the length of WQEs is not known")
 {
 	Job job("rc", 2, {"PT2P_NET_DIRECT=0"});
 	send_many(job, 1000, 8);
-	CHECK_THAT(report(job), Contains("  T  1000 messages: 100.0 % inline") && Contains("how long WQEs are is not known"));
+	CHECK_THAT(report(job),
+	           Contains("  T  1000 messages: 100.0 % inline") && Contains("how long WQEs are is not known"));
 }
 
 TEST_CASE("a dump ends with the channels")

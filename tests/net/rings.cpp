@@ -4,9 +4,9 @@
 
 #include "base/report/report.hpp"
 #include "tests/net/job.hpp"
-#include "transports/verbs/qp/completions.hpp"
 #include "transports/verbs/mlx5/queues.hpp"
 #include "transports/verbs/net_transport.hpp"
+#include "transports/verbs/qp/completions.hpp"
 
 using namespace pt2p::verbs;
 
@@ -26,7 +26,8 @@ constexpr uint32_t receives = 15, message_bytes = 256, depth = 16;
 // A queue pair that is connected to itself.
 struct Loop {
 	explicit Loop(const Device &d)
-	    : device(d), completions(d, true, receives, depth), memory(d, (receives + 1) * message_bytes, IBV_ACCESS_LOCAL_WRITE, -1)
+	    : device(d), completions(d, true, receives, depth),
+	      memory(d, (receives + 1) * message_bytes, IBV_ACCESS_LOCAL_WRITE, -1)
 	{
 		ibv_srq_init_attr receiver{};
 		receiver.attr.max_wr = receives;
@@ -50,8 +51,12 @@ struct Loop {
 	}
 	void start() const
 	{
-		REQUIRE(bring_up(device, qp.get(), {.role = BringUp::Role::connection, .port = device.address, .number = qp->qp_num,
-		                                    .timeout = 14, .retries = 7}) == 0);
+		REQUIRE(bring_up(device, qp.get(),
+		                 {.role = BringUp::Role::connection,
+		                  .port = device.address,
+		                  .number = qp->qp_num,
+		                  .timeout = 14,
+		                  .retries = 7}) == 0);
 	}
 	void stop() const { REQUIRE(set_state(qp.get(), IBV_QPS_RESET) == 0); }
 	mlx5::CqBuffer &ring() { return *completions[0].direct; }
@@ -122,7 +127,8 @@ TEST_CASE("WQEs of all sizes go round a send queue many times, alone and in batc
 				REQUIRE(be32toh(c.byte_cnt) == lengths[received]);
 				const unsigned char *message = mlx5::scattered(c, c.op_own);
 				message = message ? message : loop.memory.at(size_t{be16toh(c.wqe_counter)} * message_bytes);
-				const std::vector<unsigned char> wanted(lengths[received], static_cast<unsigned char>(sent - batch + received));
+				const std::vector<unsigned char> wanted(lengths[received],
+				                                        static_cast<unsigned char>(sent - batch + received));
 				REQUIRE(std::memcmp(message, wanted.data(), wanted.size()) == 0);
 				loop.in->give(c.wqe_counter);
 				++received;

@@ -98,8 +98,8 @@ TEST_CASE("parts of large data go over as many queue pairs as are asked for, abo
 	}
 	CHECK(used == n);
 	CHECK(parts == 5 * 16 * n);
-	CHECK_THAT(report(job), Contains("     large data over " + std::to_string(n) + " queue pairs, PT2P_NET_QUEUE_PAIRS is " +
-	                                 std::to_string(n) + "\n"));
+	CHECK_THAT(report(job), Contains("     large data over " + std::to_string(n) +
+	                                 " queue pairs, PT2P_NET_QUEUE_PAIRS is " + std::to_string(n) + "\n"));
 }
 
 TEST_CASE("pinned to one, or neither pinned nor tuned, all parts go over one queue pair")
@@ -149,8 +149,8 @@ TEST_CASE("gets and large messages over several queue pairs bring the right byte
 			REQUIRE(pt2p_isend(job.ctx[Job::index(from)], out[i].data(), out[i].size(), to, 5, &sends[i]) == PT2P_OK);
 		}
 		for (unsigned i = 0; i < 8; ++i)
-			REQUIRE(pt2p_irecv(job.ctx[Job::index(to)], got[i].data(), got[i].size(), from, 5, PT2P_TAG_EXACT, &receives[i]) ==
-			        PT2P_OK);
+			REQUIRE(pt2p_irecv(job.ctx[Job::index(to)], got[i].data(), got[i].size(), from, 5, PT2P_TAG_EXACT,
+			                   &receives[i]) == PT2P_OK);
 		REQUIRE(pt2p_waitall(job.ctx[Job::index(to)], 8, receives.data(), nullptr) == PT2P_OK);
 		REQUIRE(pt2p_waitall(job.ctx[Job::index(from)], 8, sends.data(), nullptr) == PT2P_OK);
 		CHECK((out == got));
@@ -178,9 +178,11 @@ TEST_CASE("over several queue pairs, a signal comes after its data and a fence h
 		const Bytes overwritten = random_bytes(length, 1000 + i), out = random_bytes(length, i);
 		constexpr size_t first = 130'000; // divided at another place than what follows
 		REQUIRE(pt2p_put(job.ctx[0], overwritten.data(), first, w.remote, 8, nullptr) == PT2P_OK);
-		REQUIRE(pt2p_put(job.ctx[0], overwritten.data() + first, length - first, w.remote, 8 + first, nullptr) == PT2P_OK);
+		REQUIRE(pt2p_put(job.ctx[0], overwritten.data() + first, length - first, w.remote, 8 + first, nullptr) ==
+		        PT2P_OK);
 		REQUIRE(pt2p_fence(job.ctx[0], 1) == PT2P_OK);
-		REQUIRE(pt2p_put_signal(job.ctx[0], out.data(), length, w.remote, 8, w.remote, 0, PT2P_SIGNAL_SET, i, nullptr) == PT2P_OK);
+		REQUIRE(pt2p_put_signal(job.ctx[0], out.data(), length, w.remote, 8, w.remote, 0, PT2P_SIGNAL_SET, i,
+		                        nullptr) == PT2P_OK);
 		while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != i)
 			job.progress();
 		REQUIRE(std::equal(out.begin(), out.end(), w.bytes.begin() + 8));
@@ -327,7 +329,8 @@ TEST_CASE("a rank that ends with large data in flight over several queue pairs l
 	connect_all(w, 4);
 	const Bytes out = random_bytes(4 << 20, 3);
 	for (size_t i = 0; i < 16; ++i)
-		REQUIRE(pt2p_put(job.ctx[0], out.data() + i * (256 << 10), 256 << 10, w.remote, i * (256 << 10), nullptr) == PT2P_OK);
+		REQUIRE(pt2p_put(job.ctx[0], out.data() + i * (256 << 10), 256 << 10, w.remote, i * (256 << 10), nullptr) ==
+		        PT2P_OK);
 	CHECK(pt2p_finalize(job.ctx[0]) == PT2P_OK);
 	job.ctx[0] = nullptr;
 	CHECK((w.bytes == out));

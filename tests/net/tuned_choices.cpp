@@ -6,16 +6,19 @@
 #include "transports/verbs/net.hpp"
 
 using namespace net;
+using Catch::Matchers::Contains;
 using pt2p::tune::Staging;
 using pt2p::tune::StagingTuner;
-using Catch::Matchers::Contains;
 
 namespace {
 
 constexpr size_t length = 512, bytes = length + sizeof(pt2p::verbs::MessageHeader);
 
 // Rank 1 as rank 0 sees it.
-pt2p::verbs::NetPeer &peer(Job &job) { return static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(1)->endpoint); }
+pt2p::verbs::NetPeer &peer(Job &job)
+{
+	return static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(1)->endpoint);
+}
 pt2p::verbs::Net &net_of(Job &job) { return *peer(job).net; }
 StagingTuner &tuner(Job &job) { return peer(job).tuner->stagings.of(bytes); }
 
@@ -64,8 +67,9 @@ TEST_CASE("staging that is pinned is not tuned")
 {
 	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
 	const bool device = GENERATE(false, true);
-	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k",
-	                       device ? "PT2P_NET_STAGING=device" : "PT2P_NET_STAGING=host"});
+	Job job(transport, 2,
+	        {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k",
+	         device ? "PT2P_NET_STAGING=device" : "PT2P_NET_STAGING=host"});
 	job.warm_up();
 	force(tuner(job), device ? Staging::buffer : Staging::device_memory);
 	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
@@ -88,7 +92,8 @@ TEST_CASE("tuned staging follows the tuner, except for messages that try the alt
 	constexpr unsigned n = 1250; // too few for three pairs
 	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
 	send_many(job, n, length);
-	const uint64_t by_device = tuner(job).messages(Staging::device_memory), by_buffer = tuner(job).messages(Staging::buffer);
+	const uint64_t by_device = tuner(job).messages(Staging::device_memory),
+	               by_buffer = tuner(job).messages(Staging::buffer);
 	CHECK(by_device + by_buffer == n);
 	CHECK(from_device() == by_device * bytes);
 	CHECK(from_host() == by_buffer * bytes);
@@ -130,9 +135,9 @@ TEST_CASE("device memory is not tried while half of it is taken")
 TEST_CASE("periods that are longer than the time between two samples of staging still end")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
-	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=1m", "PT2P_NET_DOORBELL_BATCH=1",
-	                       "PT2P_NET_SEND_DEPTH=1024"});
+	Job job(transport, 2,
+	        {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	         "PT2P_NET_DEVICE_MEMORY=1m", "PT2P_NET_DOORBELL_BATCH=1", "PT2P_NET_SEND_DEPTH=1024"});
 	job.warm_up();
 	send_many(job, 30'000, length);
 	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->period(c).period(); };
@@ -143,8 +148,9 @@ TEST_CASE("periods that are longer than the time between two samples of staging 
 TEST_CASE("tied: a period that is shorter when a sample is taken still ends within the limit")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
-	                       "PT2P_TUNE_STEP=32", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
+	Job job(transport, 2,
+	        {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	         "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
 	job.warm_up();
 	const auto &channel = *peer(job).tuner;
 	while (channel.period(pt2p::tune::SizeClass::inlined).period() < 65)
@@ -178,7 +184,8 @@ TEST_CASE("tied: a period that is shorter when a sample is taken still ends with
 TEST_CASE("nothing is lost or reordered while staging changes")
 {
 	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
-	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k", std::string("PT2P_NET_DELIVERY=") + delivery});
+	Job job(transport, 2,
+	        {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k", std::string("PT2P_NET_DELIVERY=") + delivery});
 	job.warm_up();
 	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
 	Numbered numbered{job};

@@ -9,7 +9,8 @@ using net::send_many;
 namespace {
 
 // Laws by which the period always grows, or never.
-const std::vector<std::string> grow{"PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32"};
+const std::vector<std::string> grow{"PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
+                                    "PT2P_TUNE_STEP=32"};
 const std::vector<std::string> stay{"PT2P_TUNE_RAISE_BELOW=0", "PT2P_TUNE_CUT_ABOVE=0", "PT2P_NET_STAGING=device"};
 
 std::vector<std::string> with(const std::string &tune, std::vector<std::string> law)

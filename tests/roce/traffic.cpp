@@ -41,7 +41,8 @@ bool exchange(unsigned round, bool more)
 	for (size_t i = 1; i < length; ++i)
 		out[i] = byte_of(me, round, i);
 	out[0] = more;
-	if (pt2p_sendrecv(ctx, out.data(), length, 1 - me, tag, in.data(), length, 1 - me, tag, PT2P_TAG_EXACT, nullptr) != PT2P_OK)
+	if (pt2p_sendrecv(ctx, out.data(), length, 1 - me, tag, in.data(), length, 1 - me, tag, PT2P_TAG_EXACT, nullptr) !=
+	    PT2P_OK)
 		fail("pt2p_sendrecv:", pt2p_last_error(ctx));
 	for (size_t i = 1; i < length; ++i)
 		if (in[i] != byte_of(1 - me, round, i))

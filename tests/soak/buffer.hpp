@@ -19,7 +19,8 @@ public:
 		const size_t shift = random.one_in(3) ? 0 : random.below(64);
 		size_ = guard + shift + length + guard;
 		mapped_ = length > 3000 && random.one_in(3);
-		void *p = mapped_ ? mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(size_);
+		void *p =
+		    mapped_ ? mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(size_);
 		if (!p || p == MAP_FAILED)
 			throw std::bad_alloc();
 		base_ = static_cast<unsigned char *>(p);

@@ -21,8 +21,9 @@ void sleep_us(long us)
 } // namespace
 
 Lane::Lane(Rank &r, int t, const std::vector<std::vector<Message>> &messages, RemoteLoad *remote)
-    : rank(r), thread(t), random{mix(r.plan.seed ^ mix(static_cast<uint64_t>(r.me * 64 + t)))}, messages_(messages), remote_(remote),
-      planned_(static_cast<size_t>(r.plan.ranks)), got_(planned_.size()), planned_probed_(planned_.size()), got_probed_(planned_.size())
+    : rank(r), thread(t), random{mix(r.plan.seed ^ mix(static_cast<uint64_t>(r.me * 64 + t)))}, messages_(messages),
+      remote_(remote), planned_(static_cast<size_t>(r.plan.ranks)), got_(planned_.size()),
+      planned_probed_(planned_.size()), got_probed_(planned_.size())
 {
 }
 
@@ -33,9 +34,9 @@ std::string Lane::name(const Operation &o) const
 	static const char *const names[] = {"any", "from", "exact", "same", "probed"};
 	const Message &m = o.message;
 	const char *what[] = {"send", "receive", "receive of nothing", "one-sided operation"};
-	return std::string(what[static_cast<int>(o.what)]) + " (kind " + names[static_cast<int>(m.kind)] + ", " + std::to_string(m.source) +
-	       "." + std::to_string(m.source_thread) + " to " + std::to_string(m.dest) + "." + std::to_string(m.dest_thread) + ", number " +
-	       std::to_string(m.number) + ")";
+	return std::string(what[static_cast<int>(o.what)]) + " (kind " + names[static_cast<int>(m.kind)] + ", " +
+	       std::to_string(m.source) + "." + std::to_string(m.source_thread) + " to " + std::to_string(m.dest) + "." +
+	       std::to_string(m.dest_thread) + ", number " + std::to_string(m.number) + ")";
 }
 
 Operation &Lane::add(Operation::What what, int peer)
@@ -46,15 +47,16 @@ Operation &Lane::add(Operation::What what, int peer)
 
 std::string Lane::state() const
 {
-	std::string text = std::to_string(rank.me) + "." + std::to_string(thread) + ": " + doing_ + " in episode " + std::to_string(episode_) +
-	                   ", " + std::to_string(open.size()) + " requests; missing";
+	std::string text = std::to_string(rank.me) + "." + std::to_string(thread) + ": " + doing_ + " in episode " +
+	                   std::to_string(episode_) + ", " + std::to_string(open.size()) + " requests; missing";
 	for (size_t i = 0; i < planned_.size(); ++i)
 		text += " " + std::to_string(static_cast<int64_t>(planned_[i] - got_[i])) + "/" +
 		        std::to_string(static_cast<int64_t>(planned_probed_[i] - got_probed_[i]));
 	return text;
 }
 
-// ---- starting ----------------------------------------------------------------------------------------------------------
+// ---- starting
+// ----------------------------------------------------------------------------------------------------------
 
 void Lane::post(size_t episode)
 {
@@ -124,8 +126,8 @@ void Lane::send(const Message &m)
 		o.buffer->scribble();
 		return;
 	}
-	const pt2p_status_t status = pt2p_isend(rank.ctx, length || random.one_in(2) ? o.buffer->data() : nullptr, length, m.dest, tag_of(m),
-	                                        &o.request);
+	const pt2p_status_t status = pt2p_isend(rank.ctx, length || random.one_in(2) ? o.buffer->data() : nullptr, length,
+	                                        m.dest, tag_of(m), &o.request);
 	if (rank.ok(status, m.dest, name(o).c_str()))
 		open.push_back(&o);
 	else
@@ -141,7 +143,8 @@ void Lane::post_receive(Operation &o)
 	const uint64_t mask = own ? PT2P_TAG_EXACT : mask_of_kind;
 	const uint64_t noise = own ? 0 : random.next() & ~mask_of_kind;
 	o.failed = false;
-	const pt2p_status_t status = pt2p_irecv(rank.ctx, o.buffer->data(), o.buffer->length(), o.peer, tag_of(m) | noise, mask, &o.request);
+	const pt2p_status_t status =
+	    pt2p_irecv(rank.ctx, o.buffer->data(), o.buffer->length(), o.peer, tag_of(m) | noise, mask, &o.request);
 	if (rank.ok(status, o.peer, name(o).c_str()))
 		open.push_back(&o);
 	else
@@ -151,11 +154,8 @@ void Lane::post_receive(Operation &o)
 void Lane::something_else()
 {
 	switch (random.below(9)) {
-	case 0:
-		rank.ok(pt2p_progress(rank.ctx), rank.me, "pt2p_progress");
-		return rank.poll();
-	case 1:
-		return sched_yield(), void();
+	case 0: rank.ok(pt2p_progress(rank.ctx), rank.me, "pt2p_progress"); return rank.poll();
+	case 1: return sched_yield(), void();
 	case 2:
 		if (random.one_in(20))
 			sleep_us(static_cast<long>(random.below(3000)));
@@ -163,28 +163,32 @@ void Lane::something_else()
 	case 3: { // a probe for anything
 		int found = 0;
 		pt2p_result_t result{};
-		if (rank.ok(pt2p_iprobe(rank.ctx, PT2P_ANY_SOURCE, 0, PT2P_TAG_ANY, &found, &result), PT2P_ANY_SOURCE, "pt2p_iprobe") && found &&
-		    (result.source < 0 || result.source >= rank.plan.ranks))
+		if (rank.ok(pt2p_iprobe(rank.ctx, PT2P_ANY_SOURCE, 0, PT2P_TAG_ANY, &found, &result), PT2P_ANY_SOURCE,
+		            "pt2p_iprobe") &&
+		    found && (result.source < 0 || result.source >= rank.plan.ranks))
 			fail("a probe found a message of rank " + std::to_string(result.source));
 		return;
 	}
 	case 4: { // a receive that nobody sends to
-		Operation &o = add(Operation::What::ghost, random.one_in(3) ? PT2P_ANY_SOURCE : static_cast<int>(random.below(static_cast<uint64_t>(rank.plan.ranks))));
+		Operation &o = add(Operation::What::ghost,
+		                   random.one_in(3) ? PT2P_ANY_SOURCE
+		                                    : static_cast<int>(random.below(static_cast<uint64_t>(rank.plan.ranks))));
 		o.buffer = std::make_unique<Buffer>(rank.ctx, 100, random);
 		o.buffer->scribble();
-		const pt2p_status_t status = pt2p_irecv(rank.ctx, o.buffer->data(), 100, o.peer, ghost_tag | random.below(5), PT2P_TAG_EXACT, &o.request);
+		const pt2p_status_t status = pt2p_irecv(rank.ctx, o.buffer->data(), 100, o.peer, ghost_tag | random.below(5),
+		                                        PT2P_TAG_EXACT, &o.request);
 		if (status == PT2P_ERR_PEER_FINALIZED && o.peer != rank.me)
 			return;
 		if (rank.ok(status, o.peer, name(o).c_str()))
 			open.push_back(&o);
 		return;
 	}
-	case 5:
-		return cancel_one();
+	case 5: return cancel_one();
 	case 6:
 		if (rank.plan.set_delivery) {
 			const int peer = static_cast<int>(random.below(static_cast<uint64_t>(rank.plan.ranks)));
-			const pt2p_status_t status = pt2p_set_delivery(rank.ctx, peer, static_cast<pt2p_delivery_t>(random.below(4)));
+			const pt2p_status_t status =
+			    pt2p_set_delivery(rank.ctx, peer, static_cast<pt2p_delivery_t>(random.below(4)));
 			if (status != PT2P_ERR_PEER_FINALIZED)
 				rank.ok(status, peer, "pt2p_set_delivery");
 		}
@@ -225,7 +229,8 @@ void Lane::cancel_one()
 	}
 }
 
-// ---- receiving ---------------------------------------------------------------------------------------------------------
+// ---- receiving
+// ---------------------------------------------------------------------------------------------------------
 
 uint64_t Lane::missing(const std::vector<uint64_t> &planned, const std::vector<uint64_t> &got) const
 {
@@ -259,11 +264,13 @@ void Lane::drain_probed(size_t episode)
 			sched_yield();
 			continue;
 		}
-		Operation o{Operation::What::receive, nullptr, decode(probe.source, probe.tag), probe.source, {}, {}, false, {}, 0, 0};
+		Operation o{
+		    Operation::What::receive, nullptr, decode(probe.source, probe.tag), probe.source, {}, {}, false, {}, 0, 0};
 		if (o.message.kind != Kind::probed || o.message.dest_thread != thread)
 			fail("a probe found tag " + std::to_string(probe.tag));
 		o.buffer = std::make_unique<Buffer>(rank.ctx, probe.length, random);
-		const pt2p_status_t got = pt2p_recv(rank.ctx, o.buffer->data(), probe.length, probe.source, probe.tag, PT2P_TAG_EXACT, &result);
+		const pt2p_status_t got =
+		    pt2p_recv(rank.ctx, o.buffer->data(), probe.length, probe.source, probe.tag, PT2P_TAG_EXACT, &result);
 		o.result = result;
 		received(o, got);
 		if (o.failed)
@@ -296,8 +303,9 @@ void Lane::receive_any()
 			continue;
 		}
 		// The loss may have been told to one that nobody answers.
-		std::copy_if(open.begin(), open.end(), std::back_inserter(list),
-		             [](const Operation *o) { return o->what == Operation::What::ghost && o->peer == PT2P_ANY_SOURCE; });
+		std::copy_if(open.begin(), open.end(), std::back_inserter(list), [](const Operation *o) {
+			return o->what == Operation::What::ghost && o->peer == PT2P_ANY_SOURCE;
+		});
 		std::vector<pt2p_request_t *> requests;
 		for (Operation *o : list)
 			requests.push_back(o->request);
@@ -332,7 +340,8 @@ void Lane::receive(size_t episode)
 	complete(std::move(list));
 	// Of receives that could take several messages, the one that was posted first got the message that was sent first.
 	for (const Operation &o : operations)
-		if (o.what == Operation::What::receive && !o.failed && (o.message.kind == Kind::any || o.message.kind == Kind::from))
+		if (o.what == Operation::What::receive && !o.failed &&
+		    (o.message.kind == Kind::any || o.message.kind == Kind::from))
 			in_order(o.message);
 }
 

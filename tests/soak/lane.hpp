@@ -68,8 +68,8 @@ private:
 	RemoteLoad *remote_;
 	size_t episode_ = 0;
 	const char *doing_ = "nothing";
-	std::map<uint64_t, uint32_t> next_;      // number that comes next, of each stream
-	std::vector<uint64_t> planned_, got_;    // messages of kind any from each rank, in all episodes so far
+	std::map<uint64_t, uint32_t> next_;                 // number that comes next, of each stream
+	std::vector<uint64_t> planned_, got_;               // messages of kind any from each rank, in all episodes so far
 	std::vector<uint64_t> planned_probed_, got_probed_; // of kind probed
 };
 

@@ -22,14 +22,16 @@ Message Lane::decode(int source, uint64_t tag) const
 
 void Lane::in_order(const Message &m)
 {
-	uint32_t &next = next_[static_cast<uint64_t>(m.kind) << 32 | static_cast<uint64_t>(m.source) << 8 | m.source_thread];
+	uint32_t &next =
+	    next_[static_cast<uint64_t>(m.kind) << 32 | static_cast<uint64_t>(m.source) << 8 | m.source_thread];
 	// Messages that the victim had announced, and that nobody can fetch any more, leave a gap.
 	if (rank.has_victim() && m.source == rank.plan.victim && m.number > next)
 		next = m.number;
 	if (m.number != next)
 		fail("out of order: from " + std::to_string(m.source) + "." + std::to_string(m.source_thread) + " to " +
-		              std::to_string(m.dest) + "." + std::to_string(m.dest_thread) + ", kind " + std::to_string(static_cast<int>(m.kind)) +
-		              ": number " + std::to_string(m.number) + ", not " + std::to_string(next));
+		     std::to_string(m.dest) + "." + std::to_string(m.dest_thread) + ", kind " +
+		     std::to_string(static_cast<int>(m.kind)) + ": number " + std::to_string(m.number) + ", not " +
+		     std::to_string(next));
 	++next;
 }
 
@@ -39,7 +41,8 @@ void Lane::completed(Operation &o, pt2p_status_t status, const pt2p_result_t &re
 	o.request = nullptr;
 	o.result = result;
 	if (status != result.status)
-		fail(name(o) + ": the call returns " + std::to_string(status) + ", the result has " + std::to_string(result.status));
+		fail(name(o) + ": the call returns " + std::to_string(status) + ", the result has " +
+		     std::to_string(result.status));
 	switch (o.what) {
 	case Operation::What::send:
 		o.failed = !rank.ok(status, o.peer, name(o).c_str());
@@ -86,7 +89,7 @@ void Lane::received(Operation &o, pt2p_status_t status)
 		if (sent.kind != m.kind || sent.dest_thread != thread || (m.kind == Kind::from && sent.source != m.source) ||
 		    o.result.source < 0 || o.result.source >= rank.plan.ranks)
 			fail(name(o) + " got another message: from rank " + std::to_string(o.result.source) + ", tag " +
-			              std::to_string(o.result.tag));
+			     std::to_string(o.result.tag));
 		m = sent;
 		if (m.kind == Kind::any)
 			++got_[m.source];
@@ -96,7 +99,7 @@ void Lane::received(Operation &o, pt2p_status_t status)
 	const size_t length = rank.plan.length(m), capacity = o.buffer->length();
 	if (o.result.length != length || (status == PT2P_ERR_TRUNCATED) != (length > capacity))
 		fail(name(o) + ": length " + std::to_string(o.result.length) + ", not " + std::to_string(length) + "; status " +
-		              std::to_string(status) + ", capacity " + std::to_string(capacity));
+		     std::to_string(status) + ", capacity " + std::to_string(capacity));
 	rank.counts.truncated += length > capacity;
 	check(o.buffer->data(), std::min(length, capacity), rank.plan.payload(m), name(o));
 	o.buffer->check_guards(name(o));
@@ -122,19 +125,13 @@ void Lane::complete(std::vector<Operation *> list)
 			index = 0;
 			status = pt2p_wait(rank.ctx, requests[0], &results[0]);
 			break;
-		case 1:
-			status = pt2p_waitany(rank.ctx, n, requests.data(), &index, &results[0]);
-			break;
+		case 1: status = pt2p_waitany(rank.ctx, n, requests.data(), &index, &results[0]); break;
 		case 2:
 			status = pt2p_waitall(rank.ctx, n, requests.data(), results.data());
 			done = 1;
 			break;
-		case 3:
-			status = pt2p_testany(rank.ctx, n, requests.data(), &index, &results[0]);
-			break;
-		case 4:
-			status = pt2p_testall(rank.ctx, n, requests.data(), &done, results.data());
-			break;
+		case 3: status = pt2p_testany(rank.ctx, n, requests.data(), &index, &results[0]); break;
+		case 4: status = pt2p_testall(rank.ctx, n, requests.data(), &done, results.data()); break;
 		default:
 			status = pt2p_test(rank.ctx, requests[0], &done, &results[0]);
 			if (done)
@@ -151,7 +148,8 @@ void Lane::complete(std::vector<Operation *> list)
 				if (first == PT2P_OK)
 					first = results[i].status;
 			if (status != first)
-				fail("a list of requests ends with " + std::to_string(status) + ", not with the first failure, " + std::to_string(first));
+				fail("a list of requests ends with " + std::to_string(status) + ", not with the first failure, " +
+				     std::to_string(first));
 			for (size_t i = 0; i < n; ++i)
 				completed(*list[i], results[i].status, results[i]);
 		} else {

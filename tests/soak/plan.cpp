@@ -38,55 +38,55 @@ struct Edges {
 };
 
 const Edges any_edges[] = {
-	{"PT2P_EAGER_MAX", 3, {"0", "1", "100", "4096", "65536", "1m"}},
-	{"PT2P_RENDEZVOUS", 3, {"read", "write", "pieces"}},
-	{"PT2P_UNEXPECTED_MAX", 4, {"0", "1k", "64k"}},
-	{"PT2P_SPIN_TIME", 4, {"0", "1ms"}},
-	{"PT2P_YIELD_TIME", 4, {"0", "5ms"}},
-	{"PT2P_SLEEP", 6, {"no"}},
-	{"PT2P_PROGRESS_THREAD", 3, {"yes", "no"}},
-	{"PT2P_FINALIZE_TIME", 8, {"60s"}},
+    {"PT2P_EAGER_MAX", 3, {"0", "1", "100", "4096", "65536", "1m"}},
+    {"PT2P_RENDEZVOUS", 3, {"read", "write", "pieces"}},
+    {"PT2P_UNEXPECTED_MAX", 4, {"0", "1k", "64k"}},
+    {"PT2P_SPIN_TIME", 4, {"0", "1ms"}},
+    {"PT2P_YIELD_TIME", 4, {"0", "5ms"}},
+    {"PT2P_SLEEP", 6, {"no"}},
+    {"PT2P_PROGRESS_THREAD", 3, {"yes", "no"}},
+    {"PT2P_FINALIZE_TIME", 8, {"60s"}},
 };
 const Edges shm_edges[] = {
-	{"PT2P_SHM_RING_SLOTS", 3, {"8", "9", "4096"}},
-	{"PT2P_SHM_RING_BYTES", 3, {"4096", "5000", "1m"}},
-	{"PT2P_SHM_BACKING", 3, {"devshm"}},
-	{"PT2P_SHM_SINGLE_COPY", 3, {"no"}},
-	{"PT2P_SHM_COOPERATE_MIN", 4, {"4096", "1g"}},
+    {"PT2P_SHM_RING_SLOTS", 3, {"8", "9", "4096"}},
+    {"PT2P_SHM_RING_BYTES", 3, {"4096", "5000", "1m"}},
+    {"PT2P_SHM_BACKING", 3, {"devshm"}},
+    {"PT2P_SHM_SINGLE_COPY", 3, {"no"}},
+    {"PT2P_SHM_COOPERATE_MIN", 4, {"4096", "1g"}},
 };
 const Edges device_edges[] = {
-	{"PT2P_NET_DIRECT", 4, {"no"}},
-	{"PT2P_NET_MESSAGE_BYTES", 3, {"256", "1024", "65536"}},
-	{"PT2P_NET_RECEIVES", 3, {"16", "17", "64"}},
-	{"PT2P_NET_SEND_DEPTH", 3, {"4", "5", "16", "1024"}},
-	{"PT2P_NET_SIGNAL_PERIOD", 4, {"1", "3", "8192"}},
-	{"PT2P_TUNE", 3, {"free", "tied"}},
-	{"PT2P_TUNE_STEP", 8, {"1", "64"}},
-	{"PT2P_NET_QUEUE_PAIRS", 4, {"1", "2", "5"}},
-	{"PT2P_NET_DOORBELL_BATCH", 4, {"1", "3", "64"}},
-	{"PT2P_NET_INLINE", 4, {"16", "17", "40"}},
-	{"PT2P_NET_DEVICE_MEMORY", 4, {"0", "512", "1m"}},
-	{"PT2P_NET_DEVICE_MEMORY_MAX", 5, {"64", "100", "8192"}},
-	{"PT2P_NET_STAGING", 4, {"device", "host"}},
-	{"PT2P_NET_DELIVERY", 2, {"auto", "send", "write", "read"}},
-	{"PT2P_NET_RINGS", 4, {"0", "1", "3"}},
-	{"PT2P_NET_RING_SLOTS", 4, {"4", "8", "512"}},
-	{"PT2P_NET_RING_SLOT_BYTES", 4, {"64", "128", "1024"}},
-	{"PT2P_DCT_INITIATORS", 3, {"1", "2", "16"}},
-	{"PT2P_RC_PEERS", 3, {"0", "1", "2"}},
-	{"PT2P_REGISTRATION_CACHE", 3, {"all"}},
-	{"PT2P_REGISTRATION_CACHE_BYTES", 5, {"0", "64k"}},
-	{"PT2P_NET_PROBE_TIME", 6, {"10ms"}},
+    {"PT2P_NET_DIRECT", 4, {"no"}},
+    {"PT2P_NET_MESSAGE_BYTES", 3, {"256", "1024", "65536"}},
+    {"PT2P_NET_RECEIVES", 3, {"16", "17", "64"}},
+    {"PT2P_NET_SEND_DEPTH", 3, {"4", "5", "16", "1024"}},
+    {"PT2P_NET_SIGNAL_PERIOD", 4, {"1", "3", "8192"}},
+    {"PT2P_TUNE", 3, {"free", "tied"}},
+    {"PT2P_TUNE_STEP", 8, {"1", "64"}},
+    {"PT2P_NET_QUEUE_PAIRS", 4, {"1", "2", "5"}},
+    {"PT2P_NET_DOORBELL_BATCH", 4, {"1", "3", "64"}},
+    {"PT2P_NET_INLINE", 4, {"16", "17", "40"}},
+    {"PT2P_NET_DEVICE_MEMORY", 4, {"0", "512", "1m"}},
+    {"PT2P_NET_DEVICE_MEMORY_MAX", 5, {"64", "100", "8192"}},
+    {"PT2P_NET_STAGING", 4, {"device", "host"}},
+    {"PT2P_NET_DELIVERY", 2, {"auto", "send", "write", "read"}},
+    {"PT2P_NET_RINGS", 4, {"0", "1", "3"}},
+    {"PT2P_NET_RING_SLOTS", 4, {"4", "8", "512"}},
+    {"PT2P_NET_RING_SLOT_BYTES", 4, {"64", "128", "1024"}},
+    {"PT2P_DCT_INITIATORS", 3, {"1", "2", "16"}},
+    {"PT2P_RC_PEERS", 3, {"0", "1", "2"}},
+    {"PT2P_REGISTRATION_CACHE", 3, {"all"}},
+    {"PT2P_REGISTRATION_CACHE_BYTES", 5, {"0", "64k"}},
+    {"PT2P_NET_PROBE_TIME", 6, {"10ms"}},
 };
 const Edges route_edges[] = {
-	{"PT2P_FORWARD_MAX", 2, {"0", "100", "20000"}},
-	{"PT2P_FORWARD_WINDOW", 2, {"4", "5", "8"}},
-	{"PT2P_FORWARD_CREDITS", 2, {"4", "5", "8"}},
-	{"PT2P_FORWARD_TIMEOUT", 3, {"1ms", "10ms"}},
+    {"PT2P_FORWARD_MAX", 2, {"0", "100", "20000"}},
+    {"PT2P_FORWARD_WINDOW", 2, {"4", "5", "8"}},
+    {"PT2P_FORWARD_CREDITS", 2, {"4", "5", "8"}},
+    {"PT2P_FORWARD_TIMEOUT", 3, {"1ms", "10ms"}},
 };
 const Edges memory_edges[] = {
-	{"PT2P_ONE_SIDED", 3, {"transport", "owner"}},
-	{"PT2P_ATOMICS", 3, {"cpu"}},
+    {"PT2P_ONE_SIDED", 3, {"transport", "owner"}},
+    {"PT2P_ATOMICS", 3, {"cpu"}},
 };
 
 bool has(const std::vector<std::string> &words, std::string_view word)
@@ -144,7 +144,8 @@ void choose_faults(Plan &p, const Dice &dice, const std::vector<std::string> &wi
 		add("link_down rate=0.01 count=1" + seed + dice.choose("link", {" ms=1", " ms=50", " ms=500"}));
 	}
 	if (!has(without, "refuse") && dice.one_in("refuse", 4))
-		p.late_fault = "refuse " + dice.choose<std::string>("refused", {"mr rate=0.5", "mr", "dm", "mr after=5 count=2"}) + seed;
+		p.late_fault =
+		    "refuse " + dice.choose<std::string>("refused", {"mr rate=0.5", "mr", "dm", "mr after=5 count=2"}) + seed;
 	if (p.fault.find("drop") != p.fault.npos || p.breaks)
 		set(p.tunables, "PT2P_NET_TIMEOUT", "8");
 }
@@ -200,10 +201,12 @@ void apply(Plan &p, const std::string &c)
 		p.late_fault = c.substr(11);
 	} else if (!(change(c, "threads", p.threads) || change(c, "device", p.device) || change(c, "exact", p.exact) ||
 	             change(c, "breaks", p.breaks) || change(c, "victim", p.victim) || change(c, "kill_us", p.kill_us) ||
-	             change(c, "kill_from", p.kill_from) || change(c, "joins", p.joins) || change(c, "episodes", p.episodes) ||
-	             change(c, "messages", p.messages) || change(c, "longest", p.longest) || change(c, "longest_any", p.longest_any) ||
-	             change(c, "memory", p.memory) || change(c, "operations", p.operations) || change(c, "preposted", p.preposted) ||
-	             change(c, "barriers", p.barriers) || change(c, "set_delivery", p.set_delivery) || change(c, "bound", p.bound))) {
+	             change(c, "kill_from", p.kill_from) || change(c, "joins", p.joins) ||
+	             change(c, "episodes", p.episodes) || change(c, "messages", p.messages) ||
+	             change(c, "longest", p.longest) || change(c, "longest_any", p.longest_any) ||
+	             change(c, "memory", p.memory) || change(c, "operations", p.operations) ||
+	             change(c, "preposted", p.preposted) || change(c, "barriers", p.barriers) ||
+	             change(c, "set_delivery", p.set_delivery) || change(c, "bound", p.bound))) {
 		fprintf(stderr, "soak: there is nothing called \"%s\" to change\n", c.c_str());
 		exit(2);
 	}
@@ -242,8 +245,8 @@ bool choose_job(Plan &p, const Dice &dice, const Words &without, const Words &ch
 
 void choose_transports(Plan &p, const Dice &dice, const Words &without, const Words &changes)
 {
-	std::string transports = dice.choose("transports", {"self,shm", "self,shm", "self,rc", "self,dct", "self,rc,dct", "self,shm,rc",
-	                                                    "self,shm,dct", "all", "all"});
+	std::string transports = dice.choose("transports", {"self,shm", "self,shm", "self,rc", "self,dct", "self,rc,dct",
+	                                                    "self,shm,rc", "self,shm,dct", "all", "all"});
 	if (const std::string t = value_of(changes, "transports"); !t.empty())
 		transports = t;
 	set(p.tunables, "PT2P_TRANSPORTS", transports);
@@ -311,7 +314,8 @@ Plan make_plan(uint64_t seed, const std::vector<std::string> &changes)
 uint64_t Plan::key(const Message &m) const
 {
 	uint64_t h = mix(seed ^ static_cast<uint64_t>(m.kind));
-	for (const unsigned v : {unsigned{m.source}, unsigned{m.source_thread}, unsigned{m.dest}, unsigned{m.dest_thread}, m.number})
+	for (const unsigned v :
+	     {unsigned{m.source}, unsigned{m.source_thread}, unsigned{m.dest}, unsigned{m.dest_thread}, m.number})
 		h = mix(h ^ v);
 	return h;
 }
@@ -348,7 +352,8 @@ std::vector<std::vector<Message>> Plan::messages_of_all_episodes() const
 			m.dest = static_cast<uint8_t>(liked && r.below(4) < liked ? favourite : r.below(n));
 			m.dest_thread = static_cast<uint8_t>(r.below(t));
 			m.number = 0;
-			m.number = numbers[static_cast<uint64_t>(m.source) << 32 | static_cast<uint64_t>(m.dest) << 16 | tag_of(m)]++;
+			m.number =
+			    numbers[static_cast<uint64_t>(m.source) << 32 | static_cast<uint64_t>(m.dest) << 16 | tag_of(m)]++;
 			list.push_back(m);
 		}
 	}
@@ -358,9 +363,9 @@ std::vector<std::vector<Message>> Plan::messages_of_all_episodes() const
 std::string Plan::text() const
 {
 	const char *modes[] = {"threads", "cooperative", "launched"};
-	std::string s = std::string(modes[static_cast<int>(mode)]) + " ranks=" + std::to_string(ranks) + " threads=" +
-	                std::to_string(threads) + " episodes=" + std::to_string(episodes) + " messages=" + std::to_string(messages) +
-	                " longest=" + std::to_string(longest);
+	std::string s = std::string(modes[static_cast<int>(mode)]) + " ranks=" + std::to_string(ranks) +
+	                " threads=" + std::to_string(threads) + " episodes=" + std::to_string(episodes) +
+	                " messages=" + std::to_string(messages) + " longest=" + std::to_string(longest);
 	if (memory)
 		s += " operations=" + std::to_string(operations);
 	if (preposted)
@@ -372,7 +377,8 @@ std::string Plan::text() const
 	if (joins > 1)
 		s += " joins=" + std::to_string(joins);
 	if (victim >= 0)
-		s += " victim=" + std::to_string(victim) + " kill_from=" + std::to_string(kill_from) + " kill_us=" + std::to_string(kill_us);
+		s += " victim=" + std::to_string(victim) + " kill_from=" + std::to_string(kill_from) +
+		     " kill_us=" + std::to_string(kill_us);
 	for (const std::string &t : tunables)
 		s += " " + t;
 	if (device)

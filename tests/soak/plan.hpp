@@ -56,24 +56,24 @@ struct Plan {
 	bool device = false;        // on softhca
 	bool exact = false;         // every doorbell trapped
 	std::vector<std::string> tunables;
-	std::string fault;          // for softhca --fault
-	std::string late_fault;     // set when the job has started
-	bool breaks = false;        // faults break connections, so atomic operations may fail
-	int victim = -1;            // the rank that is killed
-	int kill_from = 0;          // 0: when all have talked to all, 1: at pt2p_init, 2: at its end
-	unsigned kill_us = 0;       // so much later
-	int joins = 1;              // how often the job is entered
+	std::string fault;      // for softhca --fault
+	std::string late_fault; // set when the job has started
+	bool breaks = false;    // faults break connections, so atomic operations may fail
+	int victim = -1;        // the rank that is killed
+	int kill_from = 0;      // 0: when all have talked to all, 1: at pt2p_init, 2: at its end
+	unsigned kill_us = 0;   // so much later
+	int joins = 1;          // how often the job is entered
 	int episodes = 1;
-	unsigned messages = 0;      // of a thread in an episode
+	unsigned messages = 0;               // of a thread in an episode
 	size_t longest = 0, longest_any = 0; // bytes
-	bool memory = false;        // one-sided operations as well
-	unsigned operations = 0;    // of a thread in an episode
+	bool memory = false;                 // one-sided operations as well
+	unsigned operations = 0;             // of a thread in an episode
 	bool preposted = false, barriers = false, set_delivery = false;
-	unsigned bound = 0;         // seconds after which a run counts as hung
+	unsigned bound = 0; // seconds after which a run counts as hung
 
 	// Of the message: what it carries and under which tag.
 	size_t length(const Message &m) const;
-	size_t capacity(const Message &m) const; // of the receive of one of kind exact or same
+	size_t capacity(const Message &m) const;                              // of the receive of one of kind exact or same
 	uint64_t payload(const Message &m) const { return mix(key(m) ^ 77); } // seed of its bytes
 	// All messages of each episode. Those of a stream are in the order of their numbers, which continue over the
 	// episodes.

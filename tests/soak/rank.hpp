@@ -63,7 +63,7 @@ struct Rank {
 			return false;
 		}
 		fail(std::string(what) + " with rank " + std::to_string(peer) + ": status " + std::to_string(status) + ", " +
-		              pt2p_strerror(status) + ": " + pt2p_last_error(ctx));
+		     pt2p_strerror(status) + ": " + pt2p_last_error(ctx));
 	}
 };
 

@@ -20,7 +20,8 @@ uint64_t checksum(const unsigned char *data, size_t length)
 	return h;
 }
 
-// ---- the window --------------------------------------------------------------------------------------------------------
+// ---- the window
+// --------------------------------------------------------------------------------------------------------
 
 Window::Window(Rank &rank) : rank_(rank)
 {
@@ -39,7 +40,8 @@ Window::~Window() = default;
 
 unsigned Window::signals(int lane, int owner, size_t episode) const
 {
-	const uint64_t h = mix(rank_.plan.seed ^ mix(static_cast<uint64_t>(lane) << 32 | static_cast<uint64_t>(owner) << 16 | episode));
+	const uint64_t h =
+	    mix(rank_.plan.seed ^ mix(static_cast<uint64_t>(lane) << 32 | static_cast<uint64_t>(owner) << 16 | episode));
 	if (rank_.plan.breaks)
 		return 0; // it is like an atomic operation, and may fail with the connection
 	return h % 3 ? 0 : static_cast<unsigned>(h >> 32) % (most_signals + 1);
@@ -56,11 +58,13 @@ uint64_t Window::signal_payload(int lane, int owner, size_t index) const
 	return mix(rank_.plan.seed + 5 + (static_cast<uint64_t>(lane) << 40 | static_cast<uint64_t>(owner) << 20 | index));
 }
 
-void Window::exchange(const void *out, size_t length, bool each, uint64_t tag, const std::function<void *(int)> &in, size_t capacity)
+void Window::exchange(const void *out, size_t length, bool each, uint64_t tag, const std::function<void *(int)> &in,
+                      size_t capacity)
 {
 	for (int peer = 0; peer < rank_.plan.ranks; ++peer) {
 		pt2p_request_t *r = nullptr;
-		if (rank_.ok(pt2p_irecv(rank_.ctx, in(peer), capacity, peer, tag, PT2P_TAG_EXACT, &r), peer, "window's receive"))
+		if (rank_.ok(pt2p_irecv(rank_.ctx, in(peer), capacity, peer, tag, PT2P_TAG_EXACT, &r), peer,
+		             "window's receive"))
 			pending_.push_back({r, peer, true});
 		const auto *bytes = static_cast<const unsigned char *>(out) + (each ? static_cast<size_t>(peer) * length : 0);
 		if (rank_.ok(pt2p_isend(rank_.ctx, bytes, length, peer, tag, &r), peer, "window's send"))
@@ -99,11 +103,13 @@ void Window::lend()
 	}
 	size_t needed = 0;
 	blob_.resize(PT2P_EXPORT_MAX);
-	rank_.ok(pt2p_memory_export(rank_.ctx, memory_, blob_.data(), blob_.size(), &needed), rank_.me, "pt2p_memory_export");
+	rank_.ok(pt2p_memory_export(rank_.ctx, memory_, blob_.data(), blob_.size(), &needed), rank_.me,
+	         "pt2p_memory_export");
 	blob_.resize(needed);
 	blobs_.assign(remotes_.size(), std::vector<unsigned char>(PT2P_EXPORT_MAX));
-	exchange(blob_.data(), blob_.size(), false, tag_blob, [this](int peer) { return blobs_[static_cast<size_t>(peer)].data(); },
-	         PT2P_EXPORT_MAX);
+	exchange(
+	    blob_.data(), blob_.size(), false, tag_blob,
+	    [this](int peer) { return blobs_[static_cast<size_t>(peer)].data(); }, PT2P_EXPORT_MAX);
 }
 
 void Window::take()
@@ -112,8 +118,9 @@ void Window::take()
 	for (int peer = 0; peer < rank_.plan.ranks; ++peer) {
 		const size_t length = received_[static_cast<size_t>(peer)];
 		if (length)
-			rank_.ok(pt2p_memory_import(rank_.ctx, peer, blobs_[static_cast<size_t>(peer)].data(), length, &remotes_[static_cast<size_t>(peer)]), peer,
-			         "pt2p_memory_import");
+			rank_.ok(pt2p_memory_import(rank_.ctx, peer, blobs_[static_cast<size_t>(peer)].data(), length,
+			                            &remotes_[static_cast<size_t>(peer)]),
+			         peer, "pt2p_memory_import");
 	}
 }
 
@@ -132,8 +139,9 @@ void Window::account()
 {
 	for (Account &a : accounts_)
 		a.unknown = rank_.atomics_failed;
-	exchange(accounts_.data(), sizeof(Account), true, tag_account, [this](int peer) { return &incoming_[static_cast<size_t>(peer)]; },
-	         sizeof(Account));
+	exchange(
+	    accounts_.data(), sizeof(Account), true, tag_account,
+	    [this](int peer) { return &incoming_[static_cast<size_t>(peer)]; }, sizeof(Account));
 }
 
 void Window::verify()
@@ -158,7 +166,8 @@ void Window::verify()
 	for (size_t w = 0; w < words; ++w) {
 		const uint64_t is = __atomic_load_n(reinterpret_cast<uint64_t *>(base_) + w, __ATOMIC_ACQUIRE);
 		if (is != sum[w])
-			fail("word " + std::to_string(w) + " is " + std::to_string(is) + ", all that was done to it makes " + std::to_string(sum[w]));
+			fail("word " + std::to_string(w) + " is " + std::to_string(is) + ", all that was done to it makes " +
+			     std::to_string(sum[w]));
 	}
 }
 
@@ -171,12 +180,13 @@ void Window::give_up()
 
 void Window::withdraw() { rank_.ok(pt2p_memory_release(rank_.ctx, memory_), rank_.me, "pt2p_memory_release"); }
 
-// ---- the load ----------------------------------------------------------------------------------------------------------
+// ---- the load
+// ----------------------------------------------------------------------------------------------------------
 
 RemoteLoad::RemoteLoad(Window &window, Rank &rank, int thread)
-    : window_(window), rank_(rank), thread_(thread), me_(rank.me * rank.plan.threads + thread),
-      random_{mix(rank.plan.seed ^ mix(static_cast<uint64_t>(me_) + 12345))}, targets_(static_cast<size_t>(rank.plan.ranks)),
-      seen_(static_cast<size_t>(rank.lanes()))
+    : window_(window), rank_(rank), thread_(thread),
+      me_(rank.me * rank.plan.threads + thread), random_{mix(rank.plan.seed ^ mix(static_cast<uint64_t>(me_) + 12345))},
+      targets_(static_cast<size_t>(rank.plan.ranks)), seen_(static_cast<size_t>(rank.lanes()))
 {
 	for (Target &t : targets_)
 		t.expected.resize(window.private_bytes());
@@ -245,7 +255,8 @@ void RemoteLoad::put_or_get(int owner, bool put)
 {
 	const size_t all = window_.private_bytes();
 	const size_t usual[] = {0, 8, 64, 300, 9000, all};
-	const size_t length = random_.below(std::min(all, usual[random_.below(6)]) + 1), at = random_.below(all - length + 1);
+	const size_t length = random_.below(std::min(all, usual[random_.below(6)]) + 1),
+	             at = random_.below(all - length + 1);
 	order(owner, {at, at + length, put});
 	Operation &o = lane_->add(Operation::What::remote, owner);
 	o.buffer = std::make_unique<Buffer>(rank_.ctx, length, random_);
@@ -270,8 +281,8 @@ void RemoteLoad::put_or_get(int owner, bool put)
 			while (o.buffer->data()[i] == there[i])
 				++i;
 			fail("pt2p_get of " + std::to_string(there.size()) + " bytes from " + std::to_string(at) + " of rank " +
-			              std::to_string(o.peer) + ": byte " + std::to_string(i) + " is " + std::to_string(o.buffer->data()[i]) + ", not " +
-			     std::to_string(there[i]) + (asked ? "" : "; a flush says that it is done"));
+			     std::to_string(o.peer) + ": byte " + std::to_string(i) + " is " + std::to_string(o.buffer->data()[i]) +
+			     ", not " + std::to_string(there[i]) + (asked ? "" : "; a flush says that it is done"));
 		}
 		o.buffer->check_guards("pt2p_get");
 	};
@@ -313,7 +324,8 @@ void RemoteLoad::atomic(int owner)
 		break;
 	default:
 		status = wide ? pt2p_compare_swap64(rank_.ctx, remote, offset, expected, desired, &o.value, request)
-		              : pt2p_compare_swap32(rank_.ctx, remote, offset, static_cast<uint32_t>(expected), desired32, &o.value32, request);
+		              : pt2p_compare_swap32(rank_.ctx, remote, offset, static_cast<uint32_t>(expected), desired32,
+		                                    &o.value32, request);
 	}
 	started(o, status, "atomic operation");
 }
@@ -335,8 +347,9 @@ void RemoteLoad::signal(int owner)
 	o.then = [&o](bool) { o.buffer->scribble(); };
 	pt2p_remote_t *remote = window_.remote(owner);
 	started(o,
-	        pt2p_put_signal(rank_.ctx, o.buffer->data(), length, remote, window_.slot_at(me_, index), remote, window_.signal_at(me_),
-	                        add ? PT2P_SIGNAL_ADD : PT2P_SIGNAL_SET, add ? 1 : index + 1, random_.one_in(2) ? &o.request : nullptr),
+	        pt2p_put_signal(rank_.ctx, o.buffer->data(), length, remote, window_.slot_at(me_, index), remote,
+	                        window_.signal_at(me_), add ? PT2P_SIGNAL_ADD : PT2P_SIGNAL_SET, add ? 1 : index + 1,
+	                        random_.one_in(2) ? &o.request : nullptr),
 	        "pt2p_put_signal");
 }
 
@@ -349,7 +362,8 @@ void RemoteLoad::await_signals(size_t episode)
 		size_t &seen = seen_[static_cast<size_t>(lane)];
 		const size_t wanted = seen + window_.signals(lane, rank_.me, episode);
 		const auto *word = reinterpret_cast<const uint64_t *>(window_.memory() + window_.signal_at(lane));
-		if (wanted == seen || rank_.gone(source) || !rank_.ok(pt2p_signal_wait(rank_.ctx, word, wanted, source), source, "pt2p_signal_wait"))
+		if (wanted == seen || rank_.gone(source) ||
+		    !rank_.ok(pt2p_signal_wait(rank_.ctx, word, wanted, source), source, "pt2p_signal_wait"))
 			continue;
 		for (; seen < wanted; ++seen)
 			check(window_.memory() + window_.slot_at(lane, seen), window_.signal_length(lane, rank_.me, seen),
@@ -386,7 +400,8 @@ void RemoteLoad::last()
 		std::vector<unsigned char> is(expected.size());
 		pt2p_request_t *r = nullptr;
 		const size_t offset = window_.private_at(me_);
-		if (!rank_.ok(pt2p_get(rank_.ctx, is.data(), is.size(), window_.remote(owner), offset, &r), owner, "the last pt2p_get") ||
+		if (!rank_.ok(pt2p_get(rank_.ctx, is.data(), is.size(), window_.remote(owner), offset, &r), owner,
+		              "the last pt2p_get") ||
 		    !rank_.ok(pt2p_wait(rank_.ctx, r, nullptr), owner, "the last pt2p_get"))
 			continue;
 		pt2p_memory_gone(rank_.ctx, is.data(), is.size());

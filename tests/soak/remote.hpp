@@ -68,7 +68,8 @@ private:
 	std::vector<Pending> pending_;
 	std::vector<size_t> received_; // bytes of the last exchange, from each rank
 	std::mutex mutex_;
-	void exchange(const void *out, size_t length, bool each, uint64_t tag, const std::function<void *(int)> &in, size_t capacity);
+	void exchange(const void *out, size_t length, bool each, uint64_t tag, const std::function<void *(int)> &in,
+	              size_t capacity);
 	bool await();
 };
 

@@ -118,11 +118,13 @@ struct Run {
 		if (rank.me == rank.plan.victim)
 			for (;;)
 				pt2p_progress(rank.ctx);
-		if (rank.ok(pt2p_recv(rank.ctx, nullptr, 0, rank.plan.victim, tag_met, PT2P_TAG_EXACT, nullptr), rank.plan.victim, "waiting for the loss"))
+		if (rank.ok(pt2p_recv(rank.ctx, nullptr, 0, rank.plan.victim, tag_met, PT2P_TAG_EXACT, nullptr),
+		            rank.plan.victim, "waiting for the loss"))
 			fail("something came from the victim");
 		pt2p_peer_info_t info{};
 		rank.ok(pt2p_peer_query(rank.ctx, rank.plan.victim, &info), rank.me, "pt2p_peer_query");
-		if (rank.ok(pt2p_send(rank.ctx, nullptr, 0, rank.plan.victim, tag_met), rank.plan.victim, "a send after the loss"))
+		if (rank.ok(pt2p_send(rank.ctx, nullptr, 0, rank.plan.victim, tag_met), rank.plan.victim,
+		            "a send after the loss"))
 			fail("a send to the victim succeeds after the loss");
 	}
 	void all()
@@ -164,8 +166,8 @@ struct Run {
 			fail(std::string("pt2p_finalize: ") + pt2p_last_error(nullptr));
 		const Counts &c = rank.counts;
 		const auto n = [](const std::atomic<uint64_t> &v) { return static_cast<unsigned long long>(v); };
-		printf("done %d messages %llu bytes %llu operations %llu cancelled %llu truncated %llu probed %llu lost %llu\n", me, n(c.messages),
-		       n(c.bytes), n(c.operations), n(c.cancelled), n(c.truncated), n(c.probed), n(c.lost));
+		printf("done %d messages %llu bytes %llu operations %llu cancelled %llu truncated %llu probed %llu lost %llu\n",
+		       me, n(c.messages), n(c.bytes), n(c.operations), n(c.cancelled), n(c.truncated), n(c.probed), n(c.lost));
 		fflush(stdout);
 	}
 

@@ -27,15 +27,15 @@ std::atomic<uint64_t> messages{0};
 	fflush(nullptr);
 	_Exit(1);
 }
-#define OK(call) \
-	do { \
-		if ((call) != PT2P_OK) \
-			fail(ctx, __LINE__, #call); \
+#define OK(call)                                                                                                       \
+	do {                                                                                                               \
+		if ((call) != PT2P_OK)                                                                                         \
+			fail(ctx, __LINE__, #call);                                                                                \
 	} while (0)
-#define TRUE(condition) \
-	do { \
-		if (!(condition)) \
-			fail(ctx, __LINE__, #condition); \
+#define TRUE(condition)                                                                                                \
+	do {                                                                                                               \
+		if (!(condition))                                                                                              \
+			fail(ctx, __LINE__, #condition);                                                                           \
 	} while (0)
 
 uint64_t word(uint64_t tag, uint64_t number, size_t i) { return (tag << 40 ^ number << 20) + i; }

@@ -218,12 +218,13 @@ TEST_CASE("numbers")
 	CHECK(with({"PT2P_SPIN_TIME=0.25"}).config.spin_time == 250000000);
 	CHECK(with({"PT2P_SPIN_TIME=17NS"}).config.spin_time == 17);
 	CHECK(with({"PT2P_SPIN_TIME=1.0ns"}).config.spin_time == 1);
-	for (const char *bad : {"PT2P_EAGER_MAX=", "PT2P_EAGER_MAX=  ", "PT2P_EAGER_MAX=12q", "PT2P_EAGER_MAX=k",
-	                        "PT2P_EAGER_MAX=1.5k", "PT2P_EAGER_MAX=0x10", "PT2P_EAGER_MAX=1e3", "PT2P_EAGER_MAX=1 2",
-	                        "PT2P_EAGER_MAX=12kk", "PT2P_EAGER_MAX=-", "PT2P_EAGER_MAX=--1", "PT2P_EAGER_MAX=nan",
-	                        "PT2P_EAGER_MAX=1ms", "PT2P_SHM_RING_SLOTS=1k", "PT2P_SHM_RING_SLOTS=1.0",
-	                        "PT2P_SPIN_TIME=1.", "PT2P_SPIN_TIME=.5s", "PT2P_SPIN_TIME=1.5ns", "PT2P_SPIN_TIME=1h",
-	                        "PT2P_SPIN_TIME=1k", "PT2P_SPIN_TIME=1ms2"}) {
+	for (const char *bad :
+	     {"PT2P_EAGER_MAX=",     "PT2P_EAGER_MAX=  ",      "PT2P_EAGER_MAX=12q",      "PT2P_EAGER_MAX=k",
+	      "PT2P_EAGER_MAX=1.5k", "PT2P_EAGER_MAX=0x10",    "PT2P_EAGER_MAX=1e3",      "PT2P_EAGER_MAX=1 2",
+	      "PT2P_EAGER_MAX=12kk", "PT2P_EAGER_MAX=-",       "PT2P_EAGER_MAX=--1",      "PT2P_EAGER_MAX=nan",
+	      "PT2P_EAGER_MAX=1ms",  "PT2P_SHM_RING_SLOTS=1k", "PT2P_SHM_RING_SLOTS=1.0", "PT2P_SPIN_TIME=1.",
+	      "PT2P_SPIN_TIME=.5s",  "PT2P_SPIN_TIME=1.5ns",   "PT2P_SPIN_TIME=1h",       "PT2P_SPIN_TIME=1k",
+	      "PT2P_SPIN_TIME=1ms2"}) {
 		INFO(bad);
 		CHECK_THAT(refusal({bad}), Contains("allowed: ") && !Contains("too "));
 	}
@@ -293,7 +294,8 @@ TEST_CASE("values that contradict each other")
 	Sandbox sandbox;
 	CHECK_THAT(refusal({"PT2P_TUNE=free", "PT2P_TUNE_RAISE_BELOW=300"}),
 	           Contains("PT2P_TUNE_CUT_ABOVE = 250 in the built-in default") &&
-	               Contains("PT2P_TUNE_RAISE_BELOW = 300 in the options of the call") && Contains("PT2P_TUNE_CUT_ABOVE=300 would do"));
+	               Contains("PT2P_TUNE_RAISE_BELOW = 300 in the options of the call") &&
+	               Contains("PT2P_TUNE_CUT_ABOVE=300 would do"));
 	CHECK_THAT(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_CUT_ABOVE=179"}), Contains("= 179 in") && Contains("= 180 in"));
 	CHECK(refusal({"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=300", "PT2P_TUNE_CUT_ABOVE=300"}).empty());
 	CHECK(refusal({"PT2P_TUNE=off", "PT2P_TUNE_RAISE_BELOW=300"}).empty()); // nothing is tuned
@@ -319,7 +321,8 @@ TEST_CASE("rules for numbers besides their range")
 	for (const char *bad : {"5", "63", "65", "4095"})
 		CHECK_THAT(refusal({("PT2P_NET_RING_SLOTS=" + std::string(bad)).c_str()}),
 		           Contains("not a power of two") && Contains("4 to 4096 slots, a power of two"));
-	CHECK_THAT(refusal({"PT2P_NET_RING_SLOTS=63"}), Contains("PT2P_NET_RING_SLOTS = \"63\"") && Contains("for instance 32 is"));
+	CHECK_THAT(refusal({"PT2P_NET_RING_SLOTS=63"}),
+	           Contains("PT2P_NET_RING_SLOTS = \"63\"") && Contains("for instance 32 is"));
 	for (const char *good : {"64", "128", "192", "8128", "8k"})
 		CHECK(refusal({("PT2P_NET_RING_SLOT_BYTES=" + std::string(good)).c_str()}).empty());
 	for (const char *bad : {"65", "100", "127", "8191"})
@@ -426,8 +429,24 @@ TEST_CASE("random text is read or refused, and does no harm")
 {
 	Sandbox sandbox;
 	sandbox.set("PT2P_CONF", "my.conf");
-	const std::string pieces[] = {"PT2P_", "EAGER_MAX", "SPIN_TIME", "=", " ", "\n", "#", "-", ".", "9", "1", "k", "us",
-	                              std::string(1, '\0'), "\xff", "\r", "PT2P_EAGER_MAX=1", "99999999999999999999"};
+	const std::string pieces[] = {"PT2P_",
+	                              "EAGER_MAX",
+	                              "SPIN_TIME",
+	                              "=",
+	                              " ",
+	                              "\n",
+	                              "#",
+	                              "-",
+	                              ".",
+	                              "9",
+	                              "1",
+	                              "k",
+	                              "us",
+	                              std::string(1, '\0'),
+	                              "\xff",
+	                              "\r",
+	                              "PT2P_EAGER_MAX=1",
+	                              "99999999999999999999"};
 	uint32_t state = 12345;
 	for (int round = 0; round < 1000; ++round) {
 		std::string text;

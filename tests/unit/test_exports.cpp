@@ -114,7 +114,9 @@ TEST_CASE("impossible memory is not registered, allocated or transferred, and th
 {
 	Ranks ranks("self,shm");
 	pt2p_context_t *ctx = ranks.ctx[1];
-	const auto says = [&](const char *what) { return std::string(pt2p_last_error(ctx)).find(what) != std::string::npos; };
+	const auto says = [&](const char *what) {
+		return std::string(pt2p_last_error(ctx)).find(what) != std::string::npos;
+	};
 	auto *high = reinterpret_cast<void *>(UINTPTR_MAX - 100);
 	pt2p_memory_t *memory;
 	CHECK(pt2p_memory_register(ctx, high, 200, &memory) == PT2P_ERR_ARGUMENT);

@@ -28,17 +28,16 @@ using namespace pt2p;
 using Catch::Matchers::Contains;
 
 // PMIx never frees a few strings. The leak sanitizer is not to report them.
-extern "C" __attribute__((weak)) const char *__lsan_default_suppressions()
-{
-	return "leak:libpmix\n";
-}
+extern "C" __attribute__((weak)) const char *__lsan_default_suppressions() { return "leak:libpmix\n"; }
 
 namespace {
 
 const char *const launcher_variables[] = {
-	"PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21",
-	"PMIX_SERVER_URI2", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-	"SLURM_NTASKS", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+    "PMIX_NAMESPACE",       "PMIX_RANK",         "PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
+    "PMIX_SERVER_URI3",     "PMIX_SERVER_URI21", "PMIX_SERVER_URI2",  "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE", "PMI_RANK",          "PMI_SIZE",          "SLURM_PROCID",
+    "SLURM_NTASKS",         "FLUX_TASK_RANK",    "FLUX_JOB_SIZE",     "MV2_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_SIZE",
 };
 
 // Sets only these variables of launchers. The destructor restores the environment.

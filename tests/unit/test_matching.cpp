@@ -78,8 +78,8 @@ namespace {
 // The mix of a random sequence.
 struct Shape {
 	uint64_t steps, sources;
-	uint64_t wild;                // percent of the receives
-	uint64_t arrivals;            // percent of the steps
+	uint64_t wild;     // percent of the receives
+	uint64_t arrivals; // percent of the steps
 	std::vector<uint64_t> tags, masks;
 };
 
@@ -111,7 +111,8 @@ void agrees_with_the_model(const Shape &shape, std::mt19937 &random)
 		} else if (random() % 20 == 0 && !model.receives.empty()) {
 			auto victim = model.receives.begin();
 			std::advance(victim, static_cast<long>(random() % model.receives.size()));
-			const auto p = std::find_if(posted.begin(), posted.end(), [&](const auto &x) { return x->id == victim->id; });
+			const auto p =
+			    std::find_if(posted.begin(), posted.end(), [&](const auto &x) { return x->id == victim->id; });
 			matcher.withdraw(**p);
 			model.receives.erase(victim);
 		} else {
@@ -184,7 +185,8 @@ TEST_CASE("matching agrees with a naive model on random sequences")
 		shape.tags = seed % 2 ? colliding : wide_tags;
 		shape.arrivals = 44 + seed % 13; // one side or the other grows
 		agrees_with_the_model(shape, random);
-		shape.masks = seed % 2 ? few_masks : std::vector<uint64_t>{PT2P_TAG_EXACT, ~UINT64_C(0xff), UINT64_C(0xff) << 40};
+		shape.masks =
+		    seed % 2 ? few_masks : std::vector<uint64_t>{PT2P_TAG_EXACT, ~UINT64_C(0xff), UINT64_C(0xff) << 40};
 		shape.arrivals = 52;
 		agrees_with_the_model(shape, random);
 	}

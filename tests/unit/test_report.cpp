@@ -40,18 +40,9 @@ void *operator new(size_t size, const std::nothrow_t &) noexcept
 {
 	return no_memory ? nullptr : malloc(size == 0 ? 1 : size);
 }
-void operator delete(void *memory, const std::nothrow_t &) noexcept
-{
-	free(memory);
-}
-void operator delete(void *memory) noexcept
-{
-	free(memory);
-}
-void operator delete(void *memory, size_t) noexcept
-{
-	free(memory);
-}
+void operator delete(void *memory, const std::nothrow_t &) noexcept { free(memory); }
+void operator delete(void *memory) noexcept { free(memory); }
+void operator delete(void *memory, size_t) noexcept { free(memory); }
 
 using namespace pt2p;
 using Catch::Matchers::Contains;
@@ -59,7 +50,8 @@ using Catch::Matchers::Contains;
 namespace {
 
 // What `work` writes to standard error.
-template <typename Work> std::string written(Work work)
+template <typename Work>
+std::string written(Work work)
 {
 	char name[] = "/tmp/pt2p_test_XXXXXX";
 	int file = mkstemp(name);

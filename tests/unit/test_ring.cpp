@@ -197,7 +197,8 @@ TEST_CASE("pieces of a shared transfer are taken once, and never with an old gen
 	CHECK(take_pieces(claim, 5, 10, 1, first) == 0);
 	open_claim(claim, 6);
 	CHECK(take_pieces(claim, 5, 10, 1, first) == 0);
-	for (uint64_t length : {uint64_t{32768}, uint64_t{65536}, uint64_t{1} << 20, uint64_t{5} << 32, uint64_t{1} << 62}) {
+	for (uint64_t length :
+	     {uint64_t{32768}, uint64_t{65536}, uint64_t{1} << 20, uint64_t{5} << 32, uint64_t{1} << 62}) {
 		const uint64_t piece = piece_size(length);
 		CHECK(piece * piece_count(length, static_cast<uint32_t>(piece)) >= length);
 	}

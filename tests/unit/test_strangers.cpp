@@ -53,15 +53,16 @@ TEST_CASE("a stranger that writes into a segment is refused, and the rank in who
 
 	// Everything that rank 0 would do, except for the proof.
 	Writer writer;
-	writer.open(Ring::at(reinterpret_cast<unsigned char *>(h) + header_bytes(2), address.shape.slots), address.shape.slots,
-	            address.shape.data_bytes, address.shape.room);
+	writer.open(Ring::at(reinterpret_cast<unsigned char *>(h) + header_bytes(2), address.shape.slots),
+	            address.shape.slots, address.shape.data_bytes, address.shape.room);
 	const int forged = 13, real = 7;
 	REQUIRE(writer.write(wire::id_eager, 1, &forged, sizeof forged, 0));
 	Secret guess = address.secret;
 	guess.words[1] ^= 1;
 	const uint16_t open = Entry::open;
-	for (const uint64_t shown : {entry_of(guess, 0, open), entry_of(address.secret, 1, open), entry_of(address.secret, 0, 1) | UINT64_C(1) << 63,
-	                             owner_proof(address.secret), UINT64_C(1)}) {
+	for (const uint64_t shown :
+	     {entry_of(guess, 0, open), entry_of(address.secret, 1, open),
+	      entry_of(address.secret, 0, 1) | UINT64_C(1) << 63, owner_proof(address.secret), UINT64_C(1)}) {
 		const uint64_t before = ctx[1]->reporter.read(Counter::auth_refused);
 		directory(h)[0].store(shown);
 		doorbells(h, 2)[0].fetch_or(1);

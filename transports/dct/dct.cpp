@@ -6,9 +6,9 @@
 #include <infiniband/mlx5dv.h>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
-#include "base/clock.hpp"
 #include "base/report/report.hpp"
 #include "transports/channel_facts.hpp"
 
@@ -30,7 +30,8 @@ SendQueue *DctPeer::acquire_for_part() { return ready ? transport->choose_for_pa
 
 SendQueue *DctPeer::acquire_alone() { return ready ? transport->choose_idle(*this) : nullptr; }
 
-// What is under way for it stops with its initiators; what these have for others is posted again when they have been restarted.
+// What is under way for it stops with its initiators; what these have for others is posted again when they have been
+// restarted.
 void DctPeer::cut()
 {
 	transport->leave_line(*this);
@@ -83,8 +84,8 @@ void DctTransport::make_initiator()
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
 	verbs::QpOwner qp(mlx5dv_create_qp(net_->device().context.get(), &init, &driver));
 	if (!qp)
-		verbs::fail_queue(net_->device(), "mlx5dv_create_qp (DC initiator)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
-		                  net_->device().limits.max_qp_wr);
+		verbs::fail_queue(net_->device(), "mlx5dv_create_qp (DC initiator)", errno, "PT2P_NET_SEND_DEPTH",
+		                  net_->shared.depth, net_->device().limits.max_qp_wr);
 	if (const int error = start_initiator(qp.get()))
 		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto max_inline = static_cast<uint32_t>(environment_.config.net_inline);
@@ -99,7 +100,8 @@ int DctTransport::start_initiator(ibv_qp *qp) const
 	                        .retries = environment_.config.net_retries});
 }
 
-// ---- peers ------------------------------------------------------------------------------------------------------------
+// ---- peers
+// ------------------------------------------------------------------------------------------------------------
 
 static_assert(offsetof(Address, port) == 0);
 
@@ -130,7 +132,8 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->dc = &peer->address;
 	peer->ready = true;
 	const auto initiators = static_cast<uint32_t>(initiators_.size());
-	peer->max_queue_pairs = environment_.config.net_queue_pairs ? initiators : std::clamp(initiators - 1, 1u, max_tuned);
+	peer->max_queue_pairs =
+	    environment_.config.net_queue_pairs ? initiators : std::clamp(initiators - 1, 1u, max_tuned);
 	return add(rank, std::move(peer));
 }
 
@@ -231,8 +234,8 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	SendQueue *const queue = initiators_[i].get();
 	InitiatorState &s = states_[i];
 	if (s.target && s.target != &peer) {
-		// As long as targets change, it has to be known which work is complete: that of a target that has another's behind it,
-		// and that of an initiator which would be passed over for one that is busy.
+		// As long as targets change, it has to be known which work is complete: that of a target that has another's
+		// behind it, and that of an initiator which would be passed over for one that is busy.
 		constexpr uint32_t calm = 64;
 		for (const auto &initiator : initiators_) {
 			initiator->signal_each(calm);
@@ -250,7 +253,8 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	return queue->can_post() ? queue : wait(); // the last place may have gone to flush()
 }
 
-// ---- what breaks ------------------------------------------------------------------------------------------------------
+// ---- what breaks
+// ------------------------------------------------------------------------------------------------------
 
 void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 {
@@ -269,7 +273,8 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 		if (front && front->is_operation())
 			queue.abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else if (front)
-			net_->take_down(static_cast<DctPeer &>(*front->target), PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
+			net_->take_down(static_cast<DctPeer &>(*front->target), PT2P_ERR_SYSTEM,
+			                format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
 	environment_.reporter.add(Counter::reconnects);
 	const int error = restart(queue);
@@ -330,8 +335,8 @@ verbs::Target *DctTransport::substitute()
 	}
 }
 
-// One that has left in order has read all that it wants. What did not get there in time, as word of what has been read, would be tried
-// again for long, and what the initiator has for others would wait for that.
+// One that has left in order has read all that it wants. What did not get there in time, as word of what has been read,
+// would be tried again for long, and what the initiator has for others would wait for that.
 void DctTransport::look_after(SendQueue &queue)
 {
 	constexpr int64_t patience = 5'000'000; // its device may answer yet
@@ -354,10 +359,12 @@ void DctTransport::fail_target(DctPeer &peer, ibv_wc_status status)
 	if (!peer.failing_since || std::exchange(peer.answered, false))
 		peer.failing_since = now;
 	if (now - peer.failing_since >= environment_.config.net_reconnect_time)
-		net_->take_down(peer, PT2P_ERR_PEER_LOST, format("its DC target does not answer: %s", ibv_wc_status_str(status)));
+		net_->take_down(peer, PT2P_ERR_PEER_LOST,
+		                format("its DC target does not answer: %s", ibv_wc_status_str(status)));
 }
 
-// ---- the table --------------------------------------------------------------------------------------------------------
+// ---- the table
+// --------------------------------------------------------------------------------------------------------
 
 std::vector<SendQueue *> DctTransport::queues_for(const verbs::NetPeer &) const
 {
@@ -376,7 +383,8 @@ bool DctTransport::facts(int rank, ChannelFacts &f)
 
 Inspection::Memory DctTransport::memory_per_peer()
 {
-	return {sizeof(std::unique_ptr<DctPeer>) + verbs::Net::bytes_per_silent_peer, sizeof(DctPeer) + sizeof(ibv_ah) + 64};
+	return {sizeof(std::unique_ptr<DctPeer>) + verbs::Net::bytes_per_silent_peer,
+	        sizeof(DctPeer) + sizeof(ibv_ah) + 64};
 }
 
 const TransportTable &DctTransport::table() const { return dct_table; }
@@ -409,7 +417,7 @@ const TransportTable dct_table = {
     open_dct,      verbs::send<DctPeer, Counter::dct_messages>,
     verbs::get,    verbs::put,
     verbs::atomic, verbs::progress<DctTransport>,
-    nullptr, verbs::NetTransport::longest_message,
+    nullptr,       verbs::NetTransport::longest_message,
 };
 
 } // namespace pt2p::dct

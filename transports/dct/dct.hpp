@@ -1,6 +1,7 @@
 // The dct transport: dynamically connected queue pairs. One target takes everything that comes to this rank, a few
-// initiators serve all peers: what a peer costs does not grow with what it is sent, and a rank has as many queue pairs in a
-// job of ten thousand as in one of ten. What goes through them is in verbs/net.hpp, which initiator is chosen in pool.hpp.
+// initiators serve all peers: what a peer costs does not grow with what it is sent, and a rank has as many queue pairs
+// in a job of ten thousand as in one of ten. What goes through them is in verbs/net.hpp, which initiator is chosen in
+// pool.hpp.
 #pragma once
 
 #include <memory>

@@ -1,19 +1,22 @@
 // Which DC initiator a message goes through, and when.
 //
-// An initiator works for one target at a time: when the next work request is for another, it waits until everything for the
-// old one is acknowledged, then connects anew. What a change costs is shared by the messages that go between two changes, so
-// targets wait until many of their messages can go together; but never so long that an initiator has nothing to do:
-//   1. Two targets at most have work in an initiator: one that it works for, and one that is next, so that the device goes on
-//      without this rank's program. Messages for the last one are added to what it has there.
-//   2. Any other target waits. When the work for the first of two is complete, there is a place for another behind the second.
+// An initiator works for one target at a time: when the next work request is for another, it waits until everything for
+// the old one is acknowledged, then connects anew. What a change costs is shared by the messages that go between two
+// changes, so targets wait until many of their messages can go together; but never so long that an initiator has
+// nothing to do:
+//   1. Two targets at most have work in an initiator: one that it works for, and one that is next, so that the device
+//      goes on without this rank's program. Messages for the last one are added to what it has there.
+//   2. Any other target waits. When the work for the first of two is complete, there is a place for another behind the
+//      second.
 //   3. A target whose work has another's behind it adds nothing until it is complete: its messages arrive in order.
-//   4. Of the places that are free, a target takes an initiator without work: the one that served it last, which may still be
-//      connected, or the one that has been idle longest, so that connections last. Else the one with the least under way.
+//   4. Of the places that are free, a target takes an initiator without work: the one that served it last, which may
+//      still be connected, or the one that has been idle longest, so that connections last. Else the one with the least
+//      under way.
 //
-// Nobody starves: targets that wait get places in the order in which they came. While any wait, a target that is last in an
-// initiator adds `quota` work requests at most, counted from when it took its place; then it lets its work complete, and comes
-// behind those that wait. So with n targets that wait and a single initiator the last of them gets its place when those before
-// it have posted n quotas and what two targets had under way.
+// Nobody starves: targets that wait get places in the order in which they came. While any wait, a target that is last
+// in an initiator adds `quota` work requests at most, counted from when it took its place; then it lets its work
+// complete, and comes behind those that wait. So with n targets that wait and a single initiator the last of them gets
+// its place when those before it have posted n quotas and what two targets had under way.
 #pragma once
 
 #include <algorithm>
@@ -77,13 +80,14 @@ struct Waiting {
 	uint64_t asked = 0; // in which turn it last has
 };
 
-// Targets that wait for a place, in the order in which they came. They ask again in each turn (a look at the completions, and
-// what follows from it). One that does not while places are kept for it, as its message goes another way or it is lost, is
-// forgotten: a place is kept for a turn, not for ever.
+// Targets that wait for a place, in the order in which they came. They ask again in each turn (a look at the
+// completions, and what follows from it). One that does not while places are kept for it, as its message goes another
+// way or it is lost, is forgotten: a place is kept for a turn, not for ever.
 class Line {
 public:
 	bool empty() const { return all_.empty(); }
-	// Whether this target may take one of so many free places now; else it is in the line. The first in the line have them.
+	// Whether this target may take one of so many free places now; else it is in the line. The first in the line have
+	// them.
 	bool admit(Waiting &target, size_t places, uint64_t turn)
 	{
 		keep(places, turn);
@@ -134,10 +138,10 @@ private:
 	uint64_t since_ = 0; // this turn
 };
 
-// The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves: as long
-// as fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the target last;
-// else the one of them with the least under way. `working`: how many work for it then, as far as is known of initiators that
-// were shared with other targets meanwhile.
+// The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves:
+// as long as fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the
+// target last; else the one of them with the least under way. `working`: how many work for it then, as far as is known
+// of initiators that were shared with other targets meanwhile.
 inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current, uint32_t most,
                               uint32_t &working)
 {

@@ -1,8 +1,8 @@
 // How two ranks connect, connect again and part: the datagrams of rc.hpp, and what each does with them.
 #include <cstring>
 
-#include "base/job/job.hpp"
 #include "base/clock.hpp"
+#include "base/job/job.hpp"
 #include "base/report/report.hpp"
 #include "transports/rc/rc.hpp"
 
@@ -45,15 +45,16 @@ void RcTransport::refuse(const WireupMessage &request, const Secret &secret, con
 	net_->wireup.send(request.from, refusal, secret);
 }
 
-// It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a connection.
+// It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a
+// connection.
 void RcTransport::disconnect(RcPeer &peer)
 {
 	if (!leaving_)
 		tell(peer.first, WireupMessage::Kind::part);
 }
 
-// The peer counts this rank as lost, whichever connection that was: nothing comes of waiting for it. What it has sent before is
-// still read.
+// The peer counts this rank as lost, whichever connection that was: nothing comes of waiting for it. What it has sent
+// before is still read.
 void RcTransport::disconnected(Connection &first, const WireupMessage &message)
 {
 	if (first.state == Connection::State::requesting || first.state == Connection::State::refused)
@@ -76,11 +77,13 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 	if (peer && m.connection <= peer->others.size())
 		return m.connection ? peer->others[m.connection - 1u].get() : &peer->first;
 	// They are made one after the other.
-	const bool next = peer ? m.connection == peer->others.size() + 1 && m.connection < max_connections : m.connection == 0;
+	const bool next =
+	    peer ? m.connection == peer->others.size() + 1 && m.connection < max_connections : m.connection == 0;
 	if (!next || m.kind != WireupMessage::Kind::request || m.attempt != 1)
 		return nullptr;
 	try {
-		Connection &connection = peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
+		Connection &connection =
+		    peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
 		connection.state = Connection::State::accepting;
 		return &connection;
 	} catch (const std::exception &e) { // no memory, too
@@ -89,8 +92,8 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 	}
 }
 
-// Whether it comes from that rank to this one, and for the first time. Who asks knows this rank's secret; who was asked proves it
-// with his own, which this rank knows.
+// Whether it comes from that rank to this one, and for the first time. Who asks knows this rank's secret; who was asked
+// proves it with his own, which this rank knows.
 bool RcTransport::genuine(const WireupMessage &m) const
 {
 	const int self = environment_.job.rank();

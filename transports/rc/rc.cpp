@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
-#include "base/clock.hpp"
 #include "base/report/report.hpp"
 
 namespace pt2p::rc {
@@ -20,8 +20,8 @@ using verbs::WorkRequest;
 namespace {
 
 constexpr int64_t ask_again_after = 20'000'000;
-// Connections with one peer. What a device gains by several is had with few of them, and each costs both sides its queues: more have
-// to be asked for.
+// Connections with one peer. What a device gains by several is had with few of them, and each costs both sides its
+// queues: more have to be asked for.
 constexpr uint32_t max_tuned = 4;
 
 } // namespace
@@ -93,7 +93,8 @@ std::string RcTransport::queue_address()
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
-// ---- connections ------------------------------------------------------------------------------------------------------
+// ---- connections
+// ------------------------------------------------------------------------------------------------------
 
 RcPeer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret)
 {
@@ -136,7 +137,8 @@ void RcTransport::make_queue_pair(Connection &connection)
 	if (!qp)
 		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
 		                  net_->device().limits.max_qp_wr);
-	connection.queue = std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data, false);
+	connection.queue =
+	    std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data, false);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
@@ -156,7 +158,9 @@ Endpoint *RcTransport::loopback()
 	const int self = environment_.job.rank();
 	try {
 		RcPeer *known = find(self);
-		RcPeer &peer = known ? *known : make_peer(self, {net_->device().address, net_->wireup.number()}, environment_.job.secret());
+		RcPeer &peer =
+		    known ? *known
+		          : make_peer(self, {net_->device().address, net_->wireup.number()}, environment_.job.secret());
 		if (!known || peer.first.state == Connection::State::refused)
 			connect_to_itself(peer.first);
 		return peer.down || peer.first.state == Connection::State::refused ? nullptr : &peer;
@@ -208,8 +212,9 @@ void RcTransport::not_now(Connection &c, const std::string &reason)
 {
 	start_over(c);
 	if (c.is_first() && c.peer.peer != environment_.job.rank())
-		net_->put_off(c.peer, PT2P_ERR_NO_MEMORY, reason + "; the next call tries again. PT2P_RC_PEERS=0 does without such connections "
-		                                                   "where the devices have DC");
+		net_->put_off(c.peer, PT2P_ERR_NO_MEMORY,
+		              reason + "; the next call tries again. PT2P_RC_PEERS=0 does without such connections "
+		                       "where the devices have DC");
 }
 
 void RcTransport::wanted(RcPeer &peer)
@@ -222,7 +227,8 @@ void RcTransport::wanted(RcPeer &peer)
 	tell(peer.first, WireupMessage::Kind::request);
 }
 
-// ---- what breaks ------------------------------------------------------------------------------------------------------
+// ---- what breaks
+// ------------------------------------------------------------------------------------------------------
 
 void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 {
@@ -237,14 +243,14 @@ void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 	case IBV_WC_WR_FLUSH_ERR:
 	case IBV_WC_REM_ABORT_ERR:
-	case IBV_WC_FATAL_ERR:
-		break;
+	case IBV_WC_FATAL_ERR: break;
 	default:
 		// The work request itself is at fault.
 		if (front && front->is_operation())
 			c.queue->abandon(*front, PT2P_ERR_SYSTEM, verbs::cause_of(status));
 		else
-			return net_->take_down(c.peer, PT2P_ERR_SYSTEM, format("a message to it failed: %s", ibv_wc_status_str(status)));
+			return net_->take_down(c.peer, PT2P_ERR_SYSTEM,
+			                       format("a message to it failed: %s", ibv_wc_status_str(status)));
 	}
 	give_up(c, c.attempt + 1);
 }
@@ -313,13 +319,15 @@ void RcTransport::look_after(Connection &c)
 	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
 		return;
 	const int64_t now = now_ns();
-	// Who has never answered may be computing, and answers when it calls in. If it is gone the launcher tells, while there is one.
+	// Who has never answered may be computing, and answers when it calls in. If it is gone the launcher tells, while
+	// there is one.
 	const int64_t patience = environment_.config.net_reconnect_time;
 	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
-		net_->take_down(c.peer, PT2P_ERR_PEER_LOST, format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)%s%s",
-		                                                   c.attempt > 1 ? "its connection broke" : "the launcher is gone",
-		                                                   static_cast<double>(now - c.since) * 1e-9, c.lacks.empty() ? "" : "; ",
-		                                                   c.lacks.c_str()));
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST,
+		                format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)%s%s",
+		                       c.attempt > 1 ? "its connection broke" : "the launcher is gone",
+		                       static_cast<double>(now - c.since) * 1e-9, c.lacks.empty() ? "" : "; ",
+		                       c.lacks.c_str()));
 	else if (now - c.asked > ask_again_after && c.peer.peer == environment_.job.rank()) {
 		c.asked = now;
 		connect_to_itself(c);
@@ -348,7 +356,8 @@ void RcTransport::leave()
 	NetTransport::leave();
 }
 
-// ---- the table --------------------------------------------------------------------------------------------------------
+// ---- the table
+// --------------------------------------------------------------------------------------------------------
 
 std::string RcTransport::trouble(int rank)
 {
@@ -379,7 +388,8 @@ std::vector<SendQueue *> RcTransport::queues_for(const verbs::NetPeer &p) const
 
 Inspection::Memory RcTransport::memory_per_peer()
 {
-	return {sizeof(std::unique_ptr<RcPeer>) + verbs::Net::bytes_per_silent_peer, sizeof(RcPeer) + net_->bytes_per_queue()};
+	return {sizeof(std::unique_ptr<RcPeer>) + verbs::Net::bytes_per_silent_peer,
+	        sizeof(RcPeer) + net_->bytes_per_queue()};
 }
 
 const TransportTable &RcTransport::table() const { return rc_table; }
@@ -395,9 +405,11 @@ std::unique_ptr<Transport> open_rc(const TransportEnvironment &environment, std:
 } // namespace
 
 const TransportTable rc_table = {
-    "rc",       cap_send | cap_get | cap_put | cap_atomic, open_rc,       verbs::send<RcPeer, Counter::rc_messages>,
-    verbs::get, verbs::put,                                verbs::atomic, verbs::progress<RcTransport>,
-    nullptr, verbs::NetTransport::longest_message,
+    "rc",          cap_send | cap_get | cap_put | cap_atomic,
+    open_rc,       verbs::send<RcPeer, Counter::rc_messages>,
+    verbs::get,    verbs::put,
+    verbs::atomic, verbs::progress<RcTransport>,
+    nullptr,       verbs::NetTransport::longest_message,
 };
 
 } // namespace pt2p::rc

@@ -1,23 +1,23 @@
-// The rc transport: a reliable connection of verbs to each peer that is talked with, made when it is first needed, and made
-// anew when it breaks while the peer lives. What goes through it is in verbs/net.hpp.
+// The rc transport: a reliable connection of verbs to each peer that is talked with, made when it is first needed, and
+// made anew when it breaks while the peer lives. What goes through it is in verbs/net.hpp.
 //
 // A connection is made by datagrams (verbs/wireup.hpp):
 //
-// A first connection that cannot be made, because one of the two gets no queue pair or no memory, is refused: what waits for it
-// fails, and the next that is sent asks again.
+// A first connection that cannot be made, because one of the two gets no queue pair or no memory, is refused: what
+// waits for it fails, and the next that is sent asks again.
 //
 //   first send                                  other side
 //   queue pair made  -------- request ------->  queue pair made, ready to receive
 //   ready            <------- accept ---------
 //                    -------- confirm ------->  ready
 //
-// That is the connection of their messages. Parts of large data need no order and may have others beside it (verbs/tuning/striping.hpp),
-// which are made in the same way, one after the other, when large data moves, and stay.
+// That is the connection of their messages. Parts of large data need no order and may have others beside it
+// (verbs/tuning/striping.hpp), which are made in the same way, one after the other, when large data moves, and stay.
 //
-// Each side has one queue pair for each connection, so requests that cross are two halves of the same connection. Connections of
-// two ranks are made anew by number: who finds that attempt n has broken asks for attempt n+1, and the other gives n up. Before
-// a queue pair is reset for that, everything that has come through it is read; then each side posts again what it has no
-// completion of, and the sequence numbers of messages tell what had arrived.
+// Each side has one queue pair for each connection, so requests that cross are two halves of the same connection.
+// Connections of two ranks are made anew by number: who finds that attempt n has broken asks for attempt n+1, and the
+// other gives n up. Before a queue pair is reset for that, everything that has come through it is read; then each side
+// posts again what it has no completion of, and the sequence numbers of messages tell what had arrived.
 #pragma once
 
 #include <cstdint>
@@ -39,21 +39,21 @@ struct Connection final : verbs::QueueOwner {
 		requesting, // we have asked
 		accepting,  // it has asked, we have answered
 		connected,
-		draining,   // given up; what has come through it is still being read
-		refused,    // one of the two has none to spare; of the first: until something is to be sent again
+		draining, // given up; what has come through it is still being read
+		refused,  // one of the two has none to spare; of the first: until something is to be sent again
 	};
 	Connection(RcPeer &p, uint8_t n) : peer(p), number(n) {}
 
 	RcPeer &peer;
-	const uint8_t number;          // among those with the peer; 0: of messages
+	const uint8_t number; // among those with the peer; 0: of messages
 	State state = State::requesting;
 	std::unique_ptr<verbs::SendQueue> queue;
-	uint32_t attempt = 1;          // how often it has been made
-	uint32_t remote_qp = 0;        // this time; 0: not known yet
+	uint32_t attempt = 1;           // how often it has been made
+	uint32_t remote_qp = 0;         // this time; 0: not known yet
 	verbs::WireupMessage request{}; // draining: what the peer has asked for meanwhile; attempt 0: nothing
-	int64_t asked = 0, since = 0;  // when the last datagram was sent, and the first
-	uint32_t asked_from = 0;       // end of the number of the first datagram since something was to be sent again
-	std::string lacks;             // why it could not be made again so far
+	int64_t asked = 0, since = 0;   // when the last datagram was sent, and the first
+	uint32_t asked_from = 0;        // end of the number of the first datagram since something was to be sent again
+	std::string lacks;              // why it could not be made again so far
 
 	bool is_first() const { return number == 0; }
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;

@@ -81,8 +81,11 @@ Outcome atomic_self(Endpoint &, AtomicOperation what, RemoteMemory at, uint64_t 
 } // namespace
 
 const TransportTable self_table = {
-    "self",   cap_send | cap_get | cap_put | cap_atomic, open_self, send_self, get_self, put_self, atomic_self,
-    nullptr, get_runs_self,
+    "self",        cap_send | cap_get | cap_put | cap_atomic,
+    open_self,     send_self,
+    get_self,      put_self,
+    atomic_self,   nullptr,
+    get_runs_self,
 };
 
 } // namespace pt2p

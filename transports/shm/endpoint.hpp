@@ -26,8 +26,8 @@ struct ShmEndpoint final : Endpoint {
 	bool attached = false; // its segment is mapped here
 	bool said_bye = false;
 	bool cannot_grow = false; // there was no memory for more room in `out`
-	uint64_t shown = 0;    // its directory entry in this rank's segment, as last seen and genuine
-	uint32_t index = 0;    // local index of the peer
+	uint64_t shown = 0;       // its directory entry in this rank's segment, as last seen and genuine
+	uint32_t index = 0;       // local index of the peer
 	pid_t pid = 0;
 	bool same_process = false;
 	uint32_t claims_busy = 0; // bits

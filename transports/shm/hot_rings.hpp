@@ -48,7 +48,7 @@ public:
 	bool sleep(SegmentHeader &own);
 
 private:
-	static constexpr size_t enough = 8;            // fewer hot rings than this are not worth a sweep
+	static constexpr size_t enough = 8;           // fewer hot rings than this are not worth a sweep
 	static constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 
 	void sweep();

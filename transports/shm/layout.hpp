@@ -47,8 +47,8 @@ struct SegmentHeader {
 	uint32_t fences; // 1: senders have to fence before they look at `attention` (no membarrier here)
 	std::atomic<uint32_t> state;
 
-	alignas(line) std::atomic<uint32_t> wake_word; // futex
-	std::atomic<uint32_t> sleeping;                // the owner sleeps, or is about to
+	alignas(line) std::atomic<uint32_t> wake_word;        // futex
+	std::atomic<uint32_t> sleeping;                       // the owner sleeps, or is about to
 	alignas(line) std::atomic<uint64_t> doorbell_summary; // bit w: look at doorbell word w (w modulo 64)
 };
 
@@ -121,10 +121,7 @@ struct Entry {
 	static uint64_t pack(uint16_t facts, uint64_t proof) { return uint64_t{facts} << 48 | (proof & proof_mask); }
 	static uint16_t facts(uint64_t entry) { return static_cast<uint16_t>(entry >> 48); }
 };
-inline std::atomic<uint64_t> *directory(SegmentHeader *h)
-{
-	return reinterpret_cast<std::atomic<uint64_t> *>(h + 1);
-}
+inline std::atomic<uint64_t> *directory(SegmentHeader *h) { return reinterpret_cast<std::atomic<uint64_t> *>(h + 1); }
 inline size_t doorbells_offset(uint32_t ranks)
 {
 	return round_up(sizeof(SegmentHeader) + ranks * sizeof(uint64_t), 64);

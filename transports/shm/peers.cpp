@@ -68,8 +68,8 @@ std::optional<Error> ShmTransport::how_it_ended(ShmEndpoint &peer, const char *f
 		case Job::End::in_order: return Error(PT2P_ERR_PEER_FINALIZED, "it exited before this rank had met it");
 		case Job::End::unknown: break;
 		}
-		return Error(PT2P_ERR_PEER_LOST, format("it ended before this rank had met it, and the launcher does not tell how: %s",
-		                                        finding));
+		return Error(PT2P_ERR_PEER_LOST,
+		             format("it ended before this rank had met it, and the launcher does not tell how: %s", finding));
 	}
 	return left ? Error(PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize")
 	            : Error(PT2P_ERR_PEER_LOST, format("it ended without pt2p_finalize: %s", finding));
@@ -124,8 +124,9 @@ bool ShmTransport::probe_single_copy(ShmEndpoint &peer, const Address &address)
 	uint64_t value = 0;
 	const int error = read_from(peer.pid, &value, address.probe, sizeof value);
 	if (error)
-		env_.reporter.log(LogLevel::info, "rank %d: the kernel refuses process_vm_readv (%s); large messages are pipelined",
-		                  peer.peer, errno_text(error).c_str());
+		env_.reporter.log(LogLevel::info,
+		                  "rank %d: the kernel refuses process_vm_readv (%s); large messages are pipelined", peer.peer,
+		                  errno_text(error).c_str());
 	return !error && value == address.probe_value;
 }
 
@@ -160,7 +161,8 @@ void ShmTransport::watch_some()
 				if (!processes_.add(index, peer->pid, peer->start_time, peer->process))
 					end(*peer, "is gone");
 		} catch (const Error &e) {
-			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED || e.status() == PT2P_ERR_EXCHANGE)
+			if (e.status() == PT2P_ERR_PEER_LOST || e.status() == PT2P_ERR_PEER_FINALIZED ||
+			    e.status() == PT2P_ERR_EXCHANGE)
 				take_down(peer_at(index), e.status(), e.what());
 			else
 				env_.reporter.log(LogLevel::info, "rank %d cannot be watched: %s", rank, e.what());

@@ -20,7 +20,8 @@ public:
 	{
 		if (!epoll_) {
 			const int error = errno;
-			throw Error(PT2P_ERR_SYSTEM, format("epoll_create1: %s%s", errno_text(error).c_str(), remedy_of(error).c_str()));
+			throw Error(PT2P_ERR_SYSTEM,
+			            format("epoll_create1: %s%s", errno_text(error).c_str(), remedy_of(error).c_str()));
 		}
 	}
 

@@ -78,7 +78,7 @@ public:
 
 private:
 	static constexpr uint64_t claimed_at_once = 8; // slots
-	static constexpr uint64_t min_stream = 3;    // messages in flight that make a stream
+	static constexpr uint64_t min_stream = 3;      // messages in flight that make a stream
 
 	struct DataEnd {
 		uint32_t position, end; // of a message with data: its slot, and the data area's head after it; low 32 bits
@@ -92,7 +92,8 @@ private:
 	{
 		slot.header = header;
 		sent_ = position + 1;
-		slot.word.store(Word::pack(lap(position), id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		slot.word.store(Word::pack(lap(position), id, static_cast<uint32_t>(length), credit),
+		                std::memory_order_release);
 		if (__builtin_expect(position % claimed_at_once == 0, 0))
 			claim_slots(length);
 	}

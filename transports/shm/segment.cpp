@@ -50,7 +50,10 @@ Shape shape_of(const Config &config, uint32_t ranks)
 	return s;
 }
 
-size_t longest_payload(const Shape &shape) { return std::min<size_t>(Writer::max_payload(shape.data_bytes), shape.room); }
+size_t longest_payload(const Shape &shape)
+{
+	return std::min<size_t>(Writer::max_payload(shape.data_bytes), shape.room);
+}
 
 std::string Address::pack() const
 {
@@ -84,8 +87,8 @@ OwnSegment::OwnSegment(const Config &config, const Secret &secret, uint32_t rank
 	const size_t total = ring_offset(shape_, ranks);
 	reserve(fd_.get(), 0, header_bytes(ranks), "the segment of this rank");
 	if (ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
-		throw Error(PT2P_ERR_SHARED_MEMORY,
-		            format("cannot give the shared segment its size of %zu bytes: %s", total, errno_text(errno).c_str()));
+		throw Error(PT2P_ERR_SHARED_MEMORY, format("cannot give the shared segment its size of %zu bytes: %s", total,
+		                                           errno_text(errno).c_str()));
 	map_ = Mapping(fd_.get(), 0, total);
 	place_on_numa_node(map_.memory(), total, numa_node);
 	SegmentHeader *h = header();
@@ -111,14 +114,17 @@ PeerSegment::PeerSegment(const Address &address) : shape_(address.shape), secret
 		header_ = static_cast<SegmentHeader *>(header_map_.memory());
 	}
 	if (header_->proof != owner_proof(secret_))
-		throw Error(PT2P_ERR_PROTOCOL, format("process %u has no longer the shared segment that it published", address.pid));
+		throw Error(PT2P_ERR_PROTOCOL,
+		            format("process %u has no longer the shared segment that it published", address.pid));
 }
 
 Ring PeerSegment::open_ring(uint32_t index, uint32_t &room)
 {
 	if (index >= shape_.ranks)
-		throw Error(PT2P_ERR_PROTOCOL, format("its shared segment has room for %u ranks of its node, and this rank is number %u "
-		                                      "there: the two count the ranks of the node differently", shape_.ranks, index));
+		throw Error(PT2P_ERR_PROTOCOL,
+		            format("its shared segment has room for %u ranks of its node, and this rank is number %u "
+		                   "there: the two count the ranks of the node differently",
+		                   shape_.ranks, index));
 	const size_t offset = ring_offset(shape_, index), stride = ring_bytes(shape_.slots, shape_.data_bytes);
 	void *base;
 	if (same_process_) {
@@ -135,7 +141,8 @@ Ring PeerSegment::open_ring(uint32_t index, uint32_t &room)
 		// A kernel that cannot do that cannot let the ring grow later either.
 		if (error == EINVAL)
 			room = shape_.data_bytes;
-		reserve(same_process_ ? shared_fd_ : fd_.get(), offset, ring_bytes(shape_.slots, room), "a ring in a peer's segment");
+		reserve(same_process_ ? shared_fd_ : fd_.get(), offset, ring_bytes(shape_.slots, room),
+		        "a ring in a peer's segment");
 	}
 	fd_ = FileDescriptor();
 	return Ring::at(base, shape_.slots);
@@ -145,7 +152,8 @@ bool PeerSegment::grow(const Ring &ring, uint32_t room) { return !populate(ring.
 
 void PeerSegment::show(uint32_t index, bool open)
 {
-	facts_ = static_cast<uint16_t>(open ? facts_ | Entry::open : (facts_ & Entry::open) | ((facts_ + 1) & Entry::failures_mask));
+	facts_ = static_cast<uint16_t>(open ? facts_ | Entry::open
+	                                    : (facts_ & Entry::open) | ((facts_ + 1) & Entry::failures_mask));
 	directory(header_)[index].store(entry_of(secret_, index, facts_), std::memory_order_release);
 }
 

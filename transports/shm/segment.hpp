@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/job/secret.hpp"
 #include "base/memory/shared_file.hpp"
 #include "transports/shm/layout.hpp"
-#include "base/job/secret.hpp"
 
 namespace pt2p {
 struct Config;
@@ -98,7 +98,7 @@ private:
 	Shape shape_;
 	Secret secret_;
 	uint16_t facts_ = 0; // shown, see Entry
-	FileDescriptor fd_; // closed once the ring is there
+	FileDescriptor fd_;  // closed once the ring is there
 	Mapping header_map_, ring_map_;
 	SegmentHeader *header_ = nullptr;
 	bool same_process_ = false;

@@ -7,17 +7,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/job/topology.hpp"
-#include "base/clock.hpp"
 #include "base/report/report.hpp"
 
 namespace pt2p::shm {
 
 namespace {
 
-constexpr unsigned burst = 32;         // messages taken from one ring in a turn
+constexpr unsigned burst = 32; // messages taken from one ring in a turn
 
 ShmEndpoint &peer_of_endpoint(Endpoint &endpoint) { return static_cast<ShmEndpoint &>(endpoint); }
 
@@ -30,7 +30,8 @@ ShmTransport::ShmTransport(const TransportEnvironment &environment)
       probe_(std::make_shared<uint64_t>(random_secret().words[0])), transfers_(env_)
 {
 	const auto ranks = static_cast<uint32_t>(env_.job.local_size());
-	segment_ = std::make_shared<OwnSegment>(env_.config, env_.job.secret(), ranks, env_.config.numa ? env_.topology.numa_node : -1);
+	segment_ = std::make_shared<OwnSegment>(env_.config, env_.job.secret(), ranks,
+	                                        env_.config.numa ? env_.topology.numa_node : -1);
 	// In-process peers hold pointers into the segment.
 	env_.job.keep(segment_);
 	header()->fences = !hot_.membarrier();
@@ -105,7 +106,8 @@ Inspection::Memory ShmTransport::memory_per_peer()
 	// of which this rank's segment holds one, at its largest.
 	const Shape &shape = segment_->shape();
 	const size_t silent = sizeof(uint64_t) + 1 + sizeof(std::unique_ptr<ShmEndpoint>) + sizeof(ShmEndpoint *);
-	return {silent, silent + ring_bytes(shape.slots, shape.data_bytes) + sizeof(ShmEndpoint) + Writer::private_bytes(shape.slots)};
+	return {silent, silent + ring_bytes(shape.slots, shape.data_bytes) + sizeof(ShmEndpoint) +
+	                    Writer::private_bytes(shape.slots)};
 }
 
 // ---- sending --------------------------------------------------------------------------------------------------------
@@ -133,8 +135,10 @@ bool ShmTransport::grow(ShmEndpoint &peer)
 	// The transport goes on with the room that it has, in smaller pieces.
 	peer.max_send = std::min<size_t>(peer.max_send, peer.out.room());
 	if (!std::exchange(peer.cannot_grow, true))
-		env_.reporter.log(LogLevel::info, "rank %d: no memory for more than %u bytes of data in flight to it through shared "
-		                  "memory", peer.peer, peer.out.room());
+		env_.reporter.log(LogLevel::info,
+		                  "rank %d: no memory for more than %u bytes of data in flight to it through shared "
+		                  "memory",
+		                  peer.peer, peer.out.room());
 	return false;
 }
 
@@ -197,8 +201,10 @@ void ShmTransport::open_reader(ShmEndpoint &peer)
 		uint64_t forged = entry;
 		directory(header())[peer.index].compare_exchange_strong(forged, peer.shown);
 		env_.reporter.add(Counter::auth_refused);
-		env_.reporter.log(LogLevel::info, "somebody who is not rank %d of this job, or lacks its secret, has written into the "
-		                  "shared segment of this rank", peer.peer);
+		env_.reporter.log(LogLevel::info,
+		                  "somebody who is not rank %d of this job, or lacks its secret, has written into the "
+		                  "shared segment of this rank",
+		                  peer.peer);
 		return;
 	}
 	unsigned failures = (facts - Entry::facts(peer.shown)) & Entry::failures_mask;
@@ -362,7 +368,10 @@ size_t longest_message_shm(const Config &config) { return longest_payload(shape_
 } // namespace
 
 const TransportTable shm_table = {
-    "shm", cap_send | cap_get | cap_put | cap_wake, open_shm, send_shm, get_shm, put_shm, nullptr, progress_shm,
+    "shm",        cap_send | cap_get | cap_put | cap_wake,
+    open_shm,     send_shm,
+    get_shm,      put_shm,
+    nullptr,      progress_shm,
     get_runs_shm, longest_message_shm,
 };
 

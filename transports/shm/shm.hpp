@@ -43,8 +43,8 @@ public:
 	[[gnu::always_inline]] Outcome send(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		const uint64_t read = peer.in.position();
-		if (__builtin_expect(length > inline_max ||
-		                         !peer.out.write_short(id, header, data, length, static_cast<uint32_t>(read)), 0))
+		if (__builtin_expect(
+		        length > inline_max || !peer.out.write_short(id, header, data, length, static_cast<uint32_t>(read)), 0))
 			return send_slowly(peer, id, header, data, length);
 		peer.in.piggybacked(read);
 		// Not before the message is in the ring, even for the compiler: see the handshake of hot_rings.hpp.
@@ -62,7 +62,8 @@ public:
 
 private:
 	ShmEndpoint &peer_at(uint32_t index);
-	[[gnu::noinline]] Outcome send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	[[gnu::noinline]] Outcome send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data,
+	                                      size_t length);
 	[[gnu::noinline]] Outcome notify(ShmEndpoint &peer);
 	Outcome no_room(ShmEndpoint &peer);
 	bool grow(ShmEndpoint &peer);

@@ -85,8 +85,7 @@ int read_runs(pid_t process, const Run *runs, size_t count)
 
 int write_to(pid_t process, uint64_t remote, const void *local, size_t bytes)
 {
-	return copy_all(process_vm_writev, process,
-	                static_cast<unsigned char *>(const_cast<void *>(local)), remote, bytes);
+	return copy_all(process_vm_writev, process, static_cast<unsigned char *>(const_cast<void *>(local)), remote, bytes);
 }
 
 } // namespace pt2p::shm

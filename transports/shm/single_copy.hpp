@@ -24,11 +24,11 @@
 namespace pt2p::shm {
 
 struct Help {
-	uint64_t to;     // in the receiver
-	uint64_t from;   // in the sender, who is asked to help
+	uint64_t to;   // in the receiver
+	uint64_t from; // in the sender, who is asked to help
 	uint64_t length;
-	uint32_t piece;  // bytes
-	uint32_t claim;  // index in the ring that the sender writes
+	uint32_t piece; // bytes
+	uint32_t claim; // index in the ring that the sender writes
 	uint32_t generation;
 	uint32_t unused;
 };
@@ -41,7 +41,8 @@ inline uint32_t piece_count(uint64_t length, uint32_t piece)
 // Bytes of `count` pieces from `first` on; the last piece may be short.
 inline size_t piece_bytes(uint64_t length, uint32_t piece, uint32_t first, uint32_t count)
 {
-	return static_cast<size_t>(std::min(static_cast<uint64_t>(count) * piece, length - static_cast<uint64_t>(first) * piece));
+	return static_cast<size_t>(
+	    std::min(static_cast<uint64_t>(count) * piece, length - static_cast<uint64_t>(first) * piece));
 }
 // Piece size for a transfer: small enough that both sides finish together, large enough for the system call to vanish.
 uint32_t piece_size(uint64_t length);

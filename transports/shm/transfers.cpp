@@ -25,10 +25,7 @@ pt2p_status_t copy_status(int error)
 
 // How many pieces to take of a message at once while `waiting` messages are to be copied; bounded, so that a turn stays
 // short.
-uint32_t pieces_at_once(size_t waiting, uint32_t piece)
-{
-	return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1;
-}
+uint32_t pieces_at_once(size_t waiting, uint32_t piece) { return waiting > 1 ? std::max(1u, turn_bytes / piece) : 1; }
 
 } // namespace
 

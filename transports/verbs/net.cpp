@@ -68,7 +68,10 @@ bool blueflame_allowed()
 	return !shut_up || !std::strcmp(shut_up, "0");
 }
 
-uint32_t first_batch(const Config &config) { return static_cast<uint32_t>(std::max<int64_t>(config.net_doorbell_batch, 1)); }
+uint32_t first_batch(const Config &config)
+{
+	return static_cast<uint32_t>(std::max<int64_t>(config.net_doorbell_batch, 1));
+}
 
 } // namespace
 
@@ -100,30 +103,35 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 
 Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device)
     : environment_(environment), device_(std::move(device)),
-      memory(*device_, buffer_count(environment.config), environment.config.net_message_bytes,
-             bytes_of_device_memory(environment.config),
-             cell_for(environment.config.net_device_memory_max ? environment.config.net_device_memory_max : max_measured),
-             environment.topology.numa_node),
-      completions(*device_, is_direct(environment.config, *device_), static_cast<uint32_t>(environment.config.net_receives),
+      memory(
+          *device_, buffer_count(environment.config), environment.config.net_message_bytes,
+          bytes_of_device_memory(environment.config),
+          cell_for(environment.config.net_device_memory_max ? environment.config.net_device_memory_max : max_measured),
+          environment.topology.numa_node),
+      completions(*device_, is_direct(environment.config, *device_),
+                  static_cast<uint32_t>(environment.config.net_receives),
                   static_cast<uint32_t>(environment.config.net_send_depth)),
-      queues(completions), doorbells(first_batch(environment.config)), tuner(environment, doorbells, Doorbells::max_batch),
-      operations(environment, *device_, memory),
-      shared{.memory = memory,
-             .doorbells = doorbells,
-             .queues = queues,
-             .parts = operations,
-             .tuner = tuner,
-             .depth = static_cast<uint32_t>(environment.config.net_send_depth),
-             .period = first_period(environment.config),
-             .max_inline = static_cast<uint32_t>(environment.config.net_inline),
-             .direct = is_direct(environment.config, *device_),
-             .blueflame = blueflame_allowed()},
+      queues(completions), doorbells(first_batch(environment.config)),
+      tuner(environment, doorbells, Doorbells::max_batch),
+      operations(environment, *device_, memory), shared{.memory = memory,
+                                                        .doorbells = doorbells,
+                                                        .queues = queues,
+                                                        .parts = operations,
+                                                        .tuner = tuner,
+                                                        .depth =
+                                                            static_cast<uint32_t>(environment.config.net_send_depth),
+                                                        .period = first_period(environment.config),
+                                                        .max_inline =
+                                                            static_cast<uint32_t>(environment.config.net_inline),
+                                                        .direct = is_direct(environment.config, *device_),
+                                                        .blueflame = blueflame_allowed()},
       receives(*device_, environment.config, shared.direct, environment.topology.numa_node),
       eager(environment.job.rank(), memory, tuner, environment.reporter),
       rings(*device_, environment.config, eager, environment.reporter, environment.topology.numa_node),
       wireup(*device_, completions.channel(), environment.topology.numa_node), sequencer_(environment.job.size()),
       ranks_(static_cast<size_t>(environment.job.size())), peers_(ranks_),
-      idle_turn_(oversubscribed(environment.topology, environment.job.host_size()) ? wireup_interval : wireup_interval / 4)
+      idle_turn_(oversubscribed(environment.topology, environment.job.host_size()) ? wireup_interval
+                                                                                   : wireup_interval / 4)
 {
 	Reporter &reporter = environment.reporter;
 	if (!memory.device_memory.usable() && bytes_of_device_memory(environment.config))
@@ -134,13 +142,15 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 	if (memory.device_memory.usable() && !environment.config.net_device_memory_max) {
 		const size_t best = measure_device_memory(*device_, memory.device_memory, max_measured);
 		memory.device_memory.cut(best ? cell_for(best) : 0);
-		reporter.log(LogLevel::info, "%s: device memory is faster for payloads up to %zu bytes", device_->name.c_str(), best);
+		reporter.log(LogLevel::info, "%s: device memory is faster for payloads up to %zu bytes", device_->name.c_str(),
+		             best);
 	}
 }
 
 Net::~Net() = default;
 
-// ---- peers ------------------------------------------------------------------------------------------------------------
+// ---- peers
+// ------------------------------------------------------------------------------------------------------------
 
 void Net::set_peer(NetPeer &peer, uint32_t depth)
 {
@@ -200,7 +210,8 @@ void Net::unconnected_senders(const void *caller, std::vector<int> &ranks) const
 	}
 }
 
-// ---- the device -------------------------------------------------------------------------------------------------------
+// ---- the device
+// -------------------------------------------------------------------------------------------------------
 
 void Net::read_events()
 {
@@ -210,11 +221,13 @@ void Net::read_events()
 		                      event.event_type == IBV_EVENT_QP_ACCESS_ERR;
 		SendQueue *queue = of_queue ? static_cast<SendQueue *>(event.element.qp->qp_context) : nullptr;
 		ibv_ack_async_event(&event);
-		environment_.reporter.log(LogLevel::info, "%s: %s", device_->name.c_str(), ibv_event_type_str(event.event_type));
+		environment_.reporter.log(LogLevel::info, "%s: %s", device_->name.c_str(),
+		                          ibv_event_type_str(event.event_type));
 		if (queue)
 			queues.report_broken(*queue, IBV_WC_SUCCESS);
 		if (event.event_type == IBV_EVENT_DEVICE_FATAL && !std::exchange(failed_, true)) {
-			environment_.reporter.log(LogLevel::error, "%s has failed for good; what needs it fails, too. The system's log says more",
+			environment_.reporter.log(LogLevel::error,
+			                          "%s has failed for good; what needs it fails, too. The system's log says more",
 			                          device_->name.c_str());
 			for (int rank = 0; rank < environment_.job.size(); ++rank)
 				if (NetPeer *p = peer(rank))
@@ -243,7 +256,8 @@ size_t Net::bytes_per_queue() const
 	return sizeof(SendQueue) + shared.depth * (sizeof(WorkRequest) + 2 * (mlx5::wqebb_bytes + sizeof(uint32_t)));
 }
 
-// ---- leaving ----------------------------------------------------------------------------------------------------------
+// ---- leaving
+// ----------------------------------------------------------------------------------------------------------
 
 void Net::leave(const void *caller)
 {
@@ -259,8 +273,8 @@ void Net::leave(const void *caller)
 		;
 	flush_all();
 	say_goodbye(false, end);
-	// Who owns memory that this rank has read and written through DC, and no more, does not know of it, and may have left without
-	// a word. Yet it may itself do the same here.
+	// Who owns memory that this rank has read and written through DC, and no more, does not know of it, and may have
+	// left without a word. Yet it may itself do the same here.
 	say_goodbye(true, std::min(end, now_ns() + best_effort));
 }
 
@@ -270,14 +284,17 @@ void Net::flush_all()
 	queues.for_each_working([](SendQueue &queue) { queue.flush(); });
 }
 
-// To all, or to those that know of this rank; waits until they have it. The goodbye is the last that they get: who has read it may
-// leave at once, and nobody answers any more. So it is what is signalled; and a DC initiator, which works for its targets in turn, has
-// one at a time, or it would wait behind one for a target that is gone.
+// To all, or to those that know of this rank; waits until they have it. The goodbye is the last that they get: who has
+// read it may leave at once, and nobody answers any more. So it is what is signalled; and a DC initiator, which works
+// for its targets in turn, has one at a time, or it would wait behind one for a target that is gone.
 void Net::say_goodbye(bool all, int64_t end)
 {
-	const auto knows_us = [this](const NetPeer &p) { return !p.dc || p.next_sequence || sequencer_.from(p.peer).sequence; };
+	const auto knows_us = [this](const NetPeer &p) {
+		return !p.dc || p.next_sequence || sequencer_.from(p.peer).sequence;
+	};
 	std::vector<NetPeer *> peers;
-	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers), [&](const NetPeer *p) { return p && (all || knows_us(*p)); });
+	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers),
+	             [&](const NetPeer *p) { return p && (all || knows_us(*p)); });
 	const auto told = [this](NetPeer *p) {
 		SendQueue *queue = p->ready ? p->acquire_alone() : nullptr;
 		if (queue)
@@ -298,7 +315,8 @@ void Net::say_goodbye(bool all, int64_t end)
 	}
 }
 
-// ---- sleeping ---------------------------------------------------------------------------------------------------------
+// ---- sleeping
+// ---------------------------------------------------------------------------------------------------------
 
 bool Net::arm(const void *caller)
 {

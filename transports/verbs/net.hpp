@@ -1,5 +1,5 @@
-// A rank on its RDMA device: what all transports over verbs share. It owns the queues, the memory and the layers above them, reads all
-// completions, and delivers what has come.
+// A rank on its RDMA device: what all transports over verbs share. It owns the queues, the memory and the layers above
+// them, reads all completions, and delivers what has come.
 #pragma once
 
 #include <memory>
@@ -48,8 +48,8 @@ public:
 	WriteRings rings;
 	Wireup wireup;
 
-	// The one of this context, opened by the first who asks. Null, with the reason in `why_not`, when there is no device;
-	// throws Error when the one that was asked for cannot be used.
+	// The one of this context, opened by the first who asks. Null, with the reason in `why_not`, when there is no
+	// device; throws Error when the one that was asked for cannot be used.
 	static std::shared_ptr<Net> open(const TransportEnvironment &environment, std::string &why_not);
 	Net(const TransportEnvironment &environment, std::unique_ptr<Device> device);
 	~Net();
@@ -59,8 +59,8 @@ public:
 	static size_t max_payload(size_t message_bytes) { return message_bytes - sizeof(MessageHeader); }
 	size_t max_payload() const { return max_payload(memory.buffer_bytes()); }
 
-	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the calls
-	// of one of them do anything. Returns how many messages were delivered.
+	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the
+	// calls of one of them do anything. Returns how many messages were delivered.
 	unsigned progress(const void *caller);
 	// As progress, whoever calls.
 	unsigned progress();
@@ -132,10 +132,11 @@ private:
 	std::vector<NetPeer *> peers_; // by rank
 	const void *driver_ = nullptr; // whose calls of progress() count
 	uint64_t turns_ = 0;
-	const int idle_turn_;                  // what a turn in which nothing was found takes of look_at_wireup_
-	static constexpr int wireup_interval = 64; // turns, or four in which nothing was found, or one where ranks share processors
-	int look_at_wireup_ = 0;                   // at 0 or less, with the next turn
-	uint64_t strange_ = 0;                 // datagrams that have been counted as refused
+	const int idle_turn_; // what a turn in which nothing was found takes of look_at_wireup_
+	static constexpr int wireup_interval =
+	    64;                  // turns, or four in which nothing was found, or one where ranks share processors
+	int look_at_wireup_ = 0; // at 0 or less, with the next turn
+	uint64_t strange_ = 0;   // datagrams that have been counted as refused
 	bool failed_ = false, asleep_ = false, drained_ = false;
 };
 

@@ -140,9 +140,7 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 				queues.report_broken(*queue, mlx5::status_of(*c));
 			}
 			break;
-		case MLX5_CQE_RESP_ERR:
-			receives.give(c->wqe_counter);
-			break;
+		case MLX5_CQE_RESP_ERR: receives.give(c->wqe_counter); break;
 		default: // passed over
 			break;
 		}
@@ -155,8 +153,8 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 	return true;
 }
 
-// Connections are asked for rarely. This look goes through libibverbs also where queues are read directly: a device in software
-// that stands in front of libibverbs learns from it that this rank waits, and gets a turn.
+// Connections are asked for rarely. This look goes through libibverbs also where queues are read directly: a device in
+// software that stands in front of libibverbs learns from it that this rank waits, and gets a turn.
 bool Net::take_wireup()
 {
 	look_at_wireup_ -= drained_ ? idle_turn_ : 1;
@@ -188,7 +186,8 @@ unsigned Net::progress()
 	// What has come may be passed on, to a rank that is connected to for that, and needs another completion queue.
 	for (size_t i = 0; i < completions.count(); ++i) {
 		CompletionQueue &queue = completions[i];
-		drained_ &= !(__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, turn) : read(queue, turn));
+		drained_ &=
+		    !(__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, turn) : read(queue, turn));
 	}
 	if (__builtin_expect(tuner.watches(), 0))
 		tuner.look_soon();
@@ -222,8 +221,8 @@ unsigned Net::read_ring(NetPeer &peer, unsigned most)
 			break; // one that was sent before has its completion still to be read
 		if (t.length > ring.max_payload() || t.header.rank() != peer.peer) {
 			take_down(peer, PT2P_ERR_PROTOCOL,
-			          format("a message in its ring is from rank %d and has %u bytes, at most %u fit", t.header.rank(), t.length,
-			                 ring.max_payload()));
+			          format("a message in its ring is from rank %d and has %u bytes, at most %u fit", t.header.rank(),
+			                 t.length, ring.max_payload()));
 			break;
 		}
 		++expected;

@@ -44,8 +44,9 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 	// What else was encoded took the short path.
 	const uint64_t short_path = peer.next_sequence - peer.encoded.messages, wqes = short_path + peer.encoded.wqes;
 	if (direct && wqes)
-		f.entry_bytes = static_cast<double>((short_path * (peer.dc ? 2 : 1) + peer.encoded.wqebbs) * mlx5::wqebb_bytes) /
-		                static_cast<double>(wqes);
+		f.entry_bytes =
+		    static_cast<double>((short_path * (peer.dc ? 2 : 1) + peer.encoded.wqebbs) * mlx5::wqebb_bytes) /
+		    static_cast<double>(wqes);
 	if (all.work_requests)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 }
@@ -56,8 +57,9 @@ void gather_staging(const tune::Stagings &stagings, double ticks, ChannelFacts &
 	for (size_t i = 0; i < tune::Stagings::classes; ++i) {
 		const tune::StagingTuner &tuner = stagings.at(i);
 		if (tuner.messages(Staging::device_memory) + tuner.messages(Staging::buffer))
-			f.stagings.push_back({tune::Stagings::most(i), tuner.messages(Staging::device_memory), tuner.messages(Staging::buffer),
-			                      tuner.changes(), static_cast<double>(tuner.latency_of(Staging::device_memory)) / ticks,
+			f.stagings.push_back({tune::Stagings::most(i), tuner.messages(Staging::device_memory),
+			                      tuner.messages(Staging::buffer), tuner.changes(),
+			                      static_cast<double>(tuner.latency_of(Staging::device_memory)) / ticks,
 			                      static_cast<double>(tuner.latency_of(Staging::buffer)) / ticks, tuner.chosen()});
 	}
 }
@@ -74,7 +76,8 @@ void gather_periods(const tune::ChannelTuner &channel, const tune::DeviceTuner &
 		k.raises = tuner.raises();
 		k.cuts = tuner.cuts();
 		channel.for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
-			k.changes.push_back({static_cast<double>(change.when - device.ticks_at_start()) / ticks * 1e-6, change.period, change.ratio});
+			k.changes.push_back({static_cast<double>(change.when - device.ticks_at_start()) / ticks * 1e-6,
+			                     change.period, change.ratio});
 		});
 	}
 }

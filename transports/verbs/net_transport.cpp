@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
-#include "base/clock.hpp"
 
 namespace pt2p::verbs {
 
@@ -76,7 +76,8 @@ void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 std::string NetTransport::describe(int rank)
 {
 	const NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
-	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->tuner.ticks_in_a_ns(), net_->tuner.shares_doorbells()) : "";
+	const std::string tuned =
+	    peer && peer->tuner ? peer->tuner->describe(net_->tuner.ticks_in_a_ns(), net_->tuner.shares_doorbells()) : "";
 	std::string text = "zero-copy, " + net_->device().name;
 	// The device's queue may have room for less than was asked for.
 	const uint32_t depth = peer ? queues_for(*peer).front()->depth() : net_->shared.depth;

@@ -1,5 +1,5 @@
-// What the transports over verbs have in common beside their Net: all of a transport that does not depend on how its queue
-// pairs are connected.
+// What the transports over verbs have in common beside their Net: all of a transport that does not depend on how its
+// queue pairs are connected.
 #pragma once
 
 #include <memory>
@@ -75,7 +75,8 @@ template <class Peer, Counter counter>
 	return Outcome::done;
 }
 
-// `Peer` says whether it is reached by DC, with which address vector, and through which queue as long as nothing is unusual.
+// `Peer` says whether it is reached by DC, with which address vector, and through which queue as long as nothing is
+// unusual.
 template <class Peer, Counter counter>
 Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
 {
@@ -84,7 +85,8 @@ Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, 
 	SendQueue *queue = peer.usual();
 	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
 	if (__builtin_expect(!queue || !queue->template posts_short<Peer::is_dc>(bytes) || net.doorbells.batches() ||
-	                         peer.ring.is_due(static_cast<uint32_t>(peer.next_sequence)), 0))
+	                         peer.ring.is_due(static_cast<uint32_t>(peer.next_sequence)),
+	                     0))
 		return send_fully<Peer, counter>(peer, id, header, data, length);
 	net.eager.reporter().add(counter);
 	queue->template post_short<Peer::is_dc>(peer, peer.address_vector(), bytes, [&](unsigned char *to) {

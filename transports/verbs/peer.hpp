@@ -14,16 +14,16 @@ class SendQueue;
 
 struct NetPeer : Target {
 	Net *net = nullptr;
-	uint64_t next_sequence = 0;  // goes on the wire as 32 bits, and counts the messages
-	int64_t last_sign = 0;       // of life
-	OutgoingWriteRing ring;      // to it
+	uint64_t next_sequence = 0;                  // goes on the wire as 32 bits, and counts the messages
+	int64_t last_sign = 0;                       // of life
+	OutgoingWriteRing ring;                      // to it
 	std::unique_ptr<IncomingWriteRing> incoming; // from it
 	struct {
 		uint64_t messages = 0, bytes = 0;
-	} by_device_memory, by_buffer, bulk; // what is not inline; bulk: parts of operations
-	uint64_t bulk_written = 0;           // of its bytes, those that this rank's device reads
-	uint64_t device_memory_full = 0;     // messages that are in a buffer for that reason
-	uint32_t max_queue_pairs = 1;        // that parts of operations may be striped over
+	} by_device_memory, by_buffer, bulk;      // what is not inline; bulk: parts of operations
+	uint64_t bulk_written = 0;                // of its bytes, those that this rank's device reads
+	uint64_t device_memory_full = 0;          // messages that are in a buffer for that reason
+	uint32_t max_queue_pairs = 1;             // that parts of operations may be striped over
 	std::unique_ptr<tune::Striping> striping; // of these; null: none has been yet
 
 	// A queue that takes a work request to it; null: none does now.

@@ -48,7 +48,8 @@ int Wireup::start()
 	return error;
 }
 
-// It was in error: nobody could be connected with any more. What was under way is lost, as datagrams may be. It keeps its number.
+// It was in error: nobody could be connected with any more. What was under way is lost, as datagrams may be. It keeps
+// its number.
 void Wireup::start_again()
 {
 	broken_ = false;

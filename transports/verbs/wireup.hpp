@@ -1,9 +1,9 @@
 // How two ranks tell each other of a connection before they have one: short datagrams, which may be lost, so whoever
 // waits for an answer asks again.
 //
-// Anybody on the fabric can send one. One that counts proves that its sender knows the secret of one of the two ranks, names the
-// rank that it is for, and has a higher number than all before it from the same rank, so that one that was recorded is worth
-// nothing, here or at another rank.
+// Anybody on the fabric can send one. One that counts proves that its sender knows the secret of one of the two ranks,
+// names the rank that it is for, and has a higher number than all before it from the same rank, so that one that was
+// recorded is worth nothing, here or at another rank.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +27,11 @@ struct WireupMessage {
 		refuse,  // I cannot make one: `reason` says why
 		part,    // I count you as lost: there will be none any more
 	};
-	uint64_t number;    // of the datagram, among all that the sender has sent; from 1
+	uint64_t number; // of the datagram, among all that the sender has sent; from 1
 	WireupAddress from;
-	int32_t rank, to;   // of the sender; of the receiver
-	uint32_t qp, psn;   // of the sender's queue pair; in a refusal psn is the end of the number of what is refused
-	uint32_t attempt;   // counts the connections between the two, from 1
+	int32_t rank, to; // of the sender; of the receiver
+	uint32_t qp, psn; // of the sender's queue pair; in a refusal psn is the end of the number of what is refused
+	uint32_t attempt; // counts the connections between the two, from 1
 	Kind kind;
 	uint8_t connection; // which of those between the two: 0 carries the messages
 	char reason[90];    // ended by zero
@@ -69,7 +69,7 @@ private:
 	RegisteredMemory memory_; // receive slots, then send slots
 	CqOwner cq_;
 	QpOwner qp_;
-	AhOwner handles_[slots];  // of what is being sent
+	AhOwner handles_[slots]; // of what is being sent
 	uint32_t sent_ = 0, done_ = 0;
 	uint64_t number_ = 0, strange_ = 0;
 	bool broken_ = false;

@@ -132,8 +132,8 @@ bool Addresses::receive(int rank, Request &request)
 void Addresses::postpone(int rank, Request &request, pmix_status_t status)
 {
 	if (!not_yet(status))
-		throw Error(PT2P_ERR_EXCHANGE, format("PMIx_Get of the address of rank %d: %s", rank,
-		                                      status_text(status).c_str()));
+		throw Error(PT2P_ERR_EXCHANGE,
+		            format("PMIx_Get of the address of rank %d: %s", rank, status_text(status).c_str()));
 	request.not_before = Clock::now() + request.pause;
 	request.pause = std::min(request.pause * 2, request.peeks ? max_peek_pause : max_pause);
 }

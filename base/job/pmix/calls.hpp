@@ -46,10 +46,11 @@ inline std::string launcher_facts()
 	return facts + "; no PMIX_SERVER_URI variable is set";
 }
 
-// Makes a call of PMIx in a helper thread, so that it can be given up: false when it has not returned within `limit`; if it
-// does later, `late` follows. The thread blocks all signals, and PMIx's own thread inherits that: the program's signals
-// stay with the program's threads. Throws std::system_error when no thread can be made.
-template <typename Call, typename Late> bool call_within(std::chrono::seconds limit, Call call, Late late)
+// Makes a call of PMIx in a helper thread, so that it can be given up: false when it has not returned within `limit`;
+// if it does later, `late` follows. The thread blocks all signals, and PMIx's own thread inherits that: the program's
+// signals stay with the program's threads. Throws std::system_error when no thread can be made.
+template <typename Call, typename Late>
+bool call_within(std::chrono::seconds limit, Call call, Late late)
 {
 	struct State {
 		std::mutex mutex;
@@ -97,16 +98,18 @@ inline pmix_proc_t start_pmix()
 		pmix_proc_t me{};
 	};
 	if (pmix_is_stuck)
-		throw Error(PT2P_ERR_LAUNCHER, "PMIx_Finalize of an earlier context of this process has not come back, so the launcher "
-		                               "cannot be joined again");
+		throw Error(PT2P_ERR_LAUNCHER,
+		            "PMIx_Finalize of an earlier context of this process has not come back, so the launcher "
+		            "cannot be joined again");
 	const auto start = std::make_shared<Start>();
 	bool answered;
 	try {
-		answered = call_within(start_limit, [start] { start->status = PMIx_Init(&start->me, nullptr, 0); },
-		                       [start] {
-			                       if (start->status == PMIX_SUCCESS)
-				                       PMIx_Finalize(nullptr, 0);
-		                       });
+		answered = call_within(
+		    start_limit, [start] { start->status = PMIx_Init(&start->me, nullptr, 0); },
+		    [start] {
+			    if (start->status == PMIX_SUCCESS)
+				    PMIx_Finalize(nullptr, 0);
+		    });
 	} catch (const std::system_error &error) {
 		throw Error(PT2P_ERR_SYSTEM, format("no thread to start PMIx with: %s", error.what()));
 	}
@@ -129,7 +132,8 @@ inline void end_pmix(Reporter &reporter)
 	try {
 		if (!call_within(end_limit, end, [] {})) {
 			pmix_is_stuck = true;
-			reporter.log(LogLevel::warning, "PMIx_Finalize has not come back within %lld s: this rank leaves without it",
+			reporter.log(LogLevel::warning,
+			             "PMIx_Finalize has not come back within %lld s: this rank leaves without it",
 			             static_cast<long long>(end_limit.count()));
 			return;
 		}
@@ -165,7 +169,8 @@ inline void on_answer(pmix_status_t status, pmix_value_t *value, void *data)
 }
 
 // Calls `see` with each process of an answer to a query for the table of processes.
-template <typename See> void each_process(const pmix_value_t &value, See see)
+template <typename See>
+void each_process(const pmix_value_t &value, See see)
 {
 	if (value.type == PMIX_PROC_INFO && value.data.pinfo)
 		see(*value.data.pinfo);
@@ -211,8 +216,8 @@ struct Census {
 	std::vector<std::pair<pmix_proc_t, pmix_proc_state_t>> ends;
 };
 
-inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *data,
-                      pmix_release_cbfunc_t release, void *release_data)
+inline void on_census(pmix_status_t status, pmix_info_t info[], size_t ninfo, void *data, pmix_release_cbfunc_t release,
+                      void *release_data)
 {
 	std::unique_ptr<std::shared_ptr<Census>> holder(static_cast<std::shared_ptr<Census> *>(data));
 	{
@@ -294,17 +299,17 @@ struct LossCode {
 };
 
 inline constexpr LossCode loss_codes[] = {
-	{PMIX_ERR_PROC_ABORTED, "aborted or killed"},
-	{PMIX_ERR_PROC_REQUESTED_ABORT, "aborted on its own request"},
-	{PMIX_ERR_PROC_ABORTED_BY_SIG, "killed by a signal"},
-	{PMIX_ERR_PROC_KILLED_BY_CMD, "killed by the launcher"},
-	{PMIX_ERR_PROC_TERM_WO_SYNC, "ended without finalizing"},
-	{PMIX_ERR_EXIT_NONZERO_TERM, "ended with a non-zero exit code"},
-	{PMIX_ERR_PROC_FAILED_TO_START, "failed to start"},
-	{PMIX_ERR_PROC_SENSOR_BOUND_EXCEEDED, "killed for exceeding a limit"},
-	{PMIX_EVENT_PROC_TERMINATED, "ended"},
-	{PMIX_PROC_TERMINATED, "ended"},
-	{PMIX_EVENT_NODE_DOWN, "its node went down"},
+    {PMIX_ERR_PROC_ABORTED, "aborted or killed"},
+    {PMIX_ERR_PROC_REQUESTED_ABORT, "aborted on its own request"},
+    {PMIX_ERR_PROC_ABORTED_BY_SIG, "killed by a signal"},
+    {PMIX_ERR_PROC_KILLED_BY_CMD, "killed by the launcher"},
+    {PMIX_ERR_PROC_TERM_WO_SYNC, "ended without finalizing"},
+    {PMIX_ERR_EXIT_NONZERO_TERM, "ended with a non-zero exit code"},
+    {PMIX_ERR_PROC_FAILED_TO_START, "failed to start"},
+    {PMIX_ERR_PROC_SENSOR_BOUND_EXCEEDED, "killed for exceeding a limit"},
+    {PMIX_EVENT_PROC_TERMINATED, "ended"},
+    {PMIX_PROC_TERMINATED, "ended"},
+    {PMIX_EVENT_NODE_DOWN, "its node went down"},
 };
 
 } // namespace pt2p

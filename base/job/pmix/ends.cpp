@@ -42,8 +42,8 @@ void Ends::lose(const pmix_proc_t &process, pmix_status_t status)
 {
 	if (!is_peer(process))
 		return;
-	const auto *code = std::find_if(std::begin(loss_codes), std::end(loss_codes),
-	                                [=](const LossCode &c) { return c.code == status; });
+	const auto *code =
+	    std::find_if(std::begin(loss_codes), std::end(loss_codes), [=](const LossCode &c) { return c.code == status; });
 	note_lost(static_cast<int>(process.rank), code != std::end(loss_codes) ? code->reason : status_text(status), false);
 }
 

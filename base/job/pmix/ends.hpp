@@ -55,10 +55,10 @@ private:
 	pmix_proc_t me_{};
 	int size_ = 1;
 	std::map<int, RankEvent> lost_;
-	std::deque<RankEvent> events_;                   // of these, not yet told
-	std::map<int, Clock::time_point> ends_asked_;    // since when
-	std::set<int> ended_;                            // in order, by one census
-	std::shared_ptr<Census> census_;                 // in flight or not yet read
+	std::deque<RankEvent> events_;                // of these, not yet told
+	std::map<int, Clock::time_point> ends_asked_; // since when
+	std::set<int> ended_;                         // in order, by one census
+	std::shared_ptr<Census> census_;              // in flight or not yet read
 	Clock::time_point next_census_{}, last_census_{};
 	std::chrono::seconds census_pause_{first_census};
 	bool server_lost_ = false, server_lost_news_ = false;

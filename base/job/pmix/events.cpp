@@ -25,7 +25,8 @@ public:
 		std::lock_guard lock(mutex_);
 		listeners_.erase(token);
 	}
-	template <typename Action> void with(uintptr_t token, Action action)
+	template <typename Action>
+	void with(uintptr_t token, Action action)
 	{
 		std::lock_guard lock(mutex_);
 		if (const auto found = listeners_.find(token); found != listeners_.end())

@@ -43,8 +43,8 @@ public:
 		id_ = me_.nspace;
 		size_ = read_size();
 		if (me_.rank >= static_cast<pmix_rank_t>(size_))
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher says that this is rank %u of %d",
-			                                      static_cast<unsigned>(me_.rank), size_));
+			throw Error(PT2P_ERR_LAUNCHER,
+			            format("the launcher says that this is rank %u of %d", static_cast<unsigned>(me_.rank), size_));
 		rank_ = static_cast<int>(me_.rank);
 		const std::vector<int> on_host = read_local_peers();
 		set_local_ranks(on_host, config.ranks_per_node);
@@ -114,8 +114,9 @@ public:
 			ends_.take_census(now);
 		if (const RankEvent *lost = ends_.find(rank))
 			throw lost->in_order
-				? Error(PT2P_ERR_PEER_FINALIZED, format("it ended before its address arrived: %s", lost->reason.c_str()))
-				: Error(PT2P_ERR_PEER_LOST, format("it was lost before its address arrived: %s", lost->reason.c_str()));
+			    ? Error(PT2P_ERR_PEER_FINALIZED,
+			            format("it ended before its address arrived: %s", lost->reason.c_str()))
+			    : Error(PT2P_ERR_PEER_LOST, format("it was lost before its address arrived: %s", lost->reason.c_str()));
 		if (ends_.server_lost())
 			throw Error(PT2P_ERR_EXCHANGE, format("the launcher is gone; the address of rank %d cannot be had", rank));
 		addresses_.ask(rank, now);
@@ -187,9 +188,10 @@ protected:
 			status = queried_hosts(me_, host_of);
 		const auto none = std::find(host_of.begin(), host_of.end(), "");
 		if (none != host_of.end())
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the host of rank %td (%s), so there can be "
-			                                      "no groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
-			                                      none - host_of.begin(), status_text(status).c_str()));
+			throw Error(PT2P_ERR_LAUNCHER,
+			            format("the launcher does not tell the host of rank %td (%s), so there can be "
+			                   "no groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+			                   none - host_of.begin(), status_text(status).c_str()));
 		return host_of;
 	}
 
@@ -208,8 +210,8 @@ private:
 		pmix_status_t status;
 		pmix_value_t *value = read_job_value(PMIX_JOB_SIZE, status);
 		if (!value)
-			throw Error(PT2P_ERR_LAUNCHER, format("the launcher does not tell the number of ranks: %s",
-			                                      status_text(status).c_str()));
+			throw Error(PT2P_ERR_LAUNCHER,
+			            format("the launcher does not tell the number of ranks: %s", status_text(status).c_str()));
 		const uint32_t size = value->type == PMIX_UINT32 ? value->data.uint32 : 0;
 		PMIX_VALUE_RELEASE(value);
 		if (size < 1 || size > INT32_MAX)

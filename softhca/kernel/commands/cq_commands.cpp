@@ -80,7 +80,6 @@ int create_cq(Context &context, Attributes &attributes, bool extended_form)
 	return error ? error : attributes.out(UVERBS_ATTR_UHW_OUT, mlx5_ib_create_cq_resp{cq->number, 0});
 }
 
-
 uint32_t read_events(Context &context, uint64_t element, uint32_t raised)
 {
 	const auto &async = context.objects.async;

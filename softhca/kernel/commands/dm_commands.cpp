@@ -11,8 +11,8 @@
 #include "softhca/kernel/commands/attributes.hpp"
 #include "softhca/kernel/commands/commands.hpp"
 #include "softhca/kernel/context.hpp"
-#include "softhca/nic/nic.hpp"
 #include "softhca/kernel/real.hpp"
+#include "softhca/nic/nic.hpp"
 
 namespace softhca::commands {
 

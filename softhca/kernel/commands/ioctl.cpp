@@ -21,12 +21,9 @@ int dispatch(Context &context, Attributes &attributes, unsigned object, unsigned
 	switch (object) {
 	case UVERBS_OBJECT_DEVICE:
 		switch (method) {
-		case UVERBS_METHOD_INVOKE_WRITE:
-			return invoke_write(context, attributes);
-		case UVERBS_METHOD_GET_CONTEXT:
-			return get_context(context, attributes);
-		case UVERBS_METHOD_QUERY_PORT:
-			return query_port(context, attributes);
+		case UVERBS_METHOD_INVOKE_WRITE: return invoke_write(context, attributes);
+		case UVERBS_METHOD_GET_CONTEXT: return get_context(context, attributes);
+		case UVERBS_METHOD_QUERY_PORT: return query_port(context, attributes);
 		}
 		break;
 	case UVERBS_OBJECT_ASYNC_EVENT:
@@ -35,10 +32,8 @@ int dispatch(Context &context, Attributes &attributes, unsigned object, unsigned
 		break;
 	case UVERBS_OBJECT_DM:
 		switch (method) {
-		case UVERBS_METHOD_DM_ALLOC:
-			return alloc_dm(context, attributes);
-		case UVERBS_METHOD_DM_FREE:
-			return free_dm(context, attributes);
+		case UVERBS_METHOD_DM_ALLOC: return alloc_dm(context, attributes);
+		case UVERBS_METHOD_DM_FREE: return free_dm(context, attributes);
 		}
 		break;
 	case UVERBS_OBJECT_MR:
@@ -47,10 +42,8 @@ int dispatch(Context &context, Attributes &attributes, unsigned object, unsigned
 		break;
 	case MLX5_IB_OBJECT_UAR:
 		switch (method) {
-		case MLX5_IB_METHOD_UAR_OBJ_ALLOC:
-			return alloc_uar(context, attributes);
-		case MLX5_IB_METHOD_UAR_OBJ_DESTROY:
-			return destroy_uar(context, attributes);
+		case MLX5_IB_METHOD_UAR_OBJ_ALLOC: return alloc_uar(context, attributes);
+		case MLX5_IB_METHOD_UAR_OBJ_DESTROY: return destroy_uar(context, attributes);
 		}
 		break;
 	}

@@ -127,8 +127,8 @@ int dereg_mr(Context &context, Attributes &attributes)
 
 int check_access(uint32_t flags)
 {
-	constexpr uint32_t known = changing | IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_ZERO_BASED |
-	                           IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+	constexpr uint32_t known =
+	    changing | IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_ZERO_BASED | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 	if (flags & ~known)
 		return flags & (IB_UVERBS_ACCESS_ON_DEMAND | IB_UVERBS_ACCESS_MW_BIND) ? EOPNOTSUPP : EINVAL;
 	// Remote write access needs local write access (InfiniBand specification, volume 1, 10.6.3).

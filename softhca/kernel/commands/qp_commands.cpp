@@ -11,8 +11,8 @@
 #include "softhca/kernel/commands/attributes.hpp"
 #include "softhca/kernel/commands/commands.hpp"
 #include "softhca/kernel/context.hpp"
-#include "softhca/nic/nic.hpp"
 #include "softhca/kernel/verbs_hooks.hpp"
+#include "softhca/nic/nic.hpp"
 
 namespace softhca::commands {
 
@@ -42,12 +42,8 @@ bool kind_of(uint8_t type, uint32_t flags, QpKind &kind)
 {
 	constexpr uint8_t rc = 2, ud = 4, driver = 0xff;
 	switch (type) {
-	case rc:
-		kind = QpKind::rc;
-		return true;
-	case ud:
-		kind = QpKind::ud;
-		return true;
+	case rc: kind = QpKind::rc; return true;
+	case ud: kind = QpKind::ud; return true;
 	case driver:
 		kind = flags & MLX5_QP_FLAG_TYPE_DCT ? QpKind::dct : QpKind::dci;
 		return flags & (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI);

@@ -27,8 +27,7 @@ int create_srq(Context &context, Attributes &attributes)
 	if (const int error = attributes.in(UVERBS_ATTR_UHW_IN, driver))
 		return error;
 	const auto pd = context.objects.pds.find(request.pd_handle);
-	if (!pd || request.max_wr >= max_queue_entries || request.max_sge > max_sge ||
-	    request.srq_limit > request.max_wr)
+	if (!pd || request.max_wr >= max_queue_entries || request.max_sge > max_sge || request.srq_limit > request.max_wr)
 		return EINVAL;
 	if (driver.flags)
 		return EOPNOTSUPP; // signatures

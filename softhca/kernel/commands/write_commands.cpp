@@ -25,8 +25,7 @@ bool only_removes(uint64_t command)
 	case IB_USER_VERBS_CMD_DEREG_MR:
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 	case IB_USER_VERBS_CMD_DESTROY_SRQ:
-	case IB_USER_VERBS_CMD_DESTROY_QP:
-		return true;
+	case IB_USER_VERBS_CMD_DESTROY_QP: return true;
 	}
 	return false;
 }
@@ -46,48 +45,27 @@ int invoke_write(Context &context, Attributes &attributes)
 		if (!attributes.find(UVERBS_ATTR_CORE_IN))
 			return ENOSPC;
 		return query_device(context, attributes);
-	case extended(IB_USER_VERBS_EX_CMD_QUERY_DEVICE):
-		return query_device(context, attributes);
-	case IB_USER_VERBS_CMD_ALLOC_PD:
-		return alloc_pd(context, attributes);
-	case IB_USER_VERBS_CMD_DEALLOC_PD:
-		return dealloc_pd(context, attributes);
-	case IB_USER_VERBS_CMD_REG_MR:
-		return reg_mr(context, attributes);
-	case IB_USER_VERBS_CMD_REREG_MR:
-		return rereg_mr(context, attributes);
-	case IB_USER_VERBS_CMD_DEREG_MR:
-		return dereg_mr(context, attributes);
-	case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
-		return create_comp_channel(context, attributes);
-	case IB_USER_VERBS_CMD_CREATE_CQ:
-		return create_cq(context, attributes, false);
-	case extended(IB_USER_VERBS_EX_CMD_CREATE_CQ):
-		return create_cq(context, attributes, true);
-	case IB_USER_VERBS_CMD_RESIZE_CQ:
-		return resize_cq(context, attributes);
-	case IB_USER_VERBS_CMD_DESTROY_CQ:
-		return destroy_cq(context, attributes);
-	case IB_USER_VERBS_CMD_CREATE_SRQ:
-		return create_srq(context, attributes);
-	case IB_USER_VERBS_CMD_MODIFY_SRQ:
-		return modify_srq(context, attributes);
-	case IB_USER_VERBS_CMD_QUERY_SRQ:
-		return query_srq(context, attributes);
-	case IB_USER_VERBS_CMD_DESTROY_SRQ:
-		return destroy_srq(context, attributes);
-	case IB_USER_VERBS_CMD_CREATE_QP:
-		return create_qp(context, attributes, false);
-	case extended(IB_USER_VERBS_EX_CMD_CREATE_QP):
-		return create_qp(context, attributes, true);
-	case IB_USER_VERBS_CMD_MODIFY_QP:
-		return modify_qp(context, attributes, false);
-	case extended(IB_USER_VERBS_EX_CMD_MODIFY_QP):
-		return modify_qp(context, attributes, true);
-	case IB_USER_VERBS_CMD_QUERY_QP:
-		return query_qp(context, attributes);
-	case IB_USER_VERBS_CMD_DESTROY_QP:
-		return destroy_qp(context, attributes);
+	case extended(IB_USER_VERBS_EX_CMD_QUERY_DEVICE): return query_device(context, attributes);
+	case IB_USER_VERBS_CMD_ALLOC_PD: return alloc_pd(context, attributes);
+	case IB_USER_VERBS_CMD_DEALLOC_PD: return dealloc_pd(context, attributes);
+	case IB_USER_VERBS_CMD_REG_MR: return reg_mr(context, attributes);
+	case IB_USER_VERBS_CMD_REREG_MR: return rereg_mr(context, attributes);
+	case IB_USER_VERBS_CMD_DEREG_MR: return dereg_mr(context, attributes);
+	case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL: return create_comp_channel(context, attributes);
+	case IB_USER_VERBS_CMD_CREATE_CQ: return create_cq(context, attributes, false);
+	case extended(IB_USER_VERBS_EX_CMD_CREATE_CQ): return create_cq(context, attributes, true);
+	case IB_USER_VERBS_CMD_RESIZE_CQ: return resize_cq(context, attributes);
+	case IB_USER_VERBS_CMD_DESTROY_CQ: return destroy_cq(context, attributes);
+	case IB_USER_VERBS_CMD_CREATE_SRQ: return create_srq(context, attributes);
+	case IB_USER_VERBS_CMD_MODIFY_SRQ: return modify_srq(context, attributes);
+	case IB_USER_VERBS_CMD_QUERY_SRQ: return query_srq(context, attributes);
+	case IB_USER_VERBS_CMD_DESTROY_SRQ: return destroy_srq(context, attributes);
+	case IB_USER_VERBS_CMD_CREATE_QP: return create_qp(context, attributes, false);
+	case extended(IB_USER_VERBS_EX_CMD_CREATE_QP): return create_qp(context, attributes, true);
+	case IB_USER_VERBS_CMD_MODIFY_QP: return modify_qp(context, attributes, false);
+	case extended(IB_USER_VERBS_EX_CMD_MODIFY_QP): return modify_qp(context, attributes, true);
+	case IB_USER_VERBS_CMD_QUERY_QP: return query_qp(context, attributes);
+	case IB_USER_VERBS_CMD_DESTROY_QP: return destroy_qp(context, attributes);
 	}
 	return EOPNOTSUPP;
 }

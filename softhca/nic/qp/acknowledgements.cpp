@@ -17,8 +17,8 @@ constexpr unsigned for_ever = 7; // as a count of RNR retries
 bool completes(const Qp &qp, const Wqe &wqe) { return wqe.signalled || qp.signal_all; }
 
 // In units of 10 us (InfiniBand specification, volume 1, 9.7.5.2.8, table of RNR NAK timer values).
-constexpr uint32_t rnr_timers[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
-                                     48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+constexpr uint32_t rnr_timers[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 } // namespace
@@ -33,14 +33,9 @@ void Requester::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 		return;
 	}
 	switch (packet.kind) {
-	case PacketKind::acknowledge:
-		acknowledged(nic, psn_add(packet.psn, 1));
-		break;
-	case PacketKind::refuse:
-		refused(nic, packet);
-		break;
-	default:
-		response(nic, packet, payload);
+	case PacketKind::acknowledge: acknowledged(nic, psn_add(packet.psn, 1)); break;
+	case PacketKind::refuse: refused(nic, packet); break;
+	default: response(nic, packet, payload);
 	}
 	check_drained();
 	if (at_ < in_flight_.size() || fetched_ || next_ != producer_)
@@ -146,9 +141,7 @@ void Requester::refused(Nic &nic, const Packet &packet)
 	if (!acknowledged(nic, packet.psn) || in_flight_.empty())
 		return;
 	switch (packet.reason) {
-	case Refusal::sequence:
-		retry(nic, packet.psn);
-		break;
+	case Refusal::sequence: retry(nic, packet.psn); break;
 	case Refusal::receiver_not_ready:
 		if (qp_.settings.rnr_retry != for_ever && rnr_retries_ >= qp_.settings.rnr_retry) {
 			fail(nic, Syndrome::rnr_retry_exceeded);
@@ -161,14 +154,9 @@ void Requester::refused(Nic &nic, const Packet &packet)
 		not_before_ = nic.now() + rnr_timers[packet.timer % 32] * Time{10'000};
 		nic.remind(not_before_);
 		break;
-	case Refusal::invalid_request:
-		fail(nic, Syndrome::remote_invalid_request);
-		break;
-	case Refusal::remote_access:
-		fail(nic, Syndrome::remote_access);
-		break;
-	default:
-		fail(nic, Syndrome::remote_operation);
+	case Refusal::invalid_request: fail(nic, Syndrome::remote_invalid_request); break;
+	case Refusal::remote_access: fail(nic, Syndrome::remote_access); break;
+	default: fail(nic, Syndrome::remote_operation);
 	}
 }
 

@@ -183,8 +183,7 @@ void Qp::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 		else
 			requester.handle(nic, packet, payload);
 		return;
-	case QpKind::dct:
-		initiators.handle(nic, packet, payload);
+	case QpKind::dct: initiators.handle(nic, packet, payload);
 	}
 }
 

@@ -24,7 +24,7 @@ struct QpSettings {
 	uint16_t pkey_index = 0;
 	uint8_t port = 0;
 	ib_uverbs_qp_dest path{};
-	uint8_t mtu = 1;           // code: 128 << mtu bytes
+	uint8_t mtu = 1; // code: 128 << mtu bytes
 	uint32_t destination = 0;
 	uint32_t rq_psn = 0, sq_psn = 0;
 	uint8_t timeout = 0, retry_count = 0, rnr_retry = 0, min_rnr_timer = 0;
@@ -61,11 +61,11 @@ struct Qp {
 		uint32_t receive_stride = 0;
 		uint32_t *doorbell = nullptr; // big-endian: receives posted, WQEBBs of the send queue filled; modulo 2^16
 		uint16_t received = 0;        // receives consumed
-	} rings; // in memory of the program
+	} rings;                          // in memory of the program
 
 	Requester requester;
-	Responder responder;          // not of a DC target
-	Initiators initiators;        // of a DC target
+	Responder responder;   // not of a DC target
+	Initiators initiators; // of a DC target
 	Counters *counters = nullptr, *device_counters = nullptr;
 
 	bool ready = false; // in the live scheduler's list

@@ -14,10 +14,10 @@ namespace softhca {
 
 namespace {
 
-constexpr uint32_t window_packets = 128;     // sent and not acknowledged
+constexpr uint32_t window_packets = 128; // sent and not acknowledged
 constexpr size_t window_wqes = 256;
-constexpr uint32_t window_psns = 1u << 22;   // less than half of all PSNs, so that earlier and later differ
-constexpr uint32_t ack_every = 32;           // packets of a long message
+constexpr uint32_t window_psns = 1u << 22; // less than half of all PSNs, so that earlier and later differ
+constexpr uint32_t ack_every = 32;         // packets of a long message
 
 uint16_t wqebbs_of(const Wqe &wqe)
 {
@@ -236,7 +236,6 @@ void Requester::leave(Nic &nic)
 	target_.connected = false;
 }
 
-
 void Requester::address(Packet &packet) const
 {
 	const bool dc = qp_.kind == QpKind::dci;
@@ -277,11 +276,8 @@ Packet Requester::packet_of(const Sent &sent, uint32_t &psns) const
 		p.compare = wqe.compare;
 		break;
 	case Opcode::rdma_write:
-	case Opcode::rdma_write_imm:
-		p.kind = PacketKind::write;
-		break;
-	default:
-		p.kind = PacketKind::send;
+	case Opcode::rdma_write_imm: p.kind = PacketKind::write; break;
+	default: p.kind = PacketKind::send;
 	}
 	if (p.kind == PacketKind::send || p.kind == PacketKind::write)
 		p.payload = static_cast<uint32_t>(std::min<uint64_t>(mtu, wqe.length - offset));
@@ -352,9 +348,7 @@ bool Requester::send_datagram(Nic &nic)
 		p.immediate = wqe.immediate;
 		p.psn = psn_;
 		p.payload = static_cast<uint32_t>(wqe.length);
-		if (!nic.transmit(qp_, p, [&](uint8_t *to) {
-			    gather(qp_, wqe.all(), wqe.raw.data(), 0, to, p.payload);
-		    }))
+		if (!nic.transmit(qp_, p, [&](uint8_t *to) { gather(qp_, wqe.all(), wqe.raw.data(), 0, to, p.payload); }))
 			return false;
 		psn_ = psn_add(psn_, 1);
 	}

@@ -91,18 +91,18 @@ private:
 	uint16_t next_ = 0, producer_ = 0; // WQEBBs, modulo 2^16
 	std::unique_ptr<Sent> fetched_;    // waits until it may start
 	std::deque<std::unique_ptr<Sent>> in_flight_;
-	size_t at_ = 0;                    // which of these is being sent; in_flight_.size(): none
-	uint32_t psn_ = 0;                 // of the next packet to send
-	uint32_t sent_ = 0;                // after the last that was ever sent
-	uint32_t una_ = 0;                 // the first that is not acknowledged
-	uint32_t end_ = 0;                 // after the range of the last WQE
-	unsigned reads_ = 0;               // READs and atomics in flight
-	Time deadline_ = 0, not_before_ = 0; // 0: none
-	unsigned retries_ = 0, rnr_retries_ = 0; // since the last acknowledgement
+	size_t at_ = 0;                              // which of these is being sent; in_flight_.size(): none
+	uint32_t psn_ = 0;                           // of the next packet to send
+	uint32_t sent_ = 0;                          // after the last that was ever sent
+	uint32_t una_ = 0;                           // the first that is not acknowledged
+	uint32_t end_ = 0;                           // after the range of the last WQE
+	unsigned reads_ = 0;                         // READs and atomics in flight
+	Time deadline_ = 0, not_before_ = 0;         // 0: none
+	unsigned retries_ = 0, rnr_retries_ = 0;     // since the last acknowledgement
 	uint64_t fetch_reads_ = 0, fetch_bytes_ = 0; // of the last doorbell
-	bool not_ready_ = false;           // it sends again because there was no receive
-	bool asked_again_ = false;         // it has sent again, and nothing has come of it yet
-	uint64_t posted_ = 0;              // position of the last packet on the way to the other side
+	bool not_ready_ = false;                     // it sends again because there was no receive
+	bool asked_again_ = false;                   // it has sent again, and nothing has come of it yet
+	uint64_t posted_ = 0;                        // position of the last packet on the way to the other side
 	struct {
 		bool connected = false;
 		uint16_t lid = 0;

@@ -64,15 +64,12 @@ void Responder::handle(Nic &nic, const Packet &packet, const uint8_t *payload)
 	refused_ = not_ready_ = false;
 	const Refusal reason = execute(nic, packet, payload);
 	switch (reason) {
-	case Refusal::none:
-		break;
+	case Refusal::none: break;
 	case Refusal::receiver_not_ready:
 		refused_ = not_ready_ = true;
 		owe(nic, {PacketKind::refuse, reason, packet.psn});
 		return;
-	default:
-		break_off(nic, packet.psn, reason);
-		return;
+	default: break_off(nic, packet.psn, reason); return;
 	}
 	if (packet.kind == PacketKind::read)
 		return; // the PSNs of its responses are counted already
@@ -94,16 +91,11 @@ Refusal Responder::execute(Nic &nic, const Packet &packet, const uint8_t *payloa
 	if (message != Message::none && (last ? packet.payload > mtu : packet.payload != mtu))
 		return Refusal::invalid_request;
 	switch (packet.kind) {
-	case PacketKind::send:
-		return receive_send(packet, payload);
-	case PacketKind::write:
-		return receive_write(packet, payload);
-	case PacketKind::read:
-		return receive_read(nic, packet);
-	case PacketKind::atomic:
-		return receive_atomic(nic, packet);
-	default:
-		return Refusal::invalid_request;
+	case PacketKind::send: return receive_send(packet, payload);
+	case PacketKind::write: return receive_write(packet, payload);
+	case PacketKind::read: return receive_read(nic, packet);
+	case PacketKind::atomic: return receive_atomic(nic, packet);
+	default: return Refusal::invalid_request;
 	}
 }
 
@@ -151,8 +143,8 @@ Refusal Responder::receive_send(const Packet &packet, const uint8_t *payload)
 	if (done_ + packet.payload > receive_.length)
 		return fail_receive(packet, Syndrome::local_length, Refusal::invalid_request);
 	// A small message comes in the CQE; libmlx5 copies it to the memory of the receive.
-	const bool in_cqe = packet.flags & packet_first && packet.flags & packet_last &&
-	                      packet.payload <= qp_.payload_in_cqe.received;
+	const bool in_cqe =
+	    packet.flags & packet_first && packet.flags & packet_last && packet.payload <= qp_.payload_in_cqe.received;
 	if (!in_cqe && !scatter(qp_, receive_.all(), done_, payload, packet.payload))
 		return fail_receive(packet, Syndrome::local_protection, Refusal::remote_operation);
 	done_ += packet.payload;
@@ -175,8 +167,7 @@ Refusal Responder::receive_write(const Packet &packet, const uint8_t *payload)
 		length_ = packet.length;
 		done_ = 0;
 		// The whole message is checked before its first byte is written.
-		if (length_ &&
-		    !qp_.context.memory(*qp_.pd, key_, address_, length_, IB_UVERBS_ACCESS_REMOTE_WRITE).bytes)
+		if (length_ && !qp_.context.memory(*qp_.pd, key_, address_, length_, IB_UVERBS_ACCESS_REMOTE_WRITE).bytes)
 			return Refusal::remote_access;
 	}
 	const bool last = packet.flags & packet_last;
@@ -204,10 +195,10 @@ Refusal Responder::receive_read(Nic &nic, const Packet &packet)
 {
 	if (!(qp_.settings.access & IB_UVERBS_ACCESS_REMOTE_READ) || packet.length > max_message || owes_too_much(false))
 		return Refusal::invalid_request;
-	if (packet.length && !qp_.context
-	                          .memory(*qp_.pd, packet.remote_key, packet.remote_address, packet.length,
-	                                  IB_UVERBS_ACCESS_REMOTE_READ)
-	                          .bytes)
+	if (packet.length &&
+	    !qp_.context
+	         .memory(*qp_.pd, packet.remote_key, packet.remote_address, packet.length, IB_UVERBS_ACCESS_REMOTE_READ)
+	         .bytes)
 		return Refusal::remote_access;
 	owe_read(nic, packet, false);
 	const uint32_t mtu = qp_.settings.mtu_bytes();
@@ -332,8 +323,7 @@ void Responder::owe_read(Nic &nic, const Packet &packet, bool again)
 bool Responder::readable(const Owed &owed) const
 {
 	const uint32_t bytes = std::min(owed.bytes, qp_.settings.mtu_bytes());
-	return bytes == 0 ||
-	       qp_.context.memory(*qp_.pd, owed.key, owed.address, bytes, IB_UVERBS_ACCESS_REMOTE_READ).bytes;
+	return bytes == 0 || qp_.context.memory(*qp_.pd, owed.key, owed.address, bytes, IB_UVERBS_ACCESS_REMOTE_READ).bytes;
 }
 
 bool Responder::respond(Nic &nic, unsigned burst)
@@ -387,15 +377,12 @@ bool Responder::pay(Nic &nic, Owed &owed)
 		if (p.payload)
 			memory = qp_.context.memory(*qp_.pd, owed.key, owed.address, p.payload, IB_UVERBS_ACCESS_REMOTE_READ);
 		break;
-	case PacketKind::atomic_response:
-		p.operand = owed.value;
-		break;
+	case PacketKind::atomic_response: p.operand = owed.value; break;
 	case PacketKind::refuse:
 		p.reason = owed.reason;
 		p.timer = qp_.settings.min_rnr_timer;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	if (!nic.transmit(qp_, p, [&](uint8_t *to) {
 		    if (!p.payload)

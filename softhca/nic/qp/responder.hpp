@@ -40,7 +40,7 @@ private:
 	struct Owed {
 		PacketKind kind; // acknowledge, refuse, read_response or atomic_response
 		Refusal reason;
-		uint32_t psn;    // of the next packet
+		uint32_t psn;       // of the next packet
 		bool again = false; // it has been sent before
 		// The rest of a READ.
 		uint64_t address = 0;
@@ -72,22 +72,22 @@ private:
 
 	Qp &qp_;
 	uint16_t lid_;
-	uint32_t number_;           // of the requester
+	uint32_t number_; // of the requester
 	uint32_t expected_ = 0;
-	bool refused_ = false;      // it answers nothing until the expected packet comes
-	bool not_ready_ = false;    // because there was no receive
+	bool refused_ = false;   // it answers nothing until the expected packet comes
+	bool not_ready_ = false; // because there was no receive
 	Message message_ = Message::none;
 	bool has_receive_ = false;
 	Receive receive_{};
-	uint64_t done_ = 0;         // bytes of the message so far
-	uint64_t address_ = 0;      // of a WRITE: where it began
+	uint64_t done_ = 0;    // bytes of the message so far
+	uint64_t address_ = 0; // of a WRITE: where it began
 	uint32_t key_ = 0, length_ = 0;
 	// Why the connection ends, and at which packet. Nothing is executed any more; the connection ends when the NAK is
 	// sent.
 	Refusal final_ = Refusal::none;
 	uint32_t final_psn_ = 0;
 	bool ended_ = false;
-	bool told_ = false;         // the completion of a receive has told the program
+	bool told_ = false; // the completion of a receive has told the program
 	std::deque<Owed> owed_;
 	std::deque<AtomicResult> atomics_; // of the last ones
 };

@@ -98,7 +98,10 @@ size_t place_of(std::vector<std::string> &all, const std::string &value)
 	return all.size() - 1;
 }
 
-std::vector<std::string> columns(const std::string &text) { return text.empty() ? std::vector<std::string>() : split(text); }
+std::vector<std::string> columns(const std::string &text)
+{
+	return text.empty() ? std::vector<std::string>() : split(text);
+}
 
 // What a row has in those columns.
 std::string joined(const Table &table, size_t row, const std::vector<std::string> &names, bool with_names)
@@ -213,16 +216,16 @@ std::string short_number(double value)
 std::string line(double x1, double y1, double x2, double y2, const char *colour, const char *more = "")
 {
 	std::ostringstream out;
-	out << "<line x1=\"" << x1 << "\" x2=\"" << x2 << "\" y1=\"" << y1 << "\" y2=\"" << y2 << "\" stroke=\"" << colour << "\""
-	    << more << "/>\n";
+	out << "<line x1=\"" << x1 << "\" x2=\"" << x2 << "\" y1=\"" << y1 << "\" y2=\"" << y2 << "\" stroke=\"" << colour
+	    << "\"" << more << "/>\n";
 	return out.str();
 }
 
 std::string box(double x, double y, double wide, double high, const char *fill, const std::string &more = "")
 {
 	std::ostringstream out;
-	out << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << wide << "\" height=\"" << high << "\" fill=\"" << fill
-	    << "\"" << more << "/>\n";
+	out << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << wide << "\" height=\"" << high << "\" fill=\""
+	    << fill << "\"" << more << "/>\n";
 	return out.str();
 }
 
@@ -250,14 +253,15 @@ constexpr double bottom = top + height;
 std::string bars(const std::vector<Series> &all, const std::vector<std::string> &categories, const Axis &y)
 {
 	std::string svg;
-	const double group = width / static_cast<double>(categories.size()), wide = 0.8 * group / static_cast<double>(all.size());
+	const double group = width / static_cast<double>(categories.size()),
+	             wide = 0.8 * group / static_cast<double>(all.size());
 	constexpr double room_for_a_number = 24;
 	for (size_t c = 0; c < categories.size(); ++c)
 		svg += text(left + (static_cast<double>(c) + 0.5) * group, bottom + 18, "middle", categories[c]);
 	for (size_t n = 0; n < all.size(); ++n)
 		for (const auto &[px, py] : all[n].points) {
-			const double at = left + (px + 0.1) * group + static_cast<double>(n) * wide, zero = top + height * (1 - y.place(0)),
-			             end = top + height * (1 - y.place(py));
+			const double at = left + (px + 0.1) * group + static_cast<double>(n) * wide,
+			             zero = top + height * (1 - y.place(0)), end = top + height * (1 - y.place(py));
 			svg += box(at, std::min(zero, end), wide - 1, std::fabs(zero - end), colour_of(all[n]));
 			if (wide >= room_for_a_number)
 				svg += text(at + wide / 2, end + (py < 0 ? 12 : -4), "middle", short_number(py), " font-size=\"10\"");
@@ -279,11 +283,12 @@ std::string lines(const std::vector<Series> &all, const Axis &x, const Axis &y)
 			if (series.marks)
 				svg << mark(to_x, to_y, series.style, colour_of(series));
 			else
-				svg << "<circle cx=\"" << to_x << "\" cy=\"" << to_y << "\" r=\"3\" fill=\"" << colour_of(series) << "\"/>\n";
+				svg << "<circle cx=\"" << to_x << "\" cy=\"" << to_y << "\" r=\"3\" fill=\"" << colour_of(series)
+				    << "\"/>\n";
 		}
 		if (!series.marks)
-			svg << "<path d=\"" << path << "\" fill=\"none\" stroke=\"" << colour_of(series) << "\"" << dashes(series.style)
-			    << "/>\n";
+			svg << "<path d=\"" << path << "\" fill=\"none\" stroke=\"" << colour_of(series) << "\""
+			    << dashes(series.style) << "/>\n";
 	}
 	return svg.str();
 }
@@ -320,7 +325,8 @@ int main(int argc, char **argv)
 		o[argument.substr(0, equals)] = argument.substr(equals + 1);
 	}
 	if (argc < 2 || o["x"].empty() || (o["y"].empty() && o["marks"].empty()))
-		fail("draw FILE.csv x=COLUMN[,COLUMN] y=COLUMN[,...] [by=COLUMN[,COLUMN]] [marks=COLUMN[,...]] [bars=yes] [title=] "
+		fail("draw FILE.csv x=COLUMN[,COLUMN] y=COLUMN[,...] [by=COLUMN[,COLUMN]] [marks=COLUMN[,...]] [bars=yes] "
+		     "[title=] "
 		     "[xlabel=] [ylabel=] [log=x|y|xy]");
 	const bool with_bars = !o["bars"].empty();
 	std::vector<std::string> categories;

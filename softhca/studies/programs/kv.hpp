@@ -141,7 +141,8 @@ class Rank {
 public:
 	Rank(size_t me, Messenger &messenger, const Load &load, Shared &shared)
 	    : messenger_(messenger), load_(load), shared_(shared), me_(me), keys_(me_ + 1, load.uniform),
-	      message_bytes_(load.message_bytes()), memory_((load.receives + load.sends) * message_bytes_), started_(load.window)
+	      message_bytes_(load.message_bytes()), memory_((load.receives + load.sends) * message_bytes_),
+	      started_(load.window)
 	{
 		for (size_t i = 0; i < load.window; ++i)
 			free_.push_back(static_cast<uint32_t>(i));
@@ -302,9 +303,11 @@ public:
 	Study(int argc, char **argv, const std::map<std::string, std::string> &more) : settings(argc, argv, defaults(more))
 	{
 		if (settings.text("header") != "no")
-			std::puts("policy,nodes,ranks_per_node,workload,keys,bytes,window,Mops,mean_ns,p50_ns,p99_ns,queue_pairs_per_node,"
-			          "bytes_per_node,"
-			          "doorbells_per_op,cqes_per_op,packets_per_op,dc_connects_per_op,dc_switches_per_op,forwarded_per_op");
+			std::puts(
+			    "policy,nodes,ranks_per_node,workload,keys,bytes,window,Mops,mean_ns,p50_ns,p99_ns,queue_pairs_per_"
+			    "node,"
+			    "bytes_per_node,"
+			    "doorbells_per_op,cqes_per_op,packets_per_op,dc_connects_per_op,dc_switches_per_op,forwarded_per_op");
 		const std::string &workload = settings.text("workload");
 		load.ranks = nodes() * per_node();
 		load.window = settings.count("window");
@@ -345,10 +348,11 @@ public:
 		const auto per_op = [&](const char *name) { return static_cast<double>(shared_.counters[name]) / measured; };
 		std::printf("%s,%zu,%zu,%s,%s,%zu,%zu,%.3f,%.0f,%u,%u,%.1f,%.0f,%.2f,%.2f,%.2f,%.3f,%.3f,%.3f\n",
 		            settings.text("name").c_str(), nodes(), per_node(), settings.text("workload").c_str(),
-		            settings.text("keys").c_str(), load.bytes, load.window, measured / (shared_.until - shared_.since) * 1e3,
+		            settings.text("keys").c_str(), load.bytes, load.window,
+		            measured / (shared_.until - shared_.since) * 1e3,
 		            sum / static_cast<double>(std::max<size_t>(all.size(), 1)), of_all(0.5), of_all(0.99),
-		            softhca_queue_pairs(-1) / each, static_cast<double>(memory_) / each, per_op("doorbells"), per_op("cqes"),
-		            per_op("packets_sent"), per_op("dc_connects"), per_op("dc_switches"),
+		            softhca_queue_pairs(-1) / each, static_cast<double>(memory_) / each, per_op("doorbells"),
+		            per_op("cqes"), per_op("packets_sent"), per_op("dc_connects"), per_op("dc_switches"),
 		            static_cast<double>(forwarded) / static_cast<double>(shared_.done));
 	}
 

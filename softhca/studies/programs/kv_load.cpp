@@ -12,7 +12,9 @@ using namespace study;
 
 class Pt2pMessenger final : public kv::Messenger {
 public:
-	Pt2pMessenger(pt2p_context_t *ctx, const kv::Load &load) : ctx_(ctx), receives_(load.receives), sends_(load.sends) {}
+	Pt2pMessenger(pt2p_context_t *ctx, const kv::Load &load) : ctx_(ctx), receives_(load.receives), sends_(load.sends)
+	{
+	}
 
 	void receive(size_t place, void *buffer, size_t room) override
 	{

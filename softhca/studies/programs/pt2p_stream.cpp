@@ -1,7 +1,8 @@
 // Streams of messages from the ranks of one node to those of others: throughput with a signal period, a transport, a
 // staging of the payload; or, with latency=yes, the latency of messages that are answered one at a time.
 //
-//   softhca --model connectx5 --devices 2 pt2p_stream senders=4 bytes=64 PT2P_TRANSPORTS=self,rc PT2P_NET_SIGNAL_PERIOD=8
+//   softhca --model connectx5 --devices 2 pt2p_stream senders=4 bytes=64 PT2P_TRANSPORTS=self,rc
+//   PT2P_NET_SIGNAL_PERIOD=8
 //
 // Each of `senders` ranks of the first node sends to its counterparts on `targets` nodes in turn. The size changes
 // every `hold` messages. sizes=fixed: `bytes`; smooth: from 8 to `bytes` and back, in steps of a quarter of a doubling;
@@ -66,7 +67,8 @@ struct Shared {
 void one_more(Shared &shared, const Stream &stream, size_t bytes)
 {
 	const size_t all = stream.messages * stream.senders;
-	if (shared.received == 0 || (shared.received % stream.senders == 0 && stream.jumps_after(shared.received / stream.senders)))
+	if (shared.received == 0 ||
+	    (shared.received % stream.senders == 0 && stream.jumps_after(shared.received / stream.senders)))
 		shared.slice = now();
 	if (++shared.received % (stream.slice * stream.senders) == 0)
 		shared.slices.push_back(now() - std::exchange(shared.slice, now()));
@@ -91,10 +93,10 @@ void send(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 		if (stream.latency) {
 			const size_t bytes = stream.length(i);
 			const double start = now();
-			check(
-			    ctx,
-			    pt2p_sendrecv(ctx, payload.data(), bytes, to, 0, answer.data(), answer.size(), to, 0, PT2P_TAG_EXACT, nullptr),
-			    "ping");
+			check(ctx,
+			      pt2p_sendrecv(ctx, payload.data(), bytes, to, 0, answer.data(), answer.size(), to, 0, PT2P_TAG_EXACT,
+			                    nullptr),
+			      "ping");
 			if (shared.received > shared.first)
 				shared.latencies.push_back((now() - start) / 2);
 			catch_up();
@@ -120,7 +122,8 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 	std::vector<unsigned char> memory(requests.size() * stream.bytes);
 	const auto post = [&](size_t i) {
 		check(ctx,
-		      pt2p_irecv(ctx, &memory[i * stream.bytes], stream.bytes, static_cast<int>(from), 0, PT2P_TAG_EXACT, &requests[i]),
+		      pt2p_irecv(ctx, &memory[i * stream.bytes], stream.bytes, static_cast<int>(from), 0, PT2P_TAG_EXACT,
+		                 &requests[i]),
 		      "receive");
 	};
 	for (size_t i = 0; i < requests.size(); ++i)
@@ -131,7 +134,8 @@ void receive(pt2p_context_t *ctx, const Stream &stream, Shared &shared)
 		check(ctx, pt2p_wait(ctx, requests[i % requests.size()], &result), "receive");
 		one_more(shared, stream, result.length);
 		if (stream.latency)
-			check(ctx, pt2p_send(ctx, &memory[i % requests.size() * stream.bytes], result.length, static_cast<int>(from), 0),
+			check(ctx,
+			      pt2p_send(ctx, &memory[i % requests.size() * stream.bytes], result.length, static_cast<int>(from), 0),
 			      "pong");
 		if (i + requests.size() < messages)
 			post(i % requests.size());
@@ -150,7 +154,8 @@ void meet(pt2p_context_t *ctx, const Stream &stream)
 	for (size_t i = 1; i <= (sends ? stream.targets : 1); ++i) {
 		const auto other = static_cast<int>(sends ? me + stream.senders * i : me % stream.senders);
 		unsigned char sent = 0, received;
-		check(ctx, pt2p_sendrecv(ctx, &sent, 1, other, 0, &received, 1, other, 0, PT2P_TAG_EXACT, nullptr), "first message");
+		check(ctx, pt2p_sendrecv(ctx, &sent, 1, other, 0, &received, 1, other, 0, PT2P_TAG_EXACT, nullptr),
+		      "first message");
 	}
 }
 
@@ -230,9 +235,8 @@ void print(const Settings &settings, const Stream &stream, const Shared &shared,
 	const auto [period, ratio] = trace.empty() ? std::pair(0.0, 0.0) : read_trace(trace);
 	std::printf("%s,%zu,%zu,%s,%zu,%.3f,%.1f,%.0f,%.3f,%.3f,%.3f,%.1f,%.2f\n", settings.text("name").c_str(),
 	            stream.senders, stream.targets, settings.text("sizes").c_str(), stream.bytes, n / time * 1e3,
-	            shared.bytes / time * 1e3, latency,
-	            static_cast<double>(shared.doorbells) / n, static_cast<double>(shared.cqes) / n,
-	            static_cast<double>(shared.wqe_reads) / n, period, ratio);
+	            shared.bytes / time * 1e3, latency, static_cast<double>(shared.doorbells) / n,
+	            static_cast<double>(shared.cqes) / n, static_cast<double>(shared.wqe_reads) / n, period, ratio);
 }
 
 } // namespace

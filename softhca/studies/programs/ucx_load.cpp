@@ -76,7 +76,8 @@ using Workers = std::vector<std::unique_ptr<Worker>>;
 class UcxMessenger final : public kv::Messenger {
 public:
 	UcxMessenger(const Workers &all, size_t rank, const kv::Load &load, size_t &arrived)
-	    : all_(all), me_(*all[rank]), arrived_(arrived), peers_(all.size()), receives_(load.receives), sends_(load.sends)
+	    : all_(all), me_(*all[rank]), arrived_(arrived), peers_(all.size()), receives_(load.receives),
+	      sends_(load.sends)
 	{
 	}
 

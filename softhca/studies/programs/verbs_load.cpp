@@ -90,8 +90,8 @@ public:
 			posted += l->posted();
 		const bool lost = plan_.op == op_send && plan_.transport != ud && progress_.received != posted;
 		if (progress_.wrong || lost || (plan_.op == op_atomic && sum != posted))
-			fail("wrong bytes: " + std::to_string(progress_.wrong) + " of " + std::to_string(posted) + " operations, sum " +
-			     std::to_string(sum) + ", received " + std::to_string(progress_.received));
+			fail("wrong bytes: " + std::to_string(progress_.wrong) + " of " + std::to_string(posted) +
+			     " operations, sum " + std::to_string(sum) + ", received " + std::to_string(progress_.received));
 	}
 
 	// Of what was measured: operations in a microsecond, and all latencies in ns, the shortest first.
@@ -195,8 +195,9 @@ void print(const Options &options, const Plan &plan, const Load &load)
 	double mean = 0;
 	for (const uint32_t ns : latencies)
 		mean += ns / static_cast<double>(latencies.size());
-	std::printf("%.4g,%.4g,%.0f,%.0f,%.0f", load.rate(), plan.pattern == all ? load.rate() / plan.machines : load.rate(), mean,
-	            percentile(0.5), percentile(0.99));
+	std::printf("%.4g,%.4g,%.0f,%.0f,%.0f", load.rate(),
+	            plan.pattern == all ? load.rate() / plan.machines : load.rate(), mean, percentile(0.5),
+	            percentile(0.99));
 	const double entries = std::max(counter("wqes"), 1.0);
 	for (const char *name : counted)
 		std::printf(",%.3f", counter(name) / entries);

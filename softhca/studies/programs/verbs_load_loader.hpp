@@ -26,9 +26,9 @@ public:
 	// `memory`: of its machine, for those who are connected to it.
 	Loader(const Plan &plan, Progress &progress, unsigned machine, unsigned thread, bool polite, const Memory &memory)
 	    : plan_(plan), progress_(progress), machine_(machine), thread_(thread), polite_(polite), port_(machine),
-	      slot_((std::max(plan.bytes, 1u) + line - 1) / line * line), memory_(port_, slot_ * plan.slots()), quiet_(port_.cq(1)),
-	      random_(UINT64_C(0x9e3779b97f4a7c15) * (machine * plan.threads + thread + 1)), posted_at_(plan.slots()),
-	      source_(plan.slots()), key_(memory.key_for(port_))
+	      slot_((std::max(plan.bytes, 1u) + line - 1) / line * line), memory_(port_, slot_ * plan.slots()),
+	      quiet_(port_.cq(1)), random_(UINT64_C(0x9e3779b97f4a7c15) * (machine * plan.threads + thread + 1)),
+	      posted_at_(plan.slots()), source_(plan.slots()), key_(memory.key_for(port_))
 	{
 		for (size_t i = 0; i < memory_.bytes; ++i)
 			memory_.data[i] = plan.op == op_read ? 0 : pattern_at(i);
@@ -199,7 +199,8 @@ private:
 		wr.wr_id = p;
 		wr.sg_list = &sge;
 		wr.num_sge = 1;
-		constexpr ibv_wr_opcode codes[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_ATOMIC_FETCH_AND_ADD};
+		constexpr ibv_wr_opcode codes[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
+		                                   IBV_WR_ATOMIC_FETCH_AND_ADD};
 		wr.opcode = codes[plan_.op];
 		if (plan_.in_line && (plan_.op == op_write || plan_.op == op_send))
 			wr.send_flags |= IBV_SEND_INLINE;

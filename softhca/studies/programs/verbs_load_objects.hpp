@@ -107,8 +107,8 @@ inline void to_ready(ibv_qp *qp, const Plan &plan, unsigned transport, uint16_t 
 	a.min_rnr_timer = 1;
 	a.ah_attr = path_to(lid);
 	a.dest_qp_num = number;
-	constexpr int connected =
-	    IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	constexpr int connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	modify(qp, a, IBV_QP_STATE | (transport == rc ? connected : transport == dc ? IBV_QP_PATH_MTU : 0));
 	a.qp_state = IBV_QPS_RTS;
 	a.timeout = 20;
@@ -132,8 +132,8 @@ inline ibv_qp *make_qp(const Port &port, const Plan &plan, ibv_cq *cq, ibv_srq *
 		a.cap.max_recv_wr = a.cap.max_recv_sge = 0;
 		a.srq = nullptr;
 		a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-		a.send_ops_flags =
-		    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+		                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 		mlx5dv_qp_init_attr driver{};
 		driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
 		driver.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;

@@ -84,8 +84,9 @@ enum Target : unsigned { same, in_turn, at_random, any };
 struct Plan {
 	explicit Plan(const Options &o)
 	    : op(o.one_of("op", {"read", "write", "send", "atomic"})), transport(o.one_of("transport", {"rc", "ud", "dc"})),
-	      pattern(o.one_of("pattern", {"out", "in", "all"})), target(o.one_of("target", {"same", "turn", "random", "any"})),
-	      bytes(o.number("bytes")), machines(o.number("machines", 2)), threads(o.number("threads", 1)), qps(o.number("qps", 1)),
+	      pattern(o.one_of("pattern", {"out", "in", "all"})),
+	      target(o.one_of("target", {"same", "turn", "random", "any"})), bytes(o.number("bytes")),
+	      machines(o.number("machines", 2)), threads(o.number("threads", 1)), qps(o.number("qps", 1)),
 	      window(o.number("window", 1)), postlist(o.number("postlist", 1)), period(o.number("period", 1)),
 	      depth(o.number("depth", 1)), receivers(o.number("receivers", 1)), ops(o.number("ops", 1)),
 	      in_line(o.one_of("inline", {"0", "1"})), random_qp(o.one_of("choose", {"turn", "random"})),
@@ -104,9 +105,13 @@ struct Plan {
 	bool serves(unsigned machine) const { return pattern == all || (pattern == in) == (machine == 0); }
 	// Datagrams can be lost: what one machine is sent counts when it comes.
 	bool counts_received() const { return transport == ud && pattern == in; }
-	unsigned slots() const { return op == op_read || op == op_atomic || period == 1 ? window : window + 2 * period * qps; }
+	unsigned slots() const
+	{
+		return op == op_read || op == op_atomic || period == 1 ? window : window + 2 * period * qps;
+	}
 
-	unsigned op, transport, pattern, target, bytes, machines, threads, qps, window, postlist, period, depth, receivers, ops;
+	unsigned op, transport, pattern, target, bytes, machines, threads, qps, window, postlist, period, depth, receivers,
+	    ops;
 	bool in_line, random_qp, spread, check;
 };
 

@@ -60,8 +60,8 @@ private:
 	Bucket &bucket(int source, uint64_t tag) const
 	{
 		// Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4); the top bits are the well-mixed ones.
-		const uint64_t key = (tag ^ static_cast<uint64_t>(source) * UINT64_C(0xc2b2ae3d27d4eb4f)) *
-		                     UINT64_C(0x9e3779b97f4a7c15);
+		const uint64_t key =
+		    (tag ^ static_cast<uint64_t>(source) * UINT64_C(0xc2b2ae3d27d4eb4f)) * UINT64_C(0x9e3779b97f4a7c15);
 		return buckets_[key >> shift_];
 	}
 	static void append(Bucket &b, Node &node)

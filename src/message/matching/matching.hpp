@@ -36,7 +36,7 @@ struct PostedReceive {
 	uint64_t tag = 0, mask = 0;
 	uint64_t order = 0; // position in posting order
 	int source = 0;
-	uint8_t table = 0;  // wild, while filed: in which
+	uint8_t table = 0; // wild, while filed: in which
 
 	bool exact() const { return source != PT2P_ANY_SOURCE && mask == PT2P_TAG_EXACT; }
 	bool takes(int from, uint64_t message_tag) const
@@ -52,22 +52,22 @@ struct IndexEntry {
 	IndexEntry *previous = nullptr, *next = nullptr; // bucket
 	uint64_t tag = 0;
 	int source = 0;
-	uint8_t index = 0;                // of the pattern
-	IndexEntry *sibling = nullptr;    // of the same message, for another pattern
+	uint8_t index = 0;             // of the pattern
+	IndexEntry *sibling = nullptr; // of the same message, for another pattern
 	UnexpectedMessage *message = nullptr;
 };
 
 // A message that arrived before its receive; linked into its bucket and into the arrival list.
 struct UnexpectedMessage {
-	UnexpectedMessage *previous = nullptr, *next = nullptr;             // bucket
+	UnexpectedMessage *previous = nullptr, *next = nullptr; // bucket
 	UnexpectedMessage *previous_arrival = nullptr, *next_arrival = nullptr;
 	IndexEntry *entries = nullptr; // in the indexes
 	uint64_t tag = 0;
-	size_t length = 0;        // bytes of the message
-	void *payload = nullptr;  // eager: a copy, owned by the engine; null for an announced or an empty message
-	RemoteMemory memory{};    // announced: where the payload is at the sender
-	uint64_t exposed = 0;     // announced: whether and how it may be read there, see Announcement
-	uint64_t token = 0;       // announced or synchronous: the sender's request
+	size_t length = 0;       // bytes of the message
+	void *payload = nullptr; // eager: a copy, owned by the engine; null for an announced or an empty message
+	RemoteMemory memory{};   // announced: where the payload is at the sender
+	uint64_t exposed = 0;    // announced: whether and how it may be read there, see Announcement
+	uint64_t token = 0;      // announced or synchronous: the sender's request
 	int source = 0;
 	bool announced = false;
 	bool synchronous = false; // the sender is told when a receive gets it
@@ -161,9 +161,9 @@ private:
 		Pattern pattern;
 	};
 	using Index = PatternTable<IndexEntry>;
-	static constexpr size_t max_patterns = 8;            // of posted receives that have a table
-	static constexpr uint8_t in_list = max_patterns;     // PostedReceive::table
-	static constexpr size_t max_indexes = 4;             // of unexpected messages
+	static constexpr size_t max_patterns = 8;               // of posted receives that have a table
+	static constexpr uint8_t in_list = max_patterns;        // PostedReceive::table
+	static constexpr size_t max_indexes = 4;                // of unexpected messages
 	static constexpr size_t long_walk = 32, short_walk = 8; // messages: an index pays above, and no longer below
 
 	PostedReceive *match_oldest(int source, uint64_t tag);
@@ -186,7 +186,7 @@ private:
 
 	PostedReceive *lone_ = nullptr; // the only posted receive, in no table
 	BucketTable<PostedReceive> exact_;
-	size_t wild_count_ = 0;                              // filed, in tables and in the list
+	size_t wild_count_ = 0; // filed, in tables and in the list
 	std::vector<PatternTable<PostedReceive>> wild_;
 	PostedReceive *wild_head_ = nullptr, *wild_tail_ = nullptr; // further patterns, in posting order
 	uint64_t next_order_ = 0;

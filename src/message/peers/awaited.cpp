@@ -30,8 +30,8 @@ void AwaitedPeers::examine(int source)
 		return;
 	}
 	Router &router = *layers_.router;
-	if (source < 0 || source >= job_.size() || source == job_.rank() || losses_.contain(source) || router.find(source) ||
-	    (!reachable_.insert(source).second && !no_launcher))
+	if (source < 0 || source >= job_.size() || source == job_.rank() || losses_.contain(source) ||
+	    router.find(source) || (!reachable_.insert(source).second && !no_launcher))
 		return;
 	std::string blob, reasons;
 	try {

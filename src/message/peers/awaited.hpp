@@ -22,7 +22,10 @@ public:
 	// While one exists, a call waits for that rank without a receive; PT2P_ANY_SOURCE: for any rank.
 	class Awaiting {
 	public:
-		Awaiting(AwaitedPeers &peers, int source) : peers_(peers), source_(source) { peers_.by_calls_.push_back(source); }
+		Awaiting(AwaitedPeers &peers, int source) : peers_(peers), source_(source)
+		{
+			peers_.by_calls_.push_back(source);
+		}
 		~Awaiting() { peers_.by_calls_.erase(std::find(peers_.by_calls_.begin(), peers_.by_calls_.end(), source_)); }
 		Awaiting(const Awaiting &) = delete;
 		Awaiting &operator=(const Awaiting &) = delete;

@@ -17,7 +17,8 @@ namespace pt2p {
 class Channels {
 public:
 	// `events` is told of peers that are gone, `client` of work for the next turn.
-	Channels(const Layers &layers, PeerLosses &losses, Reporter &reporter, TransportEvents &events, ProgressClient &client)
+	Channels(const Layers &layers, PeerLosses &losses, Reporter &reporter, TransportEvents &events,
+	         ProgressClient &client)
 	    : layers_(layers), losses_(losses), reporter_(reporter), events_(events), client_(client)
 	{
 	}

@@ -53,7 +53,8 @@ pt2p_status_t PeerLosses::awaited_status(int source, unsigned since)
 
 pt2p_status_t PeerLosses::any_source_lost(int rank, const Loss &loss)
 {
-	return reporter_.fail(PT2P_ERR_PEER_LOST, "receive from any source: rank %d was lost: %s", rank, loss.reason.c_str());
+	return reporter_.fail(PT2P_ERR_PEER_LOST, "receive from any source: rank %d was lost: %s", rank,
+	                      loss.reason.c_str());
 }
 
 } // namespace pt2p

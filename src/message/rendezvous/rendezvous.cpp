@@ -87,7 +87,9 @@ void Rendezvous::fetch(Request &r, int peer, const wire::Announcement &a)
 		if (get(r, endpoint, a))
 			return;
 	}
-	accept(r, *c, (endpoint.capabilities & cap_put) && may_use(config_.rendezvous, choice::rendezvous::write) && !r.in_segments());
+	accept(r, *c,
+	       (endpoint.capabilities & cap_put) && may_use(config_.rendezvous, choice::rendezvous::write) &&
+	           !r.in_segments());
 }
 
 // False: there is no room for it, and nothing has happened.
@@ -176,9 +178,7 @@ bool Rendezvous::on_control(int peer, uint8_t id, uint64_t token, const void *da
 			return false;
 		on_accept(peer, token, acceptance);
 		return true;
-	case wire::id_piece:
-		on_piece(peer, token, data, length);
-		return true;
+	case wire::id_piece: on_piece(peer, token, data, length); return true;
 	default:
 		if (!wire::read(status, data, length))
 			return false;

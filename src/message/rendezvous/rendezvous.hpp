@@ -13,10 +13,10 @@ namespace pt2p {
 
 class Rendezvous final : private RunReader::Client {
 public:
-	Rendezvous(const Config &config, Reporter &reporter, const PeerLosses &losses, Channels &channels, Exposures &exposures,
-	           Requests &requests, ProgressClient &progress)
-	    : config_(config), reporter_(reporter), losses_(losses), channels_(channels), exposures_(exposures), requests_(requests),
-	      runs_(channels, requests, progress, *this)
+	Rendezvous(const Config &config, Reporter &reporter, const PeerLosses &losses, Channels &channels,
+	           Exposures &exposures, Requests &requests, ProgressClient &progress)
+	    : config_(config), reporter_(reporter), losses_(losses), channels_(channels), exposures_(exposures),
+	      requests_(requests), runs_(channels, requests, progress, *this)
 	{
 	}
 

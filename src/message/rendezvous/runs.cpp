@@ -8,9 +8,9 @@ namespace pt2p {
 
 namespace {
 
-constexpr unsigned max_in_flight = 16;       // gets of one message
-constexpr size_t turn_bytes = 512 * 1024;    // read before others get their turn
-constexpr size_t long_run = 64 * 1024;       // bytes; a get of its own, which the peer may help with
+constexpr unsigned max_in_flight = 16;           // gets of one message
+constexpr size_t turn_bytes = 512 * 1024;        // read before others get their turn
+constexpr size_t long_run = 64 * 1024;           // bytes; a get of its own, which the peer may help with
 constexpr size_t max_segments = size_t{1} << 24; // of a peer's list
 
 void *as_operation(const Request &r) { return reinterpret_cast<void *>(r.handle); }
@@ -87,8 +87,8 @@ void RunReader::advance(Request &r)
 	size_t budget = turn_bytes;
 	if (d.phase == Details::Phase::runs) {
 		d.starting = true;
-		while (d.status == PT2P_OK && !d.refused && budget && d.in_flight < max_in_flight && r.received < r.expected() &&
-		       start_some(r, c->endpoint.direct(), budget))
+		while (d.status == PT2P_OK && !d.refused && budget && d.in_flight < max_in_flight &&
+		       r.received < r.expected() && start_some(r, c->endpoint.direct(), budget))
 			;
 		d.starting = false;
 	}

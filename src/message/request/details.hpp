@@ -22,19 +22,19 @@ struct Details {
 	const Segment *segments() const { return static_cast<const Segment *>(list.memory); }
 
 	// Send.
-	Buffer packed;     // a short message
-	Buffer exposures;  // of the segments, and of the list
-	Gather gather;     // in pieces
-	Buffer bounce;     // for that
+	Buffer packed;    // a short message
+	Buffer exposures; // of the segments, and of the list
+	Gather gather;    // in pieces
+	Buffer bounce;    // for that
 
 	// Receive.
-	SegmentCursor to;  // where the next bytes go
+	SegmentCursor to; // where the next bytes go
 	// Receive that reads the sender's memory in runs.
 	enum class Phase : uint8_t { none, list, runs } phase = Phase::none;
 	bool starting = false, refused = false, listed = false;
 	unsigned in_flight = 0; // gets
 	pt2p_status_t status = PT2P_OK;
-	Buffer remote;     // the sender's list
+	Buffer remote; // the sender's list
 	size_t remote_count = 0;
 	Segment here{}, there{}; // lists of one
 	SegmentCursor from;

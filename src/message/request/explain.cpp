@@ -17,12 +17,13 @@ std::string source_text(int source) { return source == PT2P_ANY_SOURCE ? "any so
 std::string end_text(const Request &r, const std::string &loss)
 {
 	if (!r.done())
-		return !r.is_detached()                                           ? ""
+		return !r.is_detached()                                             ? ""
 		       : (r.special & Request::with_details) && r.details->callback ? ", with a callback"
 		                                                                    : ", given up";
 	if (r.status == PT2P_OK)
 		return ", done but not waited for";
-	return format(", failed (%s%s%s) and not waited for", pt2p_strerror(r.status), loss.empty() ? "" : ": ", loss.c_str());
+	return format(", failed (%s%s%s) and not waited for", pt2p_strerror(r.status), loss.empty() ? "" : ": ",
+	              loss.c_str());
 }
 
 // "2 sends and 1 receive", without those that are not there.
@@ -54,15 +55,15 @@ std::string request_text(const Request &r, const std::string &loss)
 	return format("receive of up to %zu bytes from %s, tag %#llx mask %#llx%s%s", r.capacity(),
 	              source_text(posted ? r.source : r.peer).c_str(), static_cast<unsigned long long>(r.tag),
 	              static_cast<unsigned long long>(r.mask), end.c_str(),
-	              r.done()   ? ""
-	              : posted   ? ", no message has matched it"
-	                         : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
+	              r.done() ? ""
+	              : posted ? ", no message has matched it"
+	                       : format(", %zu of %zu bytes are here", r.received, r.expected()).c_str());
 }
 
 std::string taken_text(const UnexpectedMessage &m)
 {
-	return format("message of %zu bytes from rank %d, tag %#llx, taken by pt2p_mprobe and not received", m.length, m.source,
-	              static_cast<unsigned long long>(m.tag));
+	return format("message of %zu bytes from rank %d, tag %#llx, taken by pt2p_mprobe and not received", m.length,
+	              m.source, static_cast<unsigned long long>(m.tag));
 }
 
 void Requests::explain(const Request &r)
@@ -78,7 +79,8 @@ void Requests::explain(const Request &r)
 		reason = loss->reason;
 	} else if (r.status == PT2P_ERR_PEER_LOST) {
 		reason = "its process ended during the transfer";
-	} else if (const std::string *why = losses_.why_unreached(r.peer); why && !r.is_send && r.source != Request::no_source) {
+	} else if (const std::string *why = losses_.why_unreached(r.peer);
+	           why && !r.is_send && r.source != Request::no_source) {
 		reason = "this rank cannot answer now, receive the message again later: " + *why;
 	}
 	if (r.is_one_sided()) {
@@ -96,11 +98,12 @@ void Requests::explain(const Request &r)
 		break;
 	default:
 		if (!lost && r.status != PT2P_ERR_PEER_LOST) {
-			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: %s", r.is_send ? "sending" : "receiving", r.length,
-			               r.is_send ? "to" : "from", r.peer, tag,
-			               reason.empty() ? "the kernel, or the network device, refused to copy them (is the whole buffer "
-			                                "readable, and that of the receiver writable?)"
-			                              : reason.c_str());
+			reporter_.fail(r.status, "%s %zu bytes %s rank %d, tag %#llx: %s", r.is_send ? "sending" : "receiving",
+			               r.length, r.is_send ? "to" : "from", r.peer, tag,
+			               reason.empty()
+			                   ? "the kernel, or the network device, refused to copy them (is the whole buffer "
+			                     "readable, and that of the receiver writable?)"
+			                   : reason.c_str());
 			break;
 		}
 		reporter_.fail(r.status, "%s %zu bytes %s %s, tag %#llx: rank %d: %s", r.is_send ? "sending" : "receiving",
@@ -109,8 +112,8 @@ void Requests::explain(const Request &r)
 	}
 }
 
-std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages, const PeerLosses &losses,
-                            const Extension *extension)
+std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages,
+                            const PeerLosses &losses, const Extension *extension)
 {
 	size_t sends = 0, receives = 0, one_sided = 0, collected = 0, failed = 0;
 	std::string first;

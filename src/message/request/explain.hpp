@@ -15,7 +15,7 @@ std::string request_text(const Request &request, const std::string &loss);
 std::string taken_text(const UnexpectedMessage &message);
 // What pt2p_finalize leaves behind: requests, messages that were probed, and what the extension has under way. Empty:
 // nothing.
-std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages, const PeerLosses &losses,
-                            const Extension *extension);
+std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages,
+                            const PeerLosses &losses, const Extension *extension);
 
 } // namespace pt2p

@@ -11,7 +11,7 @@ namespace pt2p {
 
 namespace {
 
-constexpr size_t min_run = 4096;             // bytes on average; shorter ones are quicker to pack than to find and to check
+constexpr size_t min_run = 4096; // bytes on average; shorter ones are quicker to pack than to find and to check
 constexpr size_t max_runs_registered = 1024; // segments
 
 } // namespace

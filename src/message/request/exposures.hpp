@@ -19,7 +19,8 @@ bool worth_runs(const Endpoint &endpoint, size_t length, size_t count);
 
 class Exposures {
 public:
-	Exposures(const Layers &layers, DetailsPool &details, Reporter &reporter) : layers_(layers), details_(details), reporter_(reporter)
+	Exposures(const Layers &layers, DetailsPool &details, Reporter &reporter)
+	    : layers_(layers), details_(details), reporter_(reporter)
 	{
 	}
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "message/request/details.hpp"
 #include "message/matching/matching.hpp"
+#include "message/request/details.hpp"
 
 namespace pt2p {
 
@@ -28,7 +28,7 @@ struct alignas(64) Request : PostedReceive {
 		void *exposure;      // of the buffer
 	};
 
-	uint64_t handle = 0;       // see HandlePool
+	uint64_t handle = 0; // see HandlePool
 	State state = State::free;
 	bool is_send = false;
 	// Which messages about it the peer may still send while it moves.
@@ -39,9 +39,9 @@ struct alignas(64) Request : PostedReceive {
 	enum Special : uint8_t { detached = 1, with_details = 2 };
 	uint8_t special = 0;
 	pt2p_status_t status = PT2P_OK;
-	int peer = 0;              // destination, or source once known; for a lost peer, that peer
+	int peer = 0; // destination, or source once known; for a lost peer, that peer
 	uint64_t message_tag = 0;
-	size_t length = 0;         // bytes of the message
+	size_t length = 0; // bytes of the message
 	union {
 		void *buffer = nullptr;
 		const char *operation; // one-sided: its name

@@ -4,8 +4,8 @@
 
 namespace pt2p {
 
-Requests::Requests(const Layers &layers, const PeerLosses &losses, Exposures &exposures, DetailsPool &details, Reporter &reporter,
-                   ProgressClient &client, int rank)
+Requests::Requests(const Layers &layers, const PeerLosses &losses, Exposures &exposures, DetailsPool &details,
+                   Reporter &reporter, ProgressClient &client, int rank)
     : layers_(layers), losses_(losses), exposures_(exposures), details_(details), reporter_(reporter), client_(client),
       rank_(rank), pool_(std::random_device{}())
 {

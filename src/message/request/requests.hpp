@@ -21,8 +21,8 @@ namespace pt2p {
 class Requests {
 public:
 	// `client` is told of work for the next turn.
-	Requests(const Layers &layers, const PeerLosses &losses, Exposures &exposures, DetailsPool &details, Reporter &reporter,
-	         ProgressClient &client, int rank);
+	Requests(const Layers &layers, const PeerLosses &losses, Exposures &exposures, DetailsPool &details,
+	         Reporter &reporter, ProgressClient &client, int rank);
 	~Requests();
 	Requests(const Requests &) = delete;
 	Requests &operator=(const Requests &) = delete;
@@ -131,8 +131,9 @@ private:
 	ProgressClient &client_;
 	const int rank_;
 	HandlePool<Request> pool_;
-	std::map<uint64_t, std::string> reasons_; // of requests that have failed, by handle, where more is known than the status
-	Fifo<Request> finished_;                  // in order of completion
+	std::map<uint64_t, std::string>
+	    reasons_;            // of requests that have failed, by handle, where more is known than the status
+	Fifo<Request> finished_; // in order of completion
 };
 
 } // namespace pt2p

@@ -118,8 +118,7 @@ void Forwarding::send_on(int from, const Route &route, const void *data, size_t 
 bool Forwarding::send_held(int next_hop, Link &l, const Route &route, const void *data, size_t length)
 {
 	const bool last_hop = next_hop == static_cast<int>(route.destination);
-	if (!connect(next_hop, l) || (!last_hop && !l.credits) ||
-	    !post(l, id_forwarded, route.header(), data, length))
+	if (!connect(next_hop, l) || (!last_hop && !l.credits) || !post(l, id_forwarded, route.header(), data, length))
 		return false;
 	l.credits -= !last_hop;
 	return true;

@@ -74,8 +74,7 @@ std::string Relay::describe(int rank)
 	const Session &s = session(rank);
 	std::string text = !sessions_.forwards(s) ? "directly" : format("forwarder %d", s.next_hop);
 	if (s.has_forwarder && s.avoids_forwarder)
-		text += format(", as rank %d %s", s.next_hop,
-		               forwarding_.is_down(s.next_hop) ? "is gone" : "did not forward");
+		text += format(", as rank %d %s", s.next_hop, forwarding_.is_down(s.next_hop) ? "is gone" : "did not forward");
 	else if (s.has_forwarder && sessions_.choice().automatic())
 		text += ", as " + sessions_.choice().reason();
 	return text + (s.direct_endpoint ? format(", itself by %s", s.direct_endpoint->table->name) : "");

@@ -50,8 +50,8 @@ public:
 		text += format("and in %s, the last of which found forwarding %.2f times as quick, the choice changed %s",
 		               counted(trial_.trials(), "trial").c_str(), trial_.gain(),
 		               counted(reporter_.read(Counter::forward_changes), "time").c_str());
-		return text + (trial_.in_trial() ? "; one is being held"
-		                                 : "; the next after " + counted(trial_.rest(), "message"));
+		return text +
+		       (trial_.in_trial() ? "; one is being held" : "; the next after " + counted(trial_.rest(), "message"));
 	}
 
 private:

@@ -61,8 +61,8 @@ void Session::take_down()
 Sessions::Sessions(const TransportEnvironment &environment, const Groups &groups, DirectConnector &connector,
                    Forwarding &forwarding, BufferPool &buffers)
     : environment_(environment), client_(environment.events), groups_(groups), connector_(connector),
-      forwarding_(forwarding), buffers_(buffers), choice_(environment.config, environment.reporter), rank_(environment.job.rank()),
-      window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
+      forwarding_(forwarding), buffers_(buffers), choice_(environment.config, environment.reporter),
+      rank_(environment.job.rank()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       max_forwarded_(environment.config.forward_max), sessions_(static_cast<size_t>(environment.job.size()))
 {
 }

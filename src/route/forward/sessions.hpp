@@ -42,11 +42,11 @@ struct Session final : Endpoint {
 	Sessions &sessions;
 	Outbox outbox;
 	Inbox inbox;
-	const int next_hop;             // of messages that are forwarded
-	const bool has_forwarder;       // the next hop is not the destination
-	bool avoids_forwarder = false;  // the next hop does not forward
-	bool forwarded = false;         // a message to or from that rank was
-	bool down = false;              // nothing goes to that rank any more but a last confirmation
+	const int next_hop;            // of messages that are forwarded
+	const bool has_forwarder;      // the next hop is not the destination
+	bool avoids_forwarder = false; // the next hop does not forward
+	bool forwarded = false;        // a message to or from that rank was
+	bool down = false;             // nothing goes to that rank any more but a last confirmation
 	bool goodbye_sent = false;
 	bool goodbye_unanswered = false; // the answer is the last that comes from that rank
 
@@ -56,7 +56,7 @@ struct Session final : Endpoint {
 	std::string reason;
 
 	// What has to be sent beside new messages.
-	bool listed = false;           // among the busy sessions
+	bool listed = false; // among the busy sessions
 	bool confirm_due = false;
 	bool confirm_directly = false; // messages seem to get lost on the other path
 	bool ask = false;              // for a confirmation

@@ -74,11 +74,11 @@ struct TrialLaw {
 	uint32_t votes = 64;                  // to be heard before the decision
 	uint32_t announced = 16;              // messages of a timed direct step that carry its epoch
 	uint32_t wins = 2;
-	double margin = 0.03;                 // of the pace
-	uint32_t look = 512;                  // messages between two looks at how often targets would change
-	uint32_t rest = 100;                  // messages for each that a trial may send on the path that was not chosen
-	uint32_t max_rests = 64;              // times that
-	double often = 0.25, rarely = 0.1;    // changes of target for each message
+	double margin = 0.03;              // of the pace
+	uint32_t look = 512;               // messages between two looks at how often targets would change
+	uint32_t rest = 100;               // messages for each that a trial may send on the path that was not chosen
+	uint32_t max_rests = 64;           // times that
+	double often = 0.25, rarely = 0.1; // changes of target for each message
 };
 
 // How often a pool of DC initiators would change targets if all messages went directly, whichever path they take. A

@@ -19,8 +19,7 @@ constexpr const char *standard_switch_file = "/etc/slurm/topology.conf";
 
 class GroupList {
 public:
-	GroupList(int nodes, const std::vector<std::string> &hosts)
-		: hosts_(hosts), group_(static_cast<size_t>(nodes), -1)
+	GroupList(int nodes, const std::vector<std::string> &hosts) : hosts_(hosts), group_(static_cast<size_t>(nodes), -1)
 	{
 	}
 
@@ -99,7 +98,7 @@ private:
 
 	const std::vector<std::string> &hosts_;
 	std::multimap<std::string, int> on_host_; // the nodes of each host; filled at the first lookup of a name
-	std::vector<int> group_; // by node; -1: none yet
+	std::vector<int> group_;                  // by node; -1: none yet
 	int current_ = 0;
 	bool any_ = false; // whether the current group has a node
 };

@@ -75,7 +75,8 @@ void SwitchFile::add(const std::string &text)
 	           word != "Chassis" && word != "Non-Chassis" &&
 	           std::none_of(std::begin(other_keys), std::end(other_keys), heads)) {
 		fail(format("\"%.60s\" is neither of Slurm's topology.conf (SwitchName=s0 Nodes=n[0-5]) nor what ibnetdiscover "
-		            "prints", line.c_str()));
+		            "prints",
+		            line.c_str()));
 	}
 }
 

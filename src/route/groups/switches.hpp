@@ -39,10 +39,10 @@ private:
 	[[noreturn]] void fail(const std::string &what) const;
 
 	const std::string tunable_, path_;
-	int number_ = 0;                  // of the line
-	std::string unfinished_;          // lines that end with a backslash
+	int number_ = 0;         // of the line
+	std::string unfinished_; // lines that end with a backslash
 	enum class Block : uint8_t { none, of_switch, of_other } block_ = Block::none;
-	int switches_ = 0;                // so far; the last is the current one
+	int switches_ = 0;                 // so far; the last is the current one
 	std::map<std::string, int> on_;    // the switch of each host
 	std::map<std::string, int> short_; // the same by names up to the first dot
 };

@@ -144,8 +144,7 @@ void Bench::combine(Point &p)
 		}
 		std::vector<double> theirs(list->size());
 		for (int r = 1; r < pair_.pairs(); ++r) {
-			must(ctx(), "pt2p_recv",
-			     pt2p_recv(ctx(), theirs.data(), bytes, r, kTagFigures, PT2P_TAG_EXACT, nullptr));
+			must(ctx(), "pt2p_recv", pt2p_recv(ctx(), theirs.data(), bytes, r, kTagFigures, PT2P_TAG_EXACT, nullptr));
 			for (size_t i = 0; i < theirs.size(); ++i)
 				(*list)[i] += theirs[i];
 		}

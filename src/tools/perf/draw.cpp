@@ -19,7 +19,7 @@ namespace {
 constexpr double kLeft = 70, kWidth = 880, kRatioTop = 40, kRatioHeight = 260, kPeriodTop = 350, kPeriodHeight = 200;
 constexpr double kPageWidth = kLeft + kWidth + 20, kPeriodBottom = kPeriodTop + kPeriodHeight;
 constexpr double kLowest = 1. / 64; // of L/N; what is below is drawn there
-constexpr size_t kMaxDots = 4000; // for one series
+constexpr size_t kMaxDots = 4000;   // for one series
 // Standard values of PT2P_TUNE_RAISE_BELOW and PT2P_TUNE_CUT_ABOVE.
 constexpr double kRaiseBelow = tune::PeriodLaw{}.raise_below, kCutAbove = tune::PeriodLaw{}.cut_above;
 constexpr const char *kAxis = "#000000", *kGrid = "#eeeeee";
@@ -70,7 +70,8 @@ std::string text(double x, double y, const char *anchor, const std::string &word
 std::string line(double x1, double y1, double x2, double y2, const char *colour)
 {
 	char all[192];
-	snprintf(all, sizeof all, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1, y1, x2, y2, colour);
+	snprintf(all, sizeof all, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1, y1, x2, y2,
+	         colour);
 	return all;
 }
 
@@ -119,7 +120,8 @@ public:
 	{
 		const double page_height = kPeriodBottom + 65 + 18 * static_cast<double>(series_.size());
 		svg_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << kPageWidth << "\" height=\"" << page_height
-		     << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
+		     << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
+		        "fill=\"#ffffff\"/>\n";
 		draw_ratio_axis();
 		draw_period_axis();
 		draw_time_axis();
@@ -134,14 +136,16 @@ private:
 	double x(double ms) const { return kLeft + kWidth * (ms - first_) / std::max(last_ - first_, 1e-6); }
 	double y_ratio(double ratio) const
 	{
-		return kRatioTop + kRatioHeight * (1 - std::log(std::max(ratio, lowest_) / lowest_) / std::log(highest_ / lowest_));
+		return kRatioTop +
+		       kRatioHeight * (1 - std::log(std::max(ratio, lowest_) / lowest_) / std::log(highest_ / lowest_));
 	}
 	double y_period(double period) const { return kPeriodBottom - kPeriodHeight * period / longest_; }
 
 	void draw_ratio_axis()
 	{
-		svg_ << text(kLeft, 20, "start", "L/N, last-operation latency over normal latency; in the grey band, " +
-		             short_number(kRaiseBelow) + " to " + short_number(kCutAbove) + ", the period stays as it is");
+		svg_ << text(kLeft, 20, "start",
+		             "L/N, last-operation latency over normal latency; in the grey band, " + short_number(kRaiseBelow) +
+		                 " to " + short_number(kCutAbove) + ", the period stays as it is");
 		svg_ << text(kLeft, kPeriodTop - 15, "start", "signal period, work requests");
 		svg_ << "<rect x=\"" << kLeft << "\" y=\"" << y_ratio(kCutAbove) << "\" width=\"" << kWidth << "\" height=\""
 		     << y_ratio(kRaiseBelow) - y_ratio(kCutAbove) << "\" fill=\"#dddddd\"/>\n";

@@ -148,7 +148,8 @@ int main(int argc, char **argv)
 	if (run(ctx, options) != 0)
 		pt2p_abort(ctx, 1, "pt2p_perf failed");
 	if (!options.trace.empty() && pt2p_rank(ctx) == 0 && !uses_device(ctx))
-		fprintf(stderr, "pt2p_perf: --tune-trace: nothing went through a network device, so there is nothing to observe\n");
+		fprintf(stderr,
+		        "pt2p_perf: --tune-trace: nothing went through a network device, so there is nothing to observe\n");
 	const bool lost_output = fflush(stdout) != 0 || ferror(stdout);
 	const pt2p_status_t left = pt2p_finalize(ctx);
 	if (left != PT2P_OK)

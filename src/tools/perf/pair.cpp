@@ -33,17 +33,11 @@ uint64_t seed(uint64_t burst, uint64_t iteration, uint64_t slot, int sender)
 }
 
 // The pattern's 8 bytes at word `index`.
-inline uint64_t word(uint64_t seed, uint64_t index)
-{
-	return (seed + index) * 0x9e3779b97f4a7c15u;
-}
+inline uint64_t word(uint64_t seed, uint64_t index) { return (seed + index) * 0x9e3779b97f4a7c15u; }
 
 } // namespace
 
-double now()
-{
-	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void must(pt2p_context_t *ctx, const char *what, pt2p_status_t status)
 {
@@ -53,25 +47,21 @@ void must(pt2p_context_t *ctx, const char *what, pt2p_status_t status)
 
 Pair::Pair(pt2p_context_t *ctx, const Options &options)
     : ctx_(ctx), rank_(pt2p_rank(ctx)), size_(pt2p_size(ctx)), pairs_(size_ == 1 ? 1 : size_ / 2),
-      peer_(size_ == 1 ? 0 : rank_ < pairs_ ? rank_ + pairs_ : rank_ - pairs_), check_(options.check),
-      spoil_(options.spoil)
+      peer_(size_ == 1       ? 0
+            : rank_ < pairs_ ? rank_ + pairs_
+                             : rank_ - pairs_),
+      check_(options.check), spoil_(options.spoil)
 {
 }
 
-void Pair::signal(int to, uint64_t tag)
-{
-	must(ctx_, "pt2p_send", pt2p_send(ctx_, nullptr, 0, to, tag));
-}
+void Pair::signal(int to, uint64_t tag) { must(ctx_, "pt2p_send", pt2p_send(ctx_, nullptr, 0, to, tag)); }
 
 void Pair::await(int from, uint64_t tag)
 {
 	must(ctx_, "pt2p_recv", pt2p_recv(ctx_, nullptr, 0, from, tag, PT2P_TAG_EXACT, nullptr));
 }
 
-void Pair::command(const Command &c)
-{
-	must(ctx_, "pt2p_send", pt2p_send(ctx_, &c, sizeof c, peer_, kTagCommand));
-}
+void Pair::command(const Command &c) { must(ctx_, "pt2p_send", pt2p_send(ctx_, &c, sizeof c, peer_, kTagCommand)); }
 
 size_t Pair::usable_window(size_t size, size_t window) const
 {
@@ -139,8 +129,9 @@ void Pair::verify(const unsigned char *buffer, size_t size, uint64_t iteration, 
 void Pair::post(size_t size, size_t window, size_t first_request)
 {
 	for (size_t w = 0; w < window; ++w)
-		must(ctx_, "pt2p_irecv", pt2p_irecv(ctx_, in_.get() + w * stride_, size, peer_, kTagPayload, PT2P_TAG_EXACT,
-		                                    &requests_[first_request + w]));
+		must(ctx_, "pt2p_irecv",
+		     pt2p_irecv(ctx_, in_.get() + w * stride_, size, peer_, kTagPayload, PT2P_TAG_EXACT,
+		                &requests_[first_request + w]));
 }
 
 void Pair::send_window(size_t size, size_t window, uint64_t iteration)
@@ -235,8 +226,8 @@ double Pair::both_ways(size_t size, size_t window, uint64_t iterations)
 		wait_window(2 * window);
 		if (check_)
 			verify_window(size, window, window, i);
-		must(ctx_, "pt2p_sendrecv", pt2p_sendrecv(ctx_, nullptr, 0, peer_, kTagAck, nullptr, 0, peer_, kTagAck,
-		                                          PT2P_TAG_EXACT, nullptr));
+		must(ctx_, "pt2p_sendrecv",
+		     pt2p_sendrecv(ctx_, nullptr, 0, peer_, kTagAck, nullptr, 0, peer_, kTagAck, PT2P_TAG_EXACT, nullptr));
 	}
 	return now() - start;
 }
@@ -274,8 +265,7 @@ std::string Pair::prepare_handoff()
 	command({kKindHandoff, 0, 0, 0, 0});
 	must(ctx_, "pt2p_send", pt2p_send(ctx_, &place, sizeof place, peer_, kTagHandoff));
 	char answer[256] = "";
-	must(ctx_, "pt2p_recv",
-	     pt2p_recv(ctx_, answer, sizeof answer - 1, peer_, kTagHandoff, PT2P_TAG_EXACT, nullptr));
+	must(ctx_, "pt2p_recv", pt2p_recv(ctx_, answer, sizeof answer - 1, peer_, kTagHandoff, PT2P_TAG_EXACT, nullptr));
 	handoff_.close_fd();
 	return answer;
 }
@@ -313,8 +303,7 @@ void Pair::serve()
 		}
 		case kKindHandoff: {
 			HandoffPlace place;
-			must(ctx_, "pt2p_recv",
-			     pt2p_recv(ctx_, &place, sizeof place, peer_, kTagHandoff, PT2P_TAG_EXACT, nullptr));
+			must(ctx_, "pt2p_recv", pt2p_recv(ctx_, &place, sizeof place, peer_, kTagHandoff, PT2P_TAG_EXACT, nullptr));
 			const std::string failure = handoff_.open(place.pid, place.fd).substr(0, 255);
 			must(ctx_, "pt2p_send", pt2p_send(ctx_, failure.data(), failure.size(), peer_, kTagHandoff));
 			break;
@@ -324,8 +313,7 @@ void Pair::serve()
 			signal(peer_, kTagReady);
 			handoff_.follow(c.kind == kKindHandoffPause, c.iterations);
 			break;
-		default:
-			return;
+		default: return;
 		}
 	}
 }

@@ -33,10 +33,7 @@ std::string short_size(size_t size)
 }
 
 // No cache line takes so long: the two sides cannot have run at the same time.
-bool took_turns(const Point &p)
-{
-	return median(p.tight) > 5;
-}
+bool took_turns(const Point &p) { return median(p.tight) > 5; }
 
 // "0-3,7"
 std::string ranges(const std::vector<int> &ranks)
@@ -52,10 +49,7 @@ std::string ranges(const std::vector<int> &ranks)
 	return text;
 }
 
-std::string plural(size_t n, const char *one)
-{
-	return std::to_string(n) + " " + one + (n == 1 ? "" : "s");
-}
+std::string plural(size_t n, const char *one) { return std::to_string(n) + " " + one + (n == 1 ? "" : "s"); }
 
 // How rank 0's messages travel: "shm, large messages single-copy" for each kind, with the ranks.
 std::map<std::string, std::vector<int>> ways(pt2p_context_t *ctx)

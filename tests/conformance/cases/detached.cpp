@@ -44,9 +44,11 @@ Finish some(Rank &r, bool wait)
 			size_t completed = 77;
 			const std::vector<pt2p_request_t *> before = x->requests;
 			if (wait)
-				EXPECT_OK(r.ctx, pt2p_waitsome(r.ctx, n, x->requests.data(), &completed, indices.data(), results.data()));
+				EXPECT_OK(r.ctx,
+				          pt2p_waitsome(r.ctx, n, x->requests.data(), &completed, indices.data(), results.data()));
 			else
-				EXPECT_OK(r.ctx, pt2p_testsome(r.ctx, n, x->requests.data(), &completed, indices.data(), results.data()));
+				EXPECT_OK(r.ctx,
+				          pt2p_testsome(r.ctx, n, x->requests.data(), &completed, indices.data(), results.data()));
 			EXPECT(completed <= left && (completed || !wait));
 			for (size_t k = 0; k < completed; ++k) {
 				EXPECT(indices[k] < n && (!k || indices[k] > indices[k - 1]));
@@ -216,7 +218,8 @@ Finish callbacks(Rank &r)
 	for (size_t i = 0; i < length_count; ++i) {
 		x->out.push_back(payload(lengths[i], seed_of(74, r.me, r.right(), i)));
 		starting = true; // no callback within it
-		EXPECT_OK(r.ctx, pt2p_isend_callback(r.ctx, x->out[i].data(), lengths[i], r.right(), 7400 + i, count_call, x.get()));
+		EXPECT_OK(r.ctx,
+		          pt2p_isend_callback(r.ctx, x->out[i].data(), lengths[i], r.right(), 7400 + i, count_call, x.get()));
 		starting = false;
 	}
 	return [&r, x] {
@@ -407,16 +410,16 @@ Finish one_sided_callbacks(Rank &r)
 void add_detached_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"wait_some", true, wait_some},
-		{"test_some", true, test_some},
-		{"some_fail", true, some_fail},
-		{"request_query", true, request_query},
-		{"give_up", true, give_up},
-		{"callbacks", true, callbacks},
-		{"callback_chain", true, callback_chain},
-		{"callback_waits", true, callback_waits},
-		{"one_sided_callbacks", true, one_sided_callbacks},
-	});
+	                              {"wait_some", true, wait_some},
+	                              {"test_some", true, test_some},
+	                              {"some_fail", true, some_fail},
+	                              {"request_query", true, request_query},
+	                              {"give_up", true, give_up},
+	                              {"callbacks", true, callbacks},
+	                              {"callback_chain", true, callback_chain},
+	                              {"callback_waits", true, callback_waits},
+	                              {"one_sided_callbacks", true, one_sided_callbacks},
+	                          });
 }
 
 } // namespace conformance

@@ -19,7 +19,8 @@ void start_send(Rank &r, Exchange &x, bool synchronous, size_t length, int dest,
 {
 	x.out.push_back(payload(length, seed));
 	x.sends.push_back(nullptr);
-	EXPECT_OK(r.ctx, (synchronous ? pt2p_issend : pt2p_isend)(r.ctx, x.out.back().data(), length, dest, tag, &x.sends.back()));
+	EXPECT_OK(r.ctx,
+	          (synchronous ? pt2p_issend : pt2p_isend)(r.ctx, x.out.back().data(), length, dest, tag, &x.sends.back()));
 }
 
 void wait_for_sends(Rank &r, Exchange &x)
@@ -97,7 +98,8 @@ Finish synchronous_to_self(Rank &r)
 				EXPECT_EQ(found, 1);
 				EXPECT_EQ(result.length, length);
 				if (how == 1)
-					EXPECT_OK(r.ctx, pt2p_recv(r.ctx, in.data(), length, PT2P_ANY_SOURCE, 2001, PT2P_TAG_EXACT, &result));
+					EXPECT_OK(r.ctx,
+					          pt2p_recv(r.ctx, in.data(), length, PT2P_ANY_SOURCE, 2001, PT2P_TAG_EXACT, &result));
 				else if (how == 2)
 					EXPECT_STATUS(r.ctx, pt2p_recv(r.ctx, in.data(), length / 2, r.me, 2001, PT2P_TAG_EXACT, &result),
 					              length ? PT2P_ERR_TRUNCATED : PT2P_OK);
@@ -162,7 +164,8 @@ Finish matched_probe(Rank &r)
 		for (size_t k = count; k-- > 0;) { // backwards, so that each probe has to skip others
 			pt2p_result_t seen{};
 			if (k % 2)
-				EXPECT_OK(r.ctx, pt2p_mprobe(r.ctx, k % 3 ? r.left() : PT2P_ANY_SOURCE, 2100 + k, PT2P_TAG_EXACT, &first[k], &seen));
+				EXPECT_OK(r.ctx, pt2p_mprobe(r.ctx, k % 3 ? r.left() : PT2P_ANY_SOURCE, 2100 + k, PT2P_TAG_EXACT,
+				                             &first[k], &seen));
 			else
 				for (; !first[k]; r.poll())
 					EXPECT_OK(r.ctx, pt2p_improbe(r.ctx, r.left(), 2100 + k, PT2P_TAG_EXACT, &first[k], &seen));
@@ -171,7 +174,8 @@ Finish matched_probe(Rank &r)
 			EXPECT_EQ(seen.tag, 2100 + k);
 			// The second goes to an ordinary receive, the third to a receive that names it.
 			Bytes second(lengths[k]);
-			EXPECT_OK(r.ctx, pt2p_recv(r.ctx, second.data(), second.size(), r.left(), 2100 + k, PT2P_TAG_EXACT, nullptr));
+			EXPECT_OK(r.ctx,
+			          pt2p_recv(r.ctx, second.data(), second.size(), r.left(), 2100 + k, PT2P_TAG_EXACT, nullptr));
 			EXPECT_PAYLOAD(second.data(), second.size(), seed_of(203, r.left(), r.me, 3 * k + 1));
 			pt2p_message_t *third = nullptr, *none = nullptr;
 			EXPECT_OK(r.ctx, pt2p_mprobe(r.ctx, r.left(), 2100 + k, PT2P_TAG_EXACT, &third, &seen));
@@ -184,13 +188,15 @@ Finish matched_probe(Rank &r)
 			in.emplace_back(lengths[k]);
 			receives.push_back(nullptr);
 			EXPECT_OK(r.ctx, pt2p_imrecv(r.ctx, in.back().data(), in.back().size(), third, &receives.back()));
-			EXPECT_STATUS(r.ctx, pt2p_mrecv(r.ctx, in.back().data(), in.back().size(), third, nullptr), PT2P_ERR_REQUEST);
+			EXPECT_STATUS(r.ctx, pt2p_mrecv(r.ctx, in.back().data(), in.back().size(), third, nullptr),
+			              PT2P_ERR_REQUEST);
 		}
 		for (size_t i = 0; i < count; ++i) { // too little room for every second of them
 			Bytes whole(lengths[i]);
 			const size_t room = i % 2 ? lengths[i] / 2 : lengths[i];
 			pt2p_result_t result{};
-			EXPECT_STATUS(r.ctx, pt2p_mrecv(r.ctx, whole.data(), room, first[i], &result), i % 2 ? PT2P_ERR_TRUNCATED : PT2P_OK);
+			EXPECT_STATUS(r.ctx, pt2p_mrecv(r.ctx, whole.data(), room, first[i], &result),
+			              i % 2 ? PT2P_ERR_TRUNCATED : PT2P_OK);
 			EXPECT_EQ(result.length, lengths[i]);
 			EXPECT_EQ(result.source, r.left());
 			EXPECT_PAYLOAD(whole.data(), room & ~size_t{7}, seed_of(203, r.left(), r.me, 3 * i));
@@ -220,8 +226,8 @@ Finish wild_patterns(Rank &r)
 	const auto receive = [&r, x, tag](size_t i) {
 		const size_t p = i % patterns; // each ignores another bit, which no tag has
 		const uint64_t left_out = p ? UINT64_C(1) << p : 0;
-		EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, &x->in[i], 8, p % 2 ? r.left() : PT2P_ANY_SOURCE, tag(i) | left_out, ~left_out,
-		                            &x->receives[i]));
+		EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, &x->in[i], 8, p % 2 ? r.left() : PT2P_ANY_SOURCE, tag(i) | left_out,
+		                            ~left_out, &x->receives[i]));
 	};
 	x->in.assign(all, 0);
 	x->receives.assign(all, nullptr);
@@ -250,12 +256,12 @@ Finish wild_patterns(Rank &r)
 void add_matched_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"synchronous_order", true, synchronous_order},
-		{"synchronous_to_self", true, synchronous_to_self},
-		{"synchronous_waits", false, synchronous_waits},
-		{"matched_probe", true, matched_probe},
-		{"wild_patterns", true, wild_patterns},
-	});
+	                              {"synchronous_order", true, synchronous_order},
+	                              {"synchronous_to_self", true, synchronous_to_self},
+	                              {"synchronous_waits", false, synchronous_waits},
+	                              {"matched_probe", true, matched_probe},
+	                              {"wild_patterns", true, wild_patterns},
+	                          });
 }
 
 } // namespace conformance

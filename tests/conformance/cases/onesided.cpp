@@ -10,7 +10,8 @@
 namespace conformance {
 namespace {
 
-constexpr size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 183, 184, 185, 186, 240, 1000, 4096, 8193, 16385, 100000, 1048583};
+constexpr size_t sizes[] = {0,   1,   2,   3,   7,    8,    9,    63,    64,     65,     183,
+                            184, 185, 186, 240, 1000, 4096, 8193, 16385, 100000, 1048583};
 
 // All sizes, at unaligned addresses on both sides, with and without requests.
 Finish put_get(Rank &r)
@@ -32,7 +33,8 @@ Finish put_get(Rank &r)
 			}
 			for (size_t i = 0; i < std::size(sizes); ++i) {
 				pt2p_request_t *req = nullptr;
-				EXPECT_OK(r.ctx, pt2p_put(r.ctx, out[i].data() + 1, sizes[i], window.at(r.right()), offsets[i], i % 3 ? &req : nullptr));
+				EXPECT_OK(r.ctx, pt2p_put(r.ctx, out[i].data() + 1, sizes[i], window.at(r.right()), offsets[i],
+				                          i % 3 ? &req : nullptr));
 				EXPECT((req != nullptr) == (i % 3 != 0));
 				requests.push_back(req);
 			}
@@ -50,7 +52,8 @@ Finish put_get(Rank &r)
 			for (size_t i = 0; i < std::size(sizes); ++i) {
 				in.emplace_back(sizes[i] + 2);
 				requests.push_back(nullptr);
-				EXPECT_OK(r.ctx, pt2p_get(r.ctx, in[i].data() + 1, sizes[i], window.at(r.right()), offsets[i], &requests.back()));
+				EXPECT_OK(r.ctx, pt2p_get(r.ctx, in[i].data() + 1, sizes[i], window.at(r.right()), offsets[i],
+				                          &requests.back()));
 			}
 			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, requests.size(), requests.data(), nullptr));
 			for (size_t i = 0; i < std::size(sizes); ++i) {
@@ -83,7 +86,8 @@ Finish put_get_large(Rank &r)
 		for (Window &window : *w) {
 			window.open();
 			for (int i = 0; i < r.size; ++i)
-				EXPECT_OK(r.ctx, pt2p_put(r.ctx, out.data(), each, window.at(i), each * static_cast<size_t>(r.me), nullptr));
+				EXPECT_OK(r.ctx,
+				          pt2p_put(r.ctx, out.data(), each, window.at(i), each * static_cast<size_t>(r.me), nullptr));
 			EXPECT_OK(r.ctx, pt2p_flush_all(r.ctx));
 			for (int i = 0; i < r.size; ++i)
 				EXPECT_OK(r.ctx, pt2p_get(r.ctx, in[static_cast<size_t>(i)].data(), each, window.at(i),
@@ -198,12 +202,15 @@ Finish one_sided_errors(Rank &r)
 			EXPECT_STATUS(r.ctx, pt2p_fetch_add64(r.ctx, m, 996 + off, 1, &value, nullptr), PT2P_ERR_BOUNDS);
 			EXPECT_STATUS(r.ctx, pt2p_swap32(r.ctx, m, 998, 1, &half, nullptr), PT2P_ERR_BOUNDS);
 			EXPECT_STATUS(r.ctx, pt2p_swap32(r.ctx, m, 2, 1, &half, nullptr), PT2P_ERR_BOUNDS);
-			EXPECT_STATUS(r.ctx, pt2p_put_signal(r.ctx, &value, 8, m, 100, m, off, PT2P_SIGNAL_ADD, 1, nullptr), PT2P_ERR_BOUNDS);
+			EXPECT_STATUS(r.ctx, pt2p_put_signal(r.ctx, &value, 8, m, 100, m, off, PT2P_SIGNAL_ADD, 1, nullptr),
+			              PT2P_ERR_BOUNDS);
 			EXPECT_OK(r.ctx, pt2p_fetch_add32(r.ctx, m, 4, 1, &half, nullptr));
 			EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, m, 4 - off, 0, &value, nullptr));
 			if (r.size > 1)
-				EXPECT_STATUS(r.ctx, pt2p_put_signal(r.ctx, &value, 8, m, 100, window.at(r.me), 8 - off, PT2P_SIGNAL_ADD, 1, nullptr),
-				              PT2P_ERR_ARGUMENT);
+				EXPECT_STATUS(
+				    r.ctx,
+				    pt2p_put_signal(r.ctx, &value, 8, m, 100, window.at(r.me), 8 - off, PT2P_SIGNAL_ADD, 1, nullptr),
+				    PT2P_ERR_ARGUMENT);
 			EXPECT_OK(r.ctx, pt2p_flush_all(r.ctx));
 			EXPECT_STATUS(r.ctx, pt2p_flush(r.ctx, r.size), PT2P_ERR_RANK);
 			EXPECT_STATUS(r.ctx, pt2p_fence(r.ctx, -1), PT2P_ERR_RANK);
@@ -213,14 +220,16 @@ Finish one_sided_errors(Rank &r)
 			Bytes blob = window.blob;
 			EXPECT_STATUS(r.ctx, pt2p_memory_import(r.ctx, r.size, blob.data(), blob.size(), &remote), PT2P_ERR_RANK);
 			if (r.size > 1)
-				EXPECT_STATUS(r.ctx, pt2p_memory_import(r.ctx, r.right(), blob.data(), blob.size(), &remote), PT2P_ERR_ARGUMENT);
+				EXPECT_STATUS(r.ctx, pt2p_memory_import(r.ctx, r.right(), blob.data(), blob.size(), &remote),
+				              PT2P_ERR_ARGUMENT);
 			for (size_t length = 0; length < blob.size(); length += 7)
 				EXPECT_STATUS(r.ctx, pt2p_memory_import(r.ctx, r.me, blob.data(), length, &remote), PT2P_ERR_ARGUMENT);
 			blob[0] ^= 1;
 			EXPECT_STATUS(r.ctx, pt2p_memory_import(r.ctx, r.me, blob.data(), blob.size(), &remote), PT2P_ERR_ARGUMENT);
 			EXPECT(remote == nullptr);
 			size_t needed = 0;
-			EXPECT_STATUS(r.ctx, pt2p_memory_export(r.ctx, window.mem, blob.data(), blob.size() - 1, &needed), PT2P_ERR_TRUNCATED);
+			EXPECT_STATUS(r.ctx, pt2p_memory_export(r.ctx, window.mem, blob.data(), blob.size() - 1, &needed),
+			              PT2P_ERR_TRUNCATED);
 			EXPECT_EQ(needed, blob.size());
 			EXPECT_STATUS(r.ctx, pt2p_memory_gone(r.ctx, window.base + 1000, 5000), PT2P_ERR_ARGUMENT);
 			// Handles that were released.
@@ -232,7 +241,10 @@ Finish one_sided_errors(Rank &r)
 			EXPECT_OK(r.ctx, pt2p_flush(r.ctx, r.me));
 			EXPECT(!memcmp(window.base + 500, "abc", 3));
 		}
-		at_the_end(r, w, [&r](Window &window) { EXPECT_STATUS(r.ctx, pt2p_memory_release(r.ctx, nullptr), PT2P_ERR_MEMORY); (void)window; });
+		at_the_end(r, w, [&r](Window &window) {
+			EXPECT_STATUS(r.ctx, pt2p_memory_release(r.ctx, nullptr), PT2P_ERR_MEMORY);
+			(void)window;
+		});
 	};
 }
 
@@ -261,7 +273,8 @@ Finish released_memory(Rank &r)
 					EXPECT_OK(r.ctx, pt2p_put(r.ctx, data.data(), length, m, 0, &put));
 					EXPECT_OK(r.ctx, pt2p_get(r.ctx, data.data(), length, m, 0, &get));
 					EXPECT_OK(r.ctx, pt2p_swap64(r.ctx, m, 8, 1, nullptr, &add));
-					EXPECT_OK(r.ctx, pt2p_put_signal(r.ctx, data.data(), length, m, 0, m, 0, PT2P_SIGNAL_SET, 1, nullptr));
+					EXPECT_OK(r.ctx,
+					          pt2p_put_signal(r.ctx, data.data(), length, m, 0, m, 0, PT2P_SIGNAL_SET, 1, nullptr));
 					for (pt2p_request_t *req : {put, get, add})
 						EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, req, nullptr), PT2P_ERR_MEMORY);
 					EXPECT_STATUS(r.ctx, pt2p_flush(r.ctx, r.right()), PT2P_ERR_MEMORY);
@@ -283,7 +296,8 @@ Finish one_sided_ways(Rank &r)
 	// A word for each rank behind the common one: two puts to the same word would be a race.
 	auto w = make_windows(r, 8 + 8 * static_cast<size_t>(r.size));
 	return [&r, w] {
-		const uint64_t before[] = {counter(r, "one_sided_direct"), counter(r, "one_sided_transport"), counter(r, "one_sided_by_owner")};
+		const uint64_t before[] = {counter(r, "one_sided_direct"), counter(r, "one_sided_transport"),
+		                           counter(r, "one_sided_by_owner")};
 		uint64_t expected[3] = {}, value = 1;
 		for (Window &window : *w) {
 			window.open();
@@ -322,14 +336,14 @@ Finish one_sided_ways(Rank &r)
 void add_onesided_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"one_sided_ways", true, one_sided_ways},
-		{"put_get", true, put_get},
-		{"put_get_large", true, put_get_large},
-		{"many_one_sided", true, many_one_sided},
-		{"mixed_requests", true, mixed_requests},
-		{"one_sided_errors", true, one_sided_errors},
-		{"released_memory", false, released_memory},
-	});
+	                              {"one_sided_ways", true, one_sided_ways},
+	                              {"put_get", true, put_get},
+	                              {"put_get_large", true, put_get_large},
+	                              {"many_one_sided", true, many_one_sided},
+	                              {"mixed_requests", true, mixed_requests},
+	                              {"one_sided_errors", true, one_sided_errors},
+	                              {"released_memory", false, released_memory},
+	                          });
 }
 
 } // namespace conformance

@@ -31,8 +31,10 @@ Finish signal_order(Rank &r)
 				EXPECT_OK(r.ctx, pt2p_fence(r.ctx, r.right()));
 				const auto seen = [&] { return signals.word(&window == &w->front() ? 8 : 16); };
 				if (i % 4 < 2)
-					EXPECT_OK(r.ctx, pt2p_signal_wait(r.ctx, reinterpret_cast<uint64_t *>(signals.base + (&window == &w->front() ? 8 : 16)),
-					                                  1, r.left()));
+					EXPECT_OK(r.ctx,
+					          pt2p_signal_wait(
+					              r.ctx, reinterpret_cast<uint64_t *>(signals.base + (&window == &w->front() ? 8 : 16)),
+					              1, r.left()));
 				while (!seen()) {
 					EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
 					sched_yield();
@@ -40,7 +42,8 @@ Finish signal_order(Rank &r)
 				EXPECT_PAYLOAD(window.base + 64 + i * slot, length, seed_of(42, r.left(), r.me, i));
 				EXPECT_EQ(seen(), 1);
 				// The neighbour sends the next one after this message.
-				__atomic_store_n(reinterpret_cast<uint64_t *>(signals.base + (&window == &w->front() ? 8 : 16)), 0, __ATOMIC_RELEASE);
+				__atomic_store_n(reinterpret_cast<uint64_t *>(signals.base + (&window == &w->front() ? 8 : 16)), 0,
+				                 __ATOMIC_RELEASE);
 				EXPECT_OK(r.ctx, pt2p_flush_all(r.ctx));
 				EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
 			}
@@ -63,10 +66,11 @@ Finish signal_sum(Rank &r)
 			std::vector<pt2p_request_t *> requests(count);
 			for (size_t i = 0; i < count; ++i)
 				EXPECT_OK(r.ctx, pt2p_put_signal(r.ctx, out[i].data(), slot, window.at(r.right()), 64 + i * slot,
-				                                 window.at(r.right()), 0, PT2P_SIGNAL_ADD, i + 1, i % 2 ? &requests[i] : nullptr));
+				                                 window.at(r.right()), 0, PT2P_SIGNAL_ADD, i + 1,
+				                                 i % 2 ? &requests[i] : nullptr));
 			EXPECT_OK(r.ctx, pt2p_flush(r.ctx, r.right()));
-			EXPECT_OK(r.ctx, pt2p_put_signal(r.ctx, nullptr, 0, window.at(r.right()), 0, window.at(r.right()), 8, PT2P_SIGNAL_SET,
-			                                 77, nullptr));
+			EXPECT_OK(r.ctx, pt2p_put_signal(r.ctx, nullptr, 0, window.at(r.right()), 0, window.at(r.right()), 8,
+			                                 PT2P_SIGNAL_SET, 77, nullptr));
 			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, requests.data(), nullptr));
 			EXPECT_OK(r.ctx, pt2p_flush(r.ctx, r.right()));
 		}
@@ -79,7 +83,17 @@ Finish signal_sum(Rank &r)
 	};
 }
 
-enum { add64 = 0, add32 = 8, sum = 16, swaps = 24, swap32 = 32, cas64 = 40, cas32 = 48, plain = 64, window_bytes = 128 };
+enum {
+	add64 = 0,
+	add32 = 8,
+	sum = 16,
+	swaps = 24,
+	swap32 = 32,
+	cas64 = 40,
+	cas32 = 48,
+	plain = 64,
+	window_bytes = 128
+};
 
 template <class Word, class Cas>
 void increment(Rank &r, size_t times, Cas &&cas)
@@ -113,7 +127,8 @@ Finish atomics(Rank &r)
 				for (size_t i = 0; i < times; ++i) {
 					EXPECT_OK(r.ctx, pt2p_fetch_add64(r.ctx, m, add64, 1, &was[i], &requests[i]));
 					EXPECT_OK(r.ctx, pt2p_fetch_add32(r.ctx, m, add32, 1, &halves[0][i], nullptr));
-					EXPECT_OK(r.ctx, pt2p_fetch_add32(r.ctx, m, add32 + 4, UINT32_MAX, &halves[1][i], nullptr)); // less one
+					EXPECT_OK(r.ctx,
+					          pt2p_fetch_add32(r.ctx, m, add32 + 4, UINT32_MAX, &halves[1][i], nullptr)); // less one
 				}
 				EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, times, requests, nullptr));
 				EXPECT_OK(r.ctx, pt2p_flush(r.ctx, owner));
@@ -143,7 +158,8 @@ Finish atomics(Rank &r)
 			EXPECT_OK(r.ctx, pt2p_flush_all(r.ctx));
 		}
 		at_the_end(r, w, [&r, times](Window &window) {
-			const uint64_t all = times * static_cast<uint64_t>(r.size), in = times * (times + 1) / 2 * static_cast<uint64_t>(r.size);
+			const uint64_t all = times * static_cast<uint64_t>(r.size),
+			               in = times * (times + 1) / 2 * static_cast<uint64_t>(r.size);
 			EXPECT_EQ(window.word(add64), all);
 			EXPECT_EQ(window.word(add32), (0 - all) << 32 | all);
 			EXPECT_EQ(window.word(sum), 3 * (all * (all - 1) / 2));
@@ -204,11 +220,11 @@ Finish fence(Rank &r)
 void add_onesided_order_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"signal_order", false, signal_order},
-		{"signal_sum", true, signal_sum},
-		{"atomics", true, atomics},
-		{"fence", true, fence},
-	});
+	                              {"signal_order", false, signal_order},
+	                              {"signal_sum", true, signal_sum},
+	                              {"atomics", true, atomics},
+	                              {"fence", true, fence},
+	                          });
 }
 
 } // namespace conformance

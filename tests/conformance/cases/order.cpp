@@ -38,9 +38,7 @@ Finish order_unexpected(Rank &r)
 			EXPECT_EQ(result.length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(in.data(), result.length, seed_of(10, r.left(), r.me, i));
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
 	};
 }
 
@@ -52,8 +50,8 @@ Finish order_posted(Rank &r)
 	for (size_t i = 0; i < count; ++i) {
 		x->in.emplace_back(mixed[i % mixed_count]);
 		x->receives.push_back(nullptr);
-		EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, x->in.back().data(), x->in.back().size(), i % 4 ? r.left() : PT2P_ANY_SOURCE, 4,
-		                            i % 2 ? PT2P_TAG_EXACT : UINT64_C(0xff), &x->receives.back()));
+		EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, x->in.back().data(), x->in.back().size(), i % 4 ? r.left() : PT2P_ANY_SOURCE,
+		                            4, i % 2 ? PT2P_TAG_EXACT : UINT64_C(0xff), &x->receives.back()));
 	}
 	start_mixed(r, *x, r.right(), count, 11, 4);
 	return [&r, x] {
@@ -63,9 +61,7 @@ Finish order_posted(Rank &r)
 			EXPECT_EQ(results[i].length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(x->in[i].data(), x->in[i].size(), seed_of(11, r.left(), r.me, i));
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
 	};
 }
 
@@ -114,22 +110,22 @@ Finish tag_masks(Rank &r)
 		};
 		// Each step depends on what the steps before have left, so the list is exact.
 		const Wanted wanted[] = {
-			{UINT64_C(2) << 32 | 999, high, 8},            // the first with high field 2
-			{3, low, 3},                                   // the first with low field 3
-			{3, low, 7},
-			{UINT64_C(2) << 32 | 1, PT2P_TAG_EXACT, 9},
-			{UINT64_C(2) << 32, high, 10},
-			{0, PT2P_TAG_ANY, 0},
-			{UINT64_C(3) << 32, high, 12},
-			{UINT64_MAX, 0, 1},
-			{1, 1, 5},                                     // odd tags
-			{UINT64_C(3) << 32 | 2, PT2P_TAG_EXACT, 14},
-			{0, 0, 2},
-			{0, 1, 4},                                     // even tags
-			{0, 0, 6},
-			{0, 0, 11},
-			{0, 0, 13},
-			{0, 0, 15},
+		    {UINT64_C(2) << 32 | 999, high, 8}, // the first with high field 2
+		    {3, low, 3},                        // the first with low field 3
+		    {3, low, 7},
+		    {UINT64_C(2) << 32 | 1, PT2P_TAG_EXACT, 9},
+		    {UINT64_C(2) << 32, high, 10},
+		    {0, PT2P_TAG_ANY, 0},
+		    {UINT64_C(3) << 32, high, 12},
+		    {UINT64_MAX, 0, 1},
+		    {1, 1, 5}, // odd tags
+		    {UINT64_C(3) << 32 | 2, PT2P_TAG_EXACT, 14},
+		    {0, 0, 2},
+		    {0, 1, 4}, // even tags
+		    {0, 0, 6},
+		    {0, 0, 11},
+		    {0, 0, 13},
+		    {0, 0, 15},
 		};
 		for (const Wanted &w : wanted) {
 			unsigned char in[128];
@@ -139,9 +135,7 @@ Finish tag_masks(Rank &r)
 			EXPECT_EQ(result.length, 64 + w.message);
 			EXPECT_PAYLOAD(in, result.length, seed_of(13, r.left(), r.me, w.message));
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, 16, x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, 16, x->sends.data(), nullptr)); };
 	};
 }
 
@@ -195,9 +189,7 @@ Finish any_source(Rank &r)
 			EXPECT_EQ(in & 0xffffffff, seen[static_cast<size_t>(result.source)]);
 			++seen[static_cast<size_t>(result.source)];
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
 	};
 }
 
@@ -209,7 +201,8 @@ Finish unexpected_reversed(Rank &r)
 	for (size_t i = 0; i < count; ++i) {
 		x->out.push_back(payload(mixed[i % mixed_count], seed_of(14, r.me, r.right(), i)));
 		x->sends.push_back(nullptr);
-		EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->out.back().data(), x->out.back().size(), r.right(), 100 + i, &x->sends.back()));
+		EXPECT_OK(r.ctx,
+		          pt2p_isend(r.ctx, x->out.back().data(), x->out.back().size(), r.right(), 100 + i, &x->sends.back()));
 	}
 	return [&r, x] {
 		Bytes in(300000);
@@ -220,9 +213,7 @@ Finish unexpected_reversed(Rank &r)
 			EXPECT_EQ(result.length, mixed[i % mixed_count]);
 			EXPECT_PAYLOAD(in.data(), result.length, seed_of(14, r.left(), r.me, i));
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr)); };
 	};
 }
 
@@ -231,14 +222,14 @@ Finish unexpected_reversed(Rank &r)
 void add_order_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"order_unexpected", true, order_unexpected},
-		{"order_posted", true, order_posted},
-		{"long_row", false, long_row},
-		{"tag_masks", true, tag_masks},
-		{"posting_order", true, posting_order},
-		{"any_source", true, any_source},
-		{"unexpected_reversed", true, unexpected_reversed},
-	});
+	                              {"order_unexpected", true, order_unexpected},
+	                              {"order_posted", true, order_posted},
+	                              {"long_row", false, long_row},
+	                              {"tag_masks", true, tag_masks},
+	                              {"posting_order", true, posting_order},
+	                              {"any_source", true, any_source},
+	                              {"unexpected_reversed", true, unexpected_reversed},
+	                          });
 }
 
 } // namespace conformance

@@ -11,8 +11,8 @@ namespace {
 
 const std::vector<size_t> &sizes()
 {
-	static const std::vector<size_t> s = {0, 1, 7, 8, 47, 48, 49, 111, 112, 113, 1000, 4096, 8191, 8192, 8193,
-	                                      16384, 65535, 65536, 65537, 1u << 20, 5u << 20};
+	static const std::vector<size_t> s = {0,    1,    7,    8,    47,    48,    49,    111,   112,      113,     1000,
+	                                      4096, 8191, 8192, 8193, 16384, 65535, 65536, 65537, 1u << 20, 5u << 20};
 	return s;
 }
 
@@ -91,13 +91,15 @@ Finish sendrecv_ring(Rank &r)
 		EXPECT_EQ(result.length, length);
 		EXPECT_PAYLOAD(in.data(), length, seed_of(3, r.left(), r.me, i));
 	}
-	EXPECT_OK(r.ctx, pt2p_sendrecv(r.ctx, nullptr, 0, r.right(), 6, nullptr, 0, PT2P_ANY_SOURCE, 0, PT2P_TAG_ANY, nullptr));
+	EXPECT_OK(r.ctx,
+	          pt2p_sendrecv(r.ctx, nullptr, 0, r.right(), 6, nullptr, 0, PT2P_ANY_SOURCE, 0, PT2P_TAG_ANY, nullptr));
 	return {};
 }
 
 Finish to_self(Rank &r)
 {
-	for (size_t length : {size_t{0}, size_t{1}, size_t{112}, size_t{113}, size_t{8192}, size_t{8193}, size_t{1} << 20}) {
+	for (size_t length :
+	     {size_t{0}, size_t{1}, size_t{112}, size_t{113}, size_t{8192}, size_t{8193}, size_t{1} << 20}) {
 		const Bytes out = payload(length, length + 4);
 		Bytes in(length);
 		pt2p_request_t *requests[2] = {};
@@ -216,13 +218,15 @@ Finish result_fields(Rank &r)
 	EXPECT_EQ(peer.rank, r.right());
 	char mine[256] = {}, its[256] = {};
 	EXPECT(gethostname(mine, sizeof mine - 1) == 0);
-	EXPECT_OK(r.ctx, pt2p_sendrecv(r.ctx, mine, sizeof mine, r.left(), tag, its, sizeof its, r.right(), tag, PT2P_TAG_EXACT,
-	                               nullptr));
-	EXPECT_EQ(peer.same_node, r.ranks_per_node ? r.me / r.ranks_per_node == r.right() / r.ranks_per_node : strcmp(mine, its) == 0);
+	EXPECT_OK(r.ctx, pt2p_sendrecv(r.ctx, mine, sizeof mine, r.left(), tag, its, sizeof its, r.right(), tag,
+	                               PT2P_TAG_EXACT, nullptr));
+	EXPECT_EQ(peer.same_node,
+	          r.ranks_per_node ? r.me / r.ranks_per_node == r.right() / r.ranks_per_node : strcmp(mine, its) == 0);
 	EXPECT_EQ(int{peer.state}, int{PT2P_PEER_ALIVE});
 	const std::string transport = peer.transport, wanted = r.size == 1 ? "self" : r.transport;
 	if (r.size > 1 && ((!peer.same_node && wanted == "shm") || wanted == "dct" || transport == "relay"))
-		EXPECT(transport == "rc" || transport == "dct" || transport == "relay" || (peer.same_node && transport == "shm"));
+		EXPECT(transport == "rc" || transport == "dct" || transport == "relay" ||
+		       (peer.same_node && transport == "shm"));
 	else
 		EXPECT(transport == wanted);
 	return {};
@@ -233,15 +237,15 @@ Finish result_fields(Rank &r)
 void add_point_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"ping_pong", false, ping_pong},
-		{"ring_of_sizes", true, ring_of_sizes},
-		{"sendrecv_ring", false, sendrecv_ring},
-		{"to_self", false, to_self},
-		{"empty_messages", true, empty_messages},
-		{"both_directions", true, both_directions},
-		{"odd_addresses", true, odd_addresses},
-		{"result_fields", false, result_fields},
-	});
+	                              {"ping_pong", false, ping_pong},
+	                              {"ring_of_sizes", true, ring_of_sizes},
+	                              {"sendrecv_ring", false, sendrecv_ring},
+	                              {"to_self", false, to_self},
+	                              {"empty_messages", true, empty_messages},
+	                              {"both_directions", true, both_directions},
+	                              {"odd_addresses", true, odd_addresses},
+	                              {"result_fields", false, result_fields},
+	                          });
 }
 
 } // namespace conformance

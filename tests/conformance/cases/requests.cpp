@@ -27,7 +27,8 @@ Finish probe(Rank &r)
 			const size_t length = x->out[k].size();
 			pt2p_result_t seen{};
 			if (k % 2)
-				EXPECT_OK(r.ctx, pt2p_probe(r.ctx, k % 3 ? r.left() : PT2P_ANY_SOURCE, 200 + length, PT2P_TAG_EXACT, &seen));
+				EXPECT_OK(r.ctx,
+				          pt2p_probe(r.ctx, k % 3 ? r.left() : PT2P_ANY_SOURCE, 200 + length, PT2P_TAG_EXACT, &seen));
 			else
 				for (int found = 0; !found; r.poll())
 					EXPECT_OK(r.ctx, pt2p_iprobe(r.ctx, r.left(), 200 + length, PT2P_TAG_EXACT, &found, &seen));
@@ -45,9 +46,7 @@ Finish probe(Rank &r)
 			EXPECT_OK(r.ctx, pt2p_iprobe(r.ctx, r.left(), 200 + length, PT2P_TAG_EXACT, &found, nullptr));
 			EXPECT_EQ(found, 0);
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
 	};
 }
 
@@ -65,7 +64,8 @@ std::shared_ptr<Ints> start_ints(Rank &r, int count)
 	x->out.resize(n);
 	x->requests.assign(2 * n, nullptr);
 	for (size_t i = 0; i < n; ++i)
-		EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, &x->in[i], sizeof(int), r.left(), 300 + i, PT2P_TAG_EXACT, &x->requests[2 * i]));
+		EXPECT_OK(r.ctx,
+		          pt2p_irecv(r.ctx, &x->in[i], sizeof(int), r.left(), 300 + i, PT2P_TAG_EXACT, &x->requests[2 * i]));
 	for (size_t i = n; i-- > 0;) {
 		x->out[i] = static_cast<int>(i);
 		pt2p_request_t *send = nullptr;
@@ -254,7 +254,8 @@ Finish truncation(Rank &r)
 			x->out.push_back(Bytes(sizeof after));
 			memcpy(x->out.back().data(), &after, sizeof after);
 			x->sends.push_back(nullptr);
-			EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->out.back().data(), sizeof after, r.right(), 600 + i, &x->sends.back()));
+			EXPECT_OK(r.ctx,
+			          pt2p_isend(r.ctx, x->out.back().data(), sizeof after, r.right(), 600 + i, &x->sends.back()));
 		}
 	return [&r, x, lengths = std::vector<size_t>(lengths, lengths + count)] {
 		for (int twice = 0; twice < 2; ++twice)
@@ -263,8 +264,9 @@ Finish truncation(Rank &r)
 				Bytes &in = x->in[i];
 				if (twice) {
 					std::fill(in.begin(), in.end(), 0xcc);
-					EXPECT_STATUS(r.ctx, pt2p_recv(r.ctx, in.data(), lengths[i] / 2, r.left(), 500 + i, PT2P_TAG_EXACT, &result),
-					              PT2P_ERR_TRUNCATED);
+					EXPECT_STATUS(
+					    r.ctx, pt2p_recv(r.ctx, in.data(), lengths[i] / 2, r.left(), 500 + i, PT2P_TAG_EXACT, &result),
+					    PT2P_ERR_TRUNCATED);
 				} else {
 					EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, x->receives[i], &result), PT2P_ERR_TRUNCATED);
 				}
@@ -281,9 +283,7 @@ Finish truncation(Rank &r)
 				EXPECT_OK(r.ctx, pt2p_iprobe(r.ctx, r.left(), 500 + i, PT2P_TAG_EXACT, &found, nullptr));
 				EXPECT(twice ? !found : true);
 			}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
 	};
 }
 
@@ -338,17 +338,17 @@ Finish many_outstanding(Rank &r)
 void add_request_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"probe", true, probe},
-		{"wait_all", true, wait_all},
-		{"wait_any", true, wait_any},
-		{"test_any", true, test_any},
-		{"test_all", true, test_all},
-		{"test_one", true, test_one},
-		{"cancel", true, cancel},
-		{"truncation", true, truncation},
-		{"dead_handles", true, dead_handles},
-		{"many_outstanding", true, many_outstanding},
-	});
+	                              {"probe", true, probe},
+	                              {"wait_all", true, wait_all},
+	                              {"wait_any", true, wait_any},
+	                              {"test_any", true, test_any},
+	                              {"test_all", true, test_all},
+	                              {"test_one", true, test_one},
+	                              {"cancel", true, cancel},
+	                              {"truncation", true, truncation},
+	                              {"dead_handles", true, dead_handles},
+	                              {"many_outstanding", true, many_outstanding},
+	                          });
 }
 
 } // namespace conformance

@@ -46,7 +46,8 @@ struct Scattered {
 	{
 		Bytes bytes;
 		for (const pt2p_iovec_t &s : list)
-			bytes.insert(bytes.end(), static_cast<unsigned char *>(s.base), static_cast<unsigned char *>(s.base) + s.length);
+			bytes.insert(bytes.end(), static_cast<unsigned char *>(s.base),
+			             static_cast<unsigned char *>(s.base) + s.length);
 		return bytes;
 	}
 	// Counts the bytes beside the segments that have changed.
@@ -83,9 +84,11 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 	x->sends.assign(count, nullptr);
 	for (size_t i = 0; i < count; ++i) {
 		const Message &m = messages[i];
-		x->in.push_back(std::make_unique<Scattered>(m.capacity, std::max<size_t>(m.in_segments, 1), seed_of(what, 1, 2, i)));
+		x->in.push_back(
+		    std::make_unique<Scattered>(m.capacity, std::max<size_t>(m.in_segments, 1), seed_of(what, 1, 2, i)));
 		x->in_bytes.emplace_back(m.capacity + 1, 0xee);
-		x->out.push_back(std::make_unique<Scattered>(m.length, std::max<size_t>(m.out_segments, 1), seed_of(what, 3, 4, i)));
+		x->out.push_back(
+		    std::make_unique<Scattered>(m.length, std::max<size_t>(m.out_segments, 1), seed_of(what, 3, 4, i)));
 		x->out_bytes.push_back(payload(m.length, seed_of(what, r.me, r.right(), i)));
 		x->out.back()->put(x->out_bytes.back());
 	}
@@ -93,7 +96,8 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 		const Message &m = messages[i];
 		if (m.in_segments) {
 			std::vector<pt2p_iovec_t> list = x->in[i]->list;
-			EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, list.data(), list.size(), r.left(), 8000 + i, PT2P_TAG_EXACT, &x->receives[i]));
+			EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, list.data(), list.size(), r.left(), 8000 + i, PT2P_TAG_EXACT,
+			                             &x->receives[i]));
 			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99}); // the list is the caller's again
 		} else {
 			EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, x->in_bytes[i].data(), m.capacity, r.left(), 8000 + i, PT2P_TAG_EXACT,
@@ -108,7 +112,8 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 			EXPECT_OK(r.ctx, pt2p_isendv(r.ctx, list.data(), list.size(), r.right(), 8000 + i, &x->sends[i]));
 			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99});
 		} else {
-			EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->out_bytes[i].data(), messages[i].length, r.right(), 8000 + i, &x->sends[i]));
+			EXPECT_OK(r.ctx,
+			          pt2p_isend(r.ctx, x->out_bytes[i].data(), messages[i].length, r.right(), 8000 + i, &x->sends[i]));
 		}
 	}
 	return [&r, x, messages, count, receive, what] {
@@ -126,7 +131,8 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 			const Bytes wanted = payload(m.length, seed_of(what, r.left(), r.me, i));
 			EXPECT(std::equal(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(n), got.begin()));
 			// Bytes behind the end of the message have not changed.
-			EXPECT(std::all_of(got.begin() + static_cast<ptrdiff_t>(n), got.end(), [](unsigned char c) { return c == 0xee; }));
+			EXPECT(std::all_of(got.begin() + static_cast<ptrdiff_t>(n), got.end(),
+			                   [](unsigned char c) { return c == 0xee; }));
 			if (m.in_segments)
 				EXPECT_EQ(x->in[i]->spoiled(), size_t{0});
 		}
@@ -151,8 +157,13 @@ Finish segments_mixed(Rank &r)
 // Segments so long that each is worth its own transfer, and different on both sides.
 Finish segments_large(Rank &r)
 {
-	return exchange(r, {{3000000, 5, 0, 3000000}, {3000000, 0, 5, 3000000}, {3000000, 4, 6, 3000001}, {5000000, 33, 31, 5000000},
-	                    {5000000, 600, 700, 5000000}}, 81);
+	return exchange(r,
+	                {{3000000, 5, 0, 3000000},
+	                 {3000000, 0, 5, 3000000},
+	                 {3000000, 4, 6, 3000001},
+	                 {5000000, 33, 31, 5000000},
+	                 {5000000, 600, 700, 5000000}},
+	                81);
 }
 
 // Segments so short that they are packed: reading each one takes far longer.
@@ -170,8 +181,14 @@ Finish segments_tiny(Rank &r)
 
 Finish segments_many(Rank &r)
 {
-	return exchange(r, {{20000, 5000, 0, 20000}, {20000, 0, 5000, 20000}, {200000, 4000, 3000, 200000},
-	                    {2000000, 10000, 0, 2000000}, {2000000, 0, 10000, 2000000}, {2000000, 3000, 9000, 2000000}}, 82);
+	return exchange(r,
+	                {{20000, 5000, 0, 20000},
+	                 {20000, 0, 5000, 20000},
+	                 {200000, 4000, 3000, 200000},
+	                 {2000000, 10000, 0, 2000000},
+	                 {2000000, 0, 10000, 2000000},
+	                 {2000000, 3000, 9000, 2000000}},
+	                82);
 }
 
 // Truncated in the middle of a segment, between two, and to nothing.
@@ -193,7 +210,8 @@ Finish segments_blocking(Rank &r)
 	const pt2p_iovec_t out[] = {{&a, 4}, {nullptr, 0}, {b, 8}}, to[] = {{&in[2], 4}, {&in[0], 8}};
 	pt2p_result_t result{};
 	pt2p_request_t *req = nullptr;
-	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8500, PT2P_TAG_EXACT, &req)); // without eager messages a send waits for it
+	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8500, PT2P_TAG_EXACT,
+	                             &req)); // without eager messages a send waits for it
 	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, out, 3, r.me, 8500));
 	EXPECT_OK(r.ctx, pt2p_wait(r.ctx, req, &result));
 	EXPECT_EQ(result.length, size_t{12});
@@ -215,11 +233,12 @@ Finish segments_blocking(Rank &r)
 	bool called = false;
 	in[0] = in[1] = in[2] = 0;
 	EXPECT_OK(r.ctx, pt2p_irecvv(r.ctx, to, 2, r.me, 8503, PT2P_TAG_EXACT, &req));
-	EXPECT_OK(r.ctx, pt2p_request_callback(r.ctx, req,
-	                                       [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
-		                                       __atomic_store_n(static_cast<bool *>(argument), true, __ATOMIC_RELEASE);
-	                                       },
-	                                       &called));
+	EXPECT_OK(r.ctx, pt2p_request_callback(
+	                     r.ctx, req,
+	                     [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
+		                     __atomic_store_n(static_cast<bool *>(argument), true, __ATOMIC_RELEASE);
+	                     },
+	                     &called));
 	EXPECT_OK(r.ctx, pt2p_sendv(r.ctx, out, 3, r.me, 8503));
 	while (!__atomic_load_n(&called, __ATOMIC_ACQUIRE))
 		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
@@ -232,13 +251,13 @@ Finish segments_blocking(Rank &r)
 void add_segment_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"segments_mixed", true, segments_mixed},
-		{"segments_large", true, segments_large},
-		{"segments_tiny", true, segments_tiny},
-		{"segments_many", true, segments_many},
-		{"segments_truncated", true, segments_truncated},
-		{"segments_blocking", true, segments_blocking},
-	});
+	                              {"segments_mixed", true, segments_mixed},
+	                              {"segments_large", true, segments_large},
+	                              {"segments_tiny", true, segments_tiny},
+	                              {"segments_many", true, segments_many},
+	                              {"segments_truncated", true, segments_truncated},
+	                              {"segments_blocking", true, segments_blocking},
+	                          });
 }
 
 } // namespace conformance

@@ -64,7 +64,8 @@ Finish random_exact(Rank &r)
 			// On odd ranks the receives come after the sends: unexpected messages.
 			if ((sends ^ (r.me & 1)) && m.source == r.me) {
 				x->data[2 * i] = payload(m.length, seed_of(30, m.source, m.dest, m.number));
-				EXPECT_OK(r.ctx, pt2p_isend(r.ctx, x->data[2 * i].data(), m.length, m.dest, m.tag, &x->requests[2 * i]));
+				EXPECT_OK(r.ctx,
+				          pt2p_isend(r.ctx, x->data[2 * i].data(), m.length, m.dest, m.tag, &x->requests[2 * i]));
 			}
 			if (!(sends ^ (r.me & 1)) && m.dest == r.me) {
 				x->data[2 * i + 1].resize(m.length);
@@ -118,9 +119,7 @@ Finish random_wild(Rank &r)
 			EXPECT_PAYLOAD(in.data(), m->length, seed_of(31, m->source, m->dest, m->number));
 			x->mine.erase(m);
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->sends.size(), x->sends.data(), nullptr)); };
 	};
 }
 
@@ -152,9 +151,7 @@ Finish unexpected_flood(Rank &r)
 			EXPECT_EQ(result.length, length);
 			EXPECT_PAYLOAD(in.data(), length, seed_of(32, r.left(), r.me, i));
 		}
-		r.last = [&r, x] {
-			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr));
-		};
+		r.last = [&r, x] { EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, count, x->sends.data(), nullptr)); };
 		// A rank's messages to itself never pass a ring: only the others are stopped by the budget.
 		if (r.size > 1) {
 			const uint64_t a_ring = r.ring_bytes + r.ring_slots * 112;
@@ -239,13 +236,13 @@ Finish counters(Rank &r)
 void add_traffic_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-		{"unexpected_flood", true, unexpected_flood},
-		{"random_exact", true, random_exact},
-		{"random_wild", true, random_wild},
-		{"barrier", false, barrier},
-		{"barrier_repeated", false, barrier_repeated},
-		{"counters", false, counters},
-	});
+	                              {"unexpected_flood", true, unexpected_flood},
+	                              {"random_exact", true, random_exact},
+	                              {"random_wild", true, random_wild},
+	                              {"barrier", false, barrier},
+	                              {"barrier_repeated", false, barrier_repeated},
+	                              {"counters", false, counters},
+	                          });
 }
 
 } // namespace conformance

@@ -59,7 +59,10 @@ struct Window {
 	}
 	pt2p_remote_t *at(int rank) const { return remotes[static_cast<size_t>(rank)]; }
 	// The word at an offset of this rank's own memory.
-	uint64_t word(size_t offset) const { return __atomic_load_n(reinterpret_cast<uint64_t *>(base + offset), __ATOMIC_ACQUIRE); }
+	uint64_t word(size_t offset) const
+	{
+		return __atomic_load_n(reinterpret_cast<uint64_t *>(base + offset), __ATOMIC_ACQUIRE);
+	}
 	void close()
 	{
 		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, sends.size(), sends.data(), nullptr));

@@ -59,11 +59,13 @@ struct Traffic {
 				while (!stopping && sends[side].size() < window) {
 					receives[side].push_back({nullptr, std::vector<unsigned char>(length_of(sent[side]))});
 					Pending &in = receives[side].back();
-					REQUIRE(pt2p_irecv(to, in.data.data(), in.data.size(), side ? b : a, 9, PT2P_TAG_EXACT, &in.request) == PT2P_OK);
+					REQUIRE(pt2p_irecv(to, in.data.data(), in.data.size(), side ? b : a, 9, PT2P_TAG_EXACT,
+					                   &in.request) == PT2P_OK);
 					sends[side].emplace_back();
 					Pending &out = sends[side].back();
 					fill(out.data, sent[side]++);
-					REQUIRE(pt2p_isend(from, out.data.data(), out.data.size(), side ? a : b, 9, &out.request) == PT2P_OK);
+					REQUIRE(pt2p_isend(from, out.data.data(), out.data.size(), side ? a : b, 9, &out.request) ==
+					        PT2P_OK);
 				}
 				collect(from, sends[side], nullptr);
 				collect(to, receives[side], &received[side]);
@@ -124,7 +126,9 @@ TEST_CASE("a queue pair that breaks under traffic is reconnected, and each messa
 	Traffic traffic(job, 0, 1);
 	{
 		Faults faults("break rate=0.002 count=12");
-		traffic.run(16, [&] { return traffic.sent[0] > 4000 && job.counter(0, "reconnects") + job.counter(1, "reconnects") >= 4; });
+		traffic.run(16, [&] {
+			return traffic.sent[0] > 4000 && job.counter(0, "reconnects") + job.counter(1, "reconnects") >= 4;
+		});
 	}
 	traffic.run(16, for_time(50ms));
 	CHECK(traffic.sent[0] > 4000);
@@ -376,7 +380,8 @@ TEST_CASE("near ranks use rc, far ranks dct, and ranks that disagree on that rep
 		REQUIRE(pt2p_summary(job.ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
 		const std::string summary = text.data();
 		CAPTURE(summary);
-		CHECK(summary.find("because: self: another rank; rc: not among the 2 nearest ranks (PT2P_RC_PEERS)") != summary.npos);
+		CHECK(summary.find("because: self: another rank; rc: not among the 2 nearest ranks (PT2P_RC_PEERS)") !=
+		      summary.npos);
 	}
 	Job job("rc,dct", 4, {"PT2P_RC_PEERS=2"});
 	job.ctx[0]->config.rc_peers = 4; // as if it had started with another setting
@@ -406,7 +411,10 @@ void fail_device(const char *transport)
 }
 
 TEST_CASE("when a device fails for good, operations over it fail and say so: rc", "[.fatal_rc]") { fail_device("rc"); }
-TEST_CASE("when a device fails for good, operations over it fail and say so: dct", "[.fatal_dct]") { fail_device("dct"); }
+TEST_CASE("when a device fails for good, operations over it fail and say so: dct", "[.fatal_dct]")
+{
+	fail_device("dct");
+}
 
 TEST_CASE("what the device refuses at the start is not needed, or is an error that says why", "[.refused]")
 {
@@ -454,7 +462,8 @@ TEST_CASE("when a queue is too long for the device, the error names the tunable 
 	auto [status, text] = said(EINVAL, 32767, 4095);
 	CHECK(status == PT2P_ERR_TUNABLE);
 	CHECK_THAT(text, Catch::Matchers::Contains("PT2P_NET_RECEIVES=32767") && Catch::Matchers::Contains("mlx5_9:1") &&
-	                     Catch::Matchers::Contains("limit is 4095") && Catch::Matchers::Contains("PT2P_NET_RECEIVES=2047"));
+	                     Catch::Matchers::Contains("limit is 4095") &&
+	                     Catch::Matchers::Contains("PT2P_NET_RECEIVES=2047"));
 	CHECK(said(ENOMEM, 32767, 4095).first == PT2P_ERR_TUNABLE);
 	CHECK(said(ENOMEM, 512, 4095).first == PT2P_ERR_NO_MEMORY); // not because of its length
 	CHECK(said(EPERM, 32767, 4095).first == PT2P_ERR_SYSTEM);

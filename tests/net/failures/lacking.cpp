@@ -78,7 +78,8 @@ TEST_CASE("operations fail while the peer can create no queue pair, and work aft
 	{
 		Faults faults("refuse qp after=1"); // this rank's own
 		for (int i = 0; i < 2; ++i)
-			lacks(job, 0, pt2p_send(job.ctx[0], &word, sizeof word, 1, 2), "it refuses a connection: ibv_create_qp_ex (RC)");
+			lacks(job, 0, pt2p_send(job.ctx[0], &word, sizeof word, 1, 2),
+			      "it refuses a connection: ibv_create_qp_ex (RC)");
 		lacks(job, 0, pt2p_ssend(job.ctx[0], &word, sizeof word, 1, 2), "the next call tries again");
 		for (pt2p_request_t *&r : sends)
 			REQUIRE(pt2p_isend(job.ctx[0], large.data(), &r == sends ? large.size() : 8, 1, 2, &r) == PT2P_OK);
@@ -242,7 +243,7 @@ TEST_CASE("a barrier ends on all ranks when one cannot reach another and can tel
 	for (int round = 0; round < 3; ++round) {
 		Faults faults(refused ? "refuse qp after=1" : "refuse qp");
 		if (refused && round)
-			break; // its queue pair is there now
+			break;      // its queue pair is there now
 		int passed = 0; // before rank 0 was refused
 		const std::string why = all([&](pt2p_status_t status, const std::string &text) {
 			if (status == PT2P_OK && refused && ++passed < n - 1)

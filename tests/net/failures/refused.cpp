@@ -57,7 +57,8 @@ TEST_CASE("long puts and gets from memory that the device refuses to register go
 	pt2p_request_t *first = nullptr, *second = nullptr, *third = nullptr;
 	// Two halves and short messages at the same time.
 	REQUIRE(pt2p_put(job.ctx[0], out.data(), n / 2, w.remote, 0, requests ? &first : nullptr) == PT2P_OK);
-	REQUIRE(pt2p_put(job.ctx[0], out.data() + n / 2, n - n / 2 - 100, w.remote, n / 2, requests ? &second : nullptr) == PT2P_OK);
+	REQUIRE(pt2p_put(job.ctx[0], out.data() + n / 2, n - n / 2 - 100, w.remote, n / 2, requests ? &second : nullptr) ==
+	        PT2P_OK);
 	REQUIRE(pt2p_put(job.ctx[0], out.data() + n - 100, 100, w.remote, n - 100, requests ? &third : nullptr) == PT2P_OK);
 	job.exchange(0, 1, 200); // does not wait for it
 	for (pt2p_request_t *r : {first, second, third})
@@ -89,8 +90,8 @@ TEST_CASE("a put with a signal and atomic operations need no registration")
 		return value;
 	};
 	pt2p_request_t *request;
-	REQUIRE(pt2p_put_signal(job.ctx[0], out.data(), out.size(), w.remote, 1000, w.remote, 0, PT2P_SIGNAL_ADD, 7, &request) ==
-	        PT2P_OK);
+	REQUIRE(pt2p_put_signal(job.ctx[0], out.data(), out.size(), w.remote, 1000, w.remote, 0, PT2P_SIGNAL_ADD, 7,
+	                        &request) == PT2P_OK);
 	wait(job, request);
 	CHECK(word(0) == 7);
 	CHECK(std::equal(out.begin(), out.end(), w.bytes.begin() + 1000));
@@ -98,8 +99,8 @@ TEST_CASE("a put with a signal and atomic operations need no registration")
 	REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, &request) == PT2P_OK);
 	wait(job, request);
 	CHECK(before == 7);
-	REQUIRE(pt2p_put_signal(job.ctx[0], out.data(), out.size(), w.remote, 1000, w.remote, 8, PT2P_SIGNAL_SET, 3, nullptr) ==
-	        PT2P_OK);
+	REQUIRE(pt2p_put_signal(job.ctx[0], out.data(), out.size(), w.remote, 1000, w.remote, 8, PT2P_SIGNAL_SET, 3,
+	                        nullptr) == PT2P_OK);
 	REQUIRE(pt2p_flush(job.ctx[0], 1) == PT2P_OK);
 	CHECK(word(0) == 12);
 	CHECK(word(8) == 3);
@@ -188,13 +189,16 @@ TEST_CASE("nothing is kept of a failure that is reported to nobody")
 		// Both fail, and the explanation is that of the send.
 		pt2p_request_t *receive;
 		REQUIRE(pt2p_irecv(job.ctx[1], buffer.memory, n, 0, 8, PT2P_TAG_EXACT, &receive) == PT2P_OK);
-		CHECK(pt2p_sendrecv(ctx, out.data(), n, 1, 8, buffer.memory, n, 1, 7, PT2P_TAG_EXACT, nullptr) == PT2P_ERR_SYSTEM);
+		CHECK(pt2p_sendrecv(ctx, out.data(), n, 1, 8, buffer.memory, n, 1, 7, PT2P_TAG_EXACT, nullptr) ==
+		      PT2P_ERR_SYSTEM);
 		CHECK(pt2p_wait(job.ctx[1], receive, nullptr) == PT2P_ERR_ARGUMENT);
 	} else {
 		REQUIRE(pt2p_irecv(ctx, buffer.memory, n, 1, 7, PT2P_TAG_EXACT, &request) == PT2P_OK);
 	}
 	unsigned calls = 0;
-	const auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) { ++*static_cast<unsigned *>(argument); };
+	const auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
+		++*static_cast<unsigned *>(argument);
+	};
 	if (end == End::give_up)
 		REQUIRE(pt2p_request_free(ctx, request) == PT2P_OK);
 	if (end == End::callback)

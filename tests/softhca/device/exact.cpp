@@ -87,8 +87,7 @@ TEST_CASE("payload is counted in the PCIe transactions that its address and leng
 	settings.mtu = IBV_MTU_4096;
 	Pair pair(device, settings);
 	size_t offset, bytes;
-	std::tie(offset, bytes) =
-	    GENERATE(table<size_t, size_t>({{0, 512}, {8, 512}, {100, 1}, {4000, 200}, {256, 4096}}));
+	std::tie(offset, bytes) = GENERATE(table<size_t, size_t>({{0, 512}, {8, 512}, {100, 1}, {4000, 200}, {256, 4096}}));
 	Change reads("payload_reads"), read_bytes("payload_read_bytes"), writes("payload_writes"),
 	    write_bytes("payload_write_bytes");
 	write(pair.a.qp, from.piece(offset, bytes), to.address(offset), to.key());

@@ -106,7 +106,8 @@ TEST_CASE("memory is registered when this process may use it that way")
 {
 	Device device;
 	Page page, readable(PROT_READ), none(PROT_NONE);
-	constexpr int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	constexpr int all =
+	    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	ibv_mr *mr = ibv_reg_mr(device.pd, page.at, 4096, all);
 	REQUIRE(mr);
 	CHECK(mr->lkey == mr->rkey);
@@ -370,8 +371,9 @@ TEST_CASE("completions have a time stamp, by the device's clock and by the time 
 		clock_gettime(clock, &t);
 		return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
 	};
-	for (const auto &[flag, clock] : {std::pair<uint64_t, clockid_t>{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, CLOCK_MONOTONIC},
-	                                  {IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, CLOCK_REALTIME}}) {
+	for (const auto &[flag, clock] :
+	     {std::pair<uint64_t, clockid_t>{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, CLOCK_MONOTONIC},
+	      {IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, CLOCK_REALTIME}}) {
 		ibv_cq_init_attr_ex wanted{};
 		wanted.cqe = 16;
 		wanted.wc_flags = flag;
@@ -394,8 +396,8 @@ TEST_CASE("completions have a time stamp, by the device's clock and by the time 
 				while (result == ENOENT);
 				REQUIRE(result == 0);
 				CHECK(cq->status == IBV_WC_SUCCESS);
-				const uint64_t stamp = clock == CLOCK_MONOTONIC ? ibv_wc_read_completion_ts(cq)
-				                                                : ibv_wc_read_completion_wallclock_ns(cq);
+				const uint64_t stamp =
+				    clock == CLOCK_MONOTONIC ? ibv_wc_read_completion_ts(cq) : ibv_wc_read_completion_wallclock_ns(cq);
 				ibv_end_poll(cq);
 				CHECK(stamp + slack >= before);
 				CHECK(stamp <= now(clock) + slack);

@@ -20,8 +20,8 @@ struct Queried {
 constexpr int init_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int rts_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                         IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int rts_mask =
+    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
 ibv_qp_attr good(ibv_qp_state state, uint16_t lid)
 {
@@ -113,7 +113,10 @@ TEST_CASE("a transition that does not exist, or that lacks an attribute, changes
 	const auto steps_refused = [&](std::initializer_list<ibv_qp_state> states) {
 		for (ibv_qp_state to : states) {
 			INFO("to " << to);
-			refused(to, to == IBV_QPS_INIT ? init_mask : to == IBV_QPS_RTR ? rtr_mask : to == IBV_QPS_RTS ? rts_mask : 1);
+			refused(to, to == IBV_QPS_INIT  ? init_mask
+			            : to == IBV_QPS_RTR ? rtr_mask
+			            : to == IBV_QPS_RTS ? rts_mask
+			                                : 1);
 		}
 	};
 	const auto each_needed = [&](ibv_qp_state to, int mask) {
@@ -148,7 +151,7 @@ TEST_CASE("impossible values are refused")
 	Endpoint end(device, {});
 	const auto refused = [&](int mask, ibv_qp_attr a) {
 		CHECK(ibv_modify_qp(end.qp, &a, mask) == EINVAL);
-		CHECK(end.state() == (a.qp_state == IBV_QPS_INIT ? IBV_QPS_RESET
+		CHECK(end.state() == (a.qp_state == IBV_QPS_INIT  ? IBV_QPS_RESET
 		                      : a.qp_state == IBV_QPS_RTR ? IBV_QPS_INIT
 		                                                  : IBV_QPS_RTR));
 	};

@@ -13,7 +13,8 @@ using namespace softhca;
 
 void fuzz_packets(Round &round, Wire &wire)
 {
-	ibv_qp *targets[] = {round.one, round.other, round.shared, round.shared, round.datagrams, round.dct, round.dct, round.dci};
+	ibv_qp *targets[] = {round.one,       round.other, round.shared, round.shared,
+	                     round.datagrams, round.dct,   round.dct,    round.dci};
 	constexpr uint32_t lengths[] = {0, 1, 8, 255, 256, 257, 4095, 4096};
 	static uint32_t psn = 0; // often the one that is expected
 	for (uint32_t n = 1 + random_below(30); n; --n) {
@@ -28,7 +29,9 @@ void fuzz_packets(Round &round, Wire &wire)
 		p.timer = static_cast<uint8_t>(sometimes(4) ? engine() : 1);
 		p.source_lid = p.destination_lid = round.lid;
 		p.destination = to->qp_num;
-		p.source = to == round.one ? round.other->qp_num : to == round.other ? round.one->qp_num : Round::hostile_number;
+		p.source = to == round.one     ? round.other->qp_num
+		           : to == round.other ? round.one->qp_num
+		                               : Round::hostile_number;
 		psn = sometimes(20) ? 0 : psn + random_below(2);
 		p.psn = sometimes(5) ? static_cast<uint32_t>(random_word()) : sometimes(2) ? psn : random_below(4);
 		p.immediate = static_cast<uint32_t>(random_word());

@@ -84,7 +84,8 @@ struct Round {
 	void step(ibv_qp *qp, ibv_qp_state to, int mask);
 	ibv_qp_attr &defaults();
 	static constexpr int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER;
-	static constexpr int rts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+	static constexpr int rts =
+	    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 	void connect(ibv_qp *qp, uint32_t destination);
 	void start_datagrams();
 	void start_dct();

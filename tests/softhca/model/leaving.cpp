@@ -13,7 +13,8 @@ void talk(pt2p_context_t *ctx, int rounds)
 	for (int i = 0; i < rounds; ++i)
 		for (int distance = 1; distance < ranks; ++distance) {
 			pt2p_request_t *request;
-			check(ctx, pt2p_irecv(ctx, &in, sizeof in, (me + ranks - distance) % ranks, 1, PT2P_TAG_EXACT, &request), "pt2p_irecv");
+			check(ctx, pt2p_irecv(ctx, &in, sizeof in, (me + ranks - distance) % ranks, 1, PT2P_TAG_EXACT, &request),
+			      "pt2p_irecv");
 			check(ctx, pt2p_send(ctx, &out, sizeof out, (me + distance) % ranks, 1), "pt2p_send");
 			check(ctx, pt2p_wait(ctx, request, nullptr), "pt2p_wait");
 		}

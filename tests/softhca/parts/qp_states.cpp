@@ -58,10 +58,10 @@ TEST_CASE("a datagram queue pair has a key and no partner")
 
 TEST_CASE("initiators and targets of the dynamically connected transport")
 {
-	live(QpKind::dci, {{QpState::reset, QpState::init, qp_pkey_index | qp_port},
-	                   {QpState::init, QpState::rtr, qp_path_mtu},
-	                   {QpState::rtr, QpState::rts,
-	                    qp_timeout | qp_retry_cnt | qp_rnr_retry | qp_max_rd_atomic | qp_sq_psn}});
+	live(QpKind::dci,
+	     {{QpState::reset, QpState::init, qp_pkey_index | qp_port},
+	      {QpState::init, QpState::rtr, qp_path_mtu},
+	      {QpState::rtr, QpState::rts, qp_timeout | qp_retry_cnt | qp_rnr_retry | qp_max_rd_atomic | qp_sq_psn}});
 	live(QpKind::dct, {{QpState::reset, QpState::init, qp_pkey_index | qp_port | qp_access_flags},
 	                   {QpState::init, QpState::rtr, qp_min_rnr_timer | qp_av | qp_path_mtu}});
 	CHECK_FALSE(may_modify(QpKind::dct, QpState::rtr, QpState::rts, qp_state)); // a target only receives

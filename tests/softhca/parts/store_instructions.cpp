@@ -315,7 +315,7 @@ TEST_CASE("traps: instructions that read and write", "[softhca]")
 #define CHECK_FOLLOWED(a_value, b_value, instruction)                                                                  \
 	check({{0, 8}, {8, 8}}, [&](uint8_t *page) {                                                                       \
 		uint64_t a = a_value, b = b_value, flags;                                                                      \
-		asm volatile("cmpq %[b], %[a]; movq %[a], (%[p]); " instruction "; movq %[a], 8(%[p]); pushfq; popq %[f]"                       \
+		asm volatile("cmpq %[b], %[a]; movq %[a], (%[p]); " instruction "; movq %[a], 8(%[p]); pushfq; popq %[f]"      \
 		             : [a] "+&r"(a), [b] "+&r"(b), [f] "=&r"(flags)                                                    \
 		             : [p] "r"(page)                                                                                   \
 		             : "memory", "cc", "r9");                                                                          \
@@ -325,8 +325,18 @@ TEST_CASE("traps: instructions that read and write", "[softhca]")
 
 TEST_CASE("traps: what follows a store", "[softhca]")
 {
-	constexpr uint64_t values[] = {0, 1, 7, 0x7f, 0x80, 0x7fffffff, 0x80000000, 0xffffffff, 0x123456789abcdef0, UINT64_MAX >> 1,
-	                               UINT64_C(1) << 63, UINT64_MAX};
+	constexpr uint64_t values[] = {0,
+	                               1,
+	                               7,
+	                               0x7f,
+	                               0x80,
+	                               0x7fffffff,
+	                               0x80000000,
+	                               0xffffffff,
+	                               0x123456789abcdef0,
+	                               UINT64_MAX >> 1,
+	                               UINT64_C(1) << 63,
+	                               UINT64_MAX};
 	for (const uint64_t x : values) {
 		CHECK_FOLLOWED(x, 5, "addq $8, %[a]");
 		CHECK_FOLLOWED(x, 5, "addl $-8, %k[a]");
@@ -350,10 +360,24 @@ TEST_CASE("traps: what follows a store", "[softhca]")
 			CHECK_FOLLOWED(x, y, "orq %[b], %[a]");
 			CHECK_FOLLOWED(x, y, "xorl %k[b], %k[a]");
 			CHECK_FOLLOWED(x, y, "movl %k[b], %k[a]");
-#define CHECK_JUMP(condition) CHECK_FOLLOWED(x, y, "cmpq %[b], %[a]; j" condition " 1f; leaq 77(%[a]), %[a]; 1: nopw 8(%[a])")
-			CHECK_JUMP("o"); CHECK_JUMP("no"); CHECK_JUMP("b"); CHECK_JUMP("ae"); CHECK_JUMP("e"); CHECK_JUMP("ne");
-			CHECK_JUMP("be"); CHECK_JUMP("a"); CHECK_JUMP("s"); CHECK_JUMP("ns"); CHECK_JUMP("p"); CHECK_JUMP("np");
-			CHECK_JUMP("l"); CHECK_JUMP("ge"); CHECK_JUMP("le"); CHECK_JUMP("g");
+#define CHECK_JUMP(condition)                                                                                          \
+	CHECK_FOLLOWED(x, y, "cmpq %[b], %[a]; j" condition " 1f; leaq 77(%[a]), %[a]; 1: nopw 8(%[a])")
+			CHECK_JUMP("o");
+			CHECK_JUMP("no");
+			CHECK_JUMP("b");
+			CHECK_JUMP("ae");
+			CHECK_JUMP("e");
+			CHECK_JUMP("ne");
+			CHECK_JUMP("be");
+			CHECK_JUMP("a");
+			CHECK_JUMP("s");
+			CHECK_JUMP("ns");
+			CHECK_JUMP("p");
+			CHECK_JUMP("np");
+			CHECK_JUMP("l");
+			CHECK_JUMP("ge");
+			CHECK_JUMP("le");
+			CHECK_JUMP("g");
 #undef CHECK_JUMP
 		}
 	}
@@ -361,22 +385,24 @@ TEST_CASE("traps: what follows a store", "[softhca]")
 	alignas(16) static const uint64_t from[] = {1, 2, 3, 4, 5, 6, 7, 8};
 	check({{0, 16}, {16, 16}, {32, 16}, {48, 8}, {56, 4}}, [](uint8_t *page) {
 		uint64_t i = 2;
-		asm volatile("movdqa (%[f]), %%xmm1; movups %%xmm1, (%[p]); movdqu 8(%[f],%[i],8), %%xmm15; movntdq %%xmm15, 16(%[p]);"
-		             "movaps 32(%[f]), %%xmm8; movaps %%xmm8, 32(%[p]); movq (%[f],%[i],8), %%r9; movq %%r9, 48(%[p]);"
-		             "jmp 1f; ud2; 1: movl 8(%[f]), %%r9d; movl %%r9d, 56(%[p])"
-		             :
-		             : [p] "r"(page), [f] "r"(from), [i] "r"(i)
-		             : "memory", "xmm1", "xmm8", "xmm15", "r9");
+		asm volatile(
+		    "movdqa (%[f]), %%xmm1; movups %%xmm1, (%[p]); movdqu 8(%[f],%[i],8), %%xmm15; movntdq %%xmm15, 16(%[p]);"
+		    "movaps 32(%[f]), %%xmm8; movaps %%xmm8, 32(%[p]); movq (%[f],%[i],8), %%r9; movq %%r9, 48(%[p]);"
+		    "jmp 1f; ud2; 1: movl 8(%[f]), %%r9d; movl %%r9d, 56(%[p])"
+		    :
+		    : [p] "r"(page), [f] "r"(from), [i] "r"(i)
+		    : "memory", "xmm1", "xmm8", "xmm15", "r9");
 		return i;
 	});
 	// A loop, and vector registers that are not stored keep what is in them.
 	check(repeat(8, 64, 8, 8), [](uint8_t *page) {
 		uint64_t i = 0, value, kept;
-		asm volatile("movq %[v], %%xmm3; 1: movq (%[f],%[i],8), %[t]; movq %[t], 64(%[p],%[i],8); addq $1, %[i]; cmpq $8, %[i];"
-		             "jne 1b; movq %%xmm3, %[k]"
-		             : [i] "+&r"(i), [t] "=&r"(value), [k] "=&r"(kept)
-		             : [p] "r"(page), [f] "r"(from), [v] "r"(UINT64_C(0x1122334455667788))
-		             : "memory", "cc", "xmm3");
+		asm volatile(
+		    "movq %[v], %%xmm3; 1: movq (%[f],%[i],8), %[t]; movq %[t], 64(%[p],%[i],8); addq $1, %[i]; cmpq $8, %[i];"
+		    "jne 1b; movq %%xmm3, %[k]"
+		    : [i] "+&r"(i), [t] "=&r"(value), [k] "=&r"(kept)
+		    : [p] "r"(page), [f] "r"(from), [v] "r"(UINT64_C(0x1122334455667788))
+		    : "memory", "cc", "xmm3");
 		return i + value + kept;
 	});
 }

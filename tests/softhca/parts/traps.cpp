@@ -430,7 +430,8 @@ TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once where th
 	                SIGSEGV));
 }
 
-TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it passes on to one installed again", "[softhca]")
+TEST_CASE_METHOD(Handlers, "traps: the program's handler is called once when it passes on to one installed again",
+                 "[softhca]")
 {
 	CHECK(killed_by(end_of([] {
 		                Trapped first;

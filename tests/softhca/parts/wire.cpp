@@ -275,17 +275,10 @@ struct Scribbled {
 	void scribble(std::mt19937_64 &random)
 	{
 		switch (random() % 4) {
-		case 0:
-			inbox.put(tail_at, random() >> random() % 64);
-			break;
-		case 1:
-			inbox.put(head_at, random() >> random() % 64);
-			break;
-		case 2:
-			inbox.put(sleeper_at, random());
-			break;
-		default:
-			inbox.put(ring_at + random() % (ring_bytes / 8) * 8, random() >> random() % 64);
+		case 0: inbox.put(tail_at, random() >> random() % 64); break;
+		case 1: inbox.put(head_at, random() >> random() % 64); break;
+		case 2: inbox.put(sleeper_at, random()); break;
+		default: inbox.put(ring_at + random() % (ring_bytes / 8) * 8, random() >> random() % 64);
 		}
 	}
 	Directory directory;
@@ -294,8 +287,8 @@ struct Scribbled {
 	Scribble inbox{directory.path + "/inbox." + std::to_string(to)};
 };
 
-constexpr uint64_t odd_values[] = {0,          1,          8,     16,     4096,       ring_bytes, ring_bytes + 16,
-                                   1ull << 40, ~0ull,      ~15ull, 1ull << 63, 0x7fffffff, 0xffffffff, 8192,
+constexpr uint64_t odd_values[] = {0,          1,     8,      16,         4096,       ring_bytes, ring_bytes + 16,
+                                   1ull << 40, ~0ull, ~15ull, 1ull << 63, 0x7fffffff, 0xffffffff, 8192,
                                    8193};
 
 } // namespace

@@ -28,7 +28,10 @@ public:
 		const uint32_t big = htobe32(value);
 		return bytes(&big, sizeof big);
 	}
-	Builder &be64(uint64_t value) { return be32(static_cast<uint32_t>(value >> 32)).be32(static_cast<uint32_t>(value)); }
+	Builder &be64(uint64_t value)
+	{
+		return be32(static_cast<uint32_t>(value >> 32)).be32(static_cast<uint32_t>(value));
+	}
 	Builder &bytes(const void *from, size_t n)
 	{
 		entry_.insert(entry_.end(), static_cast<const uint8_t *>(from), static_cast<const uint8_t *>(from) + n);
@@ -127,10 +130,10 @@ TEST_CASE("a WQE that does not fit is refused")
 	CHECK_FALSE(Builder(8, 0, Opcode::send).data(1, 2, 3).parse(QpKind::dct, w));        // targets do not send
 	CHECK_FALSE(Builder(8, 0, Opcode::rdma_write).be64(1).be64(2).parse(QpKind::ud, w)); // datagrams cannot write
 	CHECK_FALSE(Builder(8, 0, static_cast<Opcode>(0x77)).parse(QpKind::rc, w));
-	CHECK_FALSE(Builder(8, 0, Opcode::rdma_read).parse(QpKind::rc, w));                   // no remote segment
+	CHECK_FALSE(Builder(8, 0, Opcode::rdma_read).parse(QpKind::rc, w));                          // no remote segment
 	CHECK_FALSE(Builder(8, 0, Opcode::send).be32(0x80000000u | 100).pad().parse(QpKind::rc, w)); // longer than the WQE
-	CHECK_FALSE(Builder(1, 0, Opcode::send).data(1, 2, 3).parse(QpKind::rc, w, 3));       // longer than the ring
-	CHECK_FALSE(Builder(8, 0, Opcode::send).parse(QpKind::rc, w, -1));                    // no segment at all
+	CHECK_FALSE(Builder(1, 0, Opcode::send).data(1, 2, 3).parse(QpKind::rc, w, 3));              // longer than the ring
+	CHECK_FALSE(Builder(8, 0, Opcode::send).parse(QpKind::rc, w, -1));                           // no segment at all
 	Builder stale(8, 5, Opcode::send);
 	REQUIRE(stale.data(1, 2, 3).parse(QpKind::rc, w));
 	CHECK_FALSE(parse_wqe(stale.ring, 5 + 8, QpKind::rc, w)); // the WQE of an earlier turn

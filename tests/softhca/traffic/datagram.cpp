@@ -110,13 +110,13 @@ TEST_CASE("datagrams that nobody wants are dropped, and those after them arrive"
 	exchange(device, reliable.a, reliable.b); // all that was sent before has arrived
 	receive(to.qp, {memory.piece(1000, 100)}, 1);
 	receive(to.qp, {memory.piece(1000, 100)}, 2);
-	send_to(from, peer.ah, to.number(), key + 1, {&piece, 1});           // another key
-	send_to(from, elsewhere.ah, to.number(), key, {&piece, 1});          // another port
-	send_to(from, peer.ah, to.number() + 999, key, {&piece, 1});         // no such queue pair
-	send_to(from, peer.ah, 0xfffff0, key, {&piece, 1});                  // no such process
-	send_to(from, peer.ah, reliable.b.number(), key, {&piece, 1});       // a connected one
-	send_to(from, peer.ah, idle.number(), key, {&piece, 1});             // not ready
-	send_to(from, peer.ah, to.number(), 0x80000000, {&piece, 1}, 7);     // stands for the sender's own key
+	send_to(from, peer.ah, to.number(), key + 1, {&piece, 1});       // another key
+	send_to(from, elsewhere.ah, to.number(), key, {&piece, 1});      // another port
+	send_to(from, peer.ah, to.number() + 999, key, {&piece, 1});     // no such queue pair
+	send_to(from, peer.ah, 0xfffff0, key, {&piece, 1});              // no such process
+	send_to(from, peer.ah, reliable.b.number(), key, {&piece, 1});   // a connected one
+	send_to(from, peer.ah, idle.number(), key, {&piece, 1});         // not ready
+	send_to(from, peer.ah, to.number(), 0x80000000, {&piece, 1}, 7); // stands for the sender's own key
 	memory.at()[0] = 9;
 	for (int i = 0; i < 7; ++i)
 		expect(from.send_cq); // a datagram is complete when it is sent

@@ -260,7 +260,8 @@ TEST_CASE("an initiator's error at a target ends its own connection only")
 	expect(bad.cq, IBV_WC_REM_ACCESS_ERR);
 	next_event(device.context, IBV_EVENT_QP_ACCESS_ERR);
 	still_good();
-	bad.read(target.number(), memory.piece(0, 10), target.memory.address(target.memory.size() - 9), target.memory.key());
+	bad.read(target.number(), memory.piece(0, 10), target.memory.address(target.memory.size() - 9),
+	         target.memory.key());
 	expect(bad.cq, IBV_WC_REM_ACCESS_ERR);
 	next_event(device.context, IBV_EVENT_QP_ACCESS_ERR);
 	still_good();
@@ -379,7 +380,8 @@ TEST_CASE("a packet that arrives after its connection has ended is not executed 
 		}
 		target.memory.word(0) = 7; // the program goes on with its memory
 		const auto start = std::chrono::steady_clock::now();
-		while (counter("packets_dropped") == before && std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) {
+		while (counter("packets_dropped") == before &&
+		       std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) {
 			ibv_wc none;
 			CHECK(ibv_poll_cq(dci.cq, 1, &none) == 0);
 		}

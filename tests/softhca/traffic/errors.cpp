@@ -219,8 +219,8 @@ TEST_CASE("a request without an answer is retried, and then fails")
 	};
 	Endpoint quiet(device, {});
 	gives_up(quiet.number() + 999, lid); // no such queue pair
-	gives_up(0xffffff, lid);           // no such process
-	gives_up(quiet.number(), lid);     // in the state `reset`
+	gives_up(0xffffff, lid);             // no such process
+	gives_up(quiet.number(), lid);       // in the state `reset`
 	gives_up(quiet.number(), static_cast<uint16_t>(lid + 100));
 	// Connected, then destroyed, broken, or connected to somebody else.
 	for (unsigned how = 0; how < 3; ++how) {

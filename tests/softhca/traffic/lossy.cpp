@@ -74,9 +74,8 @@ TEST_CASE("every kind of operation survives every kind of disorder")
 TEST_CASE("a DC initiator that changes targets survives losses")
 {
 	Device device;
-	const std::string rules =
-	    GENERATE(as<std::string>(), "drop rate=0.05", "duplicate rate=0.2", "reorder rate=0.1", "drop kind=disconnect",
-	             "drop kind=acknowledge rate=0.3");
+	const std::string rules = GENERATE(as<std::string>(), "drop rate=0.05", "duplicate rate=0.2", "reorder rate=0.1",
+	                                   "drop kind=disconnect", "drop kind=acknowledge rate=0.3");
 	INFO(rules);
 	Memory memory(device.pd, 4 * 4096);
 	Srq srq(device);
@@ -112,7 +111,8 @@ TEST_CASE("when receives are hidden, the sender waits or gives up")
 		const FaultRules faults("starve count=2");
 		const uint64_t before = counter("rnr_naks_sent");
 		const auto lost = [] {
-			return counter("retransmissions") - counter("rnr_resent") + counter("packets_dropped") - counter("rnr_dropped");
+			return counter("retransmissions") - counter("rnr_resent") + counter("packets_dropped") -
+			       counter("rnr_dropped");
 		};
 		const uint64_t lost_before = lost(), resent_before = counter("rnr_resent");
 		send(pair.a.qp, memory.piece(0, 64));
@@ -233,7 +233,8 @@ TEST_CASE("one lost packet is sent again, whichever it is")
 	settings.psn = 0xffffe0;
 	constexpr size_t bytes = 5000;
 	Memory near(device.pd, 4 * bytes), far(device.pd, 4 * bytes);
-	for (const char *kind : {"send", "write", "read", "atomic", "read_response", "atomic_response", "acknowledge", "refuse"})
+	for (const char *kind :
+	     {"send", "write", "read", "atomic", "read_response", "atomic_response", "acknowledge", "refuse"})
 		for (unsigned after : {0u, 1u, 2u, 7u, 18u, 19u, 20u}) {
 			INFO(kind << " after " << after);
 			Pair pair(device, settings);

@@ -116,10 +116,10 @@ void Endpoint::to_rtr(uint32_t destination, uint16_t lid, uint32_t psn)
 	a.min_rnr_timer = settings.rnr_timer;
 	a.ah_attr = path_to(lid);
 	REQUIRE(ibv_modify_qp(qp, &a,
-	                      type == IBV_QPT_UD ? IBV_QP_STATE
-	                                         : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-	                                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-	                                               IBV_QP_MIN_RNR_TIMER) == 0);
+	                      type == IBV_QPT_UD
+	                          ? IBV_QP_STATE
+	                          : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
 }
 
 void Endpoint::to_rts()
@@ -279,7 +279,10 @@ void Dci::set(uint64_t id, unsigned flags)
 	ex->wr_flags = flags;
 }
 
-void Dci::address(uint32_t dct, uint64_t key, ibv_ah *other) { mlx5dv_wr_set_dc_addr(dv, other ? other : peer.ah, dct, key); }
+void Dci::address(uint32_t dct, uint64_t key, ibv_ah *other)
+{
+	mlx5dv_wr_set_dc_addr(dv, other ? other : peer.ah, dct, key);
+}
 
 void Dci::data(std::initializer_list<ibv_sge> pieces) { ibv_wr_set_sge_list(ex, pieces.size(), pieces.begin()); }
 

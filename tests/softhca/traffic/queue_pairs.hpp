@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include <initializer_list>
 #include <vector>
 
 #include "tests/softhca/device/device.hpp"
@@ -48,7 +48,7 @@ struct Settings {
 	ibv_cq *send_cq = nullptr, *receive_cq = nullptr; // null: its own
 	uint64_t operations = 0;                          // of the ibv_wr_* interface; 0: without
 	uint32_t qkey = 0x11111111;
-	uint32_t create_flags = 0;                        // MLX5DV_QP_CREATE_*
+	uint32_t create_flags = 0; // MLX5DV_QP_CREATE_*
 };
 
 uint16_t lid_of(ibv_context *context);

@@ -15,7 +15,7 @@ struct RemoteCase {
 	const char *what;
 	uint64_t address;
 	uint32_t key;
-	int access; // of the queue pair
+	int access;               // of the queue pair
 	bool write, read, atomic; // what fails
 };
 
@@ -91,8 +91,10 @@ TEST_CASE("a key that does not allow an operation is a remote access error")
 		Settings settings;
 		settings.mtu = IBV_MTU_256;
 		Memory large(device.pd, 65536);
-		for (auto [address, bytes] : {std::pair<uint64_t, size_t>{far.address(), 4097}, {far.address(1), 4096},
-		                              {far.address() - 1, 4096}, {far.address(4096), 1}}) {
+		for (auto [address, bytes] : {std::pair<uint64_t, size_t>{far.address(), 4097},
+		                              {far.address(1), 4096},
+		                              {far.address() - 1, 4096},
+		                              {far.address(4096), 1}}) {
 			Pair pair(device, settings);
 			far.clear();
 			large.fill(1);
@@ -189,7 +191,7 @@ TEST_CASE("a region can be deregistered while it is used")
 			break;
 		}
 		ibv_wc wc;
-		int complete = 0; // already
+		int complete = 0;                                          // already
 		for (unsigned i = 0; i < round % 12 * 3 && !complete; ++i) // further in
 			complete = ibv_poll_cq(pair.a.send_cq, 1, &wc);
 		far.deregister();
@@ -239,4 +241,3 @@ TEST_CASE("an error is reported after everything that came before it")
 		check_alive(device, pair);
 	}
 }
-

@@ -339,7 +339,8 @@ TEST_CASE("payload in CQEs survives losses, repetitions and WQEs that wrap")
 		near.clear();
 		receive(pair.b.qp, {near.piece(1000, 100)}, i);
 		// One WQE takes one WQEBB, the other two, so they begin everywhere in the queue.
-		ibv_sge few = near.piece(0, 16), many[] = {near.piece(100, 3), near.piece(200, 2), near.piece(300, 1), near.piece(400, 9)};
+		ibv_sge few = near.piece(0, 16),
+		        many[] = {near.piece(100, 3), near.piece(200, 2), near.piece(300, 1), near.piece(400, 9)};
 		ibv_send_wr wr = rdma(IBV_WR_RDMA_READ, {&few, 1}, far.address(i), far.key(), 3 * i);
 		post(pair.a.qp, wr);
 		wr = rdma(IBV_WR_RDMA_READ, many, far.address(i + 50), far.key(), 3 * i + 1);

@@ -81,7 +81,8 @@ TEST_CASE("a message is gathered from pieces and scattered to others")
 	Memory from(device.pd, 16384), to(device.pd, 16384);
 	from.fill(5);
 	std::vector<uint8_t> wanted;
-	std::vector<ibv_sge> pieces = {from.piece(1000, 3000), from.piece(10, 0), from.piece(5001, 1), from.piece(9000, 2222)};
+	std::vector<ibv_sge> pieces = {from.piece(1000, 3000), from.piece(10, 0), from.piece(5001, 1),
+	                               from.piece(9000, 2222)};
 	for (const ibv_sge &piece : pieces) {
 		const auto *bytes = reinterpret_cast<const uint8_t *>(piece.addr);
 		wanted.insert(wanted.end(), bytes, bytes + piece.length);

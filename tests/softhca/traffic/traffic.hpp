@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <infiniband/verbs.h>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>

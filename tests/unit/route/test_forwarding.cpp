@@ -1,4 +1,5 @@
-// The parts of a relay by themselves, on endpoints that are made up: what a rank lacks for a while is no verdict on another.
+// The parts of a relay by themselves, on endpoints that are made up: what a rank lacks for a while is no verdict on
+// another.
 #include <catch2/catch.hpp>
 
 #include <chrono>

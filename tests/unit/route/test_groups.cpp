@@ -30,10 +30,7 @@ struct Topology {
 	size_t ranks() const { return node_of.size(); }
 };
 
-int up_to(std::mt19937 &random, int most)
-{
-	return std::uniform_int_distribution(1, most)(random);
-}
+int up_to(std::mt19937 &random, int most) { return std::uniform_int_distribution(1, most)(random); }
 
 // Ranks, nodes and groups in any order. Either random numbers in each, or the same number in each.
 Topology make(std::mt19937 &random, bool even)
@@ -132,7 +129,9 @@ std::string wrong(const Topology &t)
 		Groups::Connections counted{0, 0, 0};
 		for (auto it = channels.lower_bound({rank, 0}); it != channels.end() && it->first == rank; ++it) {
 			const Dimension dimension = groups.between(rank, it->second);
-			(dimension == Dimension::node ? counted.node : dimension == Dimension::group ? counted.group : counted.across)++;
+			(dimension == Dimension::node    ? counted.node
+			 : dimension == Dimension::group ? counted.group
+			                                 : counted.across)++;
 		}
 		const Groups::Connections told = groups.connections(rank);
 		if (told.node != counted.node || told.group != counted.group || told.across != counted.across)
@@ -322,7 +321,8 @@ TEST_CASE("groups that cannot be parsed", "[groups]")
 	CHECK_THAT(refusal("file:/", 4), Contains("cannot be read"));
 
 	const std::vector<std::string> hosts{"h1", "h2"};
-	CHECK_THAT(refusal(File("h1\nh3").tunable(), 2, hosts), Contains("line 2 of") && Contains("\"h3\"") && Contains("(h1)"));
+	CHECK_THAT(refusal(File("h1\nh3").tunable(), 2, hosts),
+	           Contains("line 2 of") && Contains("\"h3\"") && Contains("(h1)"));
 	CHECK_THAT(refusal(File("h[1-999999999]").tunable(), 2, hosts), Contains("\"h3\""));
 	CHECK_THAT(refusal(File("h[1-2").tunable(), 2, hosts), Contains("brackets"));
 	CHECK_THAT(refusal(File("h1]").tunable(), 2, hosts), Contains("brackets"));
@@ -384,7 +384,8 @@ TEST_CASE("groups from the switches of a fabric", "[groups]")
 	// Host names with and without the domain, on either side. Numbers are addresses.
 	CHECK(read(by_slurm, {"n01.cluster.org", "n03.cluster.org"}) == List{2, 1});
 	CHECK(read(by_fabric, {"n02", "n02.cluster", "n03.cluster"}) == List{2, 2, 3});
-	CHECK(read(File("SwitchName=a Nodes=10.0.0.1\nSwitchName=b Nodes=10.0.0.2"), {"10.0.0.2", "10.0.0.1"}) == List{2, 1});
+	CHECK(read(File("SwitchName=a Nodes=10.0.0.1\nSwitchName=b Nodes=10.0.0.2"), {"10.0.0.2", "10.0.0.1"}) ==
+	      List{2, 1});
 	// Hosts that the file does not name are one more group.
 	CHECK(read(by_slurm, {"n01", "m2", "n04", "m4"}) == List{2, 0, 1, 0});
 	CHECK_THAT(warning, Contains("no switch of 2 of 4 nodes, as \"m2\"; they are one group"));
@@ -397,11 +398,13 @@ TEST_CASE("descriptions of switches that cannot be parsed", "[groups]")
 	const auto refused = [](const std::string &text, const std::vector<std::string> &hosts = {"n1", "n2"}) {
 		return refusal(File(text).tunable("switches:"), static_cast<int>(hosts.size()), hosts);
 	};
-	CHECK_THAT(refusal("switches:/nowhere/topology", 1, {"n1"}), Contains("/nowhere/topology") && Contains("No such file"));
+	CHECK_THAT(refusal("switches:/nowhere/topology", 1, {"n1"}),
+	           Contains("/nowhere/topology") && Contains("No such file"));
 	CHECK_THAT(refused(""), Contains("names none of this job's hosts, as \"n1\""));
 	CHECK_THAT(refused(slurm), Contains("names none of this job's hosts"));
 	CHECK_THAT(refused(slurm, {"", ""}), Contains("as a host without a name"));
-	CHECK_THAT(refused("SwitchName=a Nodes=n1\nNodes=n2\n"), Contains("line 2 of") && Contains("\"Nodes=n2\" is neither"));
+	CHECK_THAT(refused("SwitchName=a Nodes=n1\nNodes=n2\n"),
+	           Contains("line 2 of") && Contains("\"Nodes=n2\" is neither"));
 	CHECK_THAT(refused("SwitchName=a Nodes=n1, n2\n"), Contains("line 1 of") && Contains("\"n2\" is no key=value"));
 	CHECK_THAT(refused("SwitchName=a \\\nNodes=n[1-2\n"), Contains("line 2 of") && Contains("brackets"));
 	CHECK_THAT(refused("SwitchName=a Nodes=n[2-1]\n"), Contains("brackets"));
@@ -410,7 +413,9 @@ TEST_CASE("descriptions of switches that cannot be parsed", "[groups]")
 	CHECK_THAT(refused("Switch 36\n"), Contains("a switch without its number"));
 	CHECK_THAT(refused("Switch 36 \"S-1\"\n[1] # \"n1\"\n"), Contains("line 2 of") && Contains("connected to"));
 	CHECK_THAT(refused("Switch 36 \"S-1\"\n[1]\n"), Contains("connected to"));
-	for (const char *port : {"[1] \"H-1\"[1](2)", "[1] \"H-1\"[1](2) #", "[1] \"H-1\"[1](2) # n1", "[1] \"H-1\"[1](2) # \"n1"})
-		CHECK_THAT(refused(std::string("Switch 36 \"S-1\"\n") + port), Contains("line 2 of") && Contains("without its description"));
+	for (const char *port :
+	     {"[1] \"H-1\"[1](2)", "[1] \"H-1\"[1](2) #", "[1] \"H-1\"[1](2) # n1", "[1] \"H-1\"[1](2) # \"n1"})
+		CHECK_THAT(refused(std::string("Switch 36 \"S-1\"\n") + port),
+		           Contains("line 2 of") && Contains("without its description"));
 	CHECK_THAT(refused("n1 n2\n"), Contains("\"n1 n2\" is neither of Slurm's"));
 }

@@ -99,8 +99,8 @@ TEST_CASE("a neighbour that breaks the rules of the relay is given up")
 	CHECK(lost_by(id_forwarded, route(0, 3), m.data(), m.size()));             // from this rank itself
 	CHECK(lost_by(id_forwarded, route(3, 0), m.data(), sizeof(Envelope) - 1)); // too short
 	CHECK(lost_by(id_forwarded, route(1, 2), m.data(), m.size()));             // across after a hop on the node
-	CHECK(lost_by(id_credit, 1, nullptr, 0));                                // more than it has taken
-	CHECK(lost_by(id_done, 2, nullptr, 0)); // neither yes nor no
+	CHECK(lost_by(id_credit, 1, nullptr, 0));                                  // more than it has taken
+	CHECK(lost_by(id_done, 2, nullptr, 0));                                    // neither yes nor no
 	CHECK(lost_by(id_done, 0, m.data(), 1));
 	CHECK_FALSE(lost_by(id_done, 1, nullptr, 0));
 	CHECK(lost_by(id_done + 1, 0, nullptr, 0));

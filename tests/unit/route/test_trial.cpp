@@ -42,7 +42,9 @@ struct Job {
 		uint32_t epoch;
 		int16_t report;
 	};
-	explicit Job(size_t ranks, unsigned late_rounds, unsigned seed = 1) : late(late_rounds), random(seed), tuners(ranks) {}
+	explicit Job(size_t ranks, unsigned late_rounds, unsigned seed = 1) : late(late_rounds), random(seed), tuners(ranks)
+	{
+	}
 
 	const unsigned late;
 	std::mt19937 random;
@@ -178,7 +180,8 @@ TEST_CASE("equal paths are compared once, nearly equal ones to the end of the tr
 		t.run(bound, 0.9, 3000, forward_time);
 		CHECK_FALSE(t.tuner.in_trial());
 		CHECK(t.tuner.chosen() == Path::direct);
-		CHECK(t.forwarded == first_comparison + (forward_time < 3000 ? 2 * law.settling + law.lead + 2 * law.timed : 0));
+		CHECK(t.forwarded ==
+		      first_comparison + (forward_time < 3000 ? 2 * law.settling + law.lead + 2 * law.timed : 0));
 	}
 }
 
@@ -235,7 +238,8 @@ TEST_CASE("all ranks of a job choose the same path, also those that send little"
 				Job job(64, late, seed);
 				// The later ranks send too little to finish a trial alone.
 				job.run(2 * bound, 0.9, [=](size_t rank, double direct) {
-					return (direct_is_better ? 0.6 + 0.4 * direct : 1 - 0.4 * direct) * static_cast<double>(64 - rank) / 64;
+					return (direct_is_better ? 0.6 + 0.4 * direct : 1 - 0.4 * direct) * static_cast<double>(64 - rank) /
+					       64;
 				});
 				INFO("late by " << late << ", seed " << seed);
 				CHECK(job.count(direct_is_better ? Path::direct : Path::forwarded) == job.tuners.size());

@@ -25,7 +25,8 @@ struct Sender {
 			const double work = BatchLaw::interval, doorbells = work / together;
 			std::uniform_real_distribution<double> factor(1 - noise, 1 + noise);
 			const double time = (work * 100 + doorbells * doorbell) * factor(random);
-			see({work, time, BatchLaw::interval, static_cast<uint64_t>(doorbells), ratio_of_one + ratio_of_each * together});
+			see({work, time, BatchLaw::interval, static_cast<uint64_t>(doorbells),
+			     ratio_of_one + ratio_of_each * together});
 		}
 	}
 	void see(const BatchTuner::Interval &interval)
@@ -169,8 +170,8 @@ TEST_CASE("whatever is observed, the batch stays within its bounds, and changes 
 	Sender mean;
 	for (; mean.intervals < 50'000; ++mean.intervals) {
 		const bool accepted = mean.tuner.changes() % 2;
-		mean.see(
-		    {BatchLaw::interval, 50'000. / mean.tuner.batch(), BatchLaw::interval, accepted ? BatchLaw::interval : 32u, 0});
+		mean.see({BatchLaw::interval, 50'000. / mean.tuner.batch(), BatchLaw::interval,
+		          accepted ? BatchLaw::interval : 32u, 0});
 	}
 	CHECK(mean.tuner.changes() > 100);
 	CHECK(mean.tuner.changes() < 2 * 50'000 / bound_again);

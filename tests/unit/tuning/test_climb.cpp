@@ -101,7 +101,9 @@ TEST_CASE("climb: noise does not move the setting, and does not hide a better on
 		CAPTURE(seed);
 		std::mt19937 random(seed);
 		// A fifth up and down, and now and then an interval in which the process did not run.
-		const auto noise = [&] { return (random() % 10 ? 1.0 : 0.05) * std::uniform_real_distribution(0.8, 1.2)(random); };
+		const auto noise = [&] {
+			return (random() % 10 ? 1.0 : 0.05) * std::uniform_real_distribution(0.8, 1.2)(random);
+		};
 		Load level(four, 2);
 		level.run(20'000, [&](uint32_t) { return noise(); });
 		moved += level.climber.changes();

@@ -87,7 +87,8 @@ TEST_CASE("a difference within the margin changes nothing")
 TEST_CASE("an alternative that is excluded is not tried")
 {
 	Trace t;
-	t.run(10'000, [](Place p) { return p == Place::near ? 2000 : 1000; }, false);
+	t.run(
+	    10'000, [](Place p) { return p == Place::near ? 2000 : 1000; }, false);
 	CHECK(t.far == 0);
 	CHECK(t.changes == 0);
 	CHECK(t.either.latency_of(Place::near) == 2000);

@@ -30,7 +30,8 @@ struct Device {
 				spread.posted(Striping::max_part);
 			}
 			const size_t bytes = Striping::max_part;
-			now += static_cast<double>(bytes) / std::min(each * std::min<double>(in_use, static_cast<double>(under_way)), whole);
+			now += static_cast<double>(bytes) /
+			       std::min(each * std::min<double>(in_use, static_cast<double>(under_way)), whole);
 			spread.completed(bytes, static_cast<int64_t>(now));
 		}
 	}
@@ -40,7 +41,10 @@ struct Device {
 
 TEST_CASE("spread: as many queue pairs as the device is faster by", "[spread]")
 {
-	struct { double each, whole; uint32_t best; } cases[] = {{10, 10, 1}, {10, 20, 2}, {10, 100, 4}, {10, 10.5, 1}};
+	struct {
+		double each, whole;
+		uint32_t best;
+	} cases[] = {{10, 10, 1}, {10, 20, 2}, {10, 100, 4}, {10, 10.5, 1}};
 	for (const auto &c : cases) {
 		CAPTURE(c.each, c.whole);
 		Striping spread(0, 4);

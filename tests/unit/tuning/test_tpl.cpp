@@ -62,7 +62,8 @@ TEST_CASE("load balance limits a channel outside of the band, whatever else is w
 	f.mode = Mode::tied;
 	CHECK_THAT(what_limits(f), Contains("is being cut"));
 	f.kind(SizeClass::inlined).period = 1;
-	CHECK_THAT(what_limits(f), Contains("cannot be shorter") && Contains("PT2P_NET_SEND_DEPTH") && !Contains("PT2P_TUNE="));
+	CHECK_THAT(what_limits(f),
+	           Contains("cannot be shorter") && Contains("PT2P_NET_SEND_DEPTH") && !Contains("PT2P_TUNE="));
 
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 1.2;
@@ -87,14 +88,15 @@ TEST_CASE("parallelism")
 	f.waiting = 7;
 	CHECK_THAT(what_limits(f), StartsWith("nothing: ")); // not because of the depth
 	f.in_flight = 128;
-	CHECK_THAT(what_limits(f), StartsWith("parallelism: 7 messages wait") && Contains("128 of 128") && Contains("PT2P_NET_SEND_DEPTH"));
+	CHECK_THAT(what_limits(f),
+	           StartsWith("parallelism: 7 messages wait") && Contains("128 of 128") && Contains("PT2P_NET_SEND_DEPTH"));
 
 	f = balanced();
 	f.switches = 5'000;
 	CHECK_THAT(what_limits(f), StartsWith("nothing: ")); // a connection has one target
 	f.shared = true;
-	CHECK_THAT(what_limits(f), StartsWith("parallelism: ") && Contains("after 2.0 work requests") && Contains("PT2P_DCT_INITIATORS") &&
-	                               Contains("PT2P_ROUTE=forward"));
+	CHECK_THAT(what_limits(f), StartsWith("parallelism: ") && Contains("after 2.0 work requests") &&
+	                               Contains("PT2P_DCT_INITIATORS") && Contains("PT2P_ROUTE=forward"));
 	f.switches = 2'500;
 	CHECK_THAT(what_limits(f), StartsWith("nothing: "));
 
@@ -141,16 +143,26 @@ TEST_CASE("transmission efficiency")
 TEST_CASE("the report does not advise against what the tuner has chosen")
 {
 	ChannelFacts f = from_host_memory(500);
-	f.stagings = {{.most = 512, .by_device = 80, .from_host = 9'920, .changes = 1, .device_ns = 3000, .host_ns = 2000,
+	f.stagings = {{.most = 512,
+	               .by_device = 80,
+	               .from_host = 9'920,
+	               .changes = 1,
+	               .device_ns = 3000,
+	               .host_ns = 2000,
 	               .chosen = Staging::buffer}};
-	CHECK_THAT(what_limits(f), StartsWith("nothing here: messages of 500 bytes take 2000 ns from host memory and 3000 ns by "
-	                                      "device memory.") && Contains("PT2P_NET_STAGING=device"));
-	CHECK_THAT(describe(f), Contains("\n     up to 512 bytes from host memory: 2000 ns, by device memory 3000 ns; used for 99.2 % of "
-	                                 "10000 messages; chosen anew 1 time\n"));
+	CHECK_THAT(what_limits(f),
+	           StartsWith("nothing here: messages of 500 bytes take 2000 ns from host memory and 3000 ns by "
+	                      "device memory.") &&
+	               Contains("PT2P_NET_STAGING=device"));
+	CHECK_THAT(
+	    describe(f),
+	    Contains("\n     up to 512 bytes from host memory: 2000 ns, by device memory 3000 ns; used for 99.2 % of "
+	             "10000 messages; chosen anew 1 time\n"));
 	f.stagings[0].chosen = Staging::device_memory;
 	f.stagings[0].host_ns = 0;
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
-	CHECK_THAT(describe(f), Contains("by device memory: 3000 ns, from host memory not seen yet; used for 0.8 % of 10000 messages;"));
+	CHECK_THAT(describe(f),
+	           Contains("by device memory: 3000 ns, from host memory not seen yet; used for 0.8 % of 10000 messages;"));
 	// There was no choice for messages that are too long for device memory.
 	f = from_host_memory(1500);
 	f.stagings = {{.most = 2048, .chosen = Staging::buffer}};
@@ -192,25 +204,35 @@ TEST_CASE("the whole report in lines")
 	f.bulk_read_bytes = 10'000'000;
 	const std::string text = describe(f);
 	CAPTURE(text);
-	CHECK_THAT(text, Contains("  T  20000 messages: 50.0 % inline, 0.0 % by device memory, 50.0 % from host memory; 20000 parts of "
-	                          "large transfers, 2000000 bytes\n"));
-	CHECK_THAT(text, Contains("a WQE has 64.0 bytes; the device reads 64.0 of them and 500.0 of payload by DMA; 6.0 are inline\n"));
-	CHECK_THAT(text, Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 per doorbell\n"));
-	CHECK_THAT(text, Contains("  L  inline: N 1000 ns, L 2000 ns, L/N 2.00; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
-	                          "L/N 1.10), 33 (2.5 ms, L/N 1.20)\n"));
+	CHECK_THAT(
+	    text,
+	    Contains("  T  20000 messages: 50.0 % inline, 0.0 % by device memory, 50.0 % from host memory; 20000 parts of "
+	             "large transfers, 2000000 bytes\n"));
+	CHECK_THAT(
+	    text,
+	    Contains("a WQE has 64.0 bytes; the device reads 64.0 of them and 500.0 of payload by DMA; 6.0 are inline\n"));
+	CHECK_THAT(text,
+	           Contains("  P  0 work requests in flight, at most 100 of 128 in its queue pair; 2.0 per doorbell\n"));
+	CHECK_THAT(
+	    text,
+	    Contains(
+	        "  L  inline: N 1000 ns, L 2000 ns, L/N 2.00; signal period 33, 8 raises, 0 cuts; it became 5 (1.5 ms, "
+	        "L/N 1.10), 33 (2.5 ms, L/N 1.20)\n"));
 	CHECK_THAT(text, Contains("\n  limit: " + what_limits(f) + "\n"));
 	f.entry_bytes = 0;
 	f.shared = true;
 	f.queue_pairs = 4;
 	f.mode = Mode::off;
 	f.kinds[0].normal_ns = 0;
-	CHECK_THAT(describe(f), Contains("how long WQEs are is not known") && Contains("each of 4 queue pairs for all ranks") &&
+	CHECK_THAT(describe(f), Contains("how long WQEs are is not known") &&
+	                            Contains("each of 4 queue pairs for all ranks") &&
 	                            Contains("  L  not measured; signal period 0\n"));
 }
 
 TEST_CASE("a channel remembers the last changes of each period")
 {
-	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1}, 1000, true, 1000);
+	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1},
+	                   1000, true, 1000);
 	tuner.see_normal(SizeClass::buffer, 100);
 	int64_t now = 0;
 	while (tuner.period(SizeClass::buffer).raises() < 20)
@@ -240,7 +262,8 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 	Striping tuned(0, 4);
 	tuned.uses(1);
 	f.striping = &tuned;
-	CHECK_THAT(describe(f), Contains("\n     large data over 1 queue pair: too little of it in flight at a time to try others\n"));
+	CHECK_THAT(describe(f),
+	           Contains("\n     large data over 1 queue pair: too little of it in flight at a time to try others\n"));
 	int64_t now = 0;
 	while (tuned.climber().changes() < 2) {
 		tuned.uses(tuned.queue_pairs());
@@ -251,6 +274,8 @@ TEST_CASE("the report tells over how many queue pairs large data goes, and why")
 		tuned.completed(1000, now += 1000 / tuned.queue_pairs());
 	}
 	f.striping_rate = 12.345e9;
-	CHECK_THAT(describe(f), Contains("\n     large data over 4 queue pairs; 2 trials of other numbers, of which 2 better; "
-	                                 "12.35 GB/s\n") || Contains("12.34 GB/s\n"));
+	CHECK_THAT(describe(f),
+	           Contains("\n     large data over 4 queue pairs; 2 trials of other numbers, of which 2 better; "
+	                    "12.35 GB/s\n") ||
+	               Contains("12.34 GB/s\n"));
 }

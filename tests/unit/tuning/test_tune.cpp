@@ -228,7 +228,8 @@ TEST_CASE("an adversary neither stops the tuner nor drives it out of its bounds"
 {
 	std::mt19937 random(3);
 	for (int round = 0; round < 200; ++round) {
-		const PeriodLaw law{.step = 1 + static_cast<uint32_t>(random() % 8), .most = 1 + static_cast<uint32_t>(random() % 128),
+		const PeriodLaw law{.step = 1 + static_cast<uint32_t>(random() % 8),
+		                    .most = 1 + static_cast<uint32_t>(random() % 128),
 		                    .window = 1,
 		                    .few = 1};
 		PeriodTuner tuner(law);

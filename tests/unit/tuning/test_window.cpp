@@ -37,7 +37,8 @@ struct Device {
 unsigned settle(WindowTuner &tuner, Device &device)
 {
 	unsigned took = 0;
-	while (took < 10'000 && (device.ratio(tuner.size()) > law.cut_above || device.ratio(tuner.size()) < law.raise_below)) {
+	while (took < 10'000 &&
+	       (device.ratio(tuner.size()) > law.cut_above || device.ratio(tuner.size()) < law.raise_below)) {
 		tuner.see(device.ratio(tuner.size()));
 		++took;
 	}
@@ -46,7 +47,8 @@ unsigned settle(WindowTuner &tuner, Device &device)
 
 } // namespace
 
-TEST_CASE("window: the band is entered within the promised number of observations, from above and from below", "[window]")
+TEST_CASE("window: the band is entered within the promised number of observations, from above and from below",
+          "[window]")
 {
 	for (const double holds : {10.0, 14.0, 20.0, 27.0}) {
 		CAPTURE(holds);

@@ -1,8 +1,8 @@
 // Where the payload of a message waits for the device: in buffers of host memory, which the device reads by DMA, or in
 // cells of the device's own memory, which the processor writes into, so that the device need not read at all.
 //
-// Both are taken when a message is posted and given back when its completion is known. Completions of different queue pairs
-// come in any order, so free places are a list and not a ring.
+// Both are taken when a message is posted and given back when its completion is known. Completions of different queue
+// pairs come in any order, so free places are a list and not a ring.
 #pragma once
 
 #include <cstddef>
@@ -63,8 +63,8 @@ public:
 	bool usable() const { return mr_ != nullptr; }
 	uint32_t key() const { return mr_->lkey; }
 	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }
-	// Puts the pieces of a message into a cell, one after the other; visible to the device when the call returns. Stores
-	// words of 8 bytes, so up to 7 bytes after the message change, too.
+	// Puts the pieces of a message into a cell, one after the other; visible to the device when the call returns.
+	// Stores words of 8 bytes, so up to 7 bytes after the message change, too.
 	void write(uint32_t cell, std::span<const Piece> pieces);
 
 private:

@@ -60,8 +60,8 @@ int reach_of(const union ibv_gid &gid)
 	return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? 1 : 2;
 }
 
-// The GID to send from: on Ethernet, of those of the version that can be routed, the last of those that reach farthest; on
-// InfiniBand the first.
+// The GID to send from: on Ethernet, of those of the version that can be routed, the last of those that reach farthest;
+// on InfiniBand the first.
 uint8_t choose_gid(ibv_context *context, uint8_t port, const ibv_port_attr &attributes, union ibv_gid &gid)
 {
 	uint8_t best = 0;
@@ -100,9 +100,11 @@ std::unique_ptr<Device> try_open(ibv_device *candidate, int wanted_port, std::st
 		return nullptr;
 	}
 	why_not = format("%s: no port is up", name);
-	for (int port = std::max(wanted_port, 1); port <= (wanted_port ? wanted_port : device->limits.phys_port_cnt); ++port) {
+	for (int port = std::max(wanted_port, 1); port <= (wanted_port ? wanted_port : device->limits.phys_port_cnt);
+	     ++port) {
 		ibv_port_attr attributes;
-		if (ibv_query_port(context, static_cast<uint8_t>(port), &attributes) != 0 || attributes.state != IBV_PORT_ACTIVE)
+		if (ibv_query_port(context, static_cast<uint8_t>(port), &attributes) != 0 ||
+		    attributes.state != IBV_PORT_ACTIVE)
 			continue;
 		device->name = format("%s:%d", name, port);
 		device->port = static_cast<uint8_t>(port);
@@ -135,7 +137,9 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	if (!list || count == 0) {
 		why_not = "no RDMA device; softhca(1) shows one in software";
 		if (!wanted.device.empty())
-			throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_DEVICE is %s, but there is no RDMA device; softhca(1) shows one in software", text.c_str()));
+			throw Error(PT2P_ERR_TUNABLE,
+			            format("PT2P_NET_DEVICE is %s, but there is no RDMA device; softhca(1) shows one in software",
+			                   text.c_str()));
 		return nullptr;
 	}
 	std::vector<ibv_device *> candidates(list.get(), list.get() + count);
@@ -162,7 +166,9 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	}
 	if (!wanted.device.empty())
 		throw Error(PT2P_ERR_TUNABLE,
-		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(), why_not.empty() ? "there is no such device; pt2p_info --devices lists those that there are" : why_not.c_str()));
+		            format("PT2P_NET_DEVICE is %s: %s", text.c_str(),
+		                   why_not.empty() ? "there is no such device; pt2p_info --devices lists those that there are"
+		                                   : why_not.c_str()));
 	return nullptr;
 }
 
@@ -283,9 +289,11 @@ const char *cause_of(ibv_wc_status status)
 {
 	switch (status) {
 	case IBV_WC_LOC_PROT_ERR:
-		return "this rank's device may not access the local buffer: the whole of it has to be mapped, and writable for a get";
+		return "this rank's device may not access the local buffer: the whole of it has to be mapped, and writable for "
+		       "a get";
 	case IBV_WC_REM_ACCESS_ERR:
-		return "the device of the memory's owner refuses access: the owner has released the memory, or it may only be read";
+		return "the device of the memory's owner refuses access: the owner has released the memory, or it may only be "
+		       "read";
 	default: return ibv_wc_status_str(status);
 	}
 }
@@ -310,9 +318,11 @@ void fail_queue(const Device &device, const char *call, int error, const char *t
 	if (error != EINVAL && (error != ENOMEM || value <= limit))
 		fail(call, error);
 	throw Error(PT2P_ERR_TUNABLE,
-	            format("%s=%lld: %s refuses a queue of that length: %s. Its limit is %d, and less where work requests are wide; %s=%lld "
-	                   "is more likely to do", tunable, static_cast<long long>(value), device.name.c_str(), failure(call, error).c_str(),
-	                   limit, tunable, static_cast<long long>(std::min<int64_t>(value, limit) / 2)));
+	            format("%s=%lld: %s refuses a queue of that length: %s. Its limit is %d, and less where work requests "
+	                   "are wide; %s=%lld "
+	                   "is more likely to do",
+	                   tunable, static_cast<long long>(value), device.name.c_str(), failure(call, error).c_str(), limit,
+	                   tunable, static_cast<long long>(std::min<int64_t>(value, limit) / 2)));
 }
 
 void check_lock_limit(const Device &device, uint64_t bytes)

@@ -40,9 +40,9 @@ using AhOwner = std::unique_ptr<ibv_ah, Deleter<ibv_destroy_ah>>;
 // Where a port is: what its peers need to send to it.
 struct PortAddress {
 	union ibv_gid gid;
-	uint16_t lid;      // 0 on Ethernet
+	uint16_t lid; // 0 on Ethernet
 	uint8_t ethernet;
-	uint8_t mtu;       // ibv_mtu, the largest that it takes
+	uint8_t mtu; // ibv_mtu, the largest that it takes
 };
 
 struct Device {
@@ -54,15 +54,15 @@ struct Device {
 	ibv_ah_attr path_to(const PortAddress &peer) const;
 	bool reaches(const PortAddress &peer, std::string &why_not) const;
 
-	std::string name;  // of device and port, "mlx5_0:1"
+	std::string name; // of device and port, "mlx5_0:1"
 	ContextOwner context;
 	PdOwner pd;
 	// For queue pairs and completion queues: tells the driver that one thread at a time uses them, so that it takes no
 	// locks and shares no doorbell page. `pd` itself where there is no such thing.
 	ibv_pd *domain = nullptr;
 	ibv_device_attr limits{};
-	uint64_t device_memory = 0; // bytes on the device that can be allocated
-	bool extended_poll = false; // its completion queues are read one field at a time: cheaper
+	uint64_t device_memory = 0;                    // bytes on the device that can be allocated
+	bool extended_poll = false;                    // its completion queues are read one field at a time: cheaper
 	uint8_t reads_accepted = 1, reads_started = 1; // READs and atomics at a time, as responder and as requester
 	uint8_t port = 0, gid_index = 0;
 	PortAddress address{};
@@ -98,13 +98,13 @@ private:
 struct BringUp {
 	enum class Role : uint8_t { connection, initiator, target };
 	Role role;
-	PortAddress port{};      // connection: the other end's; target: its own
-	uint32_t number = 0;     // connection: of the queue pair at the other end
+	PortAddress port{};                       // connection: the other end's; target: its own
+	uint32_t number = 0;                      // connection: of the queue pair at the other end
 	uint32_t first_here = 0, first_there = 0; // connection: packets are counted from there
 	int64_t timeout = 0, retries = 0;         // who sends; as the configuration counts them
 };
-// Makes a queue pair that is new, or has been reset, ready to receive and, unless it is a target, to send. Returns an errno,
-// 0: done.
+// Makes a queue pair that is new, or has been reset, ready to receive and, unless it is a target, to send. Returns an
+// errno, 0: done.
 int bring_up(const Device &device, ibv_qp *qp, const BringUp &how);
 // To RESET or ERR. Returns an errno, 0: done.
 int set_state(ibv_qp *qp, ibv_qp_state state);
@@ -116,9 +116,10 @@ const char *cause_of(ibv_wc_status status);
 std::string failure(const char *call, int error);
 // Throws Error with that.
 [[noreturn]] void fail(const char *call, int error);
-// The same of a queue whose length is what a tunable says. `limit`: the device's, in what the tunable counts; queues of wide
-// work requests end earlier.
-[[noreturn]] void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value, int limit);
+// The same of a queue whose length is what a tunable says. `limit`: the device's, in what the tunable counts; queues of
+// wide work requests end earlier.
+[[noreturn]] void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value,
+                             int limit);
 // Throws Error when so many bytes, to be registered now, are more than may be locked, and the device needs them locked.
 void check_lock_limit(const Device &device, uint64_t bytes);
 

@@ -65,7 +65,8 @@ public:
 			if (now_ns() > end)
 				throw Error(PT2P_ERR_SYSTEM, "the device does not complete a write to itself");
 		if (n < 0 || completion.status != IBV_WC_SUCCESS)
-			throw Error(PT2P_ERR_SYSTEM, format("a write of the device to itself: %s", ibv_wc_status_str(completion.status)));
+			throw Error(PT2P_ERR_SYSTEM,
+			            format("a write of the device to itself: %s", ibv_wc_status_str(completion.status)));
 	}
 
 private:

@@ -42,8 +42,8 @@ uint64_t bytes_of(rlim_t limit) { return limit == RLIM_INFINITY ? LockLimit::non
 bool may_lock_all(std::string_view status, std::string_view uid_map)
 {
 	constexpr unsigned ipc_lock = 14; // CAP_IPC_LOCK
-	// In a user namespace of its own, as in a container without privilege, a process has capabilities for what belongs to
-	// that; the kernel asks for those of the first, where every user stands for itself.
+	// In a user namespace of its own, as in a container without privilege, a process has capabilities for what belongs
+	// to that; the kernel asks for those of the first, where every user stands for itself.
 	std::istringstream map{std::string(uid_map)};
 	uint64_t inside = 1, outside = 1, count = 0;
 	map >> inside >> outside >> count;
@@ -79,7 +79,8 @@ std::string lock_shortage(const LockLimit &limit, uint64_t needed)
 	if (by_user)
 		text += "ulimit -l " + (limit.hard == LockLimit::none ? "unlimited" : std::to_string(limit.hard / 1024)) +
 		        " in the shell that starts the job, or for good ";
-	text += "put \"* - memlock unlimited\" into a file in /etc/security/limits.d, and LimitMEMLOCK=infinity into the unit of "
+	text += "put \"* - memlock unlimited\" into a file in /etc/security/limits.d, and LimitMEMLOCK=infinity into the "
+	        "unit of "
 	        "what starts ranks: sshd, slurmd and other daemons hand on the limit that they were started with";
 	text += ". Smaller PT2P_NET_RECEIVES, PT2P_NET_SEND_DEPTH and PT2P_NET_MESSAGE_BYTES need less";
 	return text;

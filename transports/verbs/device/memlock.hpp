@@ -10,9 +10,9 @@ namespace pt2p::verbs {
 
 struct LockLimit {
 	static constexpr uint64_t none = UINT64_MAX;
-	uint64_t soft, hard;  // bytes; `none`: without end
-	uint64_t locked;      // for devices, by this process so far
-	bool exempt;          // the limit does not count for this process
+	uint64_t soft, hard; // bytes; `none`: without end
+	uint64_t locked;     // for devices, by this process so far
+	bool exempt;         // the limit does not count for this process
 };
 // Of this process, now.
 LockLimit lock_limit();

@@ -10,7 +10,8 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr int for_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int for_all =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr int for_reading = IBV_ACCESS_REMOTE_READ;
 
 } // namespace
@@ -24,7 +25,8 @@ Registration *Registrations::find(const void *memory, size_t length)
 {
 	const uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
 	// None that begins further back than the longest is long can cover it.
-	for (auto i = all_.lower_bound(begin > longest_ ? begin - longest_ : 0); i != all_.end() && i->first <= begin; ++i) {
+	for (auto i = all_.lower_bound(begin > longest_ ? begin - longest_ : 0); i != all_.end() && i->first <= begin;
+	     ++i) {
 		Registration &r = i->second;
 		if (r.end_ < end || r.stale_)
 			continue;

@@ -5,8 +5,8 @@
 // somebody vouches for its memory. That is
 //   - the program, for what it has registered itself, until it releases it;
 //   - an operation under way, for its buffer, until it is complete;
-//   - with PT2P_REGISTRATION_CACHE=all, the program for everything it has ever handed over, until it says that a range is
-//     gone (Transport::forget). Then registrations outlive their operations, up to PT2P_REGISTRATION_CACHE_BYTES.
+//   - with PT2P_REGISTRATION_CACHE=all, the program for everything it has ever handed over, until it says that a range
+//     is gone (Transport::forget). Then registrations outlive their operations, up to PT2P_REGISTRATION_CACHE_BYTES.
 #pragma once
 
 #include <cstddef>
@@ -39,9 +39,9 @@ private:
 	uintptr_t begin_ = 0, end_ = 0;
 	unsigned users_ = 0;
 	bool writable_ = true;
-	bool stale_ = false;                            // not to be found again
+	bool stale_ = false; // not to be found again
 	std::multimap<uintptr_t, Registration>::iterator self_;
-	std::list<Registration *>::iterator idle_;      // place among those that nobody uses
+	std::list<Registration *>::iterator idle_; // place among those that nobody uses
 };
 
 class Registrations {
@@ -51,8 +51,8 @@ public:
 
 	// A registration that covers the range, if there is one. To be released.
 	Registration *find(const void *memory, size_t length);
-	// The same, or a new one. Null, with the reason, when the device refuses. Memory that may only be read is registered for
-	// reading.
+	// The same, or a new one. Null, with the reason, when the device refuses. Memory that may only be read is
+	// registered for reading.
 	Registration *acquire(const void *memory, size_t length, std::string &why_not);
 	void release(Registration *registration);
 	// The range is going to be unmapped, or has been.
@@ -67,7 +67,7 @@ private:
 	std::multimap<uintptr_t, Registration> all_; // by where they begin
 	std::list<Registration *> idle_;             // the one that was used last at the front
 	uint64_t idle_bytes_ = 0;
-	uintptr_t longest_ = 0;                      // bytes of the longest there ever was
+	uintptr_t longest_ = 0; // bytes of the longest there ever was
 };
 
 } // namespace pt2p::verbs

@@ -1,5 +1,5 @@
-// The memory that payload is staged in until the device has read it, or has written it: buffers, cells of device memory, and words
-// for the results of atomic operations.
+// The memory that payload is staged in until the device has read it, or has written it: buffers, cells of device
+// memory, and words for the results of atomic operations.
 #pragma once
 
 #include "transports/verbs/device/buffers.hpp"
@@ -10,10 +10,12 @@ class SendMemory {
 public:
 	static constexpr uint32_t results = 1024;
 
-	// `buffers` of `buffer_bytes` each. The device memory is at most `device_bytes`, in cells of `cell_bytes`. Throws Error.
-	SendMemory(const Device &device, uint32_t buffers, size_t buffer_bytes, size_t device_bytes, size_t cell_bytes, int numa_node)
-	    : device_memory(device, device_bytes, cell_bytes, why_no_device_memory), buffer_bytes_(buffer_bytes), buffer_count_(buffers),
-	      buffers_(device, buffers * buffer_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node),
+	// `buffers` of `buffer_bytes` each. The device memory is at most `device_bytes`, in cells of `cell_bytes`. Throws
+	// Error.
+	SendMemory(const Device &device, uint32_t buffers, size_t buffer_bytes, size_t device_bytes, size_t cell_bytes,
+	           int numa_node)
+	    : device_memory(device, device_bytes, cell_bytes, why_no_device_memory), buffer_bytes_(buffer_bytes),
+	      buffer_count_(buffers), buffers_(device, buffers * buffer_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node),
 	      results_(device, results * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, numa_node)
 	{
 		free_buffers_.fill(buffers);
@@ -35,7 +37,10 @@ public:
 	uint32_t take_result() { return free_results_.take(); }
 	void give_result(uint32_t place) { free_results_.give(place); }
 	size_t free_results() const { return free_results_.count(); }
-	uint64_t *result(uint32_t place) const { return reinterpret_cast<uint64_t *>(results_.at(place * sizeof(uint64_t))); }
+	uint64_t *result(uint32_t place) const
+	{
+		return reinterpret_cast<uint64_t *>(results_.at(place * sizeof(uint64_t)));
+	}
 	uint32_t result_key() const { return results_.key(); }
 
 private:

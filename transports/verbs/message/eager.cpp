@@ -45,7 +45,8 @@ bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged 
 
 bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	const bool by_ring = __builtin_expect(static_cast<int64_t>(length) <= peer.ring.max_payload, 0) && peer.ring.takes(length);
+	const bool by_ring =
+	    __builtin_expect(static_cast<int64_t>(length) <= peer.ring.max_payload, 0) && peer.ring.takes(length);
 	// What goes with the payload: in front of it, or in a write ring behind it.
 	const MessageHeader front{header, static_cast<uint32_t>(peer.next_sequence), from_ | id};
 	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};

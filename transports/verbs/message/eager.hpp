@@ -1,5 +1,5 @@
-// An eager message that takes more than the short path: it decides how the message is delivered (SEND, or WRITE into the peer's write
-// ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
+// An eager message that takes more than the short path: it decides how the message is delivered (SEND, or WRITE into
+// the peer's write ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
 #pragma once
 
 #include "transports/verbs/device/send_memory.hpp"

@@ -1,5 +1,5 @@
-// Messages in the order in which each rank has sent them, by whatever queue pair they came: a message that has overtaken another waits
-// for it, and one that comes twice is dropped.
+// Messages in the order in which each rank has sent them, by whatever queue pair they came: a message that has
+// overtaken another waits for it, and one that comes twice is dropped.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ public:
 	}
 
 private:
-	std::vector<Expected> expected_; // by rank
+	std::vector<Expected> expected_;                // by rank
 	std::map<std::pair<int, uint32_t>, Held> held_; // by rank and sequence number
 };
 

@@ -1,20 +1,20 @@
-// Messages delivered by WRITE: into a ring in the receiver's memory, which it finds by looking there. No receive is posted
-// and no completion is read for them; in return the receiver looks at every ring in each turn, so rings are for peers that
-// send much.
+// Messages delivered by WRITE: into a ring in the receiver's memory, which it finds by looking there. No receive is
+// posted and no completion is read for them; in return the receiver looks at every ring in each turn, so rings are for
+// peers that send much.
 //
 //   slot     [ ... free ... | payload | trailer ]      a message ends where its slot ends
 //                                         marker       the last word: number of the message in this ring, from 1
 //
-// Huang and Ghandeharizadeh ("An Evaluation of RDMA-based Message Passing Protocols", section 3) put the length first and a
-// marker after the payload, so the receiver looks twice, and has to clear what it has read, lest old bytes be taken for a
-// marker. Here the word to look at has a fixed place, because messages are aligned at the end of slots, and only markers are
-// ever written there, each different from the one before: one look, nothing to clear. It rests on the same property: the
-// device writes the bytes of a WRITE in ascending order.
+// Huang and Ghandeharizadeh ("An Evaluation of RDMA-based Message Passing Protocols", section 3) put the length first
+// and a marker after the payload, so the receiver looks twice, and has to clear what it has read, lest old bytes be
+// taken for a marker. Here the word to look at has a fixed place, because messages are aligned at the end of slots, and
+// only markers are ever written there, each different from the one before: one look, nothing to clear. It rests on the
+// same property: the device writes the bytes of a WRITE in ascending order.
 //
-// A message that does not fit, or finds the ring full, is sent by SEND; the sequence numbers of messages tell the receiver
-// where to go on. The receiver tells how far it has read by writing that number into the sender's memory, twice a round. With
-// it, it tells that it is going to sleep: a WRITE wakes nobody, so it is sent to until it is awake. What was on its way then
-// is found when the sleep ends, at the latest.
+// A message that does not fit, or finds the ring full, is sent by SEND; the sequence numbers of messages tell the
+// receiver where to go on. The receiver tells how far it has read by writing that number into the sender's memory,
+// twice a round. With it, it tells that it is going to sleep: a WRITE wakes nobody, so it is sent to until it is awake.
+// What was on its way then is found when the sleep ends, at the latest.
 //
 //   sender                                  receiver
 //   request(where to tell) ------------->   makes the ring
@@ -52,13 +52,13 @@ constexpr uint8_t id_ring_request = 0xf0, id_ring_offer = 0xf1;
 
 // The sender's side. Part of a peer.
 struct OutgoingWriteRing {
-	int64_t max_payload = -1;       // bytes; -1: there is no ring
+	int64_t max_payload = -1; // bytes; -1: there is no ring
 	uint64_t address = 0;
 	uint32_t key = 0, slots = 0, slot_bytes = 0;
-	uint32_t sent = 0, read = 0;    // messages so far, and how many of them the receiver is known to have read
-	int64_t wanted_for = -1;        // payloads up to this many bytes; -1: none is wanted
-	uint32_t due = 0;               // sequence number of the next message that does not just go by SEND
-	uint32_t ask_every = 0;         // messages, until one is offered
+	uint32_t sent = 0, read = 0;        // messages so far, and how many of them the receiver is known to have read
+	int64_t wanted_for = -1;            // payloads up to this many bytes; -1: none is wanted
+	uint32_t due = 0;                   // sequence number of the next message that does not just go by SEND
+	uint32_t ask_every = 0;             // messages, until one is offered
 	uint64_t *consumer_index = nullptr; // that the receiver writes; null: no ring has been asked for
 
 	// From now on it is used, or not.
@@ -75,7 +75,8 @@ struct OutgoingWriteRing {
 		update();
 		return static_cast<int32_t>(read - number) >= 0;
 	}
-	// Whether there is a ring, or this message, or one before it that was too long for a ring, is one to ask for it with.
+	// Whether there is a ring, or this message, or one before it that was too long for a ring, is one to ask for it
+	// with.
 	bool is_due(uint32_t sequence) const { return static_cast<int32_t>(sequence - due) >= 0; }
 	// Whether to ask for one together with this message.
 	bool asks(uint32_t sequence, size_t length)

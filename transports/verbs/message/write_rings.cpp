@@ -13,9 +13,11 @@ constexpr uint32_t worth_a_ring = 256, ask_again = 16, never = UINT32_C(1) << 30
 
 } // namespace
 
-WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &sender, Reporter &reporter, int numa_node)
+WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &sender, Reporter &reporter,
+                       int numa_node)
     : device_(device), config_(config), sender_(sender), reporter_(reporter), numa_node_(numa_node),
-      consumer_indices_(device, max_outgoing * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, numa_node)
+      consumer_indices_(device, max_outgoing * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                        numa_node)
 {
 	free_indices_.fill(max_outgoing);
 }
@@ -52,8 +54,8 @@ void WriteRings::on_request(NetPeer &peer, const RingRequest &request)
 	if (!peer.incoming && incoming_.size() < static_cast<size_t>(config_.net_rings)) {
 		try {
 			peer.incoming = std::make_unique<IncomingWriteRing>(device_, static_cast<uint32_t>(config_.net_ring_slots),
-			                                                    static_cast<uint32_t>(config_.net_ring_slot_bytes), numa_node_,
-			                                                    request);
+			                                                    static_cast<uint32_t>(config_.net_ring_slot_bytes),
+			                                                    numa_node_, request);
 			incoming_.push_back(&peer);
 		} catch (const Error &e) {
 			reporter_.log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
@@ -72,8 +74,9 @@ std::string WriteRings::on_offer(NetPeer &peer, const RingOffer &offer) const
 		return {};
 	const auto max_bytes = static_cast<size_t>(config_.net_message_bytes);
 	if ((offer.slots & (offer.slots - 1)) || offer.slot_bytes <= sizeof(RingTrailer) || offer.slot_bytes > max_bytes)
-		return format("it offered a ring of %u slots of %u bytes; slots are a power of two, and have 25 to %zu bytes here", offer.slots,
-		              offer.slot_bytes, max_bytes);
+		return format(
+		    "it offered a ring of %u slots of %u bytes; slots are a power of two, and have 25 to %zu bytes here",
+		    offer.slots, offer.slot_bytes, max_bytes);
 	peer.ring.address = offer.address;
 	peer.ring.key = offer.key;
 	peer.ring.slots = offer.slots;

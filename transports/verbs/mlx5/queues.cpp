@@ -21,7 +21,8 @@ About reveal(uint64_t kind, Object *object, const char *what)
 
 } // namespace
 
-// ---- sending ----------------------------------------------------------------------------------------------------------
+// ---- sending
+// ----------------------------------------------------------------------------------------------------------
 
 SendWorkQueue::SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool blueflame)
 {
@@ -35,9 +36,11 @@ SendWorkQueue::SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellReg
 		if (r->address == address)
 			register_ = r.get();
 	if (!register_)
-		register_ = registers.emplace_back(new DoorbellRegister{.address = address,
-		                                                        .buffer_bytes = about.bf.size,
-		                                                        .blueflame_bytes = blueflame ? about.bf.size : 0}).get();
+		register_ = registers
+		                .emplace_back(new DoorbellRegister{.address = address,
+		                                                   .buffer_bytes = about.bf.size,
+		                                                   .blueflame_bytes = blueflame ? about.bf.size : 0})
+		                .get();
 }
 
 void SendWorkQueue::copy_from_aside(uint32_t wqebbs)
@@ -55,19 +58,23 @@ mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
 	return address;
 }
 
-// ---- receiving --------------------------------------------------------------------------------------------------------
+// ---- receiving
+// --------------------------------------------------------------------------------------------------------
 
-SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key)
+SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes,
+                                       uint32_t key)
     : last_(count), given_(count)
 {
-	const auto about = reveal<&mlx5dv_obj::srq, mlx5dv_srq>(MLX5DV_OBJ_SRQ, srq, "mlx5dv_init_obj (shared receive queue)");
+	const auto about =
+	    reveal<&mlx5dv_obj::srq, mlx5dv_srq>(MLX5DV_OBJ_SRQ, srq, "mlx5dv_init_obj (shared receive queue)");
 	buffer_ = static_cast<unsigned char *>(about.buf);
 	record_ = about.dbrec;
 	stride_ = about.stride;
 	for (uint32_t n = 0; n <= count; ++n) {
 		mlx5_wqe_srq_next_seg next{};
 		next.next_wqe_index = htobe16(static_cast<uint16_t>(n + 1));
-		mlx5_wqe_data_seg data{htobe32(bytes), htobe32(key), htobe64(reinterpret_cast<uintptr_t>(memory + size_t{n} * bytes))};
+		mlx5_wqe_data_seg data{htobe32(bytes), htobe32(key),
+		                       htobe64(reinterpret_cast<uintptr_t>(memory + size_t{n} * bytes))};
 		std::memcpy(wqe(n), &next, sizeof next);
 		std::memcpy(wqe(n) + sizeof next, &data, sizeof data);
 		const mlx5_wqe_data_seg none{0, htobe32(MLX5_INVALID_LKEY), 0};
@@ -77,7 +84,8 @@ SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned ch
 	publish();
 }
 
-// ---- completions ------------------------------------------------------------------------------------------------------
+// ---- completions
+// ------------------------------------------------------------------------------------------------------
 
 CqBuffer::CqBuffer(ibv_cq *cq)
 {

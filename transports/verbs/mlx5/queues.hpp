@@ -1,8 +1,8 @@
-// The queues of an mlx5 device, written and read in the memory that the device shares. The formats are those of the adapters'
-// Programmer's Reference Manual, as infiniband/mlx5dv.h has them.
+// The queues of an mlx5 device, written and read in the memory that the device shares. The formats are those of the
+// adapters' Programmer's Reference Manual, as infiniband/mlx5dv.h has them.
 //
-// libibverbs creates, modifies and destroys the queues. Once one of these classes has a queue, no verb posts to it or polls it, and one
-// thread at a time uses it.
+// libibverbs creates, modifies and destroys the queues. Once one of these classes has a queue, no verb posts to it or
+// polls it, and one thread at a time uses it.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 
 namespace pt2p::verbs::mlx5 {
 
-// Memory barriers. before_record: a queue is written before its doorbell record. before_register: both are before the doorbell.
-// after_register: the doorbell leaves the processor; doorbell registers are mapped write-combining. after_ownership: the fields of a CQE
-// are read after its owner bit.
+// Memory barriers. before_record: a queue is written before its doorbell record. before_register: both are before the
+// doorbell. after_register: the doorbell leaves the processor; doorbell registers are mapped write-combining.
+// after_ownership: the fields of a CQE are read after its owner bit.
 #if defined(__x86_64__)
 inline constexpr bool supported = true;
 inline void before_record() { asm volatile("" ::: "memory"); }
@@ -57,8 +57,8 @@ public:
 	// The queue pair has been reset.
 	void reset() { producer_ = 0; }
 
-	// A WQE of up to max_bytes is encoded at begin(). end() writes its control segment; `bytes` is its whole length. Returns its index,
-	// as a CQE has it.
+	// A WQE of up to max_bytes is encoded at begin(). end() writes its control segment; `bytes` is its whole length.
+	// Returns its index, as a CQE has it.
 	static constexpr uint32_t max_wqebbs = 3;
 	static constexpr size_t max_bytes = max_wqebbs * wqebb_bytes;
 	unsigned char *begin() { return wqe_ = __builtin_expect(is_contiguous(max_wqebbs), 1) ? at(producer_) : aside_; }
@@ -74,10 +74,14 @@ public:
 		return index;
 	}
 	// Rings the doorbell for all WQEs since the last time. A single one goes along with it, if it fits.
-	void ring_doorbell(bool single) { write_doorbell(wqe_, producer_, wqebbs_of(bytes_), single && bytes_ <= register_->blueflame_bytes); }
+	void ring_doorbell(bool single)
+	{
+		write_doorbell(wqe_, producer_, wqebbs_of(bytes_), single && bytes_ <= register_->blueflame_bytes);
+	}
 
-	// The short path: a WQE of so many WQEBBs that is encoded at `wqe`, which is at(producer()), and goes along with its doorbell. It
-	// must be contiguous and not longer than max_blueflame(), and no other WQE may wait for a doorbell.
+	// The short path: a WQE of so many WQEBBs that is encoded at `wqe`, which is at(producer()), and goes along with
+	// its doorbell. It must be contiguous and not longer than max_blueflame(), and no other WQE may wait for a
+	// doorbell.
 	template <uint32_t wqebbs>
 	void end_and_ring(unsigned char *wqe, uint32_t producer, uint8_t opcode, bool signalled, uint32_t bytes)
 	{
@@ -147,18 +151,18 @@ private:
 	[[gnu::noinline]] void copy_from_aside(uint32_t wqebbs);
 
 	unsigned char *buffer_;
-	unsigned char *wqe_;     // the last
+	unsigned char *wqe_; // the last
 	uint32_t mask_;
-	uint32_t number_;        // of the queue pair, as a control segment has it
-	uint32_t producer_ = 0;  // index: WQEBBs from the beginning on
-	uint32_t bytes_ = 0;     // of the last WQE
+	uint32_t number_;       // of the queue pair, as a control segment has it
+	uint32_t producer_ = 0; // index: WQEBBs from the beginning on
+	uint32_t bytes_ = 0;    // of the last WQE
 	volatile uint32_t *record_;
 	DoorbellRegister *register_ = nullptr;
 	alignas(wqebb_bytes) unsigned char aside_[max_bytes]; // for a WQE that would cross the end of the queue
 };
 
-// A shared receive queue in which WQE n is always for buffer n. It has one more than the device gets: the WQEs are a linked list, and
-// one that comes back is linked behind the last, which the device may use from then on.
+// A shared receive queue in which WQE n is always for buffer n. It has one more than the device gets: the WQEs are a
+// linked list, and one that comes back is linked behind the last, which the device may use from then on.
 class SharedReceiveQueue {
 public:
 	// `count` buffers are with the device, of `count` + 1. Buffer n begins at `memory` + n * `bytes`.
@@ -222,7 +226,7 @@ private:
 		return reinterpret_cast<mlx5_cqe64 *>(buffer_ + (size_t{n & mask_} << shift_));
 	}
 
-	unsigned char *buffer_;     // of the first CQE the 64 bytes with its fields: the last ones, where CQEs have 128 bytes
+	unsigned char *buffer_; // of the first CQE the 64 bytes with its fields: the last ones, where CQEs have 128 bytes
 	volatile uint32_t *record_; // consumer index; what an event was asked for with
 	uint32_t count_, mask_, shift_, number_;
 	uint32_t consumer_ = 0, armed_ = 0;

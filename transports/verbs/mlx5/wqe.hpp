@@ -1,6 +1,7 @@
 // The segments of a WQE, as the device reads them (mlx5 Programmer's Reference Manual, "Send WQE"):
 //
-//   control | address vector (DC) | remote address (RDMA, atomics) | operands (atomics) | payload: inline, or where it is
+//   control | address vector (DC) | remote address (RDMA, atomics) | operands (atomics) | payload: inline, or where it
+//   is
 //
 // The one encoder of all WQEs that are written here: those of short messages, all others, and what is posted again.
 #pragma once

@@ -54,9 +54,10 @@ void Completions::make(uint32_t capacity)
 	if (receives_ + uint64_t{depth_} * capacity > most)
 		capacity = most > receives_ ? static_cast<uint32_t>((most - receives_) / depth_) : 0;
 	if (!capacity)
-		throw Error(PT2P_ERR_TUNABLE, format("PT2P_NET_SEND_DEPTH=%u and PT2P_NET_RECEIVES=%u are together more than the %d "
-		                                     "completions that a queue of %s has room for: make one of them smaller", depth_, receives_,
-		                                     device_.limits.max_cqe, device_.name.c_str()));
+		throw Error(PT2P_ERR_TUNABLE,
+		            format("PT2P_NET_SEND_DEPTH=%u and PT2P_NET_RECEIVES=%u are together more than the %d "
+		                   "completions that a queue of %s has room for: make one of them smaller",
+		                   depth_, receives_, device_.limits.max_cqe, device_.name.c_str()));
 	CompletionQueue queue{make_cq(device_, receives_ + depth_ * capacity, channel_.get()), nullptr, capacity, 0};
 	if (direct_)
 		queue.direct = std::make_unique<mlx5::CqBuffer>(queue.cq());

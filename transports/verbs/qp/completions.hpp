@@ -1,6 +1,6 @@
-// The completion queues of a rank: one, as a rule. A completion queue has room for all that the queue pairs at it can complete
-// with, also when everything in them is flushed: an overrun would break them all. When there are more queue pairs than it
-// has room for, those get another one, twice as large.
+// The completion queues of a rank: one, as a rule. A completion queue has room for all that the queue pairs at it can
+// complete with, also when everything in them is flushed: an overrun would break them all. When there are more queue
+// pairs than it has room for, those get another one, twice as large.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace pt2p::verbs {
 struct CompletionQueue {
 	CqExOwner verbs;
 	std::unique_ptr<mlx5::CqBuffer> direct; // null: read by libibverbs
-	uint32_t capacity, used;                    // send queues
+	uint32_t capacity, used;                // send queues
 
 	ibv_cq *cq() const { return ibv_cq_ex_to_cq(verbs.get()); }
 };
@@ -30,8 +30,8 @@ public:
 	ibv_cq *with_room();
 	void add(const ibv_cq *cq) { ++of(cq).used; }
 	void remove(const ibv_cq *cq) { --of(cq).used; }
-	// After the queue pair with this number, which completed there, was reset or destroyed: what is left of its sends is not
-	// handed out any more.
+	// After the queue pair with this number, which completed there, was reset or destroyed: what is left of its sends
+	// is not handed out any more.
 	void forget(const ibv_cq *cq, uint32_t number);
 
 	// with_room() adds to them, and moves them.
@@ -41,7 +41,8 @@ public:
 	// Sleeping. -1: cannot be done.
 	int fd() const { return channel_ ? channel_->fd : -1; }
 	ibv_comp_channel *channel() const { return channel_.get(); }
-	// Asks for an event with the next completion of each; false: it cannot be done. Once is enough, until an event is taken.
+	// Asks for an event with the next completion of each; false: it cannot be done. Once is enough, until an event is
+	// taken.
 	bool arm();
 	bool armed() const { return armed_; }
 	// Takes the events that have come.

@@ -1,4 +1,5 @@
-// When doorbells are rung. Work requests that are posted in one go may share one: a queue whose doorbell waits is listed here.
+// When doorbells are rung. Work requests that are posted in one go may share one: a queue whose doorbell waits is
+// listed here.
 #pragma once
 
 #include <algorithm>

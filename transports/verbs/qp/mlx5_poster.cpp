@@ -13,8 +13,9 @@ constexpr std::array<uint8_t, 8> opcodes = {MLX5_OPCODE_SEND,       MLX5_OPCODE_
                                             MLX5_OPCODE_ATOMIC_FA,  MLX5_OPCODE_ATOMIC_CS};
 
 // The longest WQE: a short message that is written into a write ring through DC.
-static_assert(WqeEncoder::control_bytes + sizeof(mlx5_wqe_av) + sizeof(mlx5_wqe_raddr_seg) + sizeof(mlx5_wqe_inl_data_seg) +
-                  WorkRequest::max_inline <= mlx5::SendWorkQueue::max_bytes);
+static_assert(WqeEncoder::control_bytes + sizeof(mlx5_wqe_av) + sizeof(mlx5_wqe_raddr_seg) +
+                  sizeof(mlx5_wqe_inl_data_seg) + WorkRequest::max_inline <=
+              mlx5::SendWorkQueue::max_bytes);
 
 } // namespace
 
@@ -42,7 +43,8 @@ void Mlx5Poster::post(const WorkRequest &request, uint32_t number, bool signalle
 uint16_t Mlx5Poster::keep(uint16_t wqe, WorkRequest &request) const
 {
 	if (request.kind == Kind::send && request.is_inline()) {
-		const size_t front = WqeEncoder::control_bytes + (request.target->dc ? sizeof(mlx5_wqe_av) : 0) + sizeof(mlx5_wqe_inl_data_seg);
+		const size_t front =
+		    WqeEncoder::control_bytes + (request.target->dc ? sizeof(mlx5_wqe_av) : 0) + sizeof(mlx5_wqe_inl_data_seg);
 		unsigned char bytes[mlx5::SendWorkQueue::max_bytes];
 		queue_.read(wqe, bytes, front + request.length);
 		std::memcpy(request.bytes, bytes + front, request.length);

@@ -30,7 +30,8 @@ ReceiveQueue::ReceiveQueue(const Device &device, const Config &config, bool dire
 {
 	const auto count = static_cast<size_t>(config.net_receives);
 	if (direct) {
-		direct_.emplace(srq(), static_cast<uint32_t>(count), buffers_.at(0), static_cast<uint32_t>(buffer_bytes_), buffers_.key());
+		direct_.emplace(srq(), static_cast<uint32_t>(count), buffers_.at(0), static_cast<uint32_t>(buffer_bytes_),
+		                buffers_.key());
 		return;
 	}
 	std::vector<uint64_t> all(count);
@@ -45,7 +46,8 @@ void ReceiveQueue::post(const uint64_t *numbers, unsigned count)
 	ibv_recv_wr requests[max_batch];
 	ibv_sge pieces[max_batch];
 	for (unsigned i = 0; i < count; ++i) {
-		pieces[i] = {reinterpret_cast<uintptr_t>(buffer(numbers[i])), static_cast<uint32_t>(buffer_bytes_), buffers_.key()};
+		pieces[i] = {reinterpret_cast<uintptr_t>(buffer(numbers[i])), static_cast<uint32_t>(buffer_bytes_),
+		             buffers_.key()};
 		requests[i] = {numbers[i], i + 1 < count ? &requests[i + 1] : nullptr, &pieces[i], 1};
 	}
 	ibv_recv_wr *bad;

@@ -23,7 +23,8 @@ public:
 	ibv_srq *srq() const { return srq_.get(); }
 	const unsigned char *buffer(uint64_t number) const { return buffers_.at(number * buffer_bytes_); }
 
-	// Directly: the buffer is free again, and the device sees it after publish(). The number is big endian, as a CQE has it.
+	// Directly: the buffer is free again, and the device sees it after publish(). The number is big endian, as a CQE
+	// has it.
 	void give(uint16_t number) { direct_->give(number); }
 	void publish() { direct_->publish(); }
 	// By libibverbs: up to max_batch buffers are posted again.

@@ -7,10 +7,12 @@ namespace pt2p::verbs {
 
 SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
     : owner(o), shared_(shared), qp_(std::move(qp)),
-      mlx5_(shared.direct ? std::optional<Mlx5Poster>(std::in_place, qp_.get(), shared.registers, shared.blueflame) : std::nullopt),
+      mlx5_(shared.direct ? std::optional<Mlx5Poster>(std::in_place, qp_.get(), shared.registers, shared.blueflame)
+                          : std::nullopt),
       verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), dc)),
       depth_(mlx5_ ? std::min(shared.depth, mlx5_->depth()) : shared.depth), mask_(std::bit_ceil(depth_) - 1),
-      max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short()), period_(std::clamp(shared.period, 1u, depth_)), window_(shared.tuner.tied() ? 0 : depth_), limit_(depth_),
+      max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short()),
+      period_(std::clamp(shared.period, 1u, depth_)), window_(shared.tuner.tied() ? 0 : depth_), limit_(depth_),
       requests_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	if (shared.tuner.on())
@@ -23,7 +25,8 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
 // What fits into one WQEBB beside what a WQE of a reliable connection needs, where a doorbell takes two WQEBBs along.
 uint32_t SendQueue::longest_short() const
 {
-	constexpr auto room = static_cast<uint32_t>(mlx5::wqebb_bytes - mlx5::WqeEncoder::control_bytes - sizeof(mlx5_wqe_inl_data_seg));
+	constexpr auto room =
+	    static_cast<uint32_t>(mlx5::wqebb_bytes - mlx5::WqeEncoder::control_bytes - sizeof(mlx5_wqe_inl_data_seg));
 	return mlx5_ && mlx5_->queue().max_blueflame() >= 2 * mlx5::wqebb_bytes ? std::min(shared_.max_inline, room) : 0;
 }
 
@@ -38,7 +41,8 @@ SendQueue::~SendQueue()
 	shared_.queues.remove(*this, cq, number);
 }
 
-// ---- posting ----------------------------------------------------------------------------------------------------------
+// ---- posting
+// ----------------------------------------------------------------------------------------------------------
 
 // Writes the last work request where the device will find it.
 inline void SendQueue::post(const WorkRequest &request, bool signal)
@@ -68,8 +72,8 @@ void SendQueue::submit_sample(int64_t since)
 	tuner_->sample_posted(posted_, since);
 	const uint32_t due = due_;
 	post(at(posted_ - 1), true);
-	// The end of the period stays where it was, or none that is longer than the time between two samples would ever end; but
-	// not behind the limit, which is that of a period that may have become shorter.
+	// The end of the period stays where it was, or none that is longer than the time between two samples would ever
+	// end; but not behind the limit, which is that of a period that may have become shorter.
 	if (due != posted_ && static_cast<int32_t>(due - due_) < 0)
 		due_ = due;
 	shared_.doorbells.posted(*this, unrung_);
@@ -120,7 +124,8 @@ void SendQueue::ring()
 	verbs_->ring();
 }
 
-// ---- completing -------------------------------------------------------------------------------------------------------
+// ---- completing
+// -------------------------------------------------------------------------------------------------------
 
 void SendQueue::release(WorkRequest &request)
 {
@@ -175,7 +180,8 @@ void SendQueue::complete_other(WorkRequest &request)
 		shared_.parts.part_done(*operation, length);
 }
 
-// ---- what breaks ------------------------------------------------------------------------------------------------------
+// ---- what breaks
+// ------------------------------------------------------------------------------------------------------
 
 bool SendQueue::works_for(const Target &target) const
 {
@@ -260,12 +266,10 @@ void SendQueue::post_again()
 	ring();
 }
 
-// ---- totals -----------------------------------------------------------------------------------------------------------
+// ---- totals
+// -----------------------------------------------------------------------------------------------------------
 
-void SendQueue::count()
-{
-	counted_.work_requests += posted_ - std::exchange(counted_.upto, posted_);
-}
+void SendQueue::count() { counted_.work_requests += posted_ - std::exchange(counted_.upto, posted_); }
 
 uint64_t SendQueue::inline_bytes_in_flight(const Target &target) const
 {
@@ -283,12 +287,14 @@ SendQueue::Totals SendQueue::totals()
 	Totals totals;
 	totals.work_requests = counted_.work_requests;
 	totals.doorbells = counted_.work_requests - unrung_ - counted_.rung_together + counted_.together;
-	totals.fetched = mlx5_ && mlx5_->queue().max_blueflame() ? counted_.rung_together + unrung_ : counted_.work_requests;
+	totals.fetched =
+	    mlx5_ && mlx5_->queue().max_blueflame() ? counted_.rung_together + unrung_ : counted_.work_requests;
 	totals.max_in_flight = counted_.max_in_flight;
 	return totals;
 }
 
-// ---- what is tuned ----------------------------------------------------------------------------------------------------
+// ---- what is tuned
+// ----------------------------------------------------------------------------------------------------
 
 inline tune::Observed SendQueue::observed(uint32_t number) const
 {

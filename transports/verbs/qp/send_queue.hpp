@@ -26,8 +26,8 @@ namespace pt2p::verbs {
 // Who looks after a queue pair.
 class QueueOwner {
 public:
-	// It is in error: completions up to the failure have been read. `status` is that of the first that failed, success when
-	// none has.
+	// It is in error: completions up to the failure have been read. `status` is that of the first that failed, success
+	// when none has.
 	virtual void on_broken(SendQueue &queue, ibv_wc_status status) = 0;
 	// Whether all that it could still deliver is for somebody who has left: nothing need be waited for.
 	virtual bool left() const { return false; }
@@ -57,10 +57,10 @@ struct SendShared {
 	SendQueues &queues;
 	PartEvents &parts;
 	tune::DeviceTuner &tuner;
-	uint32_t depth = 0;  // work requests
-	uint32_t period = 0; // signal period at first, work requests
+	uint32_t depth = 0;      // work requests
+	uint32_t period = 0;     // signal period at first, work requests
 	uint32_t max_inline = 0; // PT2P_NET_INLINE, bytes
-	bool direct = false; // WQEs are written and CQEs read here, without libibverbs
+	bool direct = false;     // WQEs are written and CQEs read here, without libibverbs
 	bool blueflame = true;
 	Mlx5Poster::Registers registers{};
 };
@@ -99,11 +99,12 @@ public:
 	}
 	// Posts it. `signal`: its completion is wanted whatever the period.
 	void submit(bool signal);
-	// The same, where its latency is a sample of where it is staged; `since`, ticks: when its staging began. Needs !samples().
+	// The same, where its latency is a sample of where it is staged; `since`, ticks: when its staging began. Needs
+	// !samples().
 	void submit_sample(int64_t since);
 	bool samples() const { return tuner_ && tuner_->samples(); }
-	// The short path: an inline SEND of so many bytes, which writes one WQE and its doorbell and calls nothing. `fill` puts the
-	// payload where it is told. `av`: of a DC target. Needs posts_short(bytes).
+	// The short path: an inline SEND of so many bytes, which writes one WQE and its doorbell and calls nothing. `fill`
+	// puts the payload where it is told. `av`: of a DC target. Needs posts_short(bytes).
 	template <bool dc>
 	bool posts_short(uint32_t bytes) const
 	{
@@ -113,7 +114,8 @@ public:
 	void post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill);
 	// Longest inline payload of any work request, bytes.
 	uint32_t max_inline() const { return max_inline_; }
-	// A write of no bytes, whose completion, or failure, tells whether the target is there and frees all before it. Needs can_post().
+	// A write of no bytes, whose completion, or failure, tells whether the target is there and frees all before it.
+	// Needs can_post().
 	void probe(Target &target);
 	// Asks for a completion of everything that was posted, unless that has been done.
 	void flush();
@@ -139,8 +141,8 @@ public:
 	void set_broken();
 	// The first that is not complete: after a failure, the one that has failed. Null: there is none.
 	WorkRequest *front() { return idle() ? nullptr : &at(completed_); }
-	// The queue pair works again: posts what is not complete once more, in order. Not what is for a target that is down, and
-	// not atomics, which may have been executed already: those fail.
+	// The queue pair works again: posts what is not complete once more, in order. Not what is for a target that is
+	// down, and not atomics, which may have been executed already: those fail.
 	void post_again();
 	// Its operation fails, and it is not posted again.
 	void abandon(WorkRequest &request, pt2p_status_t status, const char *reason = "");
@@ -153,7 +155,7 @@ public:
 
 	struct Totals {
 		uint64_t work_requests = 0, doorbells = 0;
-		uint64_t fetched = 0;        // of the work requests, those whose WQEs did not go along with a doorbell
+		uint64_t fetched = 0; // of the work requests, those whose WQEs did not go along with a doorbell
 		uint32_t max_in_flight = 0;
 	};
 	Totals totals();
@@ -200,7 +202,8 @@ private:
 	const uint32_t max_short_; // bytes of a message with its header; 0: there is no short path
 	std::optional<tune::QueueTuner> tuner_;
 	uint32_t period_;
-	uint32_t window_; // what may be in flight beside a period: the depth, or what is tuned; nothing where that is the period
+	uint32_t
+	    window_; // what may be in flight beside a period: the depth, or what is tuned; nothing where that is the period
 	uint32_t each_ = 0; // so many more are signalled before the period counts again
 	// Counted from the beginning; work request n is at n of the ring.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
@@ -217,10 +220,12 @@ private:
 };
 
 template <bool dc, class Fill>
-[[gnu::always_inline]] inline void SendQueue::post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill)
+[[gnu::always_inline]] inline void SendQueue::post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes,
+                                                         Fill &&fill)
 {
 	constexpr uint32_t wqebbs = dc ? 2 : 1;
-	constexpr size_t front_bytes = mlx5::WqeEncoder::control_bytes + (dc ? sizeof *av : 0) + sizeof(mlx5_wqe_inl_data_seg);
+	constexpr size_t front_bytes =
+	    mlx5::WqeEncoder::control_bytes + (dc ? sizeof *av : 0) + sizeof(mlx5_wqe_inl_data_seg);
 	mlx5::SendWorkQueue &sq = mlx5_->queue();
 	const uint32_t index = sq.producer();
 	unsigned char *const at = sq.at(index);

@@ -1,5 +1,5 @@
-// What a send queue is given: a work request, and the target that it is for. Whoever posts it has already resolved where its
-// payload is and where it goes.
+// What a send queue is given: a work request, and the target that it is for. Whoever posts it has already resolved
+// where its payload is and where it goes.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct Target : Endpoint {
 	uint32_t in_flight = 0;        // its work requests that are not complete
 	bool ready = false;            // connected, as far as need be, and not down
 	bool down = false;
-	bool answered = false;         // something was completed since this was last cleared: it lives
-	uint64_t inline_bytes = 0;     // of inline messages, once these are complete
+	bool answered = false;     // something was completed since this was last cleared: it lives
+	uint64_t inline_bytes = 0; // of inline messages, once these are complete
 	// WQEs other than those of the short path, the messages among them, and their WQEBBs.
 	struct {
 		uint64_t messages = 0, wqes = 0, wqebbs = 0;
@@ -47,7 +47,10 @@ enum class Kind : uint8_t {
 	ring_write,     // a message by WRITE, into a write ring
 	consumer_index, // of a write ring, written to its sender
 	probe,          // a WRITE of no bytes
-	read, write, fetch_add, compare_swap, // one-sided operations
+	read,
+	write,
+	fetch_add,
+	compare_swap, // one-sided operations
 };
 
 // Where the device finds the payload, or puts it.
@@ -75,8 +78,8 @@ struct alignas(64) WorkRequest {
 	uint32_t local_key = 0, remote_key = 0;
 	Operation *operation = nullptr; // whose part this is
 	void *copy_to = nullptr;        // where the payload is copied when it has come; null: it stays where it is
-	// Inline payload; but while a message of the short path is in the device's queue, it is only there. Of an atomic operation the
-	// operand, and what is expected.
+	// Inline payload; but while a message of the short path is in the device's queue, it is only there. Of an atomic
+	// operation the operand, and what is expected.
 	unsigned char bytes[max_inline];
 
 	// What most are: a message by SEND, inline, that is waited for. One comparison.
@@ -123,6 +126,7 @@ private:
 };
 
 static_assert(sizeof(WorkRequest) == 128);
-static_assert(offsetof(WorkRequest, unused) == 3 && static_cast<int>(Kind::send) == 0 && static_cast<int>(Payload::inlined) == 0);
+static_assert(offsetof(WorkRequest, unused) == 3 && static_cast<int>(Kind::send) == 0 &&
+              static_cast<int>(Payload::inlined) == 0);
 
 } // namespace pt2p::verbs

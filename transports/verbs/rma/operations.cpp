@@ -20,8 +20,9 @@ constexpr size_t max_copied = 8192; // bytes: the copy takes less than a microse
 Operations::Operations(const TransportEnvironment &environment, const Device &device, SendMemory &memory)
     : environment_(environment), memory_(memory),
       registrations_(device, environment.reporter,
-                     environment.config.registration_cache == choice::registration_cache::all ? environment.config.registration_cache_bytes
-                                                                                              : 0),
+                     environment.config.registration_cache == choice::registration_cache::all
+                         ? environment.config.registration_cache_bytes
+                         : 0),
       max_inline_(std::min(static_cast<size_t>(environment.config.net_inline), WorkRequest::max_inline)),
       max_copied_(std::min(memory.buffer_bytes(), max_copied))
 {
@@ -32,7 +33,8 @@ bool Operations::stripes(NetPeer &peer, size_t length) const
 {
 	const Config &config = environment_.config;
 	const int64_t pinned = config.net_queue_pairs;
-	if (length < tune::Striping::min_part || pinned == 1 || (!pinned && config.tune == choice::tune::off) || peer.max_queue_pairs == 1)
+	if (length < tune::Striping::min_part || pinned == 1 || (!pinned && config.tune == choice::tune::off) ||
+	    peer.max_queue_pairs == 1)
 		return false;
 	if (!peer.striping)
 		peer.striping = std::make_unique<tune::Striping>(static_cast<uint32_t>(pinned), peer.max_queue_pairs);
@@ -45,8 +47,8 @@ Outcome Operations::refuse(pt2p_status_t status, std::string reason)
 	return Outcome::refused;
 }
 
-// The registration that an operation needs. None: it goes by way of buffers, as it is short, or because its memory cannot be
-// registered.
+// The registration that an operation needs. None: it goes by way of buffers, as it is short, or because its memory
+// cannot be registered.
 Registration *Operations::register_for(const Operation &wanted)
 {
 	if (Registration *found = registrations_.find(wanted.local, wanted.length))
@@ -96,10 +98,11 @@ Outcome Operations::start(const Operation &wanted)
 		return refuse(PT2P_ERR_SYSTEM, "its connection is down for good");
 	Operation chosen = wanted;
 	if (!choose_payload(chosen))
-		return refuse(PT2P_ERR_ARGUMENT,
-		              format("the local buffer of %zu bytes at %p may only be read", wanted.length, static_cast<void *>(wanted.local)));
+		return refuse(PT2P_ERR_ARGUMENT, format("the local buffer of %zu bytes at %p may only be read", wanted.length,
+		                                        static_cast<void *>(wanted.local)));
 	if (!wanted.is_atomic())
-		environment_.reporter.add(wanted.kind == Kind::write ? Counter::net_written_bytes : Counter::net_read_bytes, wanted.length);
+		environment_.reporter.add(wanted.kind == Kind::write ? Counter::net_written_bytes : Counter::net_read_bytes,
+		                          wanted.length);
 	Operation *operation = operations_.take();
 	*operation = chosen;
 	operation->striped = operation->registration && stripes(*wanted.peer, wanted.length);
@@ -110,8 +113,8 @@ Outcome Operations::start(const Operation &wanted)
 	return Outcome::in_progress;
 }
 
-// Posts what its queues take now; true when that was all. A completion tells of one queue pair only, so each part that is striped
-// has its own.
+// Posts what its queues take now; true when that was all. A completion tells of one queue pair only, so each part that
+// is striped has its own.
 bool Operations::post_parts(Operation &operation)
 {
 	const bool in_buffer = operation.payload == Payload::buffer;
@@ -119,7 +122,8 @@ bool Operations::post_parts(Operation &operation)
 	const size_t kept = operation.length > max_copied_ ? memory_.buffer_count() / 2 : 0;
 	while (operation.posted < operation.length) {
 		SendQueue *queue = operation.striped ? operation.peer->acquire_for_part() : operation.peer->acquire();
-		if (!queue || (operation.is_atomic() && !memory_.free_results()) || (in_buffer && memory_.free_buffers() <= kept))
+		if (!queue || (operation.is_atomic() && !memory_.free_results()) ||
+		    (in_buffer && memory_.free_buffers() <= kept))
 			return false;
 		const size_t part = operation.striped ? operation.peer->striping->part_of(operation.length)
 		                    : in_buffer       ? memory_.buffer_bytes()
@@ -130,7 +134,8 @@ bool Operations::post_parts(Operation &operation)
 			operation.peer->striping->posted(bytes);
 		operation.posted += bytes;
 		// A buffer is to come back soon.
-		post_part(*queue, operation, offset, bytes, operation.striped || in_buffer || operation.posted == operation.length);
+		post_part(*queue, operation, offset, bytes,
+		          operation.striped || in_buffer || operation.posted == operation.length);
 	}
 	return true;
 }

@@ -1,5 +1,5 @@
-// One-sided operations: cut into parts, posted as their queues take them, told to their owner when the last part is complete. Parts
-// of large data are striped over several queue pairs.
+// One-sided operations: cut into parts, posted as their queues take them, told to their owner when the last part is
+// complete. Parts of large data are striped over several queue pairs.
 #pragma once
 
 #include <string>
@@ -70,8 +70,8 @@ private:
 	const TransportEnvironment environment_;
 	SendMemory &memory_;
 	Registrations registrations_;
-	// Bytes: what is written from within the WQE; and what goes by way of a buffer unless its memory is registered, as that costs more
-	// than a copy.
+	// Bytes: what is written from within the WQE; and what goes by way of a buffer unless its memory is registered, as
+	// that costs more than a copy.
 	const size_t max_inline_, max_copied_;
 	Pool<Operation> operations_;
 	Fifo<Operation> waiting_;

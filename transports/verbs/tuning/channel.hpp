@@ -1,5 +1,5 @@
-// What is tuned for one channel: the signal period of each class of payload, and where payload waits for the NIC. How a payload
-// gets to the NIC decides what it costs the NIC, so that is what makes a class.
+// What is tuned for one channel: the signal period of each class of payload, and where payload waits for the NIC. How a
+// payload gets to the NIC decides what it costs the NIC, so that is what makes a class.
 #pragma once
 
 #include <array>
@@ -18,16 +18,16 @@ enum class SizeClass : uint8_t { inlined, device_memory, buffer, bulk };
 constexpr size_t size_classes = 4;
 constexpr const char *size_class_names[size_classes] = {"inline", "device memory", "buffer", "bulk"};
 
-// free: the work requests of a period need not wait for those of the one before; tied: no more than one period is in flight, as
-// in the TPL paper.
+// free: the work requests of a period need not wait for those of the one before; tied: no more than one period is in
+// flight, as in the TPL paper.
 using Mode = choice::tune;
 
 class ChannelTuner {
 public:
 	// `depth`: what the queue has room for; `tied`: Mode::tied; `share`: share_of_device(), no more than the depth.
 	ChannelTuner(const PeriodLaw &law, uint32_t depth, bool tied, uint32_t share)
-	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)}, raise_below_(law.raise_below),
-	      depth_(depth), tied_(tied), share_(share), window_(window(law, depth, share_))
+	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)},
+	      raise_below_(law.raise_below), depth_(depth), tied_(tied), share_(share), window_(window(law, depth, share_))
 	{
 	}
 
@@ -42,9 +42,9 @@ public:
 	static constexpr size_t kept = 8; // changes of each class
 
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
-	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is tuned; what
-	// the device has to fetch beside an entry takes it longer than to read the entry once more, and makes those behind it late. In
-	// a crowd the share is enough.
+	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is
+	// tuned; what the device has to fetch beside an entry takes it longer than to read the entry once more, and makes
+	// those behind it late. In a crowd the share is enough.
 	uint32_t room(SizeClass c) const
 	{
 		return c == SizeClass::inlined && only_inlined() ? window_.size() : contention_.contended() ? share_ : depth_;
@@ -52,8 +52,12 @@ public:
 	// In times N: where L is below, more is let under way.
 	double raise_below() const { return raise_below_ * (!tied_ && share_ < depth_ ? WindowLaw{}.alone : 1); }
 	// `shared`: work requests share doorbells.
-	uint32_t signal_period(SizeClass c, bool shared) const { return tied_ ? period(c).period() : period_of(room(c), shared); }
-	// So many have been completed, the latest of this class; `empty`: nothing is under way. How many may be from now on.
+	uint32_t signal_period(SizeClass c, bool shared) const
+	{
+		return tied_ ? period(c).period() : period_of(room(c), shared);
+	}
+	// So many have been completed, the latest of this class; `empty`: nothing is under way. How many may be from now
+	// on.
 	uint32_t completed(SizeClass latest, uint32_t count, bool empty)
 	{
 		inlined_ = latest == SizeClass::inlined ? std::min(inlined_ + count, unmixed()) : 0;
@@ -94,10 +98,10 @@ public:
 			const PeriodTuner &p = periods_[i];
 			const double ns = static_cast<double>(p.normal()) / ticks_in_a_ns;
 			if (p.normal())
-				text +=
-				    format("%s%s: signal period %u, N %lld ns, L/N %.1f, %s, %s", text.empty() ? "" : "; ",
-				           size_class_names[i], signal_period(static_cast<SizeClass>(i), shared), static_cast<long long>(ns),
-				           p.ratio(), counted(p.raises(), "raise").c_str(), counted(p.cuts(), "cut").c_str());
+				text += format("%s%s: signal period %u, N %lld ns, L/N %.1f, %s, %s", text.empty() ? "" : "; ",
+				               size_class_names[i], signal_period(static_cast<SizeClass>(i), shared),
+				               static_cast<long long>(ns), p.ratio(), counted(p.raises(), "raise").c_str(),
+				               counted(p.cuts(), "cut").c_str());
 		}
 		return text;
 	}

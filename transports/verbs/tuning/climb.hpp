@@ -1,23 +1,23 @@
-// How large a setting should be of which nothing is known but that what it does shows in the rate of work: queue pairs of a
-// busy destination, messages for a doorbell. A hill climber, as a pure function of observations: the work done in intervals in
-// which the channel was busy, and the time they took. Clock, channel and units are the caller's.
+// How large a setting should be of which nothing is known but that what it does shows in the rate of work: queue pairs
+// of a busy destination, messages for a doorbell. A hill climber, as a pure function of observations: the work done in
+// intervals in which the channel was busy, and the time they took. Clock, channel and units are the caller's.
 //
 //   rest       the setting stays, and its rate is known
-//   trial      another is in force for one window of intervals; unless it is better by more than the margin than each of the
-//              last two windows, it is given up
+//   trial      another is in force for one window of intervals; unless it is better by more than the margin than each
+//              of the last two windows, it is given up
 //   again      the one before once more: was it the setting, or has the load changed?
 //   repeat     the other once more; better than all three: it stays
 //
-// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing. Tried
-// in turn: the largest, where the law leaps, a step up, a step down, two up, two down; thus a valley of one setting is crossed,
-// a wider one is not, unless by a leap. What has proved better is followed in its direction. After each failure the rest is
-// twice as long, and short again when a setting is accepted or the load changes.
+// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing.
+// Tried in turn: the largest, where the law leaps, a step up, a step down, two up, two down; thus a valley of one
+// setting is crossed, a wider one is not, unless by a leap. What has proved better is followed in its direction. After
+// each failure the rest is twice as long, and short again when a setting is accepted or the load changes.
 //
-// How soon, with w = window + 1 intervals, the first after a change of setting being left out: while each step in a direction
-// is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2, and a leap 5 w. On
-// a steady load in the end one window in most_rest + 1 is a trial, and whatever the load does no more than two w in each 3 w +
-// least_rest * window intervals. A change of load that shows in the rate is followed within (5 k + 40) w, one that does not
-// within (5 k + 4 (most_rest + 1)) w.
+// How soon, with w = window + 1 intervals, the first after a change of setting being left out: while each step in a
+// direction is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2,
+// and a leap 5 w. On a steady load in the end one window in most_rest + 1 is a trial, and whatever the load does no
+// more than two w in each 3 w + least_rest * window intervals. A change of load that shows in the rate is followed
+// within (5 k + 40) w, one that does not within (5 k + 4 (most_rest + 1)) w.
 #pragma once
 
 #include <algorithm>
@@ -30,20 +30,21 @@
 namespace pt2p::tune {
 
 struct ClimbLaw {
-	uint32_t least = 1, most = 4;             // bounds of the setting
-	bool doubles = true;                      // steps: to the next power of two, or by one
-	double margin = 0.1;                      // by how much the rate has to be better
-	double changed = 1.5;                     // so many times the rate, or one part in so many: another load
-	bool leaps = false;                       // whether `most` is tried first, and in its turn
-	uint32_t window = 5;                      // intervals, up to most_window
-	uint32_t least_rest = 2, most_rest = 64;  // windows between two trials
+	uint32_t least = 1, most = 4;            // bounds of the setting
+	bool doubles = true;                     // steps: to the next power of two, or by one
+	double margin = 0.1;                     // by how much the rate has to be better
+	double changed = 1.5;                    // so many times the rate, or one part in so many: another load
+	bool leaps = false;                      // whether `most` is tried first, and in its turn
+	uint32_t window = 5;                     // intervals, up to most_window
+	uint32_t least_rest = 2, most_rest = 64; // windows between two trials
 	static constexpr uint32_t most_window = 16;
 };
 
 class Climber {
 public:
 	explicit Climber(const ClimbLaw &law, uint32_t first = 0)
-	    : law_(law), setting_(std::clamp(first, law.least, law.most)), home_(setting_), rests_(law.least_rest), resting_(rests_)
+	    : law_(law), setting_(std::clamp(first, law.least, law.most)), home_(setting_), rests_(law.least_rest),
+	      resting_(rests_)
 	{
 	}
 
@@ -160,11 +161,11 @@ private:
 	uint32_t setting_, home_, other_ = 0; // in force; accepted; under trial
 	Phase phase_ = Phase::rest;
 	bool stale_ = false;
-	uint32_t rests_, resting_;            // windows of a rest; left of it
-	size_t next_ = 0;                     // step to be tried
-	double rate_ = 0, best_ = 0;          // of what is accepted, in the last window; in those that a trial is compared with
-	double tried_ = 0;                    // of what is under trial
-	double judged_ = 0;                   // rate_ when the last trial began, or the load changed
+	uint32_t rests_, resting_;   // windows of a rest; left of it
+	size_t next_ = 0;            // step to be tried
+	double rate_ = 0, best_ = 0; // of what is accepted, in the last window; in those that a trial is compared with
+	double tried_ = 0;           // of what is under trial
+	double judged_ = 0;          // rate_ when the last trial began, or the load changed
 	uint64_t trials_ = 0, changes_ = 0;
 	uint32_t count_ = 0;
 	std::array<double, ClimbLaw::most_window> rates_{};

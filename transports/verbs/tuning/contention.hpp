@@ -1,12 +1,13 @@
-// Whether a device works for so many others that a channel is to have no more under way than its share (window.hpp). For
-// payload outside of work queue entries: less of that is not quicker for the channel itself, but for all, as their entries fit
-// the device's cache again. A pure function of observations.
+// Whether a device works for so many others that a channel is to have no more under way than its share (window.hpp).
+// For payload outside of work queue entries: less of that is not quicker for the channel itself, but for all, as their
+// entries fit the device's cache again. A pure function of observations.
 //
 //   L > 16 N      there is a crowd: under way is 16 times as much as it takes to keep the device busy
 //   L < 4 N       there is none any more
 //
-// N is the shortest that any channel has seen, as one that was measured in a crowd tells nothing; L the mean of two. The bounds
-// are ours, and far apart, as L falls from the one towards the other when all channels go down to their shares.
+// N is the shortest that any channel has seen, as one that was measured in a crowd tells nothing; L the mean of two.
+// The bounds are ours, and far apart, as L falls from the one towards the other when all channels go down to their
+// shares.
 #pragma once
 
 #include <cstdint>

@@ -18,12 +18,14 @@ DeviceTuner::DeviceTuner(const TransportEnvironment &environment, Batching &batc
 {
 	open_trace();
 	if (on() && !environment.config.net_doorbell_batch)
-		batch_tuner_.emplace(BatchLaw{.most = max_batch, .cut_above = static_cast<double>(environment.config.tune_cut_above) / 100});
+		batch_tuner_.emplace(
+		    BatchLaw{.most = max_batch, .cut_above = static_cast<double>(environment.config.tune_cut_above) / 100});
 }
 
 double DeviceTuner::ticks_in_a_ns() const
 {
-	return static_cast<double>(now_ticks() - ticks_at_start_) / static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
+	return static_cast<double>(now_ticks() - ticks_at_start_) /
+	       static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
 }
 
 PeriodLaw DeviceTuner::law(uint32_t depth) const
@@ -79,7 +81,8 @@ void DeviceTuner::open_trace()
 void DeviceTuner::trace(int peer, const ChannelTuner &channel, SizeClass kind, int64_t latency, bool normal)
 {
 	const PeriodTuner &tuner = channel.period(kind);
-	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency), known = static_cast<double>(tuner.normal());
+	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency),
+	             known = static_cast<double>(tuner.normal());
 	fprintf(trace_.get(), "%lld,%d,%s,%u,", static_cast<long long>(now_ns() - ns_at_start_), peer,
 	        size_class_names[static_cast<size_t>(kind)], channel.signal_period(kind, shares_doorbells()));
 	if (normal)

@@ -1,4 +1,5 @@
-// What the tuner keeps for a whole device: the laws, the shortest normal latency, and how many work requests share a doorbell.
+// What the tuner keeps for a whole device: the laws, the shortest normal latency, and how many work requests share a
+// doorbell.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,8 @@ public:
 	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : fixed_batch_) != 1; }
 	// Null: the batch is fixed.
 	const BatchTuner *batch_tuner() const { return batch_tuner_ ? &*batch_tuner_ : nullptr; }
-	// What the batch is judged by: doorbells that were rung, work requests that were completed, L/N of the last of a period.
+	// What the batch is judged by: doorbells that were rung, work requests that were completed, L/N of the last of a
+	// period.
 	void rang(uint32_t work_requests)
 	{
 		interval_.posted += work_requests;

@@ -1,16 +1,16 @@
-// A choice between two alternatives of which nothing is known but how long what takes them takes: ways to a destination, places
-// for a payload. A pure function of observations.
+// A choice between two alternatives of which nothing is known but how long what takes them takes: ways to a
+// destination, places for a payload. A pure function of observations.
 //
-// Now and then something is a sample: its latency is observed. Where the other alternative is in question, one sample of
-// `others` takes that. What is compared are pairs: a sample of the other one and the latest before it of the chosen one, so
-// that load that comes and goes weighs on both. The median of the last pairs counts.
+// Now and then something is a sample: its latency is observed. Where the other alternative is in question, one sample
+// of `others` takes that. What is compared are pairs: a sample of the other one and the latest before it of the chosen
+// one, so that load that comes and goes weighs on both. The median of the last pairs counts.
 //
 //   chosen > 1.25 x other     the other is chosen
 //   else                      it stays
 //
-// How soon: a difference is followed after three pairs whose samples have both seen it, which is after at most
-// (3 * others + 1) * every of what is sent. At least 3 * others * every lie between two changes, whatever is observed. One in
-// every * others takes the other alternative to try it; until three pairs are known, one in every * 2.
+// How soon: a difference is followed after three pairs whose samples have both seen it, which is after at most (3 *
+// others + 1) * every of what is sent. At least 3 * others * every lie between two changes, whatever is observed. One
+// in every * others takes the other alternative to try it; until three pairs are known, one in every * 2.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 namespace pt2p::tune {
 
 struct EitherLaw {
-	double worth = 1.25;     // how much longer the chosen one has to take for the other to be chosen
-	uint32_t every = 32;     // of what is sent, until the next sample
-	uint32_t others = 4;     // samples, until the next of the other one; until enough is known, 2
+	double worth = 1.25; // how much longer the chosen one has to take for the other to be chosen
+	uint32_t every = 32; // of what is sent, until the next sample
+	uint32_t others = 4; // samples, until the next of the other one; until enough is known, 2
 	static constexpr size_t known = 3, kept = 5; // pairs
 };
 
@@ -69,7 +69,8 @@ public:
 		if (since_change_ < EitherLaw::known)
 			return false;
 		const size_t from = index(chosen_), to = 1 - from;
-		if (median([&](const Pair &p) { return static_cast<double>(p[from]) / static_cast<double>(p[to]); }) <= law_.worth)
+		if (median([&](const Pair &p) { return static_cast<double>(p[from]) / static_cast<double>(p[to]); }) <=
+		    law_.worth)
 			return false;
 		chosen_ = other();
 		fresh_ = false;
@@ -101,8 +102,8 @@ private:
 
 	const EitherLaw law_;
 	A chosen_{};
-	bool fresh_ = false;                 // the chosen one has been seen since the last pair
-	uint32_t since_ = 0, samples_ = 0;   // sent since the last sample; samples
+	bool fresh_ = false;               // the chosen one has been seen since the last pair
+	uint32_t since_ = 0, samples_ = 0; // sent since the last sample; samples
 	Pair latest_{};
 	std::array<Pair, EitherLaw::kept> pairs_{};
 	size_t seen_ = 0, since_change_ = 0; // pairs: so far, since the choice changed

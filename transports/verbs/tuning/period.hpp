@@ -1,5 +1,6 @@
-// How many work requests share one completion: the law of the TPL paper (section 4), as a pure function of observations. The
-// clock, the channel and the size class that they come from are the caller's; latencies are in whatever unit.
+// How many work requests share one completion: the law of the TPL paper (section 4), as a pure function of
+// observations. The clock, the channel and the size class that they come from are the caller's; latencies are in
+// whatever unit.
 //
 //   N  normal latency: of a signalled operation on an idle channel
 //   L  last-operation latency: from posting the signalled operation that ends a period to seeing its completion
@@ -8,15 +9,16 @@
 //   L > 2.5 N       work is piling up: it is cut in half
 //   in between      it stays
 //
-// Where what is under way does not wait for a period to end (PT2P_TUNE=free), L says little of the period, as it is that of all
-// that is under way, and of all the others that the device works for. There the bounds are the same, least = most, the share of
-// the queue that window.hpp names, and what is left here is N and L/N.
+// Where what is under way does not wait for a period to end (PT2P_TUNE=free), L says little of the period, as it is
+// that of all that is under way, and of all the others that the device works for. There the bounds are the same, least
+// = most, the share of the queue that window.hpp names, and what is left here is N and L/N.
 //
-// How soon, after the window under way: while L/N stays below the band at every period, the longest period is reached within
-// ceil((most - least) / step) * (window + 1) observations, in less than half of that when L/N stays below three quarters of the
-// band; above the band at every period, the shortest within ceil(log2(most / least)) * (window + 1), and within 2 for each
-// halving when L is more than twice above it. Where the band lies in between, it is entered within the sum of both; on a channel
-// so steep that one step leads from below the band to above it, the law goes to and fro for ever.
+// How soon, after the window under way: while L/N stays below the band at every period, the longest period is reached
+// within ceil((most - least) / step) * (window + 1) observations, in less than half of that when L/N stays below three
+// quarters of the band; above the band at every period, the shortest within ceil(log2(most / least)) * (window + 1),
+// and within 2 for each halving when L is more than twice above it. Where the band lies in between, it is entered
+// within the sum of both; on a channel so steep that one step leads from below the band to above it, the law goes to
+// and fro for ever.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +32,9 @@ struct PeriodLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
 	uint32_t step = 4;                         // work requests
 	uint32_t least = 1, most = 64;             // bounds of the period: the queue's depth is one
-	// These are ours, not the paper's, which judges each period: 1 and 1. The mean of so many observations is judged, or noise
-	// would be followed; of a few, when it is far outside of the band; and one alone that is twice above it: the payload has
-	// jumped.
+	// These are ours, not the paper's, which judges each period: 1 and 1. The mean of so many observations is judged,
+	// or noise would be followed; of a few, when it is far outside of the band; and one alone that is twice above it:
+	// the payload has jumped.
 	uint32_t window = 8, few = 3;
 };
 
@@ -51,8 +53,8 @@ public:
 		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
 		normal_ = sorted[n / 2];
 	}
-	// The shortest N of any channel of the device. One that is half as much again was seen while the device worked for others:
-	// the first messages of all ranks come at once.
+	// The shortest N of any channel of the device. One that is half as much again was seen while the device worked for
+	// others: the first messages of all ranks come at once.
 	void see_least_normal(int64_t latency) { least_normal_ = latency; }
 	// L was seen. The period from now on.
 	uint32_t see_last(int64_t latency)
@@ -79,7 +81,10 @@ public:
 	uint32_t period() const { return period_; }
 	bool normal_is_measured() const { return seen_ != 0; }
 	// 0: not known yet
-	int64_t normal() const { return least_normal_ && normal_ > least_normal_ + least_normal_ / 2 ? least_normal_ : normal_; }
+	int64_t normal() const
+	{
+		return least_normal_ && normal_ > least_normal_ + least_normal_ / 2 ? least_normal_ : normal_;
+	}
 	// L/N lately; 0: not seen yet.
 	double ratio() const { return ratio_; }
 	uint64_t raises() const { return raises_; }
@@ -94,8 +99,8 @@ private:
 		stale_ = true;
 		return period_ = next;
 	}
-	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for it: they are those
-	// of a period of one.
+	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for it: they
+	// are those of a period of one.
 	uint32_t guess_normal(int64_t latency)
 	{
 		guess_ = count_++ ? std::min(guess_, latency) : latency;

@@ -15,7 +15,8 @@ void QueueTuner::see_sample(const Observed &sample, size_t bytes)
 {
 	sampling_ = false;
 	device_.end_watch();
-	sample.channel.stagings.of(bytes).see(sample.kind == SizeClass::device_memory ? Staging::device_memory : Staging::buffer,
+	sample.channel.stagings.of(bytes).see(sample.kind == SizeClass::device_memory ? Staging::device_memory
+	                                                                              : Staging::buffer,
 	                                      now_ticks() - sample_.since);
 }
 
@@ -26,9 +27,10 @@ bool QueueTuner::see_watched(const Observed &watched, bool idle)
 	device_.end_watch();
 	const int64_t latency = now_ticks() - watched_.since;
 	ChannelTuner &tuner = watched.channel;
-	const bool normal = watched_.alone && (!tuner.period(watched.kind).normal_is_measured() || std::exchange(measure_normal_, false));
-	// A channel that is idle so often needs no longer period; but where one period waits for the other, one of a single work
-	// request never meets anything else.
+	const bool normal =
+	    watched_.alone && (!tuner.period(watched.kind).normal_is_measured() || std::exchange(measure_normal_, false));
+	// A channel that is idle so often needs no longer period; but where one period waits for the other, one of a single
+	// work request never meets anything else.
 	const bool last = !normal && (!watched_.alone || tied_);
 	if (normal)
 		tuner.see_normal(watched.kind, device_.saw_normal(latency));

@@ -1,8 +1,9 @@
-// The tuner's eyes at one send queue. The queue tells it what was posted and what was completed; it observes latencies, shows them to
-// the tuner of the channel, and answers how many work requests may be in flight and how long the signal period is.
+// The tuner's eyes at one send queue. The queue tells it what was posted and what was completed; it observes latencies,
+// shows them to the tuner of the channel, and answers how many work requests may be in flight and how long the signal
+// period is.
 //
-// TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one (N); that of the last of a period (L) is
-// compared with it.
+// TPL paper, section 4.1: the latency of what was posted to an idle channel is the normal one (N); that of the last of
+// a period (L) is compared with it.
 #pragma once
 
 #include "base/clock.hpp"
@@ -27,8 +28,8 @@ public:
 	bool tied() const { return tied_; }
 	void rang(uint32_t work_requests) { device_.rang(work_requests); }
 
-	// This work request is posted next and signalled, as a period is over. `alone`: nothing else is in flight; `each`: every one is
-	// signalled for now, whatever the period.
+	// This work request is posted next and signalled, as a period is over. `alone`: nothing else is in flight; `each`:
+	// every one is signalled for now, whatever the period.
 	void posted(uint32_t number, bool alone, bool each) // inline: the short path of a message calls nothing
 	{
 		// Now and then is enough, as it costs more looks at the completions; and not in step with them.

@@ -1,21 +1,21 @@
-// Where a message waits for the device that is too long to go inside of its work request: in the device's own memory or in a
-// buffer of host memory. A pure function of observations, for each channel and length class: powers of two.
+// Where a message waits for the device that is too long to go inside of its work request: in the device's own memory or
+// in a buffer of host memory. A pure function of observations, for each channel and length class: powers of two.
 //
-// The processor writes into device memory at the price of a store over PCIe for each word or line; from a buffer the device
-// reads, at the price of a trip there and back. Which is quicker depends on the machine, the length and the load, so both are
-// measured: from before the payload is copied to the completion. either.hpp is the law, with a sample every 251 messages of a
-// class: a prime number, lest samples fall on the same message of each burst that a program sends; and not a smaller one, since
-// completions are looked at more often while one is under way, which parts what would share a doorbell: a sample is under way
-// as long as what is before it in the queue, 85 messages. A change is therefore followed after at most
-// (3 * 4 + 1) * 251 = 3263 messages of the class.
+// The processor writes into device memory at the price of a store over PCIe for each word or line; from a buffer the
+// device reads, at the price of a trip there and back. Which is quicker depends on the machine, the length and the
+// load, so both are measured: from before the payload is copied to the completion. either.hpp is the law, with a sample
+// every 251 messages of a class: a prime number, lest samples fall on the same message of each burst that a program
+// sends; and not a smaller one, since completions are looked at more often while one is under way, which parts what
+// would share a doorbell: a sample is under way as long as what is before it in the queue, 85 messages. A change is
+// therefore followed after at most (3 * 4 + 1) * 251 = 3263 messages of the class.
 //
-// Device memory that is half taken is not tried for: there would soon be none for those that have proved to gain by it. Of a
-// message that found it full, the buffer is what is observed.
+// Device memory that is half taken is not tried for: there would soon be none for those that have proved to gain by it.
+// Of a message that found it full, the buffer is what is observed.
 //
-// A message that fits inside of its work request always goes there, and nothing is to be chosen. It makes the entry longer by
-// 64 bytes at most: where the entry goes along with the doorbell, that is one more write of 64 bytes over PCIe and no read.
-// Device memory takes as many writes for the payload, and a fence between them and the doorbell; a buffer a read. Where the
-// device reads entries, it reads the payload in the same read.
+// A message that fits inside of its work request always goes there, and nothing is to be chosen. It makes the entry
+// longer by 64 bytes at most: where the entry goes along with the doorbell, that is one more write of 64 bytes over
+// PCIe and no read. Device memory takes as many writes for the payload, and a fence between them and the doorbell; a
+// buffer a read. Where the device reads entries, it reads the payload in the same read.
 #pragma once
 
 #include <array>

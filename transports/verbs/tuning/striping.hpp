@@ -1,9 +1,10 @@
-// How many queue pairs the bulk data of one peer is spread over (PT2P_NET_QUEUE_PAIRS). Parts of operations need no order among
-// themselves, and a device works on several queue pairs at once; whether that moves more bytes only the rate tells, so that the
-// hill climber of climb.hpp decides. Nothing here reads a clock: transports say when a part was posted and when it was done.
+// How many queue pairs the bulk data of one peer is spread over (PT2P_NET_QUEUE_PAIRS). Parts of operations need no
+// order among themselves, and a device works on several queue pairs at once; whether that moves more bytes only the
+// rate tells, so that the hill climber of climb.hpp decides. Nothing here reads a clock: transports say when a part was
+// posted and when it was done.
 //
-// The rate counts while something waits that another queue pair might have taken: for room, or as more parts are under way
-// than there are queue pairs, all of which are in use. Time in which that is not so is left out.
+// The rate counts while something waits that another queue pair might have taken: for room, or as more parts are under
+// way than there are queue pairs, all of which are in use. Time in which that is not so is left out.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +22,16 @@ public:
 
 	// `pinned` other than 0: as many as that; `most`: as there can be.
 	Striping(uint32_t pinned, uint32_t most)
-	    : pinned_(pinned != 0), climber_(pinned ? ClimbLaw{.least = std::min(pinned, most), .most = std::min(pinned, most)}
-	                                            : ClimbLaw{.most = most})
+	    : pinned_(pinned != 0),
+	      climber_(pinned ? ClimbLaw{.least = std::min(pinned, most), .most = std::min(pinned, most)}
+	                      : ClimbLaw{.most = most})
 	{
 	}
 
 	// How many there may be at present.
 	uint32_t queue_pairs() const { return climber_.setting(); }
-	// Bytes of the next part of an operation of this length: one for each queue pair, but others get their turn in between.
+	// Bytes of the next part of an operation of this length: one for each queue pair, but others get their turn in
+	// between.
 	size_t part_of(size_t length) const
 	{
 		constexpr size_t page = 4096;
@@ -65,7 +68,7 @@ public:
 
 	bool pinned() const { return pinned_; }
 	uint32_t under_way() const { return under_way_; } // parts
-	uint32_t in_use() const { return in_use_; } // queue pairs
+	uint32_t in_use() const { return in_use_; }       // queue pairs
 	const Climber &climber() const { return climber_; }
 
 private:

@@ -1,41 +1,43 @@
-// How many work requests of a channel are under way, where that is not bound to the signal period (PT2P_TUNE=free), and the
-// signal period then. A pure function of observations, beside period.hpp, whose N and L these are.
+// How many work requests of a channel are under way, where that is not bound to the signal period (PT2P_TUNE=free), and
+// the signal period then. A pure function of observations, beside period.hpp, whose N and L these are.
 //
-// What is under way beyond what keeps the device busy only waits there, and takes a place in its cache of entries. When all
-// queues of a device together have more under way than that cache holds, entries are read a second time, and a queue whose
-// entries have been thrown out is slow, has older ones, and stays slow: the WQE cache misses of the TPL paper.
+// What is under way beyond what keeps the device busy only waits there, and takes a place in its cache of entries. When
+// all queues of a device together have more under way than that cache holds, entries are read a second time, and a
+// queue whose entries have been thrown out is slow, has older ones, and stays slow: the WQE cache misses of the TPL
+// paper.
 //
-//   L > 2.5 N       less is under way: in proportion to what L is above the middle of the band, but no less than half as much
-//   L < 1.8 N       half as much again, and no less than `step`
+//   L > 2.5 N       the window shrinks in proportion to what L is above the middle of the band, to half at most
+//   L < 1.8 N       it grows by half, and by `step` at least
 //   in between      it stays
 //
-// What a device does with as many is not always the same: it depends on how they came. Where messages are answered one by one,
-// the answers can cost it so much time that the other side keeps up with it and goes on to answer one by one; where they have
-// once come faster than the other side could take them, one answer speaks for many, and that remains so, too. A queue that has
-// got into the one state does not leave it by itself, nor by another window, as it is never empty. Into the other it gets when
-// it is filled in one go while neither side has anything left to do: then as many are sent as go within a round trip before
-// the first answer. A window that becomes smaller without that is the way out of it: nothing is sent until the rest is done,
-// the other side catches up, and its last answers, one for each, meet what is sent next.
+// What a device does with as many is not always the same: it depends on how they came. Where messages are answered one
+// by one, the answers can cost it so much time that the other side keeps up with it and goes on to answer one by one;
+// where they have once come faster than the other side could take them, one answer speaks for many, and that remains
+// so, too. A queue that has got into the one state does not leave it by itself, nor by another window, as it is never
+// empty. Into the other it gets when it is filled in one go while neither side has anything left to do: then as many
+// are sent as go within a round trip before the first answer. A window that becomes smaller without that is the way out
+// of it: nothing is sent until the rest is done, the other side catches up, and its last answers, one for each, meet
+// what is sent next.
 //
-// So the queue is run empty and filled again in one go whenever the window becomes smaller; and with the same window when L has
-// first been seen, and after 4, 16, `most_calm` windows, at once when the rate is `changed` times lower than in the window
-// before. By Little's law as many as are under way, divided by L, are completed in a time, while the queue is full. So L tells
-// the rate, and whether a cut has cost anything: where the rate is lower by more than a twentieth after it, as where L is long
-// because the device works for others, it is taken back; where it is `changed` times lower, by filling the queue anew. The next
-// cut waits for the time when the queue would be run empty anyway, unless the last one was kept and L is still above the band.
-// Running empty costs about N.
+// So the queue is run empty and filled again in one go whenever the window becomes smaller; and with the same window
+// when L has first been seen, and after 4, 16, `most_calm` windows, at once when the rate is `changed` times lower than
+// in the window before. By Little's law as many as are under way, divided by L, are completed in a time, while the
+// queue is full. So L tells the rate, and whether a cut has cost anything: where the rate is lower by more than a
+// twentieth after it, as where L is long because the device works for others, it is taken back; where it is `changed`
+// times lower, by filling the queue anew. The next cut waits for the time when the queue would be run empty anyway,
+// unless the last one was kept and L is still above the band. Running empty costs about N.
 //
-// A cut costs the one that cuts alone: the device works for the others instead. So where ranks of a node have more under way
-// together than their device keeps, the one that takes its cut back has the advantage, and all are slow. Hence `share`: of more
-// than that, half is given up for good when L is `crowded` times above the band; and more than that is only added while L is
-// `alone` times below it, as it is when few of the ranks send.
+// A cut costs the one that cuts alone: the device works for the others instead. So where ranks of a node have more
+// under way together than their device keeps, the one that takes its cut back has the advantage, and all are slow.
+// Hence `share`: of more than that, half is given up for good when L is `crowded` times above the band; and more than
+// that is only added while L is `alone` times below it, as it is when few of the ranks send.
 //
-// It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the band
-// without having enough to do. How soon, after the window under way: while L is in proportion to what is under way, the band is
-// entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above, when L has first been seen or the rate is
-// `changed` times lower, else after the `most_calm` windows of rest at most; and within ceil(log1.5(1.8 N / L)) * (window + 1)
-// from below. Far outside of the band, and until it has been run empty once, `few` stands for `window`. In the end one window
-// in most_calm + 1 is spent on a cut that costs.
+// It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the
+// band without having enough to do. How soon, after the window under way: while L is in proportion to what is under
+// way, the band is entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above, when L has first been
+// seen or the rate is `changed` times lower, else after the `most_calm` windows of rest at most; and within
+// ceil(log1.5(1.8 N / L)) * (window + 1) from below. Far outside of the band, and until it has been run empty once,
+// `few` stands for `window`. In the end one window in most_calm + 1 is spent on a cut that costs.
 #pragma once
 
 #include <algorithm>
@@ -55,17 +57,17 @@ struct WindowLaw {
 	uint32_t most_calm = 64;                   // windows
 };
 
-// What each of `ranks` that share a device may have under way whatever the others do, work requests: all of its depth, if the
-// device has room for that of all; ConnectX-6 for 1440 (SMART), which is the most that is known of any.
+// What each of `ranks` that share a device may have under way whatever the others do, work requests: all of its depth,
+// if the device has room for that of all; ConnectX-6 for 1440 (SMART), which is the most that is known of any.
 constexpr uint32_t share_of_device(uint64_t ranks, uint32_t depth)
 {
 	return ranks * depth <= 1440 ? depth : std::min(depth, WindowLaw{}.least);
 }
 
-// The signal period while `window` may be under way: a tenth. What is done, but not told yet, keeps others out, and those that
-// are told of together are posted together: the longer the period, the more of the window is idle, and the less evenly the
-// device is given work, and answers. Where doorbells are shared for good, the processor is what is scarce, and a look at a
-// completion parts what would share a doorbell: a quarter.
+// The signal period while `window` may be under way: a tenth. What is done, but not told yet, keeps others out, and
+// those that are told of together are posted together: the longer the period, the more of the window is idle, and the
+// less evenly the device is given work, and answers. Where doorbells are shared for good, the processor is what is
+// scarce, and a look at a completion parts what would share a doorbell: a quarter.
 constexpr uint32_t period_of(uint32_t window, bool doorbells_shared)
 {
 	return std::max(window / (doorbells_shared ? 4 : 10), 1u);
@@ -152,8 +154,8 @@ private:
 	uint32_t count_ = 0;
 	bool stale_ = false;
 	bool empties_ = false;
-	// Until it is seen what running empty has done: the size before, or what it is filled with where that is more; and the
-	// rate.
+	// Until it is seen what running empty has done: the size before, or what it is filled with where that is more; and
+	// the rate.
 	uint32_t from_ = 0; // 0: that has been seen
 	double before_ = 0;
 	double rate_ = 0;               // in the last window
