@@ -36,7 +36,7 @@ std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, c
 	                          k.ratio, f.law.cut_above);
 	if (f.mode == Mode::free)
 		text += "The window is being cut; ";
-	else if (k.period > f.law.least)
+	else if (k.period > f.law.min)
 		text += "The signal period is being cut; ";
 	else
 		text += "The signal period cannot be shorter; ";
@@ -60,20 +60,20 @@ std::string limited_by_host_memory(const ChannelFacts &f, double share, uint64_t
 	           "each. ",
 	           100 * share, number(bytes));
 	return text +
-	       (f.device_memory_most
+	       (f.device_memory_max
 	            ? format("They are longer than PT2P_NET_DEVICE_MEMORY_MAX, %zu bytes; with 0, libpt2p measures up to "
 	                     "which "
 	                     "length device memory pays.",
-	                     f.device_memory_most)
+	                     f.device_memory_max)
 	            : "No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING, if the device has any.");
 }
 
 // Messages that the tuner has staged in host memory although device memory has room.
 const ChannelFacts::StagingFacts *chosen_for_host(const ChannelFacts &f, uint64_t bytes)
 {
-	const auto holds = [&](const ChannelFacts::StagingFacts &s) { return bytes <= s.most; };
+	const auto holds = [&](const ChannelFacts::StagingFacts &s) { return bytes <= s.max; };
 	const auto found = std::find_if(f.stagings.begin(), f.stagings.end(), holds);
-	const bool chosen = bytes <= f.device_memory_most && found != f.stagings.end() && found->chosen == Staging::buffer;
+	const bool chosen = bytes <= f.device_memory_max && found != f.stagings.end() && found->chosen == Staging::buffer;
 	return chosen ? &*found : nullptr;
 }
 
@@ -84,7 +84,7 @@ std::string describe(const ChannelFacts::StagingFacts &s)
 	const uint64_t messages[] = {s.by_device, s.from_host};
 	const auto chosen = static_cast<size_t>(s.chosen), other = 1 - chosen;
 	const auto time = [&](size_t i) { return ns[i] > 0 ? format("%.0f ns", ns[i]) : std::string("not seen yet"); };
-	return format("     up to %zu bytes %s: %s, %s %s; used for %.1f %% of %s; chosen anew %s\n", s.most, names[chosen],
+	return format("     up to %zu bytes %s: %s, %s %s; used for %.1f %% of %s; chosen anew %s\n", s.max, names[chosen],
 	              time(chosen).c_str(), names[other], time(other).c_str(),
 	              100 * quotient(messages[chosen], s.by_device + s.from_host),
 	              counted(s.by_device + s.from_host, "message").c_str(), counted(s.changes, "time").c_str());
@@ -148,12 +148,12 @@ std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool b
 // The device has time left.
 std::string limited_from_above(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
-	if (f.mode == Mode::free && f.most_in_flight < few_of_depth * f.depth)
+	if (f.mode == Mode::free && f.max_in_flight < few_of_depth * f.depth)
 		return format(
 		    "the program: the device has time left: L/N of %s payload is %.2f, below %g, and never more than %u of %u "
 		    "work requests were in flight. The program should start more sends before it waits for one.",
-		    name, k.ratio, f.law.raise_below, f.most_in_flight, f.depth);
-	if (k.period >= f.law.most)
+		    name, k.ratio, f.law.raise_below, f.max_in_flight, f.depth);
+	if (k.period >= f.law.max)
 		return format(
 		    "parallelism: the device has time left: L/N of %s payload is %.2f, below %g. PT2P_NET_SEND_DEPTH, %u here, "
 		    "limits the work requests in flight.",
@@ -191,7 +191,7 @@ std::string describe_transmission(const ChannelFacts &f)
 std::string describe_parallelism(const ChannelFacts &f)
 {
 	std::string text = format("  P  %s in flight, at most %u of %u in %s; %.1f per doorbell",
-	                          counted(f.in_flight, "work request").c_str(), f.most_in_flight, f.depth,
+	                          counted(f.in_flight, "work request").c_str(), f.max_in_flight, f.depth,
 	                          f.shared ? format("each of %u queue pairs for all ranks", f.queue_pairs).c_str()
 	                          : f.queue_pairs > 1 ? format("each of %u queue pairs", f.queue_pairs).c_str()
 	                                              : "its queue pair",
@@ -252,11 +252,11 @@ std::string what_limits(const ChannelFacts &f)
 		return text;
 	if (std::string text = limited_by_payload(f, k, most == static_cast<size_t>(SizeClass::bulk)); !text.empty())
 		return text;
-	if (f.most_in_flight <= one_by_one)
+	if (f.max_in_flight <= one_by_one)
 		return format(
 		    "the program: never more than %u work requests were in flight, so nothing overlaps. The program should "
 		    "start several sends before it waits for one.",
-		    f.most_in_flight);
+		    f.max_in_flight);
 	if (f.mode == Mode::off)
 		return format(
 		    "not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",

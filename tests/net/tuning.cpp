@@ -74,17 +74,17 @@ TEST_CASE("free: the period is a tenth of the window, a quarter where doorbells 
 	settings.push_back(shared ? "PT2P_NET_DOORBELL_BATCH=4" : "PT2P_NET_DOORBELL_BATCH=1");
 	Job job(transport, 2, settings);
 	job.warm_up();
-	const unsigned part = shared ? 4 : 10, most = depth(job) / part;
+	const unsigned part = shared ? 4 : 10, max = depth(job) / part;
 	send_many(job, 2000, 8);
 	INFO(description(job));
 	const unsigned inlined = period(job, "inline");
 	CHECK(inlined >= 16 / part); // 16: the least of window.hpp
-	CHECK(inlined <= most);
+	CHECK(inlined <= max);
 	if (band == grow)
-		CHECK(inlined >= most * 3 / 4);
+		CHECK(inlined >= max * 3 / 4);
 	send_many(job, 2000, 512);
 	INFO(description(job));
-	CHECK(period(job, "inline") == most); // both may use all of the queue
+	CHECK(period(job, "inline") == max); // both may use all of the queue
 }
 
 TEST_CASE("a period that never grows is one, also for other payloads")

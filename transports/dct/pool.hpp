@@ -26,7 +26,7 @@
 
 namespace pt2p::dct {
 
-constexpr uint32_t most_targets = 2; // with work in one initiator
+constexpr uint32_t max_targets = 2; // with work in one initiator
 constexpr uint32_t quota = 32;       // work requests
 
 // What the policy knows of an initiator.
@@ -47,7 +47,7 @@ inline size_t free_places(const std::vector<InitiatorState> &all)
 {
 	size_t places = 0;
 	for (const InitiatorState &s : all)
-		places += s.room && s.targets < most_targets ? most_targets - s.targets : 0;
+		places += s.room && s.targets < max_targets ? max_targets - s.targets : 0;
 	return places;
 }
 
@@ -69,7 +69,7 @@ inline size_t choose_initiator(const std::vector<InitiatorState> &all, const voi
 	};
 	size_t best = no_initiator;
 	for (size_t i = 0; i < all.size(); ++i)
-		if (all[i].room && all[i].targets < most_targets && (best == no_initiator || better(all[i], all[best])))
+		if (all[i].room && all[i].targets < max_targets && (best == no_initiator || better(all[i], all[best])))
 			best = i;
 	return best;
 }
@@ -142,10 +142,10 @@ private:
 // as long as fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the
 // target last; else the one of them with the least under way. `working`: how many work for it then, as far as is known
 // of initiators that were shared with other targets meanwhile.
-inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current, uint32_t most,
+inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current, uint32_t max_initiators,
                               uint32_t &working)
 {
-	size_t idle = no_initiator, least = no_initiator;
+	size_t idle = no_initiator, least_loaded = no_initiator;
 	working = 0;
 	for (size_t i = 0; i < all.size(); ++i) {
 		const InitiatorState &s = all[i];
@@ -154,16 +154,16 @@ inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void
 		if (!s.room)
 			continue;
 		if (works) {
-			if (least == no_initiator || s.outstanding < all[least].outstanding)
-				least = i;
+			if (least_loaded == no_initiator || s.outstanding < all[least_loaded].outstanding)
+				least_loaded = i;
 		} else if (!s.outstanding) {
 			if (idle == no_initiator || (s.target == target) > (all[idle].target == target) ||
 			    ((s.target == target) == (all[idle].target == target) && s.used < all[idle].used))
 				idle = i;
 		}
 	}
-	if (working >= most || idle == no_initiator || (least != no_initiator && !all[least].outstanding))
-		return least;
+	if (working >= max_initiators || idle == no_initiator || (least_loaded != no_initiator && !all[least_loaded].outstanding))
+		return least_loaded;
 	++working;
 	return idle;
 }

@@ -119,7 +119,7 @@ private:
 			take(h, data, length);
 	}
 	void take(const MessageHeader &header, const unsigned char *data, size_t length);
-	unsigned read_ring(NetPeer &peer, unsigned most);
+	unsigned read_ring(NetPeer &peer, unsigned max_messages);
 	void look_after_queues();
 	void flush_all();
 	void say_goodbye(bool all, int64_t end);

@@ -209,12 +209,12 @@ void Net::deliver_held(int rank)
 }
 
 // Delivers what is there and has its turn.
-unsigned Net::read_ring(NetPeer &peer, unsigned most)
+unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 {
 	unsigned n = 0;
 	IncomingWriteRing &ring = *peer.incoming;
 	uint32_t &expected = sequencer_.from(peer.peer).sequence;
-	while (const RingTrailer *there = n < most && !peer.down ? ring.next() : nullptr) {
+	while (const RingTrailer *there = n < max_messages && !peer.down ? ring.next() : nullptr) {
 		RingTrailer t;
 		std::memcpy(&t, there, sizeof t);
 		if (t.header.sequence != expected)

@@ -21,7 +21,7 @@ void gather_payload(const NetPeer &peer, const SendMemory &memory, ChannelFacts 
 	f.kind(SizeClass::inlined).messages = peer.next_sequence - peer.by_device_memory.messages - peer.by_buffer.messages;
 	f.kind(SizeClass::inlined).bytes = peer.inline_bytes;
 	f.device_memory_full = peer.device_memory_full;
-	f.device_memory_most = memory.device_memory.cell_bytes();
+	f.device_memory_max = memory.device_memory.cell_bytes();
 	f.bulk_read_bytes = peer.bulk_written;
 	f.in_flight = peer.in_flight;
 }
@@ -34,7 +34,7 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 		all.work_requests += totals.work_requests;
 		all.doorbells += totals.doorbells;
 		all.fetched += totals.fetched;
-		f.most_in_flight = std::max(f.most_in_flight, totals.max_in_flight);
+		f.max_in_flight = std::max(f.max_in_flight, totals.max_in_flight);
 		f.depth = queue->depth();
 		f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(peer);
 		++f.queue_pairs;
@@ -57,7 +57,7 @@ void gather_staging(const tune::Stagings &stagings, double ticks, ChannelFacts &
 	for (size_t i = 0; i < tune::Stagings::classes; ++i) {
 		const tune::StagingTuner &tuner = stagings.at(i);
 		if (tuner.messages(Staging::device_memory) + tuner.messages(Staging::buffer))
-			f.stagings.push_back({tune::Stagings::most(i), tuner.messages(Staging::device_memory),
+			f.stagings.push_back({tune::Stagings::max_bytes(i), tuner.messages(Staging::device_memory),
 			                      tuner.messages(Staging::buffer), tuner.changes(),
 			                      static_cast<double>(tuner.latency_of(Staging::device_memory)) / ticks,
 			                      static_cast<double>(tuner.latency_of(Staging::buffer)) / ticks, tuner.chosen()});

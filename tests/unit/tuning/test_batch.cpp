@@ -16,7 +16,7 @@ struct Sender {
 	uint32_t burst = 64;
 	std::mt19937 random{11};
 	BatchTuner tuner{BatchLaw{}};
-	unsigned intervals = 0, at_one = 0, at_most = 0, changes = 0, last_change = 0, closest = UINT32_MAX;
+	unsigned intervals = 0, at_one = 0, at_max = 0, changes = 0, last_change = 0, closest = UINT32_MAX;
 
 	void run(unsigned count)
 	{
@@ -32,7 +32,7 @@ struct Sender {
 	void see(const BatchTuner::Interval &interval)
 	{
 		at_one += tuner.batch() == 1;
-		at_most += tuner.batch() == BatchLaw{}.most;
+		at_max += tuner.batch() == BatchLaw{}.max;
 		const uint64_t before = tuner.changes();
 		tuner.see(interval);
 		REQUIRE(std::has_single_bit(tuner.batch()));
@@ -57,9 +57,9 @@ TEST_CASE("where doorbells are dear, the batch becomes the largest within the pr
 		dear.doorbell = doorbell;
 		dear.run(bound);
 		CHECK(dear.tuner.changes() == 1);
-		dear.at_most = 0;
+		dear.at_max = 0;
 		dear.run(10'000);
-		CHECK(dear.at_most > 9'700);
+		CHECK(dear.at_max > 9'700);
 		CHECK(dear.tuner.changes() == 1);
 		CHECK(dear.tuner.trials() < 60);
 		CHECK(dear.at_one < 100);
@@ -183,10 +183,10 @@ TEST_CASE("a batch on trial is not accepted yet")
 	unsigned trying = 0;
 	for (unsigned i = 0; i < bound; ++i) {
 		const bool changed = dear.tuner.changes() != 0;
-		CHECK(dear.tuner.accepted() == (changed ? BatchLaw{}.most : 1));
+		CHECK(dear.tuner.accepted() == (changed ? BatchLaw{}.max : 1));
 		trying += dear.tuner.batch() != dear.tuner.accepted();
 		dear.run(1);
 	}
 	CHECK(trying > 0);
-	CHECK(dear.tuner.accepted() == BatchLaw{}.most);
+	CHECK(dear.tuner.accepted() == BatchLaw{}.max);
 }

@@ -39,7 +39,7 @@ struct Load {
 };
 
 constexpr uint32_t w = 6; // intervals of a window, as climb.hpp counts
-const ClimbLaw four{}, sixty_four{.most = 64}, by_one{.most = 10, .doubles = false};
+const ClimbLaw four{}, sixty_four{.max = 64}, by_one{.max = 10, .doubles = false};
 
 // Best at `top`, worse by half for each factor of two away from it.
 auto hill(double top)
@@ -67,7 +67,7 @@ TEST_CASE("climb: the best setting is reached within the promised time from any 
 
 TEST_CASE("climb: bounds that are no powers of two are reached and kept", "[climb]")
 {
-	Load up({.least = 3, .most = 22}, 1);
+	Load up({.min = 3, .max = 22}, 1);
 	CHECK(up.climber.setting() == 3);
 	up.run_until(22, 2000, [](uint32_t s) {
 		CHECK(s >= 3);
@@ -75,7 +75,7 @@ TEST_CASE("climb: bounds that are no powers of two are reached and kept", "[clim
 		return s * 1.0;
 	});
 	up.run_until(3, 10'000, [](uint32_t s) { return 1.0 / s; });
-	Load fixed({.least = 5, .most = 5}, 1);
+	Load fixed({.min = 5, .max = 5}, 1);
 	fixed.run(1000, [](uint32_t s) { return s * 1.0; });
 	CHECK(fixed.climber.setting() == 5);
 	CHECK(fixed.climber.trials() == 0);
@@ -135,9 +135,9 @@ TEST_CASE("climb: another load is followed", "[climb]")
 TEST_CASE("climb: a valley of one setting is crossed, a wider one is not", "[climb]")
 {
 	const double one[] = {1.0, 0.7, 1.4, 1.2}, two[] = {1.0, 0.7, 0.7, 1.4};
-	Load load({.most = 8});
+	Load load({.max = 8});
 	load.run_until(4, 20'000, [&](uint32_t s) { return one[static_cast<size_t>(std::log2(s))]; });
-	Load wide({.most = 8});
+	Load wide({.max = 8});
 	wide.run(20'000, [&](uint32_t s) { return two[static_cast<size_t>(std::log2(s))]; });
 	CHECK(wide.climber.changes() == 0);
 }

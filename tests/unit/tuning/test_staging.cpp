@@ -33,7 +33,7 @@ TEST_CASE("a message belongs to the class of its length")
 	CHECK(&all.of(65536 + 16) == &all.at(Stagings::classes - 1));
 	CHECK(&all.of(size_t{1} << 30) == &all.at(Stagings::classes - 1));
 	for (size_t i = 0; i < Stagings::classes; ++i)
-		CHECK(&all.of(Stagings::most(i)) == &all.at(i));
+		CHECK(&all.of(Stagings::max_bytes(i)) == &all.at(i));
 }
 
 TEST_CASE("device memory is chosen until a buffer proves to be quicker, and back")

@@ -20,11 +20,11 @@ ChannelFacts balanced()
 	k.ratio = 2;
 	k.period = 33;
 	k.raises = 8;
-	f.device_memory_most = 1088;
+	f.device_memory_max = 1088;
 	f.entry_bytes = 64;
 	f.fetched = 1;
-	f.most_in_flight = 100;
-	f.depth = f.law.most = 128;
+	f.max_in_flight = 100;
+	f.depth = f.law.max = 128;
 	f.queue_pairs = 1;
 	f.work_requests = 10'000;
 	f.doorbells = 5'000;
@@ -104,7 +104,7 @@ TEST_CASE("parallelism")
 	f.kind(SizeClass::inlined).ratio = 1.2;
 	f.kind(SizeClass::inlined).period = 128;
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left") && Contains("PT2P_NET_SEND_DEPTH"));
-	f.most_in_flight = 50; // the window is larger
+	f.max_in_flight = 50; // the window is larger
 	CHECK_THAT(what_limits(f), StartsWith("the program: the device has time left") && Contains("more than 50 of 128"));
 	f.mode = Mode::tied; // no more than the period can be in flight
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left"));
@@ -119,7 +119,7 @@ TEST_CASE("transmission efficiency")
 	ChannelFacts f = from_host_memory(2000);
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: ") && Contains("100 %") && Contains("2000 bytes") &&
 	                               Contains("1088 bytes") && Contains("PT2P_NET_DEVICE_MEMORY_MAX"));
-	f.device_memory_most = 0;
+	f.device_memory_max = 0;
 	CHECK_THAT(what_limits(f), Contains("No device memory is used: PT2P_NET_DEVICE_MEMORY and PT2P_NET_STAGING,"));
 	CHECK_THAT(what_limits(from_host_memory(4096)), StartsWith("transmission efficiency: "));
 	CHECK_THAT(what_limits(from_host_memory(4097)), StartsWith("nothing here: payload of 4097 bytes"));
@@ -143,7 +143,7 @@ TEST_CASE("transmission efficiency")
 TEST_CASE("the report does not advise against what the tuner has chosen")
 {
 	ChannelFacts f = from_host_memory(500);
-	f.stagings = {{.most = 512,
+	f.stagings = {{.max = 512,
 	               .by_device = 80,
 	               .from_host = 9'920,
 	               .changes = 1,
@@ -165,7 +165,7 @@ TEST_CASE("the report does not advise against what the tuner has chosen")
 	           Contains("by device memory: 3000 ns, from host memory not seen yet; used for 0.8 % of 10000 messages;"));
 	// There was no choice for messages that are too long for device memory.
 	f = from_host_memory(1500);
-	f.stagings = {{.most = 2048, .chosen = Staging::buffer}};
+	f.stagings = {{.max = 2048, .chosen = Staging::buffer}};
 	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
 
 	f = balanced();
@@ -182,11 +182,11 @@ TEST_CASE("the report does not advise against what the tuner has chosen")
 TEST_CASE("the program, and what is not known")
 {
 	ChannelFacts f = balanced();
-	f.most_in_flight = 2;
+	f.max_in_flight = 2;
 	CHECK_THAT(what_limits(f), StartsWith("the program: never more than 2 "));
 	f.mode = Mode::off;
 	CHECK_THAT(what_limits(f), StartsWith("the program: "));
-	f.most_in_flight = 100;
+	f.max_in_flight = 100;
 	f.fixed_period = 32;
 	CHECK_THAT(what_limits(f), StartsWith("not known: ") && Contains("always 32") && Contains("PT2P_TUNE=free"));
 	f = balanced();
@@ -231,7 +231,7 @@ TEST_CASE("the whole report in lines")
 
 TEST_CASE("a channel remembers the last changes of each period")
 {
-	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .most = 1000, .window = 1, .few = 1},
+	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .max = 1000, .window = 1, .few = 1},
 	                   1000, true, 1000);
 	tuner.see_normal(SizeClass::buffer, 100);
 	int64_t now = 0;

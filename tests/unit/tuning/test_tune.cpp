@@ -13,7 +13,7 @@ namespace {
 // The laws of Net::law(). With PT2P_TUNE=tied each observation is judged, and the period moves between 1 and the depth.
 // With free the period is fixed, and only N and L/N are measured.
 constexpr PeriodLaw tied{.window = 1, .few = 1};
-constexpr PeriodLaw fixed(uint32_t period) { return {.least = period, .most = period}; }
+constexpr PeriodLaw fixed(uint32_t period) { return {.min = period, .max = period}; }
 
 // A signalled operation takes `idle` ns, and `each` ns more for every other work request of its period.
 struct Channel {
@@ -148,7 +148,7 @@ unsigned settle(PeriodTuner &tuner, Channel &channel)
 TEST_CASE("the period settles as soon as the law promises")
 {
 	const PeriodLaw law = tied;
-	const unsigned up = (law.most - law.least + law.step - 1) / law.step, down = 6;
+	const unsigned up = (law.max - law.min + law.step - 1) / law.step, down = 6;
 	for (const double each : {0.0, 1.0, 10.0, 12.5, 17.0, 25.0, 40.0, 80.0}) {
 		Channel channel{1000, each};
 		PeriodTuner tuner(law);
@@ -159,7 +159,7 @@ TEST_CASE("the period settles as soon as the law promises")
 		if (each <= 5)
 			CHECK(took <= up * (law.window + 1));
 		const double ratio = static_cast<double>(channel.latency(tuner.period())) / 1000;
-		CHECK((ratio <= law.cut_above && (ratio >= law.raise_below || tuner.period() == law.most)));
+		CHECK((ratio <= law.cut_above && (ratio >= law.raise_below || tuner.period() == law.max)));
 	}
 	// Down from the longest: slow, and so slow that one observation is enough.
 	for (const double slow : {2.6, 6.0}) {
@@ -167,10 +167,10 @@ TEST_CASE("the period settles as soon as the law promises")
 		tuner.see_normal(1000);
 		Channel quick{1000, 0};
 		settle(tuner, quick);
-		REQUIRE(tuner.period() == law.most);
+		REQUIRE(tuner.period() == law.max);
 		Channel channel{1000 * slow, 0};
 		CHECK(settle(tuner, channel) <= (slow > 5 ? 2 * down : (down + 1) * (law.window + 1)));
-		CHECK(tuner.period() == law.least);
+		CHECK(tuner.period() == law.min);
 	}
 }
 
@@ -219,7 +219,7 @@ static void check_that_peace_settles(PeriodTuner &tuner, const PeriodLaw &law)
 	Channel channel{1000, 0};
 	for (int i = 0; i < 3000; ++i)
 		tuner.see_last(channel.latency(tuner.period()));
-	CHECK(tuner.period() == law.most);
+	CHECK(tuner.period() == law.max);
 }
 
 // Misleading latencies: long whenever the period is long and short whenever it is short, as if each change had been
@@ -229,18 +229,18 @@ TEST_CASE("an adversary neither stops the tuner nor drives it out of its bounds"
 	std::mt19937 random(3);
 	for (int round = 0; round < 200; ++round) {
 		const PeriodLaw law{.step = 1 + static_cast<uint32_t>(random() % 8),
-		                    .most = 1 + static_cast<uint32_t>(random() % 128),
+		                    .max = 1 + static_cast<uint32_t>(random() % 128),
 		                    .window = 1,
 		                    .few = 1};
 		PeriodTuner tuner(law);
 		for (int i = 0; i < 2000; ++i) {
 			const uint32_t period = tuner.period();
-			REQUIRE((period >= law.least && period <= law.most));
+			REQUIRE((period >= law.min && period <= law.max));
 			const bool pushed = random() % 16 == 0;
 			if (random() % 50 == 0)
 				tuner.see_normal(static_cast<int64_t>(random() % 3000 + 1));
 			else
-				tuner.see_last(pushed ? INT64_C(1) << random() % 50 : period > law.most / 2 ? 9000 : 900);
+				tuner.see_last(pushed ? INT64_C(1) << random() % 50 : period > law.max / 2 ? 9000 : 900);
 		}
 		check_that_peace_settles(tuner, law);
 	}

@@ -16,7 +16,7 @@ using pt2p::tune::WindowTuner;
 
 namespace {
 
-const WindowLaw law{.most = 128};
+const WindowLaw law{.max = 128};
 
 // The pipe holds `holds` work requests at N, and more than that waits. Others take `others` N of each L. `again`: with
 // more than that in flight, WQEs are read a second time, and everything takes twice as long.
@@ -53,7 +53,7 @@ TEST_CASE("window: the band is entered within the promised number of observation
 	for (const double holds : {10.0, 14.0, 20.0, 27.0}) {
 		CAPTURE(holds);
 		WindowTuner tuner(law);
-		CHECK(tuner.size() == law.most * 3 / 4);
+		CHECK(tuner.size() == law.max * 3 / 4);
 		Device device{holds};
 		const double above = device.ratio(tuner.size());
 		CHECK(settle(tuner, device) <= std::ceil(std::max(std::log2(above / law.cut_above), 0.0)) * (law.window + 1));
@@ -73,7 +73,7 @@ TEST_CASE("window: a device that is not busy gets everything", "[window]")
 	WindowTuner tuner(law);
 	for (unsigned i = 0; i < 2 * (law.few + 1); ++i)
 		tuner.see(1);
-	CHECK(tuner.size() == law.most);
+	CHECK(tuner.size() == law.max);
 }
 
 TEST_CASE("window: a window that makes the device read WQEs again is given up", "[window]")
@@ -100,7 +100,7 @@ TEST_CASE("window: a cut that costs throughput is taken back, and cuts become ev
 		constexpr unsigned rest = 5000;
 		for (unsigned i = 0; i < rest; ++i)
 			less += tuner.see(device.ratio(tuner.size())) < all;
-		CHECK(less <= rest / (law.most_calm + 1) * 2 + 2 * law.window); // a window, and what is in flight at its end
+		CHECK(less <= rest / (law.max_calm + 1) * 2 + 2 * law.window); // a window, and what is in flight at its end
 		CHECK(less > 0);
 	}
 }
@@ -148,7 +148,7 @@ TEST_CASE("window: a device that is slow because of how work came is filled anew
 			tuner.emptied();
 		}
 		CHECK(later > 0);
-		CHECK(later <= rest / (law.most_calm * law.window) + 4);
+		CHECK(later <= rest / (law.max_calm * law.window) + 4);
 		// It has become slow. Two windows show that, and cuts take their time.
 		took = 0;
 		for (bool filled = false; !filled && took < 1000; ++took) {
@@ -173,17 +173,17 @@ TEST_CASE("window: whatever is observed, it stays within its bounds, and opens w
 {
 	std::mt19937 random(5);
 	for (int round = 0; round < 200; ++round) {
-		WindowLaw any{.most = 1 + static_cast<uint32_t>(random() % 200)};
-		any.least = std::min(any.least, any.most);
+		WindowLaw any{.max = 1 + static_cast<uint32_t>(random() % 200)};
+		any.min = std::min(any.min, any.max);
 		any.share = 1 + static_cast<uint32_t>(random() % 200);
 		WindowTuner tuner(any);
 		for (int i = 0; i < 2000; ++i) {
 			tuner.see(std::ldexp(1.0, static_cast<int>(random() % 40) - 10));
-			REQUIRE((tuner.size() >= any.least && tuner.size() <= any.most));
+			REQUIRE((tuner.size() >= any.min && tuner.size() <= any.max));
 		}
 		for (int i = 0; i < 300; ++i)
 			tuner.see(1);
-		CHECK(tuner.size() == any.most);
+		CHECK(tuner.size() == any.max);
 	}
 }
 
@@ -192,7 +192,7 @@ TEST_CASE("window: ranks that share a device do not long have more in flight tha
 	// 480 in N while all WQEs are kept, 300 when some are read again.
 	constexpr size_t ranks = 64;
 	constexpr uint32_t keeps = 1024;
-	const auto crowded = [](uint32_t share, unsigned seed) {
+	const auto contended = [](uint32_t share, unsigned seed) {
 		std::mt19937 random(seed);
 		std::vector<WindowTuner> tuners(ranks, WindowTuner({.share = share}));
 		const auto all = [&] {
@@ -212,8 +212,8 @@ TEST_CASE("window: ranks that share a device do not long have more in flight tha
 	};
 	for (unsigned seed = 0; seed < 10; ++seed) {
 		CAPTURE(seed);
-		CHECK(crowded(pt2p::tune::share_of_device(ranks, WindowLaw{}.most), seed) < 0.03);
-		CHECK(crowded(WindowLaw{}.most, seed) > 0.9); // as each cut is taken back
+		CHECK(contended(pt2p::tune::share_of_device(ranks, WindowLaw{}.max), seed) < 0.03);
+		CHECK(contended(WindowLaw{}.max, seed) > 0.9); // as each cut is taken back
 	}
 }
 
@@ -222,8 +222,8 @@ TEST_CASE("window: a share is everything while the device has room for all", "[w
 	using pt2p::tune::share_of_device;
 	CHECK(share_of_device(1, 85) == 85);
 	CHECK(share_of_device(16, 85) == 85);
-	CHECK(share_of_device(17, 85) == WindowLaw{}.least);
-	CHECK(share_of_device(1 << 20, 1 << 14) == WindowLaw{}.least);
+	CHECK(share_of_device(17, 85) == WindowLaw{}.min);
+	CHECK(share_of_device(1 << 20, 1 << 14) == WindowLaw{}.min);
 	CHECK(share_of_device(1000, 4) == 4);
 	const auto raise_below = [](bool tied, uint32_t share) {
 		return ChannelTuner(pt2p::tune::PeriodLaw{}, 85, tied, share).raise_below();
@@ -255,10 +255,10 @@ TEST_CASE("window: under contention, payload without its own window keeps to the
 	constexpr uint32_t depth = 100, share = 20;
 	for (const bool tied : {false, true}) {
 		CAPTURE(tied);
-		ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, tied, share);
+		ChannelTuner tuner(pt2p::tune::PeriodLaw{.max = depth}, depth, tied, share);
 		int64_t now = 0;
-		const auto see = [&](int64_t latency, int64_t least_normal) {
-			tuner.see_last(SizeClass::buffer, latency, ++now, least_normal);
+		const auto see = [&](int64_t latency, int64_t min_normal) {
+			tuner.see_last(SizeClass::buffer, latency, ++now, min_normal);
 			return tuner.completed(SizeClass::buffer, 1, false);
 		};
 		CHECK(see(90'000, 0) == depth);
@@ -275,7 +275,7 @@ TEST_CASE("window: under contention, payload without its own window keeps to the
 TEST_CASE("window: an N that was seen under contention does not count", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.max = depth}, depth, false, depth);
 	const auto normal = [&](SizeClass c) { return tuner.period(c).normal(); };
 	tuner.see_normal(SizeClass::inlined, 1500);
 	tuner.see_normal(SizeClass::bulk, 9000);
@@ -291,7 +291,7 @@ TEST_CASE("window: an N that was seen under contention does not count", "[window
 TEST_CASE("window: a channel has a window for inlined messages while it sends nothing else", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.max = depth}, depth, false, depth);
 	CHECK(tuner.completed(SizeClass::inlined, 1, false) == depth * 3 / 4);
 	CHECK(tuner.completed(SizeClass::buffer, 10, false) == depth);
 	// Observations meanwhile do not count.
@@ -308,7 +308,7 @@ TEST_CASE("window: a channel has a window for inlined messages while it sends no
 TEST_CASE("window: while a channel is drained, its window is one", "[window]")
 {
 	constexpr uint32_t depth = 100;
-	ChannelTuner tuner(pt2p::tune::PeriodLaw{.most = depth}, depth, false, depth);
+	ChannelTuner tuner(pt2p::tune::PeriodLaw{.max = depth}, depth, false, depth);
 	tuner.see_normal(SizeClass::inlined, 1000);
 	for (uint32_t i = 0; i < WindowLaw{}.few; ++i)
 		tuner.see_last(SizeClass::inlined, 2000, i, 0);
@@ -343,7 +343,7 @@ TEST_CASE("window: a cut begins with an empty queue, and so does taking it back 
 	CHECK(tuner.size() >= 80);
 	CHECK_FALSE(slow);
 	CHECK(useless > 0);
-	CHECK(useless <= 3 + 3000 / (law.most_calm * law.few)); // L is far above the band
+	CHECK(useless <= 3 + 3000 / (law.max_calm * law.few)); // L is far above the band
 	CHECK(fills <= 2 * useless + 2);
 }
 

@@ -91,13 +91,13 @@ int64_t median_time(const Once &once)
 
 } // namespace
 
-size_t measure_device_memory(const Device &device, DeviceMemory &memory, size_t most)
+size_t measure_device_memory(const Device &device, DeviceMemory &memory, size_t max_bytes)
 {
-	Loop loop(device, most);
-	const std::vector<unsigned char> payload(most, 0x5a);
+	Loop loop(device, max_bytes);
+	const std::vector<unsigned char> payload(max_bytes, 0x5a);
 	const uint32_t cell = memory.take();
 	size_t best = 0;
-	for (size_t length = 64; length <= most; length *= 2) {
+	for (size_t length = 64; length <= max_bytes; length *= 2) {
 		const Piece piece{payload.data(), length};
 		const int64_t on_device = median_time([&] {
 			memory.write(cell, {&piece, 1});

@@ -50,9 +50,9 @@ Completions::Completions(const Device &device, bool direct, uint32_t receives, u
 
 void Completions::make(uint32_t capacity)
 {
-	const uint64_t most = static_cast<uint64_t>(device_.limits.max_cqe);
-	if (receives_ + uint64_t{depth_} * capacity > most)
-		capacity = most > receives_ ? static_cast<uint32_t>((most - receives_) / depth_) : 0;
+	const uint64_t max = static_cast<uint64_t>(device_.limits.max_cqe);
+	if (receives_ + uint64_t{depth_} * capacity > max)
+		capacity = max > receives_ ? static_cast<uint32_t>((max - receives_) / depth_) : 0;
 	if (!capacity)
 		throw Error(PT2P_ERR_TUNABLE,
 		            format("PT2P_NET_SEND_DEPTH=%u and PT2P_NET_RECEIVES=%u are together more than the %d "

@@ -26,7 +26,7 @@
 namespace pt2p::tune {
 
 struct BatchLaw {
-	uint32_t most = 16;
+	uint32_t max = 16;
 	double cut_above = 2.5;                   // L/N, as PeriodLaw's
 	double shared = 1.5;                      // work requests for a doorbell
 	uint32_t lasts = 5;                       // intervals
@@ -71,7 +71,7 @@ public:
 private:
 	static ClimbLaw climb(const BatchLaw &law)
 	{
-		return {.least = 1, .most = law.most, .leaps = true, .window = 3, .least_rest = 1};
+		return {.min = 1, .max = law.max, .leaps = true, .window = 3, .min_rest = 1};
 	}
 	uint32_t give_up()
 	{

@@ -45,7 +45,7 @@ public:
 	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is
 	// tuned; what the device has to fetch beside an entry takes it longer than to read the entry once more, and makes
 	// those behind it late. In a crowd the share is enough.
-	uint32_t room(SizeClass c) const
+	uint32_t window_of(SizeClass c) const
 	{
 		return c == SizeClass::inlined && only_inlined() ? window_.size() : contention_.contended() ? share_ : depth_;
 	}
@@ -54,7 +54,7 @@ public:
 	// `shared`: work requests share doorbells.
 	uint32_t signal_period(SizeClass c, bool shared) const
 	{
-		return tied_ ? period(c).period() : period_of(room(c), shared);
+		return tied_ ? period(c).period() : period_of(window_of(c), shared);
 	}
 	// So many have been completed, the latest of this class; `empty`: nothing is under way. How many may be from now
 	// on.
@@ -63,18 +63,18 @@ public:
 		inlined_ = latest == SizeClass::inlined ? std::min(inlined_ + count, unmixed()) : 0;
 		if (only_inlined() && empty)
 			window_.emptied();
-		return only_inlined() && window_.empties() ? 1 : room(latest);
+		return only_inlined() && window_.empties() ? 1 : window_of(latest);
 	}
 	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
 	// `least_normal`: the shortest N that any channel of the device has seen, 0: none has.
-	void see_last(SizeClass c, int64_t latency, int64_t now, int64_t least_normal)
+	void see_last(SizeClass c, int64_t latency, int64_t now, int64_t min_normal)
 	{
 		PeriodTuner &p = periods_[static_cast<size_t>(c)];
 		const auto times = [&](int64_t normal) { return static_cast<double>(latency) / static_cast<double>(normal); };
 		if (!tied_ && c == SizeClass::inlined)
-			p.see_least_normal(least_normal);
-		else if (!tied_ && least_normal)
-			contention_.see(times(least_normal));
+			p.see_min_normal(min_normal);
+		else if (!tied_ && min_normal)
+			contention_.see(times(min_normal));
 		History &h = histories_[static_cast<size_t>(c)];
 		const uint32_t before = p.period();
 		if (const uint32_t after = p.see_last(latency); after != before)
@@ -117,8 +117,8 @@ private:
 	{
 		return WindowTuner({.raise_below = law.raise_below,
 		                    .cut_above = law.cut_above,
-		                    .least = std::min(WindowLaw{}.least, depth),
-		                    .most = depth,
+		                    .min = std::min(WindowLaw{}.min, depth),
+		                    .max = depth,
 		                    .step = law.step,
 		                    .share = share});
 	}

@@ -30,20 +30,20 @@
 namespace pt2p::tune {
 
 struct ClimbLaw {
-	uint32_t least = 1, most = 4;            // bounds of the setting
+	uint32_t min = 1, max = 4;            // bounds of the setting
 	bool doubles = true;                     // steps: to the next power of two, or by one
 	double margin = 0.1;                     // by how much the rate has to be better
 	double changed = 1.5;                    // so many times the rate, or one part in so many: another load
 	bool leaps = false;                      // whether `most` is tried first, and in its turn
 	uint32_t window = 5;                     // intervals, up to most_window
-	uint32_t least_rest = 2, most_rest = 64; // windows between two trials
-	static constexpr uint32_t most_window = 16;
+	uint32_t min_rest = 2, max_rest = 64; // windows between two trials
+	static constexpr uint32_t max_window = 16;
 };
 
 class Climber {
 public:
 	explicit Climber(const ClimbLaw &law, uint32_t first = 0)
-	    : law_(law), setting_(std::clamp(first, law.least, law.most)), home_(setting_), rests_(law.least_rest),
+	    : law_(law), setting_(std::clamp(first, law.min, law.max)), home_(setting_), rests_(law.min_rest),
 	      resting_(rests_)
 	{
 	}
@@ -51,14 +51,14 @@ public:
 	// So much was done in so long, while the channel was busy. The setting from now on.
 	uint32_t see(double work, double time)
 	{
-		if (time <= 0 || law_.least >= law_.most)
+		if (time <= 0 || law_.min >= law_.max)
 			return setting_;
 		if (stale_) { // what was under way when the setting changed
 			stale_ = false;
 			return setting_;
 		}
 		rates_[count_++] = work / time;
-		if (count_ < std::clamp(law_.window, 1u, ClimbLaw::most_window))
+		if (count_ < std::clamp(law_.window, 1u, ClimbLaw::max_window))
 			return setting_;
 		const auto middle = rates_.begin() + count_ / 2;
 		std::nth_element(rates_.begin(), middle, rates_.begin() + count_);
@@ -98,7 +98,7 @@ private:
 		best_ = std::max(rate_, rate);
 		rate_ = rate;
 		if (judged_ > 0 && (rate > law_.changed * judged_ || law_.changed * rate < judged_)) {
-			rests_ = law_.least_rest;
+			rests_ = law_.min_rest;
 			resting_ = std::min(resting_, rests_ + 1); // this window may have been half of one load, half of the other
 			judged_ = rate;
 		}
@@ -125,7 +125,7 @@ private:
 	void fail()
 	{
 		next_ = (next_ + 1) % std::size(steps);
-		rests_ = std::min(2 * rests_, std::max(law_.most_rest, law_.least_rest));
+		rests_ = std::min(2 * rests_, std::max(law_.max_rest, law_.min_rest));
 		resting_ = rests_;
 		go(Phase::rest, home_, 0);
 	}
@@ -133,7 +133,7 @@ private:
 	{
 		++changes_;
 		next_ = steps[next_] < 0 ? 2 : 1; // on in the same direction, by one
-		rests_ = resting_ = law_.least_rest;
+		rests_ = resting_ = law_.min_rest;
 		home_ = other_;
 		rate_ = judged_ = rate;
 		go(Phase::rest, home_, 0);
@@ -142,17 +142,17 @@ private:
 	uint32_t stepped(uint32_t from, int count) const
 	{
 		if (count == leap)
-			return law_.leaps ? law_.most : from;
+			return law_.leaps ? law_.max : from;
 		uint32_t to = from;
 		for (; count > 0; --count) {
-			if (to == law_.most)
+			if (to == law_.max)
 				return from;
-			to = std::min(law_.doubles ? std::bit_floor(to) * 2 : to + 1, law_.most);
+			to = std::min(law_.doubles ? std::bit_floor(to) * 2 : to + 1, law_.max);
 		}
 		for (; count < 0; ++count) {
-			if (to == law_.least)
+			if (to == law_.min)
 				return from;
-			to = std::max(law_.doubles ? std::bit_floor(to - 1) : to - 1, law_.least);
+			to = std::max(law_.doubles ? std::bit_floor(to - 1) : to - 1, law_.min);
 		}
 		return to;
 	}
@@ -168,7 +168,7 @@ private:
 	double judged_ = 0;          // rate_ when the last trial began, or the load changed
 	uint64_t trials_ = 0, changes_ = 0;
 	uint32_t count_ = 0;
-	std::array<double, ClimbLaw::most_window> rates_{};
+	std::array<double, ClimbLaw::max_window> rates_{};
 };
 
 } // namespace pt2p::tune

@@ -19,7 +19,7 @@ DeviceTuner::DeviceTuner(const TransportEnvironment &environment, Batching &batc
 	open_trace();
 	if (on() && !environment.config.net_doorbell_batch)
 		batch_tuner_.emplace(
-		    BatchLaw{.most = max_batch, .cut_above = static_cast<double>(environment.config.tune_cut_above) / 100});
+		    BatchLaw{.max = max_batch, .cut_above = static_cast<double>(environment.config.tune_cut_above) / 100});
 }
 
 double DeviceTuner::ticks_in_a_ns() const
@@ -35,8 +35,8 @@ PeriodLaw DeviceTuner::law(uint32_t depth) const
 	return {.raise_below = static_cast<double>(config.tune_raise_below) / 100,
 	        .cut_above = static_cast<double>(config.tune_cut_above) / 100,
 	        .step = static_cast<uint32_t>(config.tune_step),
-	        .least = tied() ? 1 : share,
-	        .most = tied() ? depth : share,
+	        .min = tied() ? 1 : share,
+	        .max = tied() ? depth : share,
 	        .window = tied() ? 1 : PeriodLaw{}.window, // the paper judges each period by itself
 	        .few = tied() ? 1 : PeriodLaw{}.few};
 }

@@ -52,10 +52,10 @@ public:
 	// N, of any channel. Returns it.
 	int64_t saw_normal(int64_t latency)
 	{
-		least_normal_ = least_normal_ ? std::min(least_normal_, latency) : latency;
+		min_normal_ = min_normal_ ? std::min(min_normal_, latency) : latency;
 		return latency;
 	}
-	int64_t least_normal() const { return least_normal_; } // 0: not seen yet
+	int64_t min_normal() const { return min_normal_; } // 0: not seen yet
 
 	// Whether work requests share doorbells for good: a trial is to change nothing else.
 	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : fixed_batch_) != 1; }
@@ -96,7 +96,7 @@ private:
 	const bool tunes_staging_;
 	const uint32_t fixed_batch_; // work requests
 	int watching_ = 0;           // queues
-	int64_t least_normal_ = 0;   // ticks
+	int64_t min_normal_ = 0;   // ticks
 	std::optional<BatchTuner> batch_tuner_;
 	struct {
 		uint64_t work = 0, posted = 0, doorbells = 0;

@@ -31,7 +31,7 @@ namespace pt2p::tune {
 struct PeriodLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
 	uint32_t step = 4;                         // work requests
-	uint32_t least = 1, most = 64;             // bounds of the period: the queue's depth is one
+	uint32_t min = 1, max = 64;             // bounds of the period: the queue's depth is one
 	// These are ours, not the paper's, which judges each period: 1 and 1. The mean of so many observations is judged,
 	// or noise would be followed; of a few, when it is far outside of the band; and one alone that is twice above it:
 	// the payload has jumped.
@@ -40,7 +40,7 @@ struct PeriodLaw {
 
 class PeriodTuner {
 public:
-	explicit PeriodTuner(const PeriodLaw &law) : law_(law), period_(law.least) {}
+	explicit PeriodTuner(const PeriodLaw &law) : law_(law), period_(law.min) {}
 
 	// N was seen: the median of the last ones counts, so that it follows a drift and not an outlier.
 	void see_normal(int64_t latency)
@@ -55,7 +55,7 @@ public:
 	}
 	// The shortest N of any channel of the device. One that is half as much again was seen while the device worked for
 	// others: the first messages of all ranks come at once.
-	void see_least_normal(int64_t latency) { least_normal_ = latency; }
+	void see_min_normal(int64_t latency) { min_normal_ = latency; }
 	// L was seen. The period from now on.
 	uint32_t see_last(int64_t latency)
 	{
@@ -74,8 +74,8 @@ public:
 		sum_ = 0;
 		count_ = 0;
 		if (mean > law_.cut_above)
-			return become(std::max(period_ / 2, law_.least));
-		return become(mean < law_.raise_below ? std::min(period_ + law_.step, law_.most) : period_);
+			return become(std::max(period_ / 2, law_.min));
+		return become(mean < law_.raise_below ? std::min(period_ + law_.step, law_.max) : period_);
 	}
 
 	uint32_t period() const { return period_; }
@@ -83,7 +83,7 @@ public:
 	// 0: not known yet
 	int64_t normal() const
 	{
-		return least_normal_ && normal_ > least_normal_ + least_normal_ / 2 ? least_normal_ : normal_;
+		return min_normal_ && normal_ > min_normal_ + min_normal_ / 2 ? min_normal_ : normal_;
 	}
 	// L/N lately; 0: not seen yet.
 	double ratio() const { return ratio_; }
@@ -115,7 +115,7 @@ private:
 	uint32_t period_;
 	std::array<int64_t, 5> normals_{};
 	size_t seen_ = 0;
-	int64_t normal_ = 0, least_normal_ = 0, guess_ = 0;
+	int64_t normal_ = 0, min_normal_ = 0, guess_ = 0;
 	double sum_ = 0, ratio_ = 0; // of L/N since the last decision; its mean
 	uint32_t count_ = 0;
 	bool stale_ = false;

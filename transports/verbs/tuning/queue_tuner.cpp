@@ -35,7 +35,7 @@ bool QueueTuner::see_watched(const Observed &watched, bool idle)
 	if (normal)
 		tuner.see_normal(watched.kind, device_.saw_normal(latency));
 	else if (last)
-		tuner.see_last(watched.kind, latency, watched_.since + latency, device_.least_normal());
+		tuner.see_last(watched.kind, latency, watched_.since + latency, device_.min_normal());
 	if (const int64_t known = tuner.period(watched.kind).normal(); last && known)
 		device_.saw(static_cast<double>(latency) / static_cast<double>(known));
 	if (device_.traces() && (normal || last))

@@ -66,7 +66,7 @@ public:
 	}
 	const StagingTuner &at(size_t i) const { return tuners_[i]; }
 	// Longest message of a class.
-	static size_t most(size_t i) { return shortest << i; }
+	static size_t max_bytes(size_t i) { return shortest << i; }
 
 private:
 	static constexpr size_t shortest = 128;

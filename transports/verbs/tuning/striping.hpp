@@ -21,10 +21,10 @@ public:
 	static constexpr uint32_t interval = 8; // parts: so that one more or less at its ends does not matter
 
 	// `pinned` other than 0: as many as that; `most`: as there can be.
-	Striping(uint32_t pinned, uint32_t most)
+	Striping(uint32_t pinned, uint32_t max)
 	    : pinned_(pinned != 0),
-	      climber_(pinned ? ClimbLaw{.least = std::min(pinned, most), .most = std::min(pinned, most)}
-	                      : ClimbLaw{.most = most})
+	      climber_(pinned ? ClimbLaw{.min = std::min(pinned, max), .max = std::min(pinned, max)}
+	                      : ClimbLaw{.max = max})
 	{
 	}
 

@@ -48,20 +48,20 @@ namespace pt2p::tune {
 
 struct WindowLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
-	uint32_t least = 16, most = 64, step = 4;  // work requests
+	uint32_t min = 16, max = 64, step = 4;  // work requests
 	uint32_t share = UINT32_MAX;               // work requests: share_of_device()
-	double crowded = 1.5, alone = 2.0 / 3;     // times a bound of the band
+	double contended = 1.5, alone = 2.0 / 3;     // times a bound of the band
 	double kept = 0.95;                        // of the rate, after a cut
 	uint32_t window = 8, few = 3;              // observations
 	double changed = 1.2;                      // so many times lower: another state of the device, or another load
-	uint32_t most_calm = 64;                   // windows
+	uint32_t max_calm = 64;                   // windows
 };
 
 // What each of `ranks` that share a device may have under way whatever the others do, work requests: all of its depth,
 // if the device has room for that of all; ConnectX-6 for 1440 (SMART), which is the most that is known of any.
 constexpr uint32_t share_of_device(uint64_t ranks, uint32_t depth)
 {
-	return ranks * depth <= 1440 ? depth : std::min(depth, WindowLaw{}.least);
+	return ranks * depth <= 1440 ? depth : std::min(depth, WindowLaw{}.min);
 }
 
 // The signal period while `window` may be under way: a tenth. What is done, but not told yet, keeps others out, and
@@ -75,7 +75,7 @@ constexpr uint32_t period_of(uint32_t window, bool doorbells_shared)
 
 class WindowTuner {
 public:
-	explicit WindowTuner(const WindowLaw &law) : law_(law), size_(std::max(law.most * 3 / 4, law.least)) {}
+	explicit WindowTuner(const WindowLaw &law) : law_(law), size_(std::max(law.max * 3 / 4, law.min)) {}
 
 	// L/N was seen while so many could be under way. How many may be from now on.
 	uint32_t see(double ratio)
@@ -102,12 +102,12 @@ private:
 	uint32_t judge(double ratio)
 	{
 		const double rate = size_ / ratio, last = std::exchange(rate_, rate);
-		const bool above = ratio > law_.cut_above && size_ > law_.least;
-		if (above && size_ > law_.share && ratio > law_.crowded * law_.cut_above)
+		const bool above = ratio > law_.cut_above && size_ > law_.min;
+		if (above && size_ > law_.share && ratio > law_.contended * law_.cut_above)
 			return yield();
 		if (const uint32_t from = std::exchange(from_, 0)) {
 			const bool cut = from != size_, lost = rate < law_.kept * before_;
-			calm_ = calms_ = std::clamp(4 * calms_, 4u, law_.most_calm);
+			calm_ = calms_ = std::clamp(4 * calms_, 4u, law_.max_calm);
 			if (law_.changed * rate < before_)
 				return run_empty(from, cut ? before_ : rate);
 			if (cut && lost)
@@ -118,13 +118,13 @@ private:
 			watch_closely();
 		}
 		if (ratio < law_.raise_below * (size_ < law_.share ? 1 : law_.alone))
-			return std::min(size_ + std::max(size_ / 2, law_.step), law_.most);
+			return std::min(size_ + std::max(size_ / 2, law_.step), law_.max);
 		if (calm_) {
 			--calm_;
 			return size_;
 		}
 		const double part = above ? std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5) : 1;
-		return run_empty(std::max(static_cast<uint32_t>(size_ * part), law_.least), rate);
+		return run_empty(std::max(static_cast<uint32_t>(size_ * part), law_.min), rate);
 	}
 	void watch_closely()
 	{
@@ -137,7 +137,7 @@ private:
 		watch_closely();
 		empties_ = true;
 		from_ = 0;
-		return std::max({size_ / 2, law_.share, law_.least});
+		return std::max({size_ / 2, law_.share, law_.min});
 	}
 	// It is filled again in one go, with `next`, which has to do as well as `rate`.
 	uint32_t run_empty(uint32_t next, double rate)
