@@ -21,8 +21,7 @@ About reveal(uint64_t kind, Object *object, const char *what)
 
 } // namespace
 
-// ---- sending
-// ----------------------------------------------------------------------------------------------------------
+// ---- sending ----
 
 SendWorkQueue::SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool blueflame)
 {
@@ -58,8 +57,7 @@ mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
 	return address;
 }
 
-// ---- receiving
-// --------------------------------------------------------------------------------------------------------
+// ---- receiving ----
 
 SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes,
                                        uint32_t key)
@@ -84,8 +82,7 @@ SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned ch
 	publish();
 }
 
-// ---- completions
-// ------------------------------------------------------------------------------------------------------
+// ---- completions ----
 
 CqBuffer::CqBuffer(ibv_cq *cq)
 {

@@ -1,21 +1,16 @@
-// How many work requests share a doorbell, when many are posted in one go. A pure function of observations, made for a
-// process over all its queues: each interval is of so many work requests that were completed.
+// How many work requests share a doorbell when a program posts many in one go. One tuner serves all queues of a
+// process. It is a pure function of observations, made in intervals of 128 completed work requests.
 //
-// A doorbell is a write over PCIe that the processor waits for to leave, and many entries are read by the device at
-// once; but an entry that does not go along with its doorbell has to be read, and the first of a batch waits for the
-// others. What that comes to shows in the rate at which work requests are completed. climb.hpp is the law for that:
-// batches of 1, 2, 4, ... `most`, and `most` first; another one has to be quicker by a tenth, twice. On top of it:
+// A larger batch saves the processor doorbell writes, and the device reads several WQEs at once. In return the device
+// has to read WQEs that BlueFlame would have brought along, and the first WQE of a batch waits for the others. The rate
+// at which work requests complete shows which weighs more. climb.hpp is the law, with batches of 1, 2, 4, ..., `max`;
+// it tries `max` first and accepts a batch that is better by a tenth in two trials. There are two exceptions:
 //
-//   L/N above the band    a larger batch is not better, whatever its rate. It is paid for in latency: L counts from
-//   (period.hpp)          the posting of a work request, not from its doorbell. Where L/N was above the band without
-//                         it, L is long for other reasons.
-//   hardly any doorbell   the batch does nothing but cost the short path of short messages: it is not better, and the
-//   is shared             batch is one again when that lasts.
-//
-// How soon, in work requests, with windows of (3 + 1) intervals: while 16 is better than one by more than a tenth, it
-// is reached within 5 windows = 2'560. When doorbells are not shared any more, the batch is one within 12 intervals =
-// 1'536, the window of a trial that is going on included, and no larger one is accepted for the 14 after that. Of a
-// steady load one window in 65 at most is spent on trying another batch.
+//   L/N above the band    A larger batch is not better, whatever its rate: it pays in latency, as L counts
+//   (period.hpp)          from posting, not from the doorbell. This does not hold if L/N was above the band
+//                         without the larger batch.
+//   hardly any doorbell   A larger batch is not better: it only keeps short messages off the short path.
+//   is shared             If this lasts, the batch returns to one.
 #pragma once
 
 #include <optional>
@@ -27,8 +22,8 @@ namespace pt2p::tune {
 
 struct BatchLaw {
 	uint32_t max = 16;
-	double cut_above = 2.5;                   // L/N, as PeriodLaw's
-	double shared = 1.5;                      // work requests for a doorbell
+	double cut_above = 2.5;                   // L/N, as in PeriodLaw
+	double shared = 1.5;                      // work requests per doorbell
 	uint32_t lasts = 5;                       // intervals
 	static constexpr uint32_t interval = 128; // work requests
 };
@@ -36,13 +31,13 @@ struct BatchLaw {
 class BatchTuner {
 public:
 	struct Interval {
-		double work, time;          // work requests completed, in so long
-		uint64_t posted, doorbells; // work requests, by so many doorbells; while the batch is one, not looked at
+		double work, time;          // work requests completed; duration
+		uint64_t posted, doorbells; // ignored while the batch is one
 		double ratio;               // mean of L/N; 0: not observed
 	};
 	explicit BatchTuner(const BatchLaw &law = {}) : law_(law), climber_(std::in_place, climb(law)) {}
 
-	// The batch from now on.
+	// Returns the batch from now on.
 	uint32_t see(const Interval &i)
 	{
 		const bool together =
@@ -61,9 +56,9 @@ public:
 	}
 
 	uint32_t batch() const { return climber_->setting(); }
-	// The same but for a trial that is going on.
+	// The batch that is accepted. A trial does not change it.
 	uint32_t accepted() const { return accepted_; }
-	// Work requests in a unit of time, with the batch that is accepted; 0: not known yet.
+	// Work requests per unit of time with the accepted batch; 0: unknown.
 	double rate() const { return climber_->rate(); }
 	uint64_t trials() const { return earlier_trials_ + climber_->trials(); }
 	uint64_t changes() const { return earlier_changes_ + climber_->changes(); }
@@ -87,9 +82,9 @@ private:
 	const BatchLaw law_;
 	std::optional<Climber> climber_;
 	uint32_t accepted_ = 1;
-	double ratio_ = 0;     // L/N of late with what is accepted, or with less; 0: not observed
-	uint32_t alone_ = 0;   // intervals, in which doorbells were hardly shared
-	uint64_t changes_ = 0; // of the climber, seen
+	double ratio_ = 0;     // recent L/N with the accepted batch or a smaller one; 0: not observed
+	uint32_t alone_ = 0;   // consecutive intervals in which doorbells were hardly shared
+	uint64_t changes_ = 0; // of the climber, as last seen
 	uint64_t earlier_trials_ = 0, earlier_changes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What is tuned for one channel: the signal period of each class of payload, and where payload waits for the NIC. How a
-// payload gets to the NIC decides what it costs the NIC, so that is what makes a class.
+// What is tuned for one channel: the window, the signal period of each class of payload, and where payload is staged. A
+// class is the way by which payload gets to the device, because this way decides what the payload costs the device.
 #pragma once
 
 #include <array>
@@ -18,13 +18,13 @@ enum class SizeClass : uint8_t { inlined, device_memory, buffer, bulk };
 constexpr size_t size_classes = 4;
 constexpr const char *size_class_names[size_classes] = {"inline", "device memory", "buffer", "bulk"};
 
-// free: the work requests of a period need not wait for those of the one before; tied: no more than one period is in
-// flight, as in the TPL paper.
+// free: a period does not wait for the previous one; tied: at most one period is in flight, as in the TPL paper.
 using Mode = choice::tune;
 
 class ChannelTuner {
 public:
-	// `depth`: what the queue has room for; `tied`: Mode::tied; `share`: share_of_device(), no more than the depth.
+	// `depth`: work requests that the queue can hold; `tied`: Mode::tied; `share`: share_of_device(), at most the
+	// depth.
 	ChannelTuner(const PeriodLaw &law, uint32_t depth, bool tied, uint32_t share)
 	    : periods_{PeriodTuner(law), PeriodTuner(law), PeriodTuner(law), PeriodTuner(law)},
 	      raise_below_(law.raise_below), depth_(depth), tied_(tied), share_(share), window_(window(law, depth, share_))
@@ -33,31 +33,31 @@ public:
 
 	Stagings stagings;
 
-	// What a period has become, when, and by which L/N.
+	// A change of the period: when, to what, and at which L/N.
 	struct Change {
 		int64_t when; // ticks
 		uint32_t period;
 		float ratio;
 	};
-	static constexpr size_t kept = 8; // changes of each class
+	static constexpr size_t kept = 8; // changes per class
 
 	const PeriodTuner &period(SizeClass c) const { return periods_[static_cast<size_t>(c)]; }
-	// How many may be under way, where that is not the period: where all are inside of their entries, as many as is
-	// tuned; what the device has to fetch beside an entry takes it longer than to read the entry once more, and makes
-	// those behind it late. In a crowd the share is enough.
+	// The window. It is tuned only while all payload is inlined. Fetching other payload takes the device longer than
+	// reading a WQE a second time, and delays the WQEs behind it. For such payload the window is the depth, or the
+	// share under contention.
 	uint32_t window_of(SizeClass c) const
 	{
 		return c == SizeClass::inlined && only_inlined() ? window_.size() : contention_.contended() ? share_ : depth_;
 	}
-	// In times N: where L is below, more is let under way.
+	// The window grows while L is below this multiple of N.
 	double raise_below() const { return raise_below_ * (!tied_ && share_ < depth_ ? WindowLaw{}.alone : 1); }
 	// `shared`: work requests share doorbells.
 	uint32_t signal_period(SizeClass c, bool shared) const
 	{
 		return tied_ ? period(c).period() : period_of(window_of(c), shared);
 	}
-	// So many have been completed, the latest of this class; `empty`: nothing is under way. How many may be from now
-	// on.
+	// `count` work requests have completed, the last of them of class `latest`. `empty`: none is in flight. Returns the
+	// window from now on.
 	uint32_t completed(SizeClass latest, uint32_t count, bool empty)
 	{
 		inlined_ = latest == SizeClass::inlined ? std::min(inlined_ + count, unmixed()) : 0;
@@ -66,7 +66,7 @@ public:
 		return only_inlined() && window_.empties() ? 1 : window_of(latest);
 	}
 	void see_normal(SizeClass c, int64_t latency) { periods_[static_cast<size_t>(c)].see_normal(latency); }
-	// `least_normal`: the shortest N that any channel of the device has seen, 0: none has.
+	// `min_normal`: the shortest N that any channel of the device has seen; 0: none has.
 	void see_last(SizeClass c, int64_t latency, int64_t now, int64_t min_normal)
 	{
 		PeriodTuner &p = periods_[static_cast<size_t>(c)];
@@ -82,7 +82,7 @@ public:
 		if (c == SizeClass::inlined && only_inlined() && p.normal())
 			window_.see(times(p.normal()));
 	}
-	// The latest changes, the oldest first.
+	// The latest changes, oldest first.
 	template <class F>
 	void for_each_change(SizeClass c, F &&f) const
 	{
@@ -90,7 +90,7 @@ public:
 		for (size_t n = h.count < kept ? 0 : h.count - kept; n != h.count; ++n)
 			f(h.changes[n % kept]);
 	}
-	// Of the classes that were observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
+	// For each class that was observed: "inline: signal period 33, N 1200 ns, L/N 1.9, 8 raises, 0 cuts".
 	std::string describe(double ticks_in_a_ns, bool shared) const
 	{
 		std::string text;
@@ -130,7 +130,7 @@ private:
 	const uint32_t share_;
 	Contention contention_;
 	WindowTuner window_;
-	uint32_t inlined_ = unmixed(); // lately, one after the other
+	uint32_t inlined_ = unmixed(); // consecutive work requests with inlined payload, up to unmixed()
 	std::array<History, size_classes> histories_{};
 };
 

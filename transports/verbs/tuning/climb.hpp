@@ -1,23 +1,20 @@
-// How large a setting should be of which nothing is known but that what it does shows in the rate of work: queue pairs
-// of a busy destination, messages for a doorbell. A hill climber, as a pure function of observations: the work done in
-// intervals in which the channel was busy, and the time they took. Clock, channel and units are the caller's.
+// A hill climber. It chooses a setting whose effect shows only in the rate of work: queue pairs of a busy destination,
+// work requests per doorbell. It is a pure function of observations: the work done in an interval in which the channel
+// was busy, and how long the interval took. Clock, channel and units are the caller's.
 //
-//   rest       the setting stays, and its rate is known
-//   trial      another is in force for one window of intervals; unless it is better by more than the margin than each
-//              of the last two windows, it is given up
-//   again      the one before once more: was it the setting, or has the load changed?
-//   repeat     the other once more; better than all three: it stays
+//   rest     the accepted setting stays, and its rate is measured
+//   trial    another setting is in force for one window of intervals; it fails unless its rate is higher than
+//            that of each of the last two windows by more than the margin
+//   again    the accepted setting is in force for one window, in case not the setting but the load has changed
+//   repeat   the other setting is in force for one window; it is accepted if it beats all three windows
 //
-// The rate of a window is the median of its intervals, so that one in which the process did not run counts for nothing.
-// Tried in turn: the largest, where the law leaps, a step up, a step down, two up, two down; thus a valley of one
-// setting is crossed, a wider one is not, unless by a leap. What has proved better is followed in its direction. After
-// each failure the rest is twice as long, and short again when a setting is accepted or the load changes.
+// The rate of a window is the median of its intervals, so an interval in which the process did not run does not count.
+// The first interval after a change of setting does not count either.
 //
-// How soon, with w = window + 1 intervals, the first after a change of setting being left out: while each step in a
-// direction is better by more than the margin, k steps from the start take at most (5 k + 5) w, `least_rest` being 2,
-// and a leap 5 w. On a steady load in the end one window in most_rest + 1 is a trial, and whatever the load does no
-// more than two w in each 3 w + least_rest * window intervals. A change of load that shows in the rate is followed
-// within (5 k + 40) w, one that does not within (5 k + 4 (most_rest + 1)) w.
+// Trials take turns: the largest setting if the law leaps, one step up, one step down, two up, two down. Two steps
+// cross a valley of one setting; only a leap crosses a wider one. After a setting is accepted, the next trial goes on
+// in the same direction. Each failed trial doubles the rest. An accepted setting or a change of load makes the rest
+// short again. On a steady load, one window in max_rest + 1 is a trial in the end.
 #pragma once
 
 #include <algorithm>
@@ -31,11 +28,11 @@ namespace pt2p::tune {
 
 struct ClimbLaw {
 	uint32_t min = 1, max = 4;            // bounds of the setting
-	bool doubles = true;                     // steps: to the next power of two, or by one
-	double margin = 0.1;                     // by how much the rate has to be better
-	double changed = 1.5;                    // so many times the rate, or one part in so many: another load
-	bool leaps = false;                      // whether `most` is tried first, and in its turn
-	uint32_t window = 5;                     // intervals, up to most_window
+	bool doubles = true;                  // a step goes to the next power of two; else by one
+	double margin = 0.1;                  // by which part the rate has to be higher
+	double changed = 1.5;                 // the load has changed if the rate grows or falls by this factor
+	bool leaps = false;                   // whether `max` is tried, beginning with it
+	uint32_t window = 5;                  // intervals, at most max_window
 	uint32_t min_rest = 2, max_rest = 64; // windows between two trials
 	static constexpr uint32_t max_window = 16;
 };
@@ -48,12 +45,12 @@ public:
 	{
 	}
 
-	// So much was done in so long, while the channel was busy. The setting from now on.
+	// `work` was done in `time`, while the channel was busy. Returns the setting from now on.
 	uint32_t see(double work, double time)
 	{
 		if (time <= 0 || law_.min >= law_.max)
 			return setting_;
-		if (stale_) { // what was under way when the setting changed
+		if (stale_) { // work that was in flight when the setting changed
 			stale_ = false;
 			return setting_;
 		}
@@ -68,9 +65,9 @@ public:
 	}
 
 	uint32_t setting() const { return setting_; }
-	// Whether the setting is one that has not been accepted yet.
+	// Whether the setting in force is not accepted yet.
 	bool trying() const { return setting_ != home_; }
-	// Of the setting that is accepted, in the last window; 0: not known yet.
+	// The rate of the accepted setting in the last window; 0: unknown.
 	double rate() const { return rate_; }
 	uint64_t trials() const { return trials_; }
 	uint64_t changes() const { return changes_; } // accepted
@@ -99,7 +96,7 @@ private:
 		rate_ = rate;
 		if (judged_ > 0 && (rate > law_.changed * judged_ || law_.changed * rate < judged_)) {
 			rests_ = law_.min_rest;
-			resting_ = std::min(resting_, rests_ + 1); // this window may have been half of one load, half of the other
+			resting_ = std::min(resting_, rests_ + 1); // this window may have seen both loads
 			judged_ = rate;
 		}
 		if (resting_ > 1) {
@@ -132,13 +129,13 @@ private:
 	void accept(double rate)
 	{
 		++changes_;
-		next_ = steps[next_] < 0 ? 2 : 1; // on in the same direction, by one
+		next_ = steps[next_] < 0 ? 2 : 1; // one more step in the same direction
 		rests_ = resting_ = law_.min_rest;
 		home_ = other_;
 		rate_ = judged_ = rate;
 		go(Phase::rest, home_, 0);
 	}
-	// The setting so many steps away; the same when that is out of bounds.
+	// The setting `count` steps away; `from` if that is out of bounds.
 	uint32_t stepped(uint32_t from, int count) const
 	{
 		if (count == leap)
@@ -161,11 +158,11 @@ private:
 	uint32_t setting_, home_, other_ = 0; // in force; accepted; under trial
 	Phase phase_ = Phase::rest;
 	bool stale_ = false;
-	uint32_t rests_, resting_;   // windows of a rest; left of it
-	size_t next_ = 0;            // step to be tried
-	double rate_ = 0, best_ = 0; // of what is accepted, in the last window; in those that a trial is compared with
-	double tried_ = 0;           // of what is under trial
-	double judged_ = 0;          // rate_ when the last trial began, or the load changed
+	uint32_t rests_, resting_;   // windows of a rest; what is left of it
+	size_t next_ = 0;            // index of the step to try next
+	double rate_ = 0, best_ = 0; // of the accepted setting: in the last window; that a trial has to beat
+	double tried_ = 0;           // of the setting under trial
+	double judged_ = 0;          // rate_ when the last trial began or the load changed
 	uint64_t trials_ = 0, changes_ = 0;
 	uint32_t count_ = 0;
 	std::array<double, ClimbLaw::max_window> rates_{};

@@ -1,13 +1,13 @@
-// Whether a device works for so many others that a channel is to have no more under way than its share (window.hpp).
-// For payload outside of work queue entries: less of that is not quicker for the channel itself, but for all, as their
-// entries fit the device's cache again. A pure function of observations.
+// Whether other channels load the device so much that a channel should use no more than its share (window.hpp). This is
+// for payload outside WQEs. A smaller window does not make such a channel faster by itself. It makes all channels of
+// the device faster, because their WQEs fit into the device's cache again. A pure function of observations.
 //
-//   L > 16 N      there is a crowd: under way is 16 times as much as it takes to keep the device busy
-//   L < 4 N       there is none any more
+//   L > 16 N     the device is contended: 16 times what keeps it busy is in flight
+//   L < 4 N      it is no longer contended
 //
-// N is the shortest that any channel has seen, as one that was measured in a crowd tells nothing; L the mean of two.
-// The bounds are ours, and far apart, as L falls from the one towards the other when all channels go down to their
-// shares.
+// N is the shortest of any channel, because an N that was measured under contention is useless. L/N is the mean of two
+// observations. The bounds are libpt2p's own. They are far apart because L falls from one towards the other when all
+// channels go down to their shares.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ public:
 
 private:
 	static constexpr double enter_above = 16, leave_below = 4;
-	static constexpr uint32_t window = 2; // observations, which are rare where L is long
+	static constexpr uint32_t window = 2; // observations, which are rare while L is long
 
 	bool contended_ = false;
 	double sum_ = 0;

@@ -1,5 +1,4 @@
-// What the tuner keeps for a whole device: the laws, the shortest normal latency, and how many work requests share a
-// doorbell.
+// What is tuned for a whole device: the laws, the shortest normal latency, and how many work requests share a doorbell.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +12,10 @@
 
 namespace pt2p::tune {
 
-// Who posts work requests in batches.
+// Posts work requests in batches.
 class Batching {
 public:
-	// So many share a doorbell from now on, when they are posted in one go.
+	// Up to so many work requests share a doorbell from now on when they are posted in one go.
 	virtual void use_batch(uint32_t work_requests) = 0;
 
 protected:
@@ -31,14 +30,14 @@ public:
 	Mode mode() const { return mode_; }
 	bool on() const { return mode_ != Mode::off; }
 	bool tied() const { return mode_ == Mode::tied; }
-	// Whether device memory or a buffer is chosen by what is measured.
+	// Whether measurements decide between device memory and a buffer.
 	bool tunes_staging() const { return tunes_staging_; }
 	// For a queue of this depth.
 	PeriodLaw law(uint32_t depth) const;
-	// For a channel whose messages go through a queue of this depth. Null: nothing is tuned.
+	// For a channel whose queue has this depth. Null: nothing is tuned.
 	std::unique_ptr<ChannelTuner> make_channel(uint32_t depth) const;
 
-	// A queue observes the latency of a work request, or no longer.
+	// A queue begins, or ends, to observe the latency of a work request.
 	void begin_watch()
 	{
 		++watching_;
@@ -46,10 +45,10 @@ public:
 	}
 	void end_watch() { --watching_; }
 	bool watches() const { return watching_ != 0; }
-	// Completions should be read soon, although nobody waits for them.
+	// Completions should be read soon, although no call waits for them.
 	void look_soon() { environment_.events.pacing.look_soon(); }
 
-	// N, of any channel. Returns it.
+	// A channel has seen this N. Returns it.
 	int64_t saw_normal(int64_t latency)
 	{
 		min_normal_ = min_normal_ ? std::min(min_normal_, latency) : latency;
@@ -57,12 +56,11 @@ public:
 	}
 	int64_t min_normal() const { return min_normal_; } // 0: not seen yet
 
-	// Whether work requests share doorbells for good: a trial is to change nothing else.
+	// Whether work requests share doorbells for good. A trial does not count, as it must change nothing else.
 	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : fixed_batch_) != 1; }
 	// Null: the batch is fixed.
 	const BatchTuner *batch_tuner() const { return batch_tuner_ ? &*batch_tuner_ : nullptr; }
-	// What the batch is judged by: doorbells that were rung, work requests that were completed, L/N of the last of a
-	// period.
+	// The batch is judged by these: doorbells rung, work requests completed, and L/N at the ends of periods.
 	void rang(uint32_t work_requests)
 	{
 		interval_.posted += work_requests;
@@ -79,7 +77,7 @@ public:
 		++interval_.observed;
 	}
 
-	// PT2P_TUNE_TRACE: L or N of a work request to `peer`.
+	// Writes L or N of a work request to `peer` to the file of PT2P_TUNE_TRACE.
 	bool traces() const { return trace_ != nullptr; }
 	void trace(int peer, const ChannelTuner &channel, SizeClass kind, int64_t latency, bool normal);
 
@@ -96,7 +94,7 @@ private:
 	const bool tunes_staging_;
 	const uint32_t fixed_batch_; // work requests
 	int watching_ = 0;           // queues
-	int64_t min_normal_ = 0;   // ticks
+	int64_t min_normal_ = 0;     // ticks
 	std::optional<BatchTuner> batch_tuner_;
 	struct {
 		uint64_t work = 0, posted = 0, doorbells = 0;

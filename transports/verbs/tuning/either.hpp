@@ -1,16 +1,16 @@
-// A choice between two alternatives of which nothing is known but how long what takes them takes: ways to a
-// destination, places for a payload. A pure function of observations.
+// A choice between two alternatives that differ in latency only: routes to a destination, places for a payload. A pure
+// function of observations.
 //
-// Now and then something is a sample: its latency is observed. Where the other alternative is in question, one sample
-// of `others` takes that. What is compared are pairs: a sample of the other one and the latest before it of the chosen
-// one, so that load that comes and goes weighs on both. The median of the last pairs counts.
+// From time to time a message is a sample, and its latency is observed. Every `others`-th sample takes the alternative
+// that is not chosen, if that is in question. Each such sample is paired with the latest sample of the chosen
+// alternative, so that both met the same load. The median of the last five pairs decides:
 //
 //   chosen > 1.25 x other     the other is chosen
-//   else                      it stays
+//   else                      nothing changes
 //
-// How soon: a difference is followed after three pairs whose samples have both seen it, which is after at most (3 *
-// others + 1) * every of what is sent. At least 3 * others * every lie between two changes, whatever is observed. One
-// in every * others takes the other alternative to try it; until three pairs are known, one in every * 2.
+// A choice needs three pairs. Until they are known, every second sample takes the other alternative. A difference is
+// therefore followed after at most (3 * others + 1) * every messages, and two changes are at least 3 * others * every
+// messages apart.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 namespace pt2p::tune {
 
 struct EitherLaw {
-	double worth = 1.25; // how much longer the chosen one has to take for the other to be chosen
-	uint32_t every = 32; // of what is sent, until the next sample
-	uint32_t others = 4; // samples, until the next of the other one; until enough is known, 2
+	double worth = 1.25; // the other is chosen if the chosen one takes this much longer
+	uint32_t every = 32; // messages from one sample to the next
+	uint32_t others = 4; // samples from one of the other alternative to the next; 2 until enough is known
 	static constexpr size_t known = 3, kept = 5; // pairs
 };
 
@@ -38,7 +38,7 @@ public:
 		A what;
 		bool sample;
 	};
-	// What the next one takes, and whether it is a sample; who cannot observe it then takes what is chosen().
+	// What the next message takes, and whether it is a sample. A caller that cannot observe the sample takes chosen().
 	Next next(bool other_in_question) const
 	{
 		if (since_ + 1 < law_.every)
@@ -46,13 +46,13 @@ public:
 		const bool turn = (samples_ + 1) % (seen_ >= EitherLaw::known ? law_.others : 2) == 0;
 		return {turn && other_in_question ? other() : chosen_, true};
 	}
-	// It has been sent.
+	// The message has been sent.
 	void sent(bool as_sample)
 	{
 		samples_ += as_sample;
 		since_ = as_sample ? 0 : since_ + 1;
 	}
-	// What a sample took.
+	// The latency of a sample.
 	void see(A what, int64_t latency)
 	{
 		latest_[index(what)] = std::max<int64_t>(latency, 1);
@@ -63,7 +63,7 @@ public:
 			++since_change_;
 		}
 	}
-	// Decides; true when it is the other from now on.
+	// Decides. True: the other alternative is chosen from now on.
 	bool judge()
 	{
 		if (since_change_ < EitherLaw::known)
@@ -79,7 +79,7 @@ public:
 		return true;
 	}
 	A chosen() const { return chosen_; }
-	// The median of the last samples, in their unit; 0: there is none.
+	// The median of the last samples; 0: there is none.
 	int64_t latency_of(A what) const
 	{
 		return seen_ ? median([&](const Pair &p) { return p[index(what)]; }) : latest_[index(what)];
@@ -102,11 +102,11 @@ private:
 
 	const EitherLaw law_;
 	A chosen_{};
-	bool fresh_ = false;               // the chosen one has been seen since the last pair
-	uint32_t since_ = 0, samples_ = 0; // sent since the last sample; samples
+	bool fresh_ = false;               // the chosen one has a sample since the last pair
+	uint32_t since_ = 0, samples_ = 0; // messages since the last sample; samples
 	Pair latest_{};
 	std::array<Pair, EitherLaw::kept> pairs_{};
-	size_t seen_ = 0, since_change_ = 0; // pairs: so far, since the choice changed
+	size_t seen_ = 0, since_change_ = 0; // pairs so far; pairs since the choice changed
 };
 
 } // namespace pt2p::tune

@@ -1,24 +1,19 @@
-// How many work requests share one completion: the law of the TPL paper (section 4), as a pure function of
-// observations. The clock, the channel and the size class that they come from are the caller's; latencies are in
-// whatever unit.
+// The signal period: how many work requests share one completion. This is the law of the TPL paper (section 4), as a
+// pure function of observations. Clock, channel, size class and the unit of latencies are the caller's.
 //
-//   N  normal latency: of a signalled operation on an idle channel
-//   L  last-operation latency: from posting the signalled operation that ends a period to seeing its completion
+//   N  normal latency: of a signalled work request on an idle channel
+//   L  last-operation latency: from posting the signalled work request that ends a period to its completion
 //
-//   L < 1.8 N       the device keeps up: the period is raised by a step
-//   L > 2.5 N       work is piling up: it is cut in half
-//   in between      it stays
+//   L < 1.8 N       the device keeps up: the period grows by a step
+//   L > 2.5 N       work piles up: the period is halved
+//   in between      the period stays
 //
-// Where what is under way does not wait for a period to end (PT2P_TUNE=free), L says little of the period, as it is
-// that of all that is under way, and of all the others that the device works for. There the bounds are the same, least
-// = most, the share of the queue that window.hpp names, and what is left here is N and L/N.
+// With PT2P_TUNE=free, a period does not wait for the previous one. L then says little about the period, because all
+// that is in flight in the device contributes to it. In this mode min = max, the part of the queue that window.hpp
+// names, and this class only keeps N and L/N.
 //
-// How soon, after the window under way: while L/N stays below the band at every period, the longest period is reached
-// within ceil((most - least) / step) * (window + 1) observations, in less than half of that when L/N stays below three
-// quarters of the band; above the band at every period, the shortest within ceil(log2(most / least)) * (window + 1),
-// and within 2 for each halving when L is more than twice above it. Where the band lies in between, it is entered
-// within the sum of both; on a channel so steep that one step leads from below the band to above it, the law goes to
-// and fro for ever.
+// The period goes from min to max in (max - min) / step decisions, and back in log2(max / min). On a channel so steep
+// that one step leads from below the band to above it, the period oscillates for ever.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +26,10 @@ namespace pt2p::tune {
 struct PeriodLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
 	uint32_t step = 4;                         // work requests
-	uint32_t min = 1, max = 64;             // bounds of the period: the queue's depth is one
-	// These are ours, not the paper's, which judges each period: 1 and 1. The mean of so many observations is judged,
-	// or noise would be followed; of a few, when it is far outside of the band; and one alone that is twice above it:
-	// the payload has jumped.
+	uint32_t min = 1, max = 64;                // bounds of the period; max is at most the queue's depth
+	// Observations whose mean is judged, so that noise does not count: `window`, or `few` if the mean is far outside
+	// the band. One observation of more than twice the upper border is enough: the payload has changed. The paper
+	// judges each period by itself: 1 and 1.
 	uint32_t window = 8, few = 3;
 };
 
@@ -42,21 +37,21 @@ class PeriodTuner {
 public:
 	explicit PeriodTuner(const PeriodLaw &law) : law_(law), period_(law.min) {}
 
-	// N was seen: the median of the last ones counts, so that it follows a drift and not an outlier.
+	// N was seen. The median of the last five counts, so that N follows a drift but no outlier.
 	void see_normal(int64_t latency)
 	{
 		normals_[seen_++ % normals_.size()] = latency;
-		if (seen_ == 1) // what was seen before is no comparison
+		if (seen_ == 1) // what was seen before was compared with a guess
 			sum_ = count_ = 0;
 		auto sorted = normals_;
 		const auto n = std::min<size_t>(seen_, normals_.size());
 		std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
 		normal_ = sorted[n / 2];
 	}
-	// The shortest N of any channel of the device. One that is half as much again was seen while the device worked for
-	// others: the first messages of all ranks come at once.
+	// The shortest N of any channel of the device replaces an N that is more than 1.5 times as long. Such an N was seen
+	// while the device worked for others: the first messages of all ranks come at the same time.
 	void see_min_normal(int64_t latency) { min_normal_ = latency; }
-	// L was seen. The period from now on.
+	// L was seen. Returns the period from now on.
 	uint32_t see_last(int64_t latency)
 	{
 		if (!normal_)
@@ -80,12 +75,9 @@ public:
 
 	uint32_t period() const { return period_; }
 	bool normal_is_measured() const { return seen_ != 0; }
-	// 0: not known yet
-	int64_t normal() const
-	{
-		return min_normal_ && normal_ > min_normal_ + min_normal_ / 2 ? min_normal_ : normal_;
-	}
-	// L/N lately; 0: not seen yet.
+	// 0: unknown
+	int64_t normal() const { return min_normal_ && normal_ > min_normal_ + min_normal_ / 2 ? min_normal_ : normal_; }
+	// Recent L/N; 0: not seen yet.
 	double ratio() const { return ratio_; }
 	uint64_t raises() const { return raises_; }
 	uint64_t cuts() const { return cuts_; }
@@ -99,7 +91,7 @@ private:
 		stale_ = true;
 		return period_ = next;
 	}
-	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for it: they
+	// A channel that is never idle shows no N. Until it does, the shortest of the first latencies stands for N: they
 	// are those of a period of one.
 	uint32_t guess_normal(int64_t latency)
 	{

@@ -22,15 +22,15 @@ void QueueTuner::see_sample(const Observed &sample, size_t bytes)
 
 bool QueueTuner::see_watched(const Observed &watched, bool idle)
 {
-	constexpr uint32_t look_again = 64; // times idle
+	constexpr uint32_t look_again = 64; // completions that leave the queue idle, until N is measured again
 	watching_ = false;
 	device_.end_watch();
 	const int64_t latency = now_ticks() - watched_.since;
 	ChannelTuner &tuner = watched.channel;
 	const bool normal =
 	    watched_.alone && (!tuner.period(watched.kind).normal_is_measured() || std::exchange(measure_normal_, false));
-	// A channel that is idle so often needs no longer period; but where one period waits for the other, one of a single
-	// work request never meets anything else.
+	// L counts only if other work requests were in flight. With `tied` it always counts: a period of one work request
+	// never meets others, and would never grow.
 	const bool last = !normal && (!watched_.alone || tied_);
 	if (normal)
 		tuner.see_normal(watched.kind, device_.saw_normal(latency));
@@ -40,7 +40,7 @@ bool QueueTuner::see_watched(const Observed &watched, bool idle)
 		device_.saw(static_cast<double>(latency) / static_cast<double>(known));
 	if (device_.traces() && (normal || last))
 		device_.trace(watched.peer, tuner, watched.kind, latency, normal);
-	// The normal latency drifts: when the channel happens to be idle, it is observed again.
+	// N drifts: from time to time it is measured again when the channel is idle.
 	if (!idle || ++times_idle_ % look_again != 0)
 		return false;
 	measure_normal_ = true;

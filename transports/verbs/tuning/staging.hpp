@@ -1,21 +1,20 @@
-// Where a message waits for the device that is too long to go inside of its work request: in the device's own memory or
-// in a buffer of host memory. A pure function of observations, for each channel and length class: powers of two.
+// Where a message is staged that is too long to be inlined: in the device's memory or in a buffer of host memory. A
+// pure function of observations, for each channel and length class (powers of two).
 //
-// The processor writes into device memory at the price of a store over PCIe for each word or line; from a buffer the
-// device reads, at the price of a trip there and back. Which is quicker depends on the machine, the length and the
-// load, so both are measured: from before the payload is copied to the completion. either.hpp is the law, with a sample
-// every 251 messages of a class: a prime number, lest samples fall on the same message of each burst that a program
-// sends; and not a smaller one, since completions are looked at more often while one is under way, which parts what
-// would share a doorbell: a sample is under way as long as what is before it in the queue, 85 messages. A change is
-// therefore followed after at most (3 * 4 + 1) * 251 = 3263 messages of the class.
+// Writing to device memory costs the processor a store over PCIe for each word or cache line. Reading a buffer costs
+// the device a round trip over PCIe. Which is faster depends on the machine, the length and the load. Both are
+// therefore measured, from before the payload is copied to the completion.
 //
-// Device memory that is half taken is not tried for: there would soon be none for those that have proved to gain by it.
-// Of a message that found it full, the buffer is what is observed.
+// either.hpp is the law, with every 251st message of a class as a sample. The number is prime, so that samples do not
+// always fall on the same message of a burst. It is not smaller because completions are polled more often while a
+// sample is in flight, and polling splits up work requests that would share a doorbell.
 //
-// A message that fits inside of its work request always goes there, and nothing is to be chosen. It makes the entry
-// longer by 64 bytes at most: where the entry goes along with the doorbell, that is one more write of 64 bytes over
-// PCIe and no read. Device memory takes as many writes for the payload, and a fence between them and the doorbell; a
-// buffer a read. Where the device reads entries, it reads the payload in the same read.
+// Device memory is not tried while half of it is in use: the messages that gain by it would soon find none. A message
+// that finds device memory full is observed as one in a buffer.
+//
+// A message that can be inlined always is. It makes the WQE longer by at most 64 bytes. With BlueFlame that is one more
+// write of 64 bytes over PCIe, and no read. Device memory would take as many writes and a fence before the doorbell; a
+// buffer would take a read. If the device reads the WQE, it reads inlined payload in the same read.
 #pragma once
 
 #include <array>
@@ -30,9 +29,9 @@ enum class Staging : uint8_t { device_memory, buffer };
 class StagingTuner {
 public:
 	using Next = Either<Staging>::Next;
-	// For the next message; `scarce`: device memory is half taken, or more.
+	// For the next message; `scarce`: half of the device memory, or more, is in use.
 	Next next(bool scarce) const { return either_.next(!scarce || either_.chosen() == Staging::device_memory); }
-	// It has been sent, and is there.
+	// The message has been sent and is staged there.
 	void sent(Staging where, bool as_sample)
 	{
 		either_.sent(as_sample);
@@ -55,11 +54,11 @@ private:
 	uint64_t changes_ = 0;
 };
 
-// The tuners of all lengths.
+// The tuners of all length classes.
 class Stagings {
 public:
 	static constexpr size_t classes = 11;
-	// Of messages of so many bytes, as they are staged.
+	// For messages that take so many bytes when they are staged.
 	StagingTuner &of(size_t bytes)
 	{
 		return tuners_[std::min(static_cast<size_t>(std::bit_width((bytes - 1) / shortest)), classes - 1)];

@@ -1,10 +1,10 @@
-// How many queue pairs the bulk data of one peer is spread over (PT2P_NET_QUEUE_PAIRS). Parts of operations need no
-// order among themselves, and a device works on several queue pairs at once; whether that moves more bytes only the
-// rate tells, so that the hill climber of climb.hpp decides. Nothing here reads a clock: transports say when a part was
-// posted and when it was done.
+// Over how many queue pairs the bulk data of one peer is striped (PT2P_NET_QUEUE_PAIRS). Parts of operations need no
+// order, and a device works on several queue pairs at once. Only the rate tells whether this moves more bytes, so the
+// hill climber of climb.hpp decides. Nothing here reads a clock: transports report when a part was posted and when it
+// completed.
 //
-// The rate counts while something waits that another queue pair might have taken: for room, or as more parts are under
-// way than there are queue pairs, all of which are in use. Time in which that is not so is left out.
+// The rate counts only while another queue pair could have helped. All queue pairs are then in use, and either parts
+// wait for room or more parts are in flight than there are queue pairs.
 #pragma once
 
 #include <algorithm>
@@ -18,27 +18,26 @@ namespace pt2p::tune {
 class Striping {
 public:
 	static constexpr size_t min_part = size_t{16} << 10, max_part = size_t{1} << 20; // bytes
-	static constexpr uint32_t interval = 8; // parts: so that one more or less at its ends does not matter
+	static constexpr uint32_t interval = 8; // parts; enough that one more or less at the ends does not matter
 
-	// `pinned` other than 0: as many as that; `most`: as there can be.
+	// `pinned`: that many, at most `max`; 0: up to `max`, as tuned.
 	Striping(uint32_t pinned, uint32_t max)
 	    : pinned_(pinned != 0),
-	      climber_(pinned ? ClimbLaw{.min = std::min(pinned, max), .max = std::min(pinned, max)}
-	                      : ClimbLaw{.max = max})
+	      climber_(pinned ? ClimbLaw{.min = std::min(pinned, max), .max = std::min(pinned, max)} : ClimbLaw{.max = max})
 	{
 	}
 
-	// How many there may be at present.
+	// How many may be in use at present.
 	uint32_t queue_pairs() const { return climber_.setting(); }
-	// Bytes of the next part of an operation of this length: one for each queue pair, but others get their turn in
-	// between.
+	// Bytes of the next part of an operation of this length: an equal share for each queue pair, within limits that let
+	// other operations have their turn.
 	size_t part_of(size_t length) const
 	{
 		constexpr size_t page = 4096;
 		const size_t share = (length / queue_pairs() + page - 1) / page * page;
 		return std::clamp(share, min_part, max_part);
 	}
-	// So many have work for this peer, or could.
+	// So many queue pairs have work for this peer, or could have.
 	void uses(uint32_t queue_pairs) { in_use_ = queue_pairs; }
 	// An operation of so many bytes begins; a part of it was posted.
 	void begins(size_t bytes) { unposted_ += bytes; }
@@ -47,10 +46,10 @@ public:
 		unposted_ -= bytes;
 		++under_way_;
 	}
-	// One was completed, or will not be: no bytes then.
+	// A part has completed, or has failed: then with 0 bytes.
 	void completed(size_t bytes, int64_t now)
 	{
-		// And was so when the last one had been completed: parts were only added since.
+		// Busy at both ends of the time in between: parts were only added since the last completion.
 		const bool busy = was_busy_ && is_busy();
 		--under_way_;
 		if (busy) {
@@ -80,7 +79,7 @@ private:
 	size_t unposted_ = 0; // bytes that wait for room
 	bool was_busy_ = false;
 	int64_t last_ = 0; // completion
-	// Of the interval so far.
+	// Of the current interval.
 	double bytes_ = 0, time_ = 0;
 	uint32_t parts_ = 0;
 };

@@ -1,43 +1,39 @@
-// How many work requests of a channel are under way, where that is not bound to the signal period (PT2P_TUNE=free), and
-// the signal period then. A pure function of observations, beside period.hpp, whose N and L these are.
+// The window of a channel (how many work requests may be in flight), and the signal period that follows from it, with
+// PT2P_TUNE=free. A pure function of observations. N and L are those of period.hpp.
 //
-// What is under way beyond what keeps the device busy only waits there, and takes a place in its cache of entries. When
-// all queues of a device together have more under way than that cache holds, entries are read a second time, and a
-// queue whose entries have been thrown out is slow, has older ones, and stays slow: the WQE cache misses of the TPL
-// paper.
+// Work requests beyond those that keep the device busy only wait in it, and take space in its WQE cache. If all queues
+// of a device together have more in flight than the cache holds, the device reads WQEs a second time. A queue whose
+// WQEs were evicted is slow, its WQEs become older, and it stays slow: the WQE cache misses of the TPL paper.
 //
-//   L > 2.5 N       the window shrinks in proportion to what L is above the middle of the band, to half at most
-//   L < 1.8 N       it grows by half, and by `step` at least
+//   L > 2.5 N       the window shrinks in proportion to L over the middle of the band, at most to half
+//   L < 1.8 N       it grows by half, and at least by `step`
 //   in between      it stays
 //
-// What a device does with as many is not always the same: it depends on how they came. Where messages are answered one
-// by one, the answers can cost it so much time that the other side keeps up with it and goes on to answer one by one;
-// where they have once come faster than the other side could take them, one answer speaks for many, and that remains
-// so, too. A queue that has got into the one state does not leave it by itself, nor by another window, as it is never
-// empty. Into the other it gets when it is filled in one go while neither side has anything left to do: then as many
-// are sent as go within a round trip before the first answer. A window that becomes smaller without that is the way out
-// of it: nothing is sent until the rest is done, the other side catches up, and its last answers, one for each, meet
-// what is sent next.
+// The same window can have two rates. If messages are answered one by one, the answers can slow the device so much that
+// the receiver keeps pace and goes on answering one by one. If messages once came faster than the receiver took them,
+// one answer covers many, and this lasts, too. A queue that is never empty does not leave its state, whatever its
+// window. It gets into the fast state if it is filled in one go while both sides are idle: a round trip's worth of
+// messages leaves before the first answer. A window that only shrinks leads to the slow state: the receiver catches up
+// while nothing is sent, and its last answers, one for each message, meet the next messages.
 //
-// So the queue is run empty and filled again in one go whenever the window becomes smaller; and with the same window
-// when L has first been seen, and after 4, 16, `most_calm` windows, at once when the rate is `changed` times lower than
-// in the window before. By Little's law as many as are under way, divided by L, are completed in a time, while the
-// queue is full. So L tells the rate, and whether a cut has cost anything: where the rate is lower by more than a
-// twentieth after it, as where L is long because the device works for others, it is taken back; where it is `changed`
-// times lower, by filling the queue anew. The next cut waits for the time when the queue would be run empty anyway,
-// unless the last one was kept and L is still above the band. Running empty costs about N.
+// Therefore the queue runs empty and is refilled in one go, which costs about N:
+//   - with each cut of the window;
+//   - with the same window when L was first seen, and again after 4, 16, ..., `max_calm` windows;
+//   - at once if the rate has fallen by the factor `changed` since the window before.
 //
-// A cut costs the one that cuts alone: the device works for the others instead. So where ranks of a node have more
-// under way together than their device keeps, the one that takes its cut back has the advantage, and all are slow.
-// Hence `share`: of more than that, half is given up for good when L is `crowded` times above the band; and more than
-// that is only added while L is `alone` times below it, as it is when few of the ranks send.
+// By Little's law, the rate of a full queue is the window divided by L, so L shows whether a cut has cost anything. A
+// cut is reverted if the rate afterwards is lower by more than a twentieth, as it is when L is long because the device
+// works for others. If the rate is lower by the factor `changed`, the queue also runs empty again. The next cut waits
+// until the queue would run empty anyway, unless the last cut was kept and L is still above the band.
 //
-// It begins with three quarters of what there is room for: with less, a device that acknowledges late may rest in the
-// band without having enough to do. How soon, after the window under way: while L is in proportion to what is under
-// way, the band is entered within ceil(log2(L / 2.5 N)) * (window + 1) observations from above, when L has first been
-// seen or the rate is `changed` times lower, else after the `most_calm` windows of rest at most; and within
-// ceil(log1.5(1.8 N / L)) * (window + 1) from below. Far outside of the band, and until it has been run empty once,
-// `few` stands for `window`. In the end one window in most_calm + 1 is spent on a cut that costs.
+// A rank that cuts alone only leaves the device to the others. If the ranks of a node together exceed the device's
+// cache, the rank that reverts its cut has the advantage, and all are slow. Hence `share`: a window above it is halved
+// for good if L is above `contended` times the upper border, and it grows only while L is below `alone` times the lower
+// border, as it is when few of the ranks send.
+//
+// The first window is three quarters of `max`. With less, a device that acknowledges late may stay in the band without
+// enough work. Far outside the band, and until the queue has run empty once, `few` observations decide instead of
+// `window`.
 #pragma once
 
 #include <algorithm>
@@ -48,26 +44,26 @@ namespace pt2p::tune {
 
 struct WindowLaw {
 	double raise_below = 1.8, cut_above = 2.5; // times N
-	uint32_t min = 16, max = 64, step = 4;  // work requests
+	uint32_t min = 16, max = 64, step = 4;     // work requests
 	uint32_t share = UINT32_MAX;               // work requests: share_of_device()
-	double contended = 1.5, alone = 2.0 / 3;     // times a bound of the band
-	double kept = 0.95;                        // of the rate, after a cut
+	double contended = 1.5, alone = 2.0 / 3;   // times a border of the band
+	double kept = 0.95;                        // part of the rate that a cut has to keep
 	uint32_t window = 8, few = 3;              // observations
-	double changed = 1.2;                      // so many times lower: another state of the device, or another load
-	uint32_t max_calm = 64;                   // windows
+	double changed = 1.2;   // the rate is lower by this factor: another state of the device, or another load
+	uint32_t max_calm = 64; // windows
 };
 
-// What each of `ranks` that share a device may have under way whatever the others do, work requests: all of its depth,
-// if the device has room for that of all; ConnectX-6 for 1440 (SMART), which is the most that is known of any.
+// What each of `ranks` that share a device may have in flight, whatever the others do: its whole depth if the device
+// can hold that of all ranks. ConnectX-6 holds 1440 work requests (SMART), more than any other device is known to hold.
 constexpr uint32_t share_of_device(uint64_t ranks, uint32_t depth)
 {
 	return ranks * depth <= 1440 ? depth : std::min(depth, WindowLaw{}.min);
 }
 
-// The signal period while `window` may be under way: a tenth. What is done, but not told yet, keeps others out, and
-// those that are told of together are posted together: the longer the period, the more of the window is idle, and the
-// less evenly the device is given work, and answers. Where doorbells are shared for good, the processor is what is
-// scarce, and a look at a completion parts what would share a doorbell: a quarter.
+// The signal period for a window: a tenth of it. Work requests that are done but not yet completed keep others out, and
+// those that complete together are posted together. A longer period leaves more of the window idle and loads the device
+// less evenly. If doorbells are shared for good, the processor is the bottleneck, and polling splits up work requests
+// that would share a doorbell: the period is then a quarter.
 constexpr uint32_t period_of(uint32_t window, bool doorbells_shared)
 {
 	return std::max(window / (doorbells_shared ? 4 : 10), 1u);
@@ -77,10 +73,10 @@ class WindowTuner {
 public:
 	explicit WindowTuner(const WindowLaw &law) : law_(law), size_(std::max(law.max * 3 / 4, law.min)) {}
 
-	// L/N was seen while so many could be under way. How many may be from now on.
+	// L/N was seen with the current window. Returns the window from now on.
 	uint32_t see(double ratio)
 	{
-		if (std::exchange(stale_, false)) // it was posted before the last change
+		if (std::exchange(stale_, false)) // that was posted before the last change
 			return size_;
 		sum_ += ratio;
 		const double mean = sum_ / ++count_;
@@ -94,7 +90,7 @@ public:
 		return size_ = next;
 	}
 	uint32_t size() const { return size_; }
-	// Whether nothing more is to be posted until nothing is under way; nothing is.
+	// Whether the queue runs empty: nothing is posted while anything is in flight. emptied(): nothing is.
 	bool empties() const { return empties_; }
 	void emptied() { empties_ = false; }
 
@@ -131,7 +127,7 @@ private:
 		calm_ = 0;
 		calms_ = 1;
 	}
-	// Whatever it costs.
+	// Halves the window for good, whatever that costs.
 	uint32_t yield()
 	{
 		watch_closely();
@@ -139,7 +135,7 @@ private:
 		from_ = 0;
 		return std::max({size_ / 2, law_.share, law_.min});
 	}
-	// It is filled again in one go, with `next`, which has to do as well as `rate`.
+	// Lets the queue run empty and refills it with `next`, which has to keep the rate.
 	uint32_t run_empty(uint32_t next, double rate)
 	{
 		empties_ = true;
@@ -154,12 +150,11 @@ private:
 	uint32_t count_ = 0;
 	bool stale_ = false;
 	bool empties_ = false;
-	// Until it is seen what running empty has done: the size before, or what it is filled with where that is more; and
-	// the rate.
-	uint32_t from_ = 0; // 0: that has been seen
+	// Until the effect of running empty is seen: the window before, or the refill if that is more; and the rate.
+	uint32_t from_ = 0; // 0: the effect has been seen
 	double before_ = 0;
 	double rate_ = 0;               // in the last window
-	uint32_t calms_ = 0, calm_ = 0; // windows until it is run empty again
+	uint32_t calms_ = 0, calm_ = 0; // windows between two runs empty; what is left of them
 };
 
 } // namespace pt2p::tune
