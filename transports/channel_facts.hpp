@@ -32,20 +32,20 @@ struct ChannelFacts {
 	std::array<KindFacts, tune::size_classes> kinds;
 	// Transmission efficiency.
 	uint64_t device_memory_full = 0; // messages that are in host memory for that reason
-	size_t device_memory_max = 0;   // longest message that would go through device memory, bytes; 0: none does
+	size_t device_memory_max = 0;    // longest message that would go through device memory, bytes; 0: none does
 	uint64_t bulk_read_bytes = 0;    // of the bulk bytes, those that the device reads from host memory
 	double entry_bytes = 0;          // of a work request in the device's queue, on average; 0: unknown
 	double fetched = 0;              // share of the entries that the device reads by DMA
 	// Of the messages that device memory is for, by length, where the tuner chooses between it and a buffer.
 	struct StagingFacts {
-		size_t max;  // bytes; the last class before it ends where this one begins
+		size_t max; // bytes; the last class before it ends where this one begins
 		uint64_t by_device = 0, from_host = 0, changes = 0; // messages; of the choice
 		double device_ns = 0, host_ns = 0;                  // of the last samples; 0: none
 		tune::Staging chosen = tune::Staging::device_memory;
 	};
 	std::vector<StagingFacts> stagings{};
 	// Parallelism. Of the queue pairs: of those of all peers where they are `shared`.
-	uint32_t in_flight = 0;      // work requests to this peer
+	uint32_t in_flight = 0;     // work requests to this peer
 	uint32_t max_in_flight = 0; // in one queue pair, ever
 	uint32_t depth = 0;
 	uint32_t queue_pairs = 0;

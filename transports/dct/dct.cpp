@@ -100,7 +100,7 @@ int DctTransport::start_initiator(ibv_qp *qp) const
 	                        .retries = environment_.config.net_retries});
 }
 
-// ---- peers ----
+// ---- peers ----------------------------------------------------------------------------------------------------------
 
 static_assert(offsetof(Address, port) == 0);
 
@@ -252,7 +252,7 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	return queue->can_post() ? queue : wait(); // the last place may have gone to flush()
 }
 
-// ---- what breaks ----
+// ---- what breaks ----------------------------------------------------------------------------------------------------
 
 void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 {
@@ -361,7 +361,7 @@ void DctTransport::fail_target(DctPeer &peer, ibv_wc_status status)
 		                format("its DC target does not answer: %s", ibv_wc_status_str(status)));
 }
 
-// ---- the table ----
+// ---- the table ------------------------------------------------------------------------------------------------------
 
 std::vector<SendQueue *> DctTransport::queues_for(const verbs::NetPeer &) const
 {

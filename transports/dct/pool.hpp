@@ -27,7 +27,7 @@
 namespace pt2p::dct {
 
 constexpr uint32_t max_targets = 2; // with work in one initiator
-constexpr uint32_t quota = 32;       // work requests
+constexpr uint32_t quota = 32;      // work requests
 
 // What the policy knows of an initiator.
 struct InitiatorState {
@@ -142,8 +142,8 @@ private:
 // as long as fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the
 // target last; else the one of them with the least under way. `working`: how many work for it then, as far as is known
 // of initiators that were shared with other targets meanwhile.
-inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current, uint32_t max_initiators,
-                              uint32_t &working)
+inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current,
+                              uint32_t max_initiators, uint32_t &working)
 {
 	size_t idle = no_initiator, least_loaded = no_initiator;
 	working = 0;
@@ -162,7 +162,8 @@ inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void
 				idle = i;
 		}
 	}
-	if (working >= max_initiators || idle == no_initiator || (least_loaded != no_initiator && !all[least_loaded].outstanding))
+	if (working >= max_initiators || idle == no_initiator ||
+	    (least_loaded != no_initiator && !all[least_loaded].outstanding))
 		return least_loaded;
 	++working;
 	return idle;

@@ -93,7 +93,7 @@ std::string RcTransport::queue_address()
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
-// ---- connections ----
+// ---- connections ----------------------------------------------------------------------------------------------------
 
 RcPeer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address, const Secret &secret)
 {
@@ -226,7 +226,7 @@ void RcTransport::wanted(RcPeer &peer)
 	tell(peer.first, WireupMessage::Kind::request);
 }
 
-// ---- what breaks ----
+// ---- what breaks ----------------------------------------------------------------------------------------------------
 
 void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 {
@@ -354,7 +354,7 @@ void RcTransport::leave()
 	NetTransport::leave();
 }
 
-// ---- the table ----
+// ---- the table ------------------------------------------------------------------------------------------------------
 
 std::string RcTransport::trouble(int rank)
 {

@@ -149,7 +149,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 
 Net::~Net() = default;
 
-// ---- peers ----
+// ---- peers ----------------------------------------------------------------------------------------------------------
 
 void Net::set_peer(NetPeer &peer, uint32_t depth)
 {
@@ -209,7 +209,7 @@ void Net::unconnected_senders(const void *caller, std::vector<int> &ranks) const
 	}
 }
 
-// ---- the device ----
+// ---- the device -----------------------------------------------------------------------------------------------------
 
 void Net::read_events()
 {
@@ -254,7 +254,7 @@ size_t Net::bytes_per_queue() const
 	return sizeof(SendQueue) + shared.depth * (sizeof(WorkRequest) + 2 * (mlx5::wqebb_bytes + sizeof(uint32_t)));
 }
 
-// ---- leaving ----
+// ---- leaving --------------------------------------------------------------------------------------------------------
 
 void Net::leave(const void *caller)
 {
@@ -312,7 +312,7 @@ void Net::say_goodbye(bool all, int64_t end)
 	}
 }
 
-// ---- sleeping ----
+// ---- sleeping -------------------------------------------------------------------------------------------------------
 
 bool Net::arm(const void *caller)
 {

@@ -11,7 +11,7 @@ namespace pt2p::verbs {
 
 namespace {
 
-// Stores to memory of a device may be held back and combined by the processor: now they go out.
+// The processor may hold back and combine stores to device memory. This lets them out.
 inline void flush_write_combining()
 {
 #if defined(__x86_64__)
@@ -34,7 +34,7 @@ DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes
 	}
 	bytes = bytes / cell_bytes * cell_bytes;
 	ibv_alloc_dm_attr attributes{};
-	// Others may have taken a part of it.
+	// Other processes may have taken a part of it.
 	for (; bytes >= cell_bytes && !dm_; bytes = bytes / 2 / cell_bytes * cell_bytes) {
 		attributes.length = bytes;
 		dm_.reset(ibv_alloc_dm(device.context.get(), &attributes));

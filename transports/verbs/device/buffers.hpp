@@ -1,7 +1,7 @@
 // Where the payload of a message waits for the device: in buffers of host memory, which the device reads by DMA, or in
-// cells of the device's own memory, which the processor writes into, so that the device need not read at all.
+// cells of the device's own memory, which the processor writes. From device memory, the device reads nothing over PCIe.
 //
-// Both are taken when a message is posted and given back when its completion is known. Completions of different queue
+// A place is taken when a message is posted, and freed when its completion is known. Completions of different queue
 // pairs come in any order, so free places are a list and not a ring.
 #pragma once
 
@@ -47,15 +47,15 @@ private:
 	std::vector<uint32_t> free_;
 };
 
-// Memory on the device: one allocation, mapped for writing. Never read back.
+// Memory on the device: one allocation, mapped for writing and never read back.
 class DeviceMemory {
 public:
-	// At most `bytes`, in cells of `cell_bytes` (a multiple of 64). Has no cells when the device has no memory, or none
-	// left: then everything goes another way, and `why_not` says why.
+	// At most `bytes`, in cells of `cell_bytes` (a multiple of 64). It has no cells if the device has no memory, or
+	// none left; `why_not` then says why.
 	DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not);
 
 	size_t cell_bytes() const { return cell_bytes_; }
-	// Cuts it into other cells; 0: it is not used any more. None may be taken.
+	// Cuts it into cells of another size; 0: it is not used any more. No cell may be taken.
 	void cut(size_t cell_bytes);
 	uint32_t take() { return cells_.take(); }
 	void give(uint32_t cell) { cells_.give(cell); }
@@ -63,8 +63,8 @@ public:
 	bool usable() const { return mr_ != nullptr; }
 	uint32_t key() const { return mr_->lkey; }
 	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }
-	// Puts the pieces of a message into a cell, one after the other; visible to the device when the call returns.
-	// Stores words of 8 bytes, so up to 7 bytes after the message change, too.
+	// Writes the pieces of a message into a cell, one after the other. The device sees them when the call returns.
+	// Stores are of 8 bytes, so up to 7 bytes behind the message change, too.
 	void write(uint32_t cell, std::span<const Piece> pieces);
 
 private:

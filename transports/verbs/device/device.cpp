@@ -20,7 +20,7 @@ namespace pt2p::verbs {
 
 namespace {
 
-// The NUMA node that a device is attached to, -1 when the system does not say.
+// The NUMA node of a device; -1: unknown.
 int numa_node_of(const ibv_device &device)
 {
 	std::ifstream file(std::string(device.ibdev_path) + "/device/numa_node");
@@ -29,7 +29,7 @@ int numa_node_of(const ibv_device &device)
 	return file ? node : -1;
 }
 
-// A device and port as PT2P_NET_DEVICE names it: "mlx5_0" or "mlx5_0:1".
+// A device and port as in PT2P_NET_DEVICE: "mlx5_0" or "mlx5_0:1".
 struct Wanted {
 	std::string device;
 	int port = 0; // 0: the first that is up
@@ -51,7 +51,7 @@ Wanted parse_wanted(const std::string &text)
 	return wanted;
 }
 
-// How well a GID can be reached from elsewhere: an IPv4 address, another address, one of the link only.
+// How far a GID reaches: 3: an IPv4 address, 2: another address, 1: a link-local one.
 int reach_of(const union ibv_gid &gid)
 {
 	static constexpr uint8_t ipv4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -60,8 +60,8 @@ int reach_of(const union ibv_gid &gid)
 	return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? 1 : 2;
 }
 
-// The GID to send from: on Ethernet, of those of the version that can be routed, the last of those that reach farthest;
-// on InfiniBand the first.
+// The GID to send from. On Ethernet, the last of those that can be routed (RoCE v2) and reach farthest; on InfiniBand
+// the first.
 uint8_t choose_gid(ibv_context *context, uint8_t port, const ibv_port_attr &attributes, union ibv_gid &gid)
 {
 	uint8_t best = 0;
@@ -80,7 +80,7 @@ uint8_t choose_gid(ibv_context *context, uint8_t port, const ibv_port_attr &attr
 	return best;
 }
 
-// Opens a port that is up; null with the reason otherwise.
+// Opens a port that is up. Null: there is none, `why_not` says why.
 std::unique_ptr<Device> try_open(ibv_device *candidate, int wanted_port, std::string &why_not)
 {
 	const char *name = ibv_get_device_name(candidate);
@@ -150,7 +150,7 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	const auto far = std::stable_partition(candidates.begin(), candidates.end(),
 	                                       [&](ibv_device *d) { return here >= 0 && numa_node_of(*d) == here; });
 	if (in_turn) {
-		// Ranks of a node share its nearest devices; a pretended node has one.
+		// Ranks of a node share its nearest devices. With PT2P_RANKS_PER_NODE, each pretended node has one device.
 		const Job &job = environment.job;
 		const int64_t pretended = environment.config.ranks_per_node;
 		const int64_t turn = pretended > 0 ? job.rank() / pretended : job.local_rank();
@@ -187,7 +187,7 @@ void Device::complete()
 	}
 	reads_accepted = static_cast<uint8_t>(std::clamp(limits.max_qp_rd_atom, 1, 16));
 	reads_started = static_cast<uint8_t>(std::clamp(limits.max_qp_init_rd_atom, 1, 16));
-	// Not with others: the provider of rdma_rxe in rdma-core 44 counts one completion too many at the end.
+	// Only with mlx5: the provider of rdma_rxe in rdma-core 44 counts one completion too many at the end.
 	extended_poll = mlx5dv_is_supported(context->device);
 	ibv_device_attr_ex extended{};
 	if (ibv_query_device_ex(context.get(), nullptr, &extended) == 0)
@@ -224,7 +224,7 @@ RegisteredMemory::RegisteredMemory(const Device &device, size_t bytes, int acces
 	if (memory_ == MAP_FAILED)
 		throw Error(PT2P_ERR_NO_MEMORY, format("%zu bytes for network buffers: %s", bytes, errno_text(errno).c_str()));
 	place_on_numa_node(memory_, bytes, numa_node);
-	(void)madvise(memory_, bytes, MADV_HUGEPAGE); // fewer entries in the device's tables, where the system has them
+	(void)madvise(memory_, bytes, MADV_HUGEPAGE); // huge pages need fewer entries in the device's tables
 	mr_.reset(ibv_reg_mr(device.pd.get(), memory_, bytes, access));
 	if (mr_)
 		return;
@@ -271,7 +271,7 @@ int bring_up(const Device &device, ibv_qp *qp, const BringUp &how)
 	attr.sq_psn = how.first_here;
 	attr.timeout = static_cast<uint8_t>(how.timeout);
 	attr.retry_cnt = static_cast<uint8_t>(how.retries);
-	attr.rnr_retry = 7; // for ever: who does not receive for a while is not lost
+	attr.rnr_retry = 7; // for ever: a peer that posts no receives for a while is not lost
 	attr.max_rd_atomic = device.reads_started;
 	return ibv_modify_qp(qp, &attr,
 	                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
@@ -314,7 +314,7 @@ void fail(const char *call, int error)
 
 void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value, int limit)
 {
-	// What else can be wrong with it is no matter of its length.
+	// Other errors do not depend on the length.
 	if (error != EINVAL && (error != ENOMEM || value <= limit))
 		fail(call, error);
 	throw Error(PT2P_ERR_TUNABLE,
@@ -331,7 +331,7 @@ void check_lock_limit(const Device &device, uint64_t bytes)
 	const std::string shortage = lock_shortage(before, bytes);
 	if (shortage.empty())
 		return;
-	// Not every device has its memory locked: the kernel says so when one page of it is registered.
+	// Not every device needs its memory locked. Registering one page shows whether this one does.
 	const RegisteredMemory page(device, static_cast<size_t>(sysconf(_SC_PAGESIZE)), IBV_ACCESS_LOCAL_WRITE, -1);
 	if (lock_limit().locked > before.locked)
 		throw Error(PT2P_ERR_NO_MEMORY, device.name + ": " + shortage);

@@ -1,4 +1,4 @@
-// A port of an RDMA device, opened, and owners for what is made on it. Shared by all transports over verbs.
+// An open port of an RDMA device, and owners for libibverbs objects.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ using CqOwner = std::unique_ptr<ibv_cq, Deleter<ibv_destroy_cq>>;
 using SrqOwner = std::unique_ptr<ibv_srq, Deleter<ibv_destroy_srq>>;
 using QpOwner = std::unique_ptr<ibv_qp, Deleter<ibv_destroy_qp>>;
 using ChannelOwner = std::unique_ptr<ibv_comp_channel, Deleter<ibv_destroy_comp_channel>>;
-// The same for functions that exist in the header only.
+// The same for functions that exist only in the header.
 struct InlineDeleter {
 	void operator()(ibv_td *td) const { ibv_dealloc_td(td); }
 	void operator()(ibv_dm *dm) const { ibv_free_dm(dm); }
@@ -37,37 +37,37 @@ using DmOwner = std::unique_ptr<ibv_dm, InlineDeleter>;
 using CqExOwner = std::unique_ptr<ibv_cq_ex, InlineDeleter>;
 using AhOwner = std::unique_ptr<ibv_ah, Deleter<ibv_destroy_ah>>;
 
-// Where a port is: what its peers need to send to it.
+// The address of a port.
 struct PortAddress {
 	union ibv_gid gid;
 	uint16_t lid; // 0 on Ethernet
 	uint8_t ethernet;
-	uint8_t mtu; // ibv_mtu, the largest that it takes
+	uint8_t mtu; // ibv_mtu; the largest that the port takes
 };
 
 struct Device {
-	// Opens the device and port that the configuration asks for, else the nearest one that is up. Null, with the reason
-	// in `why_not`, when there is none; throws Error when the one that was asked for cannot be used.
+	// Opens the device and port that the configuration asks for, else the nearest one that is up. Null: there is none,
+	// `why_not` says why. Throws Error if the one that the configuration asks for cannot be used.
 	static std::unique_ptr<Device> open(const TransportEnvironment &environment, std::string &why_not);
 
-	// How to reach a port from this one.
+	// The path to another port.
 	ibv_ah_attr path_to(const PortAddress &peer) const;
 	bool reaches(const PortAddress &peer, std::string &why_not) const;
 
-	std::string name; // of device and port, "mlx5_0:1"
+	std::string name; // device and port: "mlx5_0:1"
 	ContextOwner context;
 	PdOwner pd;
-	// For queue pairs and completion queues: tells the driver that one thread at a time uses them, so that it takes no
-	// locks and shares no doorbell page. `pd` itself where there is no such thing.
+	// For queue pairs and completion queues. It tells the driver that one thread at a time uses them; the driver then
+	// takes no locks and shares no doorbell page. Is `pd` itself if the driver does not support this.
 	ibv_pd *domain = nullptr;
 	ibv_device_attr limits{};
-	uint64_t device_memory = 0;                    // bytes on the device that can be allocated
-	bool extended_poll = false;                    // its completion queues are read one field at a time: cheaper
-	uint8_t reads_accepted = 1, reads_started = 1; // READs and atomics at a time, as responder and as requester
+	uint64_t device_memory = 0;                    // bytes that can be allocated
+	bool extended_poll = false;                    // completion queues are read field by field, which is cheaper
+	uint8_t reads_accepted = 1, reads_started = 1; // concurrent READs and atomics, as responder and as requester
 	uint8_t port = 0, gid_index = 0;
 	PortAddress address{};
 
-	// Fills `domain` and `device_memory`.
+	// Fills in what follows from `context` and `pd`.
 	void complete();
 
 private:
@@ -75,7 +75,7 @@ private:
 	PdOwner parent_domain_;
 };
 
-// Memory of our own, on whole pages, registered.
+// Registered memory of the library, in whole pages.
 class RegisteredMemory {
 public:
 	// Throws Error: no memory, or the device refuses.
@@ -94,33 +94,32 @@ private:
 	MrOwner mr_;
 };
 
-// How a queue pair is made ready.
+// How a queue pair gets ready.
 struct BringUp {
 	enum class Role : uint8_t { connection, initiator, target };
 	Role role;
-	PortAddress port{};                       // connection: the other end's; target: its own
-	uint32_t number = 0;                      // connection: of the queue pair at the other end
-	uint32_t first_here = 0, first_there = 0; // connection: packets are counted from there
-	int64_t timeout = 0, retries = 0;         // who sends; as the configuration counts them
+	PortAddress port{};                       // connection: of the other end; target: its own
+	uint32_t number = 0;                      // connection: queue pair at the other end
+	uint32_t first_here = 0, first_there = 0; // connection: first packet sequence numbers
+	int64_t timeout = 0, retries = 0;         // connection, initiator; in the units of the tunables
 };
-// Makes a queue pair that is new, or has been reset, ready to receive and, unless it is a target, to send. Returns an
-// errno, 0: done.
+// Makes a new or reset queue pair ready to receive and, unless it is a target, to send. Returns an errno; 0: done.
 int bring_up(const Device &device, ibv_qp *qp, const BringUp &how);
-// To RESET or ERR. Returns an errno, 0: done.
+// To RESET or ERR. Returns an errno; 0: done.
 int set_state(ibv_qp *qp, ibv_qp_state state);
 
-// Why a one-sided operation whose work request completes with this status has failed.
+// The cause of a failed one-sided operation, by the status of its work request.
 const char *cause_of(ibv_wc_status status);
 
-// "ibv_create_qp failed: Cannot allocate memory (ENOMEM)", with what usually helps.
+// "ibv_create_qp failed: Cannot allocate memory (ENOMEM)", with advice.
 std::string failure(const char *call, int error);
-// Throws Error with that.
+// Throws Error with that text.
 [[noreturn]] void fail(const char *call, int error);
-// The same of a queue whose length is what a tunable says. `limit`: the device's, in what the tunable counts; queues of
-// wide work requests end earlier.
+// The same for a queue whose length a tunable sets. `limit` is the device's limit in the unit of the tunable; queues of
+// wide work requests have a lower one.
 [[noreturn]] void fail_queue(const Device &device, const char *call, int error, const char *tunable, int64_t value,
                              int limit);
-// Throws Error when so many bytes, to be registered now, are more than may be locked, and the device needs them locked.
+// Throws Error if the device needs its memory locked, and this process may not lock `bytes` more.
 void check_lock_limit(const Device &device, uint64_t bytes);
 
 } // namespace pt2p::verbs

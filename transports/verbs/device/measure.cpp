@@ -45,7 +45,7 @@ public:
 	{
 		return {reinterpret_cast<uintptr_t>(source()), static_cast<uint32_t>(length), memory_.key()};
 	}
-	// Writes the piece and waits until that is complete.
+	// Writes the piece and waits for the completion.
 	void write(ibv_sge piece)
 	{
 		ibv_send_wr request{}, *bad;
@@ -70,7 +70,7 @@ public:
 	}
 
 private:
-	RegisteredMemory memory_; // to write from, to write to
+	RegisteredMemory memory_; // source, then destination
 	const size_t bytes_;
 	CqOwner cq_;
 	QpOwner qp_;

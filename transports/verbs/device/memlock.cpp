@@ -17,7 +17,7 @@ std::string content(const char *path)
 	return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The number after a name in /proc/self/status; 0 when it is not there.
+// The number after a name in /proc/self/status; 0: it is not there.
 uint64_t number_after(std::string_view text, std::string_view name, int base)
 {
 	const size_t at = text.find(name);
@@ -42,8 +42,8 @@ uint64_t bytes_of(rlim_t limit) { return limit == RLIM_INFINITY ? LockLimit::non
 bool may_lock_all(std::string_view status, std::string_view uid_map)
 {
 	constexpr unsigned ipc_lock = 14; // CAP_IPC_LOCK
-	// In a user namespace of its own, as in a container without privilege, a process has capabilities for what belongs
-	// to that; the kernel asks for those of the first, where every user stands for itself.
+	// Capabilities in a user namespace, as of a container without privilege, are not enough. The kernel asks for those
+	// of the initial namespace, in which every user is mapped to itself.
 	std::istringstream map{std::string(uid_map)};
 	uint64_t inside = 1, outside = 1, count = 0;
 	map >> inside >> outside >> count;
@@ -73,7 +73,7 @@ std::string lock_shortage(const LockLimit &limit, uint64_t needed)
 		text += ", " + kib(limit.locked) + " of which it has locked already";
 	if (needed != unknown_need)
 		text += ", and needs " + kib(needed) + " at start";
-	// Below that a user can raise it for himself, above it root only.
+	// A user can raise the soft limit up to the hard limit; only root can raise the hard limit.
 	const bool by_user = limit.hard > limit.soft && enough(limit.hard);
 	text += ". To raise the limit, ";
 	if (by_user)

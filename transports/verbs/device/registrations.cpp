@@ -24,7 +24,7 @@ Registrations::Registrations(const Device &device, Reporter &reporter, uint64_t 
 Registration *Registrations::find(const void *memory, size_t length)
 {
 	const uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
-	// None that begins further back than the longest is long can cover it.
+	// A range that begins before that is too short to cover this one.
 	for (auto i = all_.lower_bound(begin > longest_ ? begin - longest_ : 0); i != all_.end() && i->first <= begin;
 	     ++i) {
 		Registration &r = i->second;
@@ -45,7 +45,7 @@ Registration *Registrations::acquire(const void *memory, size_t length, std::str
 	if (Registration *found = find(memory, length))
 		return found;
 	uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + length;
-	// What is kept is kept in whole pages: neighbours are likely to be next.
+	// What is cached is registered in whole pages, because neighbours are likely to be next.
 	if (kept_) {
 		const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
 		begin = begin / page * page;
@@ -57,7 +57,7 @@ Registration *Registrations::acquire(const void *memory, size_t length, std::str
 	if (!writable) // it may be read-only
 		mr.reset(ibv_reg_mr(device_.pd.get(), start, end - begin, for_reading));
 	if (!mr && kept_ && !idle_.empty()) {
-		// Less may be locked than we keep.
+		// The limit of locked memory may be lower than the size of the cache.
 		while (!idle_.empty())
 			drop(idle_.back());
 		mr.reset(ibv_reg_mr(device_.pd.get(), start, end - begin, for_all));
@@ -105,7 +105,7 @@ void Registrations::forget(const void *memory, size_t length)
 	}
 }
 
-// One that nobody uses.
+// Drops a registration without users.
 void Registrations::drop(Registration *r)
 {
 	idle_bytes_ -= r->end_ - r->begin_;

@@ -1,12 +1,12 @@
-// Memory that is registered with the device, so that it, and peers, can read and write it.
+// Memory that is registered with the device.
 //
-// There are no hooks in the allocator, so nobody tells when a range is unmapped, and a registration of pages that have
-// gone reads and writes what nobody sees any more. The rule that keeps this safe: a registration is used only while
-// somebody vouches for its memory. That is
+// The library does not hook into the allocator, so it does not learn when a range is unmapped. A registration of
+// unmapped pages reads and writes memory that no process sees any more. The rule that prevents this: a registration is
+// used only while somebody vouches for its memory:
 //   - the program, for what it has registered itself, until it releases it;
-//   - an operation under way, for its buffer, until it is complete;
-//   - with PT2P_REGISTRATION_CACHE=all, the program for everything it has ever handed over, until it says that a range
-//     is gone (Transport::forget). Then registrations outlive their operations, up to PT2P_REGISTRATION_CACHE_BYTES.
+//   - an operation in flight, for its buffer, until it is complete;
+//   - with PT2P_REGISTRATION_CACHE=all, the program for every buffer it has passed, until it says that a range is
+//     gone (Transport::forget). Registrations then outlive their operations, up to PT2P_REGISTRATION_CACHE_BYTES.
 #pragma once
 
 #include <cstddef>
@@ -39,23 +39,22 @@ private:
 	uintptr_t begin_ = 0, end_ = 0;
 	unsigned users_ = 0;
 	bool writable_ = true;
-	bool stale_ = false; // not to be found again
+	bool stale_ = false; // find() passes over it
 	std::multimap<uintptr_t, Registration>::iterator self_;
-	std::list<Registration *>::iterator idle_; // place among those that nobody uses
+	std::list<Registration *>::iterator idle_; // in the list of those without users
 };
 
 class Registrations {
 public:
-	// `kept` bytes may stay registered while nobody uses them.
+	// Up to `kept` bytes may stay registered without users.
 	Registrations(const Device &device, Reporter &reporter, uint64_t kept);
 
-	// A registration that covers the range, if there is one. To be released.
+	// A registration that covers the range, to be released; null: there is none.
 	Registration *find(const void *memory, size_t length);
-	// The same, or a new one. Null, with the reason, when the device refuses. Memory that may only be read is
-	// registered for reading.
+	// The same, or a new one. Null: the device refuses, `why_not` says why. Read-only memory is registered for reading.
 	Registration *acquire(const void *memory, size_t length, std::string &why_not);
 	void release(Registration *registration);
-	// The range is going to be unmapped, or has been.
+	// The range is about to be unmapped, or has been.
 	void forget(const void *memory, size_t length);
 
 private:
@@ -64,10 +63,10 @@ private:
 	const Device &device_;
 	Reporter &reporter_;
 	const uint64_t kept_;
-	std::multimap<uintptr_t, Registration> all_; // by where they begin
-	std::list<Registration *> idle_;             // the one that was used last at the front
+	std::multimap<uintptr_t, Registration> all_; // by begin
+	std::list<Registration *> idle_;             // without users; the one that was used last is at the front
 	uint64_t idle_bytes_ = 0;
-	uintptr_t longest_ = 0; // bytes of the longest there ever was
+	uintptr_t longest_ = 0; // bytes of the longest so far
 };
 
 } // namespace pt2p::verbs

@@ -1,5 +1,4 @@
-// The memory that payload is staged in until the device has read it, or has written it: buffers, cells of device
-// memory, and words for the results of atomic operations.
+// The memory in which payload is staged: buffers, cells of device memory, and words for the results of atomics.
 #pragma once
 
 #include "transports/verbs/device/buffers.hpp"
@@ -10,7 +9,7 @@ class SendMemory {
 public:
 	static constexpr uint32_t results = 1024;
 
-	// `buffers` of `buffer_bytes` each. The device memory is at most `device_bytes`, in cells of `cell_bytes`. Throws
+	// `buffers` of `buffer_bytes` each; at most `device_bytes` of device memory, in cells of `cell_bytes`. Throws
 	// Error.
 	SendMemory(const Device &device, uint32_t buffers, size_t buffer_bytes, size_t device_bytes, size_t cell_bytes,
 	           int numa_node)

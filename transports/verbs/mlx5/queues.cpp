@@ -6,7 +6,7 @@ namespace pt2p::verbs::mlx5 {
 
 namespace {
 
-// What libmlx5 knows of an object; `place` is where mlx5dv_obj has objects of its kind. Throws Error.
+// What libmlx5 knows about an object; `place` is the member of mlx5dv_obj for objects of its kind. Throws Error.
 template <auto place, class About, class Object>
 About reveal(uint64_t kind, Object *object, const char *what)
 {
@@ -21,7 +21,7 @@ About reveal(uint64_t kind, Object *object, const char *what)
 
 } // namespace
 
-// ---- sending ----
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 SendWorkQueue::SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool blueflame)
 {
@@ -57,7 +57,7 @@ mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
 	return address;
 }
 
-// ---- receiving ----
+// ---- receiving ------------------------------------------------------------------------------------------------------
 
 SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes,
                                        uint32_t key)
@@ -82,7 +82,7 @@ SharedReceiveQueue::SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned ch
 	publish();
 }
 
-// ---- completions ----
+// ---- completions ----------------------------------------------------------------------------------------------------
 
 CqBuffer::CqBuffer(ibv_cq *cq)
 {
@@ -94,7 +94,7 @@ CqBuffer::CqBuffer(ibv_cq *cq)
 	record_ = about.dbrec;
 	number_ = about.cqn;
 	registers_ = static_cast<unsigned char *>(about.cq_uar);
-	// Before the first round the owner bits say that all belong to the device: nothing has come yet.
+	// Before the first round, the owner bits say that all CQEs belong to the device.
 	for (uint32_t n = 0; n < count_; ++n)
 		at(n)->op_own |= MLX5_CQE_OWNER_MASK;
 }

@@ -1,5 +1,5 @@
-// The queues of an mlx5 device, written and read in the memory that the device shares. The formats are those of the
-// adapters' Programmer's Reference Manual, as infiniband/mlx5dv.h has them.
+// The queues of an mlx5 device, accessed directly in the memory that the device shares. The formats are those of the
+// adapters' Programmer's Reference Manual and infiniband/mlx5dv.h.
 //
 // libibverbs creates, modifies and destroys the queues. Once one of these classes has a queue, no verb posts to it or
 // polls it, and one thread at a time uses it.
@@ -17,9 +17,11 @@
 
 namespace pt2p::verbs::mlx5 {
 
-// Memory barriers. before_record: a queue is written before its doorbell record. before_register: both are before the
-// doorbell. after_register: the doorbell leaves the processor; doorbell registers are mapped write-combining.
-// after_ownership: the fields of a CQE are read after its owner bit.
+// Memory barriers.
+//   before_record    the queue is written before its doorbell record
+//   before_register  both are written before the doorbell
+//   after_register   the doorbell leaves the processor; doorbell registers are mapped write-combining
+//   after_ownership  the fields of a CQE are read after its owner bit
 #if defined(__x86_64__)
 inline constexpr bool supported = true;
 inline void before_record() { asm volatile("" ::: "memory"); }
@@ -40,25 +42,25 @@ inline void after_register() {}
 inline void after_ownership() {}
 #endif
 
-// A doorbell register of a UAR: two BlueFlame buffers, written in turn. Queue pairs may share one.
+// A doorbell register of a UAR: two BlueFlame buffers, used in turn. Queue pairs may share a register.
 struct DoorbellRegister {
 	const uintptr_t address;
 	const uint32_t buffer_bytes;
-	const uint32_t blueflame_bytes; // longest WQE that a doorbell takes along; 0: none
+	const uint32_t blueflame_bytes; // longest WQE that a doorbell can carry; 0: none
 	uintptr_t next = address;       // buffer
 };
 
 class SendWorkQueue {
 public:
-	// `registers` is shared by all queue pairs of an ibv_context. `blueflame`: whether a doorbell may take a WQE along.
+	// All queue pairs of an ibv_context share `registers`. `blueflame`: whether a doorbell may carry a WQE.
 	SendWorkQueue(ibv_qp *qp, std::vector<std::unique_ptr<DoorbellRegister>> &registers, bool blueflame);
 
 	uint32_t wqebbs() const { return mask_ + 1; }
 	// The queue pair has been reset.
 	void reset() { producer_ = 0; }
 
-	// A WQE of up to max_bytes is encoded at begin(). end() writes its control segment; `bytes` is its whole length.
-	// Returns its index, as a CQE has it.
+	// The caller encodes a WQE of up to max_bytes at begin(). end() writes its control segment and returns its index,
+	// as a CQE has it; `bytes` is the length of the whole WQE.
 	static constexpr uint32_t max_wqebbs = 3;
 	static constexpr size_t max_bytes = max_wqebbs * wqebb_bytes;
 	unsigned char *begin() { return wqe_ = __builtin_expect(is_contiguous(max_wqebbs), 1) ? at(producer_) : aside_; }
@@ -73,15 +75,14 @@ public:
 		producer_ += count;
 		return index;
 	}
-	// Rings the doorbell for all WQEs since the last time. A single one goes along with it, if it fits.
+	// Rings the doorbell for all WQEs since the last time. The doorbell carries a single WQE if it fits.
 	void ring_doorbell(bool single)
 	{
 		write_doorbell(wqe_, producer_, wqebbs_of(bytes_), single && bytes_ <= register_->blueflame_bytes);
 	}
 
-	// The short path: a WQE of so many WQEBBs that is encoded at `wqe`, which is at(producer()), and goes along with
-	// its doorbell. It must be contiguous and not longer than max_blueflame(), and no other WQE may wait for a
-	// doorbell.
+	// The short path: ends a WQE of so many WQEBBs at `wqe`, which is at(producer()), and rings a doorbell that carries
+	// it. The WQE must be contiguous and at most max_blueflame() long, and no other WQE may wait for a doorbell.
 	template <uint32_t wqebbs>
 	void end_and_ring(unsigned char *wqe, uint32_t producer, uint8_t opcode, bool signalled, uint32_t bytes)
 	{
@@ -94,7 +95,7 @@ public:
 	uint32_t producer() const { return producer_; }
 	unsigned char *at(uint32_t index) const { return buffer_ + (index & mask_) * wqebb_bytes; }
 
-	// The index of the WQE behind this one.
+	// The index of the WQE after this one.
 	uint16_t after(uint16_t index) const
 	{
 		const uint32_t sixteenths = at(index)[offsetof(mlx5_wqe_ctrl_seg, qpn_ds) + 3];
@@ -115,7 +116,7 @@ private:
 		store(wqe + 4, number_ | htobe32((bytes + 15) / 16));
 		store(wqe + 8, signalled ? uint64_t{htobe32(MLX5_WQE_CTRL_CQ_UPDATE)} : 0);
 	}
-	// With the last WQE: whole, by BlueFlame, or its first 8 bytes.
+	// The doorbell carries the last WQE as a whole (BlueFlame), or its first 8 bytes.
 	void write_doorbell(const unsigned char *wqe, uint32_t producer, uint32_t wqebbs, bool whole)
 	{
 		DoorbellRegister &r = *register_;
@@ -131,7 +132,7 @@ private:
 			*reinterpret_cast<volatile uint64_t *>(to) = control;
 		}
 		after_register();
-		r.next ^= r.buffer_bytes; // an address is a multiple of both buffers together
+		r.next ^= r.buffer_bytes; // a register is aligned to both buffers together
 	}
 	using Quarter = uint64_t __attribute__((vector_size(16), may_alias));
 	static void copy(unsigned char *to, const unsigned char *from, uint32_t wqebbs)
@@ -151,24 +152,24 @@ private:
 	[[gnu::noinline]] void copy_from_aside(uint32_t wqebbs);
 
 	unsigned char *buffer_;
-	unsigned char *wqe_; // the last
+	unsigned char *wqe_; // the last WQE
 	uint32_t mask_;
-	uint32_t number_;       // of the queue pair, as a control segment has it
-	uint32_t producer_ = 0; // index: WQEBBs from the beginning on
+	uint32_t number_;       // queue pair, as in a control segment
+	uint32_t producer_ = 0; // producer index: WQEBBs so far
 	uint32_t bytes_ = 0;    // of the last WQE
 	volatile uint32_t *record_;
 	DoorbellRegister *register_ = nullptr;
 	alignas(wqebb_bytes) unsigned char aside_[max_bytes]; // for a WQE that would cross the end of the queue
 };
 
-// A shared receive queue in which WQE n is always for buffer n. It has one more than the device gets: the WQEs are a
-// linked list, and one that comes back is linked behind the last, which the device may use from then on.
+// A shared receive queue in which WQE n always has buffer n. It has one WQE more than the device gets. The WQEs are a
+// linked list: a free WQE is linked behind the last one, and the device may use that last one from then on.
 class SharedReceiveQueue {
 public:
-	// `count` buffers are with the device, of `count` + 1. Buffer n begins at `memory` + n * `bytes`.
+	// The device has `count` of `count` + 1 buffers. Buffer n begins at `memory` + n * `bytes`.
 	SharedReceiveQueue(ibv_srq *srq, uint32_t count, unsigned char *memory, uint32_t bytes, uint32_t key);
 
-	// The buffer is free again; the device sees that after publish(). `number` is big endian, as a CQE has it.
+	// The buffer is free again; the device sees this after publish(). `number` is big endian, as in a CQE.
 	void give(uint16_t number)
 	{
 		store(wqe(last_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), number);
@@ -186,14 +187,14 @@ private:
 
 	unsigned char *buffer_;
 	volatile uint32_t *record_;
-	uint32_t stride_, last_, given_; // bytes of a WQE; the last of the list; WQEs that the device has been given so far
+	uint32_t stride_, last_, given_; // bytes of a WQE; last WQE of the list; producer index
 };
 
 class CqBuffer {
 public:
 	explicit CqBuffer(ibv_cq *cq);
 
-	// The next CQE, valid until pop(), and its field that says of which kind it is; null: none has come.
+	// The next CQE, valid until pop(), and its op_own field in `kind`. Null: none has come.
 	mlx5_cqe64 *next(uint8_t &kind) const
 	{
 		mlx5_cqe64 *c = at(consumer_);
@@ -206,19 +207,19 @@ public:
 		return c;
 	}
 	void pop() { ++consumer_; }
-	// The device may overwrite the CQEs that have been taken.
+	// Publishes the consumer index: the device may overwrite the CQEs that were taken.
 	void publish()
 	{
 		before_record();
 		record_[0] = htobe32(consumer_ & 0xffffff);
 	}
 
-	// Asks for an event with the next CQE. After an event, event_taken().
+	// Asks for an event with the next CQE. event_taken() follows each event.
 	void arm();
 	void event_taken() { ++armed_; }
-	// What is in the queue of the send side of this queue pair is skipped: the queue pair was reset.
+	// This queue pair was reset: marks the CQEs of its send side to be skipped.
 	void skip(uint32_t queue_pair);
-	static constexpr uint8_t skipped = MLX5_CQE_NO_PACKET; // opcode that no queue pair of ours completes with
+	static constexpr uint8_t skipped = MLX5_CQE_NO_PACKET; // an opcode that no queue pair here completes with
 
 private:
 	[[gnu::returns_nonnull]] mlx5_cqe64 *at(uint32_t n) const
@@ -226,17 +227,17 @@ private:
 		return reinterpret_cast<mlx5_cqe64 *>(buffer_ + (size_t{n & mask_} << shift_));
 	}
 
-	unsigned char *buffer_; // of the first CQE the 64 bytes with its fields: the last ones, where CQEs have 128 bytes
-	volatile uint32_t *record_; // consumer index; what an event was asked for with
+	unsigned char *buffer_;     // fields of the first CQE, which are the last 64 bytes of a CQE of 128
+	volatile uint32_t *record_; // consumer index; request for an event
 	uint32_t count_, mask_, shift_, number_;
 	uint32_t consumer_ = 0, armed_ = 0;
 	unsigned char *registers_;
 };
 
-// Of the field that says of which kind a CQE is.
+// Of the op_own field.
 inline uint8_t opcode(uint8_t kind) { return kind >> 4; }
 inline uint32_t queue_pair(const mlx5_cqe64 &c) { return be32toh(c.sop_drop_qpn) & 0xffffff; }
-// Where a short message may be, instead of in its buffer; null: it is there.
+// A short message that the device scattered to the CQE; null: it is in its buffer.
 inline const unsigned char *scattered(const mlx5_cqe64 &c, uint8_t kind)
 {
 	if (__builtin_expect(!(kind & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)), 1))

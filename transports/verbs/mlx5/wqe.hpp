@@ -1,9 +1,9 @@
-// The segments of a WQE, as the device reads them (mlx5 Programmer's Reference Manual, "Send WQE"):
+// The segments of a WQE (mlx5 Programmer's Reference Manual, "Send WQE"):
 //
-//   control | address vector (DC) | remote address (RDMA, atomics) | operands (atomics) | payload: inline, or where it
-//   is
+//   control | address vector (DC) | remote address (RDMA, atomics) | operands (atomics) | payload: inline or pointer
 //
-// The one encoder of all WQEs that are written here: those of short messages, all others, and what is posted again.
+// This is the encoder for all WQEs that are written without libibverbs: on the short path, on the full path, and when
+// they are posted again.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ void store(unsigned char *to, T value)
 	std::memcpy(to, &value, sizeof value);
 }
 
-// What a WQE of a DC initiator is addressed with: the path to the target's port, the target's number and its key.
+// The address vector of a DC target: the path to its port, its number and its key.
 mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key);
 
 class WqeEncoder {
 public:
 	static constexpr size_t control_bytes = sizeof(mlx5_wqe_ctrl_seg);
 
-	// The control segment is written last: SendRing does that.
+	// SendWorkQueue writes the control segment, after all others.
 	explicit WqeEncoder(unsigned char *wqe) : wqe_(wqe), to_(wqe + control_bytes) {}
 
 	void address_vector(const mlx5_wqe_av &av)
@@ -41,14 +41,14 @@ public:
 		store(to_ + 8, uint64_t{htobe32(key)});
 		to_ += sizeof(mlx5_wqe_raddr_seg);
 	}
-	// Of fetch-and-add: what is added; of compare-and-swap: the new value and the one that is expected.
+	// Fetch-and-add: `operand` is added. Compare-and-swap: `operand` is the new value, `compare` the expected one.
 	void operands(uint64_t operand, uint64_t compare)
 	{
 		store(to_, htobe64(operand));
 		store(to_ + 8, htobe64(compare));
 		to_ += sizeof(mlx5_wqe_atomic_seg);
 	}
-	// Returns where to put so many bytes of payload.
+	// Returns where to write the payload.
 	unsigned char *inline_payload(uint32_t bytes)
 	{
 		store(to_, htobe32(MLX5_INLINE_SEG | bytes));
@@ -63,7 +63,7 @@ public:
 		store(to_ + 8, htobe64(address));
 		to_ += sizeof(mlx5_wqe_data_seg);
 	}
-	// So far, the control segment included.
+	// Length so far, including the control segment.
 	uint32_t bytes() const { return static_cast<uint32_t>(to_ - wqe_); }
 
 private:

@@ -41,7 +41,7 @@ SendQueue::~SendQueue()
 	shared_.queues.remove(*this, cq, number);
 }
 
-// ---- posting ----
+// ---- posting --------------------------------------------------------------------------------------------------------
 
 // Writes the last work request where the device will find it.
 inline void SendQueue::post(const WorkRequest &request, bool signal)
@@ -123,7 +123,7 @@ void SendQueue::ring()
 	verbs_->ring();
 }
 
-// ---- completing ----
+// ---- completing -----------------------------------------------------------------------------------------------------
 
 void SendQueue::release(WorkRequest &request)
 {
@@ -178,7 +178,7 @@ void SendQueue::complete_other(WorkRequest &request)
 		shared_.parts.part_done(*operation, length);
 }
 
-// ---- what breaks ----
+// ---- what breaks ----------------------------------------------------------------------------------------------------
 
 bool SendQueue::works_for(const Target &target) const
 {
@@ -263,7 +263,7 @@ void SendQueue::post_again()
 	ring();
 }
 
-// ---- totals ----
+// ---- totals ---------------------------------------------------------------------------------------------------------
 
 void SendQueue::count() { counted_.work_requests += posted_ - std::exchange(counted_.upto, posted_); }
 
@@ -289,7 +289,7 @@ SendQueue::Totals SendQueue::totals()
 	return totals;
 }
 
-// ---- what is tuned ----
+// ---- what is tuned --------------------------------------------------------------------------------------------------
 
 inline tune::Observed SendQueue::observed(uint32_t number) const
 {

@@ -31,7 +31,8 @@ public:
 	// `each`: every work request is signalled for now, whatever the period.
 	void posted(uint32_t number, bool alone, bool each) // inline because the short path calls no function
 	{
-		// Observing costs extra polls, so not every period is observed. A prime number keeps them out of step with the polls.
+		// Observing costs extra polls, so not every period is observed. A prime number keeps them out of step with the
+		// polls.
 		constexpr uint32_t periods_between = 13;
 		// A period that was cut short can show N, but not L.
 		if (watching_ || (each && !alone) || (!tied_ && periods_++ % periods_between != 0))
