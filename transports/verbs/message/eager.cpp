@@ -7,7 +7,7 @@
 
 namespace pt2p::verbs {
 
-// False when there is no place.
+// False: there is no free place.
 bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged)
 {
 	const bool fits = bytes <= memory_.device_memory.cell_bytes();
@@ -47,7 +47,7 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 {
 	const bool by_ring =
 	    __builtin_expect(static_cast<int64_t>(length) <= peer.ring.max_payload, 0) && peer.ring.takes(length);
-	// What goes with the payload: in front of it, or in a write ring behind it.
+	// The header goes before the payload; in a write ring it is part of the trailer behind it.
 	const MessageHeader front{header, static_cast<uint32_t>(peer.next_sequence), from_ | id};
 	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, by_ring ? 0 : sizeof front}, {data, length}, {&back, by_ring ? sizeof back : 0}};

@@ -1,5 +1,5 @@
-// An eager message that takes more than the short path: it decides how the message is delivered (SEND, or WRITE into
-// the peer's write ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
+// An eager message that does not take the short path. This decides how the message is delivered (by SEND, or by WRITE
+// into the peer's write ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
 #pragma once
 
 #include "transports/verbs/device/send_memory.hpp"
@@ -20,7 +20,7 @@ public:
 	{
 	}
 
-	// Through a queue that can post; false when there is no place for its payload.
+	// Through a queue that can post; false: there is no free place for the payload.
 	bool send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	uint32_t from() const { return from_; }
 	Reporter &reporter() const { return reporter_; }
@@ -30,13 +30,13 @@ private:
 	struct Staged {
 		Payload payload = Payload::inlined;
 		uint32_t place = FreeList::none;
-		bool scarce = false; // such places are: a completion frees them
-		bool sample = false; // of the latency there
-		int64_t since = 0;   // ticks, of a sample
+		bool scarce = false; // few such places are free: ask for a completion
+		bool sample = false; // the latency of staging is observed
+		int64_t since = 0;   // sample: begin, in ticks
 	};
 	bool stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged);
 
-	const uint32_t from_; // this rank, as a header has it beside the id
+	const uint32_t from_; // this rank, as in a header beside the id
 	SendMemory &memory_;
 	tune::DeviceTuner &tuner_;
 	Reporter &reporter_;

@@ -1,12 +1,12 @@
-// What a message of rc and dct looks like on the wire.
+// The wire format of messages of rc and dct.
 #pragma once
 
 #include <cstdint>
 
 namespace pt2p::verbs {
 
-// In front of the payload. The sequence number counts the messages from one rank to another, by whatever queue pair: a
-// message that is sent again after a queue pair has broken is recognized.
+// Goes before the payload. The sequence number counts the messages from one rank to another, over all queue pairs. It
+// identifies a message that is sent again after a queue pair has broken.
 struct MessageHeader {
 	uint64_t header; // of the layer above
 	uint32_t sequence;

@@ -1,5 +1,5 @@
-// Messages in the order in which each rank has sent them, by whatever queue pair they came: a message that has
-// overtaken another waits for it, and one that comes twice is dropped.
+// Puts the messages of each rank in the order in which they were sent, over all queue pairs. A message that has
+// overtaken another waits for it. A duplicate is dropped.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ class Sequencer {
 public:
 	explicit Sequencer(int ranks) : expected_(static_cast<size_t>(ranks)) {}
 
-	// From a rank.
+	// What is expected from a rank.
 	struct Expected {
 		uint32_t sequence = 0; // of the next message
-		bool unusual = true;   // that takes the slow path in any case: no connection, or later ones are held
-		bool gone = false;     // a rank without an endpoint has left, or is lost
+		bool unusual = true;   // the next message takes the slow path: not connected, or later messages are held
+		bool gone = false;     // a rank without an endpoint has left or is lost
 	};
 	Expected &from(int rank) { return expected_[static_cast<size_t>(rank)]; }
 	const Expected &from(int rank) const { return expected_[static_cast<size_t>(rank)]; }
@@ -29,7 +29,7 @@ public:
 		MessageHeader header;
 		std::vector<unsigned char> payload;
 	};
-	// Keeps a message that is ahead of its turn. False: it is so far ahead that something is wrong.
+	// Keeps a message that has come too early. False: it is too far ahead to be valid.
 	bool hold(const MessageHeader &h, const unsigned char *data, size_t length)
 	{
 		constexpr uint32_t max_ahead = 16384; // more than PT2P_NET_SEND_DEPTH lets a sender have in flight
@@ -41,7 +41,7 @@ public:
 		return true;
 	}
 	bool holds_any() const { return !held_.empty(); }
-	// The one of that rank whose turn it is, if it is held; its turn is over then.
+	// The next message of that rank in order, if it is held. Counts it as delivered.
 	std::optional<Held> next(int rank)
 	{
 		const auto found = held_.find({rank, from(rank).sequence});

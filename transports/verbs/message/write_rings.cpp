@@ -22,13 +22,13 @@ WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &
 	free_indices_.fill(max_outgoing);
 }
 
-// The values of PT2P_NET_DELIVERY and those of the call are the same.
+// PT2P_NET_DELIVERY and the call have the same values.
 void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
 {
 	OutgoingWriteRing &ring = peer.ring;
 	const bool always = delivery == PT2P_DELIVERY_WRITE, wanted = always || delivery == PT2P_DELIVERY_AUTO;
 	ring.wanted_for = wanted ? static_cast<int64_t>(config_.net_ring_slot_bytes - sizeof(RingTrailer)) : -1;
-	// At the first message, or when there have been many; and again later.
+	// The first request is due with the first message, or after many; later ones follow.
 	ring.ask_every = always ? ask_again : wanted ? worth_a_ring : never;
 	ring.due = static_cast<uint32_t>(peer.next_sequence) + (always ? 0 : ring.ask_every);
 	ring.use(wanted && !peer.down, static_cast<uint32_t>(peer.next_sequence));
@@ -61,7 +61,7 @@ void WriteRings::on_request(NetPeer &peer, const RingRequest &request)
 			reporter_.log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
 		}
 	}
-	// No room for the offer: it is asked for again, and made again.
+	// If the offer cannot be sent, the peer requests again and gets the same offer.
 	if (peer.incoming)
 		offer = peer.incoming->offer();
 	if (SendQueue *queue = peer.acquire())

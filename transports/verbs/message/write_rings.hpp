@@ -1,4 +1,4 @@
-// The write rings of a rank: asked for, offered, and how far each has been read. See write_ring.hpp.
+// The write rings of a rank: requests, offers, and consumer indices. See write_ring.hpp.
 #pragma once
 
 #include <string>
@@ -18,25 +18,25 @@ public:
 	// Throws Error.
 	WriteRings(const Device &device, const Config &config, EagerSender &sender, Reporter &reporter, int numa_node);
 
-	// As Transport's.
+	// As in DeviceTransport.
 	void set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const;
-	// Asks a peer for a ring there, if there is room to ask.
+	// Requests a ring from a peer, if its send queue has room.
 	void ask(NetPeer &peer);
-	// A peer asks for one, or offers one. The latter returns what is wrong with the offer; empty: nothing.
+	// A peer requests or offers a ring. on_offer() returns what is wrong with the offer; empty: nothing.
 	void on_request(NetPeer &peer, const RingRequest &request);
 	std::string on_offer(NetPeer &peer, const RingOffer &offer) const;
-	// Writes to a sender how much of its ring has been read. False when there is no room for that now.
+	// Writes the consumer index of a ring to its sender. False: the send queue has no room now.
 	bool report_read(NetPeer &peer, uint64_t flags = 0) const;
-	// Tells all senders that this rank is going to sleep: true, if any was told; that it is awake.
+	// Tell all senders that this rank goes to sleep (true: there are senders), or is awake.
 	bool report_asleep() const;
 	void report_awake() const;
 	// Nothing comes from that peer any more.
 	void drop(NetPeer &peer) { std::erase(incoming_, &peer); }
 
-	// Peers with a ring here. It may get shorter while messages are delivered.
+	// Peers with a ring here. The list may get shorter while messages are delivered.
 	const std::vector<NetPeer *> &incoming() const { return incoming_; }
 
-	// Of a rank: rings to others.
+	// Rings from one rank to others.
 	static constexpr uint32_t max_outgoing = 512;
 
 private:
@@ -45,7 +45,7 @@ private:
 	EagerSender &sender_;
 	Reporter &reporter_;
 	const int numa_node_;
-	RegisteredMemory consumer_indices_; // that peers write
+	RegisteredMemory consumer_indices_; // written by peers
 	FreeList free_indices_;
 	std::vector<NetPeer *> incoming_;
 };

@@ -81,7 +81,7 @@ CompletionQueue &Completions::of(const ibv_cq *cq)
 
 void Completions::forget(const ibv_cq *cq, uint32_t number)
 {
-	if (const CompletionQueue &queue = of(cq); queue.direct) // verbs do it themselves
+	if (const CompletionQueue &queue = of(cq); queue.direct) // libibverbs does this itself
 		queue.direct->skip(number);
 }
 

@@ -1,6 +1,6 @@
-// The completion queues of a rank: one, as a rule. A completion queue has room for all that the queue pairs at it can
-// complete with, also when everything in them is flushed: an overrun would break them all. When there are more queue
-// pairs than it has room for, those get another one, twice as large.
+// The completion queues of a rank; usually one. A completion queue can hold all completions of its queue pairs, even if
+// everything in them is flushed, because an overrun breaks all of them. Further queue pairs get another completion
+// queue, twice as large.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace pt2p::verbs {
 
 struct CompletionQueue {
 	CqExOwner verbs;
-	std::unique_ptr<mlx5::CqBuffer> direct; // null: read by libibverbs
+	std::unique_ptr<mlx5::CqBuffer> direct; // null: polled by libibverbs
 	uint32_t capacity, used;                // send queues
 
 	ibv_cq *cq() const { return ibv_cq_ex_to_cq(verbs.get()); }
@@ -21,28 +21,27 @@ struct CompletionQueue {
 
 class Completions {
 public:
-	// Each queue has room for `receives`, and for `depth` for each send queue. Throws Error.
+	// Each queue can hold `receives` completions, and `depth` for each send queue. Throws Error.
 	Completions(const Device &device, bool direct, uint32_t receives, uint32_t depth);
 
-	// For what only receives.
+	// For a queue pair that only receives.
 	ibv_cq *first() const { return queues_[0].cq(); }
-	// One with room for another send queue, which is to be counted by add() as soon as it is there. Throws Error.
+	// A queue with room for one more send queue; add() must follow when that exists. Throws Error.
 	ibv_cq *with_room();
 	void add(const ibv_cq *cq) { ++of(cq).used; }
 	void remove(const ibv_cq *cq) { --of(cq).used; }
-	// After the queue pair with this number, which completed there, was reset or destroyed: what is left of its sends
-	// is not handed out any more.
+	// The queue pair with this number, which completed there, was reset or destroyed. CQEs of its sends are skipped.
 	void forget(const ibv_cq *cq, uint32_t number);
 
-	// with_room() adds to them, and moves them.
+	// with_room() may add a queue and move the others.
 	size_t count() const { return queues_.size(); }
 	CompletionQueue &operator[](size_t i) { return queues_[i]; }
 
-	// Sleeping. -1: cannot be done.
+	// For sleeping; -1: not possible.
 	int fd() const { return channel_ ? channel_->fd : -1; }
 	ibv_comp_channel *channel() const { return channel_.get(); }
-	// Asks for an event with the next completion of each; false: it cannot be done. Once is enough, until an event is
-	// taken.
+	// Requests an event with the next completion of each queue; false: not possible. One request lasts until an event
+	// is taken.
 	bool arm();
 	bool armed() const { return armed_; }
 	// Takes the events that have come.
@@ -56,7 +55,7 @@ private:
 	const bool direct_;
 	const uint32_t receives_, depth_;
 	bool armed_ = false;
-	ChannelOwner channel_; // null: there are none
+	ChannelOwner channel_; // null: events are not possible
 	std::vector<CompletionQueue> queues_;
 };
 

@@ -40,7 +40,7 @@ void Doorbells::use_batch(uint32_t work_requests)
 {
 	usual_ = work_requests;
 	batch_ = corked_ ? std::max(max_batch, work_requests) : work_requests;
-	ring_all(); // what goes one by one must find nothing that waits
+	ring_all(); // the short path requires that no WQE waits for a doorbell
 }
 
 } // namespace pt2p::verbs

@@ -1,5 +1,5 @@
-// When doorbells are rung. Work requests that are posted in one go may share one: a queue whose doorbell waits is
-// listed here.
+// Decides when doorbells are rung. Work requests that are posted in one go may share a doorbell. A queue with work
+// requests that wait for a doorbell is listed here.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ public:
 	// `batch`: how many work requests share a doorbell, at most.
 	explicit Doorbells(uint32_t batch) : usual_(batch), batch_(batch) {}
 
-	// A queue has so many work requests that no doorbell was rung for.
+	// `unrung` work requests of a queue wait for a doorbell.
 	void posted(SendQueue &queue, uint32_t unrung)
 	{
 		if (__builtin_expect(unrung >= batch_, 1))
@@ -25,24 +25,24 @@ public:
 		else
 			list(queue);
 	}
-	// It has none any more.
+	// None waits any more.
 	void rung(SendQueue &queue);
 	void ring_all();
 	bool any_waits() const { return !waiting_.empty(); }
-	// While corked, work requests wait for others until ring_all() or the end of it.
+	// While corked, work requests wait for a doorbell until max_batch have come or ring_all() is called.
 	void cork(bool corked);
 	void use_batch(uint32_t work_requests) override;
 	uint32_t batch() const { return usual_; }
-	// Whether work requests wait for others before a doorbell is rung.
+	// Whether work requests may wait for a doorbell.
 	bool batches() const { return batch_ != 1; }
 
-	static constexpr uint32_t max_batch = 16; // work requests: then the device may as well begin
+	static constexpr uint32_t max_batch = 16; // work requests
 
 private:
 	static void ring(SendQueue &queue);
 	void list(SendQueue &queue);
 
-	uint32_t usual_, batch_; // the latter: at present
+	uint32_t usual_, batch_; // as tuned; in force now
 	bool corked_ = false;
 	std::vector<SendQueue *> waiting_;
 };

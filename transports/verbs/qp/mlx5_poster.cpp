@@ -12,7 +12,7 @@ constexpr std::array<uint8_t, 8> opcodes = {MLX5_OPCODE_SEND,       MLX5_OPCODE_
                                             MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ,  MLX5_OPCODE_RDMA_WRITE,
                                             MLX5_OPCODE_ATOMIC_FA,  MLX5_OPCODE_ATOMIC_CS};
 
-// The longest WQE: a short message that is written into a write ring through DC.
+// The longest WQE: an inline message into a write ring through DC.
 static_assert(WqeEncoder::control_bytes + sizeof(mlx5_wqe_av) + sizeof(mlx5_wqe_raddr_seg) +
                   sizeof(mlx5_wqe_inl_data_seg) + WorkRequest::max_inline <=
               mlx5::SendWorkQueue::max_bytes);

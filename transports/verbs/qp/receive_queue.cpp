@@ -23,7 +23,7 @@ SrqOwner make_srq(const Device &device, const Config &config)
 
 } // namespace
 
-// One buffer more than there are receives: mlx5::SharedReceiveQueue.
+// One buffer more than receives: see mlx5::SharedReceiveQueue.
 ReceiveQueue::ReceiveQueue(const Device &device, const Config &config, bool direct, int numa_node)
     : buffer_bytes_(config.net_message_bytes), srq_(make_srq(device, config)),
       buffers_(device, static_cast<size_t>(config.net_receives + 1) * buffer_bytes_, IBV_ACCESS_LOCAL_WRITE, numa_node)

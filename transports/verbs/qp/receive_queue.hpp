@@ -17,24 +17,23 @@ class ReceiveQueue {
 public:
 	static constexpr unsigned max_batch = 32; // buffers that are posted at a time
 
-	// All buffers are posted. `direct`: without libibverbs. Throws Error.
+	// Posts all buffers. `direct`: without libibverbs. Throws Error.
 	ReceiveQueue(const Device &device, const Config &config, bool direct, int numa_node);
 
 	ibv_srq *srq() const { return srq_.get(); }
 	const unsigned char *buffer(uint64_t number) const { return buffers_.at(number * buffer_bytes_); }
 
-	// Directly: the buffer is free again, and the device sees it after publish(). The number is big endian, as a CQE
-	// has it.
+	// Direct: the buffer is free again; the device sees this after publish(). `number` is big endian, as in a CQE.
 	void give(uint16_t number) { direct_->give(number); }
 	void publish() { direct_->publish(); }
-	// By libibverbs: up to max_batch buffers are posted again.
+	// With libibverbs: posts up to max_batch buffers again.
 	void post(const uint64_t *numbers, unsigned count);
 
 private:
 	const size_t buffer_bytes_;
 	SrqOwner srq_;
 	RegisteredMemory buffers_;
-	std::optional<mlx5::SharedReceiveQueue> direct_; // none: by libibverbs
+	std::optional<mlx5::SharedReceiveQueue> direct_; // none: with libibverbs
 };
 
 } // namespace pt2p::verbs

@@ -18,11 +18,11 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
 	if (shared.tuner.on())
 		tuner_.emplace(shared.tuner);
 	signalled(0);
-	qp_->qp_context = this; // for events
+	qp_->qp_context = this; // for asynchronous events
 	shared_.queues.add(*this);
 }
 
-// What fits into one WQEBB beside what a WQE of a reliable connection needs, where a doorbell takes two WQEBBs along.
+// The payload that fits into one WQEBB of a reliable connection, if a doorbell can carry two WQEBBs.
 uint32_t SendQueue::longest_short() const
 {
 	constexpr auto room =
@@ -43,7 +43,7 @@ SendQueue::~SendQueue()
 
 // ---- posting --------------------------------------------------------------------------------------------------------
 
-// Writes the last work request where the device will find it.
+// Encodes the last work request into the device's queue.
 inline void SendQueue::post(const WorkRequest &request, bool signal)
 {
 	const uint32_t number = posted_;
@@ -71,8 +71,8 @@ void SendQueue::submit_sample(int64_t since)
 	tuner_->sample_posted(posted_, since);
 	const uint32_t due = due_;
 	post(at(posted_ - 1), true);
-	// The end of the period stays where it was, or none that is longer than the time between two samples would ever
-	// end; but not behind the limit, which is that of a period that may have become shorter.
+	// The sample must not move the end of the period, or no period longer than the distance of samples would ever end.
+	// But the end must not be beyond the limit, and the period may have become shorter.
 	if (due != posted_ && static_cast<int32_t>(due - due_) < 0)
 		due_ = due;
 	shared_.doorbells.posted(*this, unrung_);
@@ -140,14 +140,14 @@ void SendQueue::release(WorkRequest &request)
 
 void SendQueue::complete(uint32_t upto)
 {
-	// Before anything is released: who is told of that may post, and overwrite what is looked at here.
+	// Tune before anything is released: callbacks may post, and overwrite what is read here.
 	if (__builtin_expect(tuner_.has_value(), 0) && static_cast<int32_t>(upto - completed_) > 0)
 		tune(upto);
 	counted_.max_in_flight = std::max(counted_.max_in_flight, in_flight());
-	if (__builtin_expect(posted_ - counted_.upto > UINT32_MAX / 4, 0)) // or the numbers would come round
+	if (__builtin_expect(posted_ - counted_.upto > UINT32_MAX / 4, 0)) // before the numbers wrap around
 		count();
 	while (static_cast<int32_t>(upto - completed_) > 0) {
-		// Those in a row that are to the same target and hold nothing.
+		// A run of plain work requests to the same target.
 		Target &target = *at(completed_).target;
 		target.answered = true;
 		uint32_t n = completed_;
@@ -214,7 +214,7 @@ void SendQueue::abandon(WorkRequest &request, pt2p_status_t status, const char *
 
 void SendQueue::set_broken()
 {
-	// The device's queue will be written anew.
+	// The device's queue will be overwritten.
 	if (!broken() && mlx5_) {
 		uint16_t wqe = mlx5_->first();
 		for (uint32_t n = completed_; n != posted_; ++n)

@@ -1,8 +1,8 @@
-// The send side of a queue pair, reliable connection or DC initiator alike: work requests in order, kept until their
-// completion is known, so that they can be posted again when the queue pair breaks.
+// The send side of a queue pair, either a reliable connection or a DC initiator. It keeps work requests in order until
+// they complete, so that it can post them again after the queue pair has broken.
 //
 //   posted -----> doorbell rung -----> executed by the device -----> completed
-//          ring()                                  a completion frees all before it; it is asked for every `period`
+//          ring()                                 a completion covers all before it; one is requested per period
 #pragma once
 
 #include <algorithm>
@@ -23,24 +23,24 @@
 
 namespace pt2p::verbs {
 
-// Who looks after a queue pair.
+// The owner of a queue pair.
 class QueueOwner {
 public:
-	// It is in error: completions up to the failure have been read. `status` is that of the first that failed, success
-	// when none has.
+	// The queue pair is in error, and completions up to the failure have been read. `status` is that of the first
+	// failed work request; success: none has failed.
 	virtual void on_broken(SendQueue &queue, ibv_wc_status status) = 0;
-	// Whether all that it could still deliver is for somebody who has left: nothing need be waited for.
+	// Whether all pending work is for ranks that have left, so that nobody need wait for it.
 	virtual bool left() const { return false; }
-	// Who answers when everything before is complete, when the last target of a queue is down; null: nobody.
+	// A target for a probe when the last target of the queue is down; null: there is none.
 	virtual Target *substitute() { return nullptr; }
-	// Every few milliseconds: whether what is first in it keeps others waiting for ever.
+	// Called every few milliseconds, to find a first work request that keeps others waiting for ever.
 	virtual void look_after(SendQueue &queue) { (void)queue; }
 
 protected:
 	~QueueOwner() = default;
 };
 
-// Who posts parts of operations.
+// Hears what becomes of parts of operations.
 class PartEvents {
 public:
 	virtual void part_done(Operation &operation, size_t bytes) = 0;
@@ -50,7 +50,7 @@ protected:
 	~PartEvents() = default;
 };
 
-// What the send queues of a device have in common. All outlive them.
+// What all send queues of a device share. Everything here outlives them.
 struct SendShared {
 	SendMemory &memory;
 	Doorbells &doorbells;
@@ -58,16 +58,16 @@ struct SendShared {
 	PartEvents &parts;
 	tune::DeviceTuner &tuner;
 	uint32_t depth = 0;      // work requests
-	uint32_t period = 0;     // signal period at first, work requests
+	uint32_t period = 0;     // first signal period, work requests
 	uint32_t max_inline = 0; // PT2P_NET_INLINE, bytes
-	bool direct = false;     // WQEs are written and CQEs read here, without libibverbs
+	bool direct = false;     // WQEs are written and CQEs read without libibverbs
 	bool blueflame = true;
 	Mlx5Poster::Registers registers{};
 };
 
 class SendQueue {
 public:
-	// Takes the queue pair over, which is a DC initiator or not, and has room for so many bytes of inline payload.
+	// Takes over a queue pair that can inline `max_inline` bytes. `dc`: it is a DC initiator.
 	SendQueue(SendShared &shared, QueueOwner &owner, QpOwner qp, uint32_t max_inline, bool dc);
 	~SendQueue();
 	SendQueue(const SendQueue &) = delete;
@@ -76,17 +76,17 @@ public:
 	ibv_qp *qp() const { return qp_.get(); }
 	uint32_t number() const { return qp_->qp_num; } // of the queue pair
 	bool can_post() const { return posted_ - completed_ < limit_; }
-	// Whether everything that was posted is complete, as far as known.
+	// Whether everything that was posted is known to be complete.
 	bool idle() const { return posted_ == completed_; }
 	uint32_t in_flight() const { return posted_ - completed_; }
-	// The number of the last work request; whether that of this number is complete.
+	// The number of the last work request; whether the one with this number has completed.
 	uint32_t posted() const { return posted_; }
 	bool has_completed(uint32_t number) const { return static_cast<int32_t>(completed_ - number) >= 0; }
 	bool works_for(const Target &target) const;
 
 	// ---- posting ----
 
-	// The next work request, to be filled in, and then given to submit(). Needs can_post().
+	// The next work request; the caller fills it in and calls submit(). Needs can_post().
 	WorkRequest &next(Target &target, Kind kind, uint32_t length)
 	{
 		PT2P_ASSERT(can_post());
@@ -97,14 +97,13 @@ public:
 		++target.in_flight;
 		return request;
 	}
-	// Posts it. `signal`: its completion is wanted whatever the period.
+	// Posts it. `signal`: request a completion whatever the period.
 	void submit(bool signal);
-	// The same, where its latency is a sample of where it is staged; `since`, ticks: when its staging began. Needs
-	// !samples().
+	// The same for a sample of staging, which began at `since` (ticks). Needs !samples().
 	void submit_sample(int64_t since);
 	bool samples() const { return tuner_ && tuner_->samples(); }
-	// The short path: an inline SEND of so many bytes, which writes one WQE and its doorbell and calls nothing. `fill`
-	// puts the payload where it is told. `av`: of a DC target. Needs posts_short(bytes).
+	// The short path: an inline SEND of so many bytes. It writes one WQE and its doorbell, and calls no function.
+	// `fill` writes the payload. `av`: of a DC target. Needs posts_short(bytes).
 	template <bool dc>
 	bool posts_short(uint32_t bytes) const
 	{
@@ -112,23 +111,23 @@ public:
 	}
 	template <bool dc, class Fill>
 	void post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill);
-	// Longest inline payload of any work request, bytes.
+	// Longest inline payload, bytes.
 	uint32_t max_inline() const { return max_inline_; }
-	// A write of no bytes, whose completion, or failure, tells whether the target is there and frees all before it.
+	// Posts a WRITE of no bytes. Its completion or failure tells whether the target is alive, and frees all before it.
 	// Needs can_post().
 	void probe(Target &target);
-	// Asks for a completion of everything that was posted, unless that has been done.
+	// Requests a completion of everything that was posted, unless that was done.
 	void flush();
-	// For who has to know when all is done: each of so many from the next one on is signalled, whatever the period.
+	// Signals each of the next `work_requests`, whatever the period.
 	void signal_each(uint32_t work_requests);
-	// Makes the device see what has been posted.
+	// Rings the doorbell for what was posted.
 	void ring();
 
 	// ---- completing ----
 
-	// A completion has been read: of this work request and all before it.
+	// A CQE was read: work request `upto` and all before it have completed.
 	void complete(uint32_t upto);
-	// The same of the WQE with this index, and all before it; or of all before it.
+	// The same for the WQE with this index and all before it; for all before it.
 	void complete_wqe(uint16_t index) { complete(mlx5_->complete(index)); }
 	void complete_before_wqe(uint16_t index) { complete(completed_ + mlx5_->complete_before(index, in_flight())); }
 
@@ -136,13 +135,13 @@ public:
 
 	// The queue pair has been reset.
 	void was_reset();
-	// The queue pair is in error: nothing is posted, completions of flushed work requests mean nothing.
+	// The queue pair is in error. Nothing is posted, and completions of flushed work requests mean nothing.
 	bool broken() const { return limit_ == 0; }
 	void set_broken();
-	// The first that is not complete: after a failure, the one that has failed. Null: there is none.
+	// The first that is not complete; after a failure, the one that failed. Null: there is none.
 	WorkRequest *front() { return idle() ? nullptr : &at(completed_); }
-	// The queue pair works again: posts what is not complete once more, in order. Not what is for a target that is
-	// down, and not atomics, which may have been executed already: those fail.
+	// The queue pair works again. Posts again, in order, what is not complete. Work requests of a target that is down
+	// fail, and so do atomics, because the device may have executed them.
 	void post_again();
 	// Its operation fails, and it is not posted again.
 	void abandon(WorkRequest &request, pt2p_status_t status, const char *reason = "");
@@ -155,17 +154,17 @@ public:
 
 	struct Totals {
 		uint64_t work_requests = 0, doorbells = 0;
-		uint64_t fetched = 0; // of the work requests, those whose WQEs did not go along with a doorbell
+		uint64_t fetched = 0; // work requests whose WQEs no doorbell carried
 		uint32_t max_in_flight = 0;
 	};
 	Totals totals();
 	uint32_t depth() const { return depth_; }
-	// What the target's counts do not have yet: of inline messages that are not complete.
+	// Bytes of inline messages that are not complete, which the target's counts do not include yet.
 	uint64_t inline_bytes_in_flight(const Target &target) const;
 
 	QueueOwner &owner;
 	uint32_t index = 0;  // among the send queues
-	bool listed = false; // among those whose doorbell waits
+	bool listed = false; // a doorbell waits
 
 private:
 	void signalled(uint32_t number)
@@ -173,11 +172,11 @@ private:
 		signalled_ = number;
 		due_ = number + (each_ ? 1 : period_);
 		each_ -= each_ != 0;
-		// Together, or the limit could be reached before anything is signalled.
+		// The limit changes together with the period, or it could be reached before anything is signalled.
 		if (!broken())
 			limit_ = std::max(period_, window_);
 	}
-	// This work request is signalled because a period is over.
+	// This work request is signalled because it ends a period.
 	void end_period(uint32_t number)
 	{
 		if (tuner_)
@@ -199,21 +198,20 @@ private:
 	std::optional<Mlx5Poster> mlx5_;
 	std::optional<VerbsPoster> verbs_;
 	const uint32_t depth_, mask_, max_inline_;
-	const uint32_t max_short_; // bytes of a message with its header; 0: there is no short path
+	const uint32_t max_short_; // bytes of a message with its header; 0: no short path
 	std::optional<tune::QueueTuner> tuner_;
 	uint32_t period_;
-	uint32_t
-	    window_; // what may be in flight beside a period: the depth, or what is tuned; nothing where that is the period
+	uint32_t window_;   // the depth, or as tuned; 0: the period is the window
 	uint32_t each_ = 0; // so many more are signalled before the period counts again
-	// Counted from the beginning; work request n is at n of the ring.
+	// Numbers of work requests, from the beginning.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
-	uint32_t due_ = 0;    // to be signalled
-	uint32_t limit_;      // to what may be in flight; nothing while it is broken
-	uint32_t unrung_ = 0; // posted, and no doorbell was rung for them
+	uint32_t due_ = 0;    // the next to be signalled
+	uint32_t limit_;      // of what is in flight; 0: broken
+	uint32_t unrung_ = 0; // posted, and waiting for a doorbell
 	struct {
-		uint32_t upto = 0; // this number
+		uint32_t upto = 0; // counted up to this number
 		uint64_t work_requests = 0;
-		uint64_t rung_together = 0, together = 0; // work requests that shared a doorbell, and such doorbells
+		uint64_t rung_together = 0, together = 0; // work requests that shared a doorbell; doorbells that were shared
 		uint32_t max_in_flight = 0;
 	} counted_; // for totals()
 	std::unique_ptr<WorkRequest[]> requests_;
@@ -234,7 +232,7 @@ template <bool dc, class Fill>
 		wqe.address_vector(*av);
 	fill(wqe.inline_payload(bytes));
 
-	const uint32_t number = posted_ + 1; // stores behind this one may alias
+	const uint32_t number = posted_ + 1; // read before stores that may alias
 	next(target, Kind::send, bytes);
 	bool due = false;
 	if (__builtin_expect(number == due_, 0)) {

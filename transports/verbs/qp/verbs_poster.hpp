@@ -1,4 +1,4 @@
-// Posts work requests by libibverbs: for devices of other makers, and where PT2P_NET_DIRECT=0.
+// Posts work requests through libibverbs: on devices other than mlx5, and with PT2P_NET_DIRECT=0.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -9,18 +9,18 @@ namespace pt2p::verbs {
 
 class VerbsPoster {
 public:
-	// `dc`: whether it is a DC initiator.
+	// `dc`: it is a DC initiator.
 	VerbsPoster(ibv_qp *qp, bool dc) : qp_(ibv_qp_to_qp_ex(qp)), dc_(dc ? mlx5dv_qp_ex_from_ibv_qp_ex(qp_) : nullptr) {}
 
-	// `id` is that of the completion.
+	// `id`: of the completion.
 	void post(const WorkRequest &request, uint64_t id, bool signalled);
-	// It cannot fail while the queue pair works; when it does not, its work requests are posted again later.
+	// This cannot fail while the queue pair works. If it is broken, its work requests are posted again later.
 	void ring()
 	{
 		started_ = false;
 		ibv_wr_complete(qp_);
 	}
-	// What no doorbell was rung for is not posted.
+	// Discards what waits for a doorbell.
 	void abort()
 	{
 		started_ = false;

@@ -1,5 +1,5 @@
-// What a send queue is given: a work request, and the target that it is for. Whoever posts it has already resolved
-// where its payload is and where it goes.
+// A work request and its target, as a send queue gets them. The caller has resolved where the payload is and where it
+// goes.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +21,24 @@ struct DcAddress {
 	ibv_ah *path = nullptr;
 	uint32_t number = 0;
 	uint64_t key = 0;
-	mlx5_wqe_av av{}; // all of that, as a WQE has it
+	mlx5_wqe_av av{}; // the same, as in a WQE
 };
 
 // A peer, as a send queue sees it.
 struct Target : Endpoint {
-	const DcAddress *dc = nullptr; // null: it is at the other end of a reliable connection
-	uint32_t in_flight = 0;        // its work requests that are not complete
-	bool ready = false;            // connected, as far as need be, and not down
+	const DcAddress *dc = nullptr; // null: reached by a reliable connection
+	uint32_t in_flight = 0;        // work requests that are not complete
+	bool ready = false;            // connected if need be, and not down
 	bool down = false;
-	bool answered = false;     // something was completed since this was last cleared: it lives
-	uint64_t inline_bytes = 0; // of inline messages, once these are complete
-	// WQEs other than those of the short path, the messages among them, and their WQEBBs.
+	bool answered = false;     // something has completed since this was last cleared: it is alive
+	uint64_t inline_bytes = 0; // of completed inline messages
+	// WQEs outside the short path: messages among them, WQEs, WQEBBs.
 	struct {
 		uint64_t messages = 0, wqes = 0, wqebbs = 0;
 	} encoded;
 	std::unique_ptr<tune::ChannelTuner> tuner; // null: nothing is tuned
 
-	// Whether it has read this message out of its write ring, so that the slot may hold a later one.
+	// Whether it has read this message from its write ring. The slot may then hold a later one.
 	virtual bool has_read(const WorkRequest &ring_write) = 0;
 };
 
@@ -50,15 +50,15 @@ enum class Kind : uint8_t {
 	read,
 	write,
 	fetch_add,
-	compare_swap, // one-sided operations
+	compare_swap, // read and later: one-sided operations
 };
 
-// Where the device finds the payload, or puts it.
+// Where the device reads the payload, or writes it.
 enum class Payload : uint8_t {
 	inlined,       // in the WQE
 	buffer,        // in a buffer of the library
 	device_memory, // in a cell of device memory
-	result,        // of an atomic operation: in a word of the library
+	result,        // result of an atomic, in a word of the library
 	memory,        // in the program's memory
 	none,
 };
@@ -70,19 +70,19 @@ struct alignas(64) WorkRequest {
 	bool abandoned = false; // nobody waits for it
 	Payload payload = Payload::inlined;
 	uint8_t unused = 0;
-	uint32_t length = 0; // bytes that the device moves; of a message with its header
+	uint32_t length = 0; // bytes that the device moves, including a message's header
 	Target *target = nullptr;
 	uint32_t place = 0;  // of the buffer, cell or result
 	uint32_t number = 0; // ring_write: of the message in the ring
 	uint64_t local_address = 0, remote_address = 0;
 	uint32_t local_key = 0, remote_key = 0;
-	Operation *operation = nullptr; // whose part this is
-	void *copy_to = nullptr;        // where the payload is copied when it has come; null: it stays where it is
-	// Inline payload; but while a message of the short path is in the device's queue, it is only there. Of an atomic
-	// operation the operand, and what is expected.
+	Operation *operation = nullptr; // the operation that this is a part of
+	void *copy_to = nullptr;        // destination of a copy after completion; null: none
+	// Inline payload. A message of the short path has it only in the device's queue while it is there. Atomics:
+	// operand, and expected value.
 	unsigned char bytes[max_inline];
 
-	// What most are: a message by SEND, inline, that is waited for. One comparison.
+	// The usual case, found by one comparison: an inline message by SEND that is not abandoned.
 	bool is_plain() const
 	{
 		uint32_t front;

@@ -13,7 +13,7 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr size_t max_copied = 8192; // bytes: the copy takes less than a microsecond
+constexpr size_t max_copied = 8192; // bytes; the copy takes less than a microsecond
 
 } // namespace
 
@@ -28,7 +28,7 @@ Operations::Operations(const TransportEnvironment &environment, const Device &de
 {
 }
 
-// Whether data of this length to or from that peer may go by several queue pairs.
+// Whether data of this length to or from the peer may be striped.
 bool Operations::stripes(NetPeer &peer, size_t length) const
 {
 	const Config &config = environment_.config;
@@ -47,8 +47,8 @@ Outcome Operations::refuse(pt2p_status_t status, std::string reason)
 	return Outcome::refused;
 }
 
-// The registration that an operation needs. None: it goes by way of buffers, as it is short, or because its memory
-// cannot be registered.
+// The registration for an operation. Null: the operation goes through buffers, because it is short or its memory cannot
+// be registered.
 Registration *Operations::register_for(const Operation &wanted)
 {
 	if (Registration *found = registrations_.find(wanted.local, wanted.length))
@@ -64,7 +64,7 @@ Registration *Operations::register_for(const Operation &wanted)
 	return made;
 }
 
-// False: the memory that it is to fill may only be read.
+// False: the operation has to write to read-only memory.
 bool Operations::choose_payload(Operation &operation)
 {
 	const bool write = operation.kind == Kind::write;
@@ -113,12 +113,12 @@ Outcome Operations::start(const Operation &wanted)
 	return Outcome::in_progress;
 }
 
-// Posts what its queues take now; true when that was all. A completion tells of one queue pair only, so each part that
-// is striped has its own.
+// Posts what the queues take now; true: that was all. A completion covers one queue pair only, so each striped part has
+// its own.
 bool Operations::post_parts(Operation &operation)
 {
 	const bool in_buffer = operation.payload == Payload::buffer;
-	// What is long leaves buffers for messages.
+	// Long operations leave buffers for messages.
 	const size_t kept = operation.length > max_copied_ ? memory_.buffer_count() / 2 : 0;
 	while (operation.posted < operation.length) {
 		SendQueue *queue = operation.striped ? operation.peer->acquire_for_part() : operation.peer->acquire();
@@ -133,7 +133,7 @@ bool Operations::post_parts(Operation &operation)
 		if (operation.striped)
 			operation.peer->striping->posted(bytes);
 		operation.posted += bytes;
-		// A buffer is to come back soon.
+		// A completion brings buffers back soon.
 		post_part(*queue, operation, offset, bytes,
 		          operation.striped || in_buffer || operation.posted == operation.length);
 	}
@@ -179,7 +179,7 @@ void Operations::post_part(SendQueue &queue, Operation &operation, size_t offset
 	queue.submit(signal);
 }
 
-// Those that wait for a peer whose queues take nothing do not hold up the others.
+// Operations that wait for one peer do not hold up those of others.
 void Operations::drive_waiting()
 {
 	waiting_.remove_if([this](Operation &operation) { return post_parts(operation); });
@@ -217,7 +217,7 @@ void Operations::part_failed(Operation &operation, size_t bytes, pt2p_status_t s
 	operation.status = status;
 	operation.reason = reason;
 	operation.done += bytes;
-	// What waits is not posted any more: see end_waiting().
+	// The rest is not posted any more: see end_waiting().
 	if (operation.done == operation.length)
 		finish(operation);
 }

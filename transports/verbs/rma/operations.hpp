@@ -1,5 +1,5 @@
-// One-sided operations: cut into parts, posted as their queues take them, told to their owner when the last part is
-// complete. Parts of large data are striped over several queue pairs.
+// One-sided operations. They are cut into parts, which are posted as the queues take them. The owner hears of the
+// completion of the last part. Parts of large data are striped over several queue pairs.
 #pragma once
 
 #include <string>
@@ -14,22 +14,21 @@ namespace pt2p::verbs {
 
 struct Operation {
 	Kind kind;
-	void *owner = nullptr;          // named when it is complete
+	void *owner = nullptr;          // passed to on_complete
 	unsigned char *local = nullptr; // read and write: the program's memory
-	uint64_t *result = nullptr;     // atomics: where the program wants what was there before
+	uint64_t *result = nullptr;     // atomics: where the previous value goes
 	size_t length = 0;
 	RemoteMemory remote{};
 	uint64_t operand = 0, compare = 0;
 	NetPeer *peer = nullptr;
-	// For Operations only.
-	// Where the device finds the bytes, or puts them: in the program's memory, in a buffer, or, of a write, in the WQE.
+	// For Operations only. The payload is in the program's memory, in a buffer, or, for a short write, in the WQE.
 	Payload payload = Payload::memory;
-	Registration *registration = nullptr; // of `local`, where that is the program's memory
-	bool striped = false;                 // its parts may go by several queue pairs
+	Registration *registration = nullptr; // of `local`; null: buffers
+	bool striped = false;                 // its parts may go through several queue pairs
 	size_t posted = 0, done = 0;          // bytes
-	pt2p_status_t status = PT2P_OK;       // of what has failed so far
+	pt2p_status_t status = PT2P_OK;       // PT2P_OK: nothing has failed so far
 	const char *reason = "";              // why
-	Operation *next = nullptr;            // that waits to be posted
+	Operation *next = nullptr;            // in the list of those that wait
 
 	bool is_atomic() const { return kind >= Kind::fetch_add; }
 };
@@ -38,7 +37,7 @@ class Operations final : public PartEvents {
 public:
 	Operations(const TransportEnvironment &environment, const Device &device, SendMemory &memory);
 
-	// `wanted` is copied.
+	// Copies `wanted`.
 	Outcome start(const Operation &wanted);
 	// Why the last one was refused.
 	const Refusal &refusal() const { return refusal_; }
@@ -46,12 +45,12 @@ public:
 	void withdraw(void *exposure) { registrations_.release(static_cast<Registration *>(exposure)); }
 	void forget(const void *memory, size_t length) { registrations_.forget(memory, length); }
 
-	// Posts what waits, as far as queues take it now.
+	// Posts what waits, as far as the queues take it now.
 	bool any_waits() const { return !waiting_.empty(); }
 	void drive_waiting();
-	// Those with that peer that wait fail; what is in flight of them ends by itself.
+	// Waiting operations with that peer fail; what is in flight ends by itself.
 	void end_waiting(const NetPeer &peer, pt2p_status_t status);
-	// From now on nobody is told of anything: the layers above are going, too.
+	// From now on no callback is made: the layers above are going away, too.
 	void leave() { left_ = true; }
 	bool left() const { return left_; }
 
@@ -70,8 +69,8 @@ private:
 	const TransportEnvironment environment_;
 	SendMemory &memory_;
 	Registrations registrations_;
-	// Bytes: what is written from within the WQE; and what goes by way of a buffer unless its memory is registered, as
-	// that costs more than a copy.
+	// Bytes. Writes of up to max_inline_ are inlined. Operations of up to max_copied_ go through a buffer if their
+	// memory is not registered, because registering costs more than a copy.
 	const size_t max_inline_, max_copied_;
 	Pool<Operation> operations_;
 	Fifo<Operation> waiting_;
