@@ -1,4 +1,4 @@
-// What only transports over a device have beside the contract.
+// What only transports over a device have, in addition to the contract.
 #pragma once
 
 #include <vector>
@@ -10,17 +10,16 @@ namespace pt2p {
 class DeviceTransport : public Transport {
 public:
 	DeviceTransport *as_device() final { return this; }
-	// More sends follow before cork(false): the device may hear of them together. After that, it has heard of all.
+	// After cork(true), the device may see sends together; after cork(false), it has seen all.
 	virtual void cork(bool corked) { (void)corked; }
-	// How messages to `peer`, which is connected, are to be delivered. May change endpoint.max_unasked.
+	// How messages to `peer`, which is connected, are delivered. May change endpoint.max_unasked.
 	virtual void set_delivery(int peer, pt2p_delivery_t delivery) { (void)peer, (void)delivery; }
-	// A way to this rank itself through its device, with cap_atomic: what a device does to a word is atomic only
-	// towards what the same device does. Made on first use; null when there is none.
+	// An endpoint to this rank itself through its device, with cap_atomic, because atomics of a device are atomic only
+	// towards those of the same device. Made on first use; null: there is none.
 	virtual Endpoint *loopback() { return nullptr; }
-	// The program says that it will unmap this memory, or has: nothing that is remembered of it may be used again.
+	// The program unmaps this memory, or has done so: cached registrations of it must not be used again.
 	virtual void forget(void *memory, size_t length) { (void)memory, (void)length; }
-	// Appends the ranks that have sent something, have not left, and that there is no endpoint to: leave() does not
-	// tell them.
+	// Appends the ranks that have sent something, have not left, and have no endpoint here. leave() does not tell them.
 	virtual void unconnected_senders(std::vector<int> &ranks) { (void)ranks; }
 };
 

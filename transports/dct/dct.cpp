@@ -21,7 +21,7 @@ using verbs::WorkRequest;
 
 namespace {
 
-constexpr uint32_t max_tuned = 4; // initiators for the bulk data of one peer; one is left to the others in any case
+constexpr uint32_t max_tuned = 4; // initiators for the bulk data of one peer; one is always left to others
 
 } // namespace
 
@@ -30,8 +30,7 @@ SendQueue *DctPeer::acquire_for_part() { return ready ? transport->choose_for_pa
 
 SendQueue *DctPeer::acquire_alone() { return ready ? transport->choose_idle(*this) : nullptr; }
 
-// What is under way for it stops with its initiators; what these have for others is posted again when they have been
-// restarted.
+// Stops the initiators that work for this peer. After their restart they post again what they have for others.
 void DctPeer::cut()
 {
 	transport->leave_line(*this);
@@ -170,7 +169,7 @@ SendQueue *DctTransport::wait() const
 	return nullptr;
 }
 
-// The first goes where messages would: those that follow find it there.
+// The first part goes where messages would go, and later parts find it there.
 SendQueue *DctTransport::choose_for_part(DctPeer &peer)
 {
 	uint32_t working = 1;
@@ -199,7 +198,7 @@ SendQueue *DctTransport::choose_idle(DctPeer &peer)
 	return take(chosen, peer);
 }
 
-// Brings what is known of them up to date; the one that the peer's messages went through last.
+// Updates the states of the initiators. Returns the one that the peer's messages used last.
 size_t DctTransport::look_at_initiators(const DctPeer &peer)
 {
 	size_t current = no_initiator;
@@ -218,7 +217,7 @@ size_t DctTransport::look_at_initiators(const DctPeer &peer)
 	return current;
 }
 
-// Whether messages of it are under way in the initiator that they went through last, which this is known of.
+// Whether messages of the peer are in flight in the initiator that they used last, whose state this is.
 bool DctTransport::under_way(const DctPeer &peer, const InitiatorState &state) const
 {
 	if (state.target == &peer)
@@ -233,8 +232,8 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	SendQueue *const queue = initiators_[i].get();
 	InitiatorState &s = states_[i];
 	if (s.target && s.target != &peer) {
-		// As long as targets change, it has to be known which work is complete: that of a target that has another's
-		// behind it, and that of an initiator which would be passed over for one that is busy.
+		// While targets change, completions must be known at once: of a target whose work has another's behind it, and
+		// of an initiator that would else be taken for busy.
 		constexpr uint32_t calm = 64;
 		for (const auto &initiator : initiators_) {
 			initiator->signal_each(calm);
@@ -249,7 +248,7 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	}
 	s.target = &peer;
 	s.begun = queue->posted();
-	return queue->can_post() ? queue : wait(); // the last place may have gone to flush()
+	return queue->can_post() ? queue : wait(); // flush() may have taken the last WQE
 }
 
 // ---- what breaks ----------------------------------------------------------------------------------------------------
@@ -282,7 +281,7 @@ void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 		end_work(queue, error);
 }
 
-// An errno, 0: it goes on.
+// Returns an errno; 0: it goes on.
 int DctTransport::restart(SendQueue &queue)
 {
 	if (const int error = verbs::set_state(queue.qp(), IBV_QPS_RESET))
@@ -294,7 +293,7 @@ int DctTransport::restart(SendQueue &queue)
 	return 0;
 }
 
-// Nothing goes through it any more: whoever has work in it is lost to us.
+// The initiator is lost, and so are all targets that have work in it.
 void DctTransport::end_work(SendQueue &queue, int error)
 {
 	const std::string reason = verbs::failure("ibv_modify_qp (DC initiator)", error);
@@ -304,7 +303,7 @@ void DctTransport::end_work(SendQueue &queue, int error)
 	}
 }
 
-// What this rank lacks to restart an initiator it may get: what was sent through that has to get there.
+// Tries again to restart initiators: resources may be free now, and what was sent has to arrive.
 void DctTransport::check()
 {
 	NetTransport::check();
@@ -333,24 +332,24 @@ verbs::Target *DctTransport::substitute()
 	}
 }
 
-// One that has left in order has read all that it wants. What did not get there in time, as word of what has been read,
-// would be tried again for long, and what the initiator has for others would wait for that.
+// A rank that has left in order has read all that it wants. What did not arrive in time, such as a consumer index,
+// would be retried for long and keep others waiting in the initiator.
 void DctTransport::look_after(SendQueue &queue)
 {
-	constexpr int64_t patience = 5'000'000; // its device may answer yet
+	constexpr int64_t patience = 5'000'000; // ns; its device may still answer
 	const WorkRequest *front = queue.front();
 	if (!front || !front->target->down)
 		return;
 	DctPeer &peer = static_cast<DctPeer &>(*front->target);
 	if (!peer.left_since) {
 		peer.left_since = now_ns();
-		queue.flush(); // or it could be complete without our knowing
+		queue.flush(); // or it could complete unnoticed
 	} else if (now_ns() - peer.left_since >= patience) {
 		peer.cut();
 	}
 }
 
-// A target does not answer: it is tried again, and given up in the end. Work for other targets goes on in between.
+// A target does not answer. It is tried again, and given up in the end. Work for other targets goes on in between.
 void DctTransport::fail_target(DctPeer &peer, ibv_wc_status status)
 {
 	const int64_t now = now_ns();

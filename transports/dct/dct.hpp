@@ -1,7 +1,6 @@
-// The dct transport: dynamically connected queue pairs. One target takes everything that comes to this rank, a few
-// initiators serve all peers: what a peer costs does not grow with what it is sent, and a rank has as many queue pairs
-// in a job of ten thousand as in one of ten. What goes through them is in verbs/net.hpp, which initiator is chosen in
-// pool.hpp.
+// The dct transport: dynamically connected queue pairs. One target receives everything for this rank, and a few
+// initiators send to all peers. So the number of queue pairs of a rank does not depend on the size of the job, and the
+// cost of a peer not on what it is sent. verbs/net.hpp shows what goes through them; pool.hpp chooses the initiator.
 #pragma once
 
 #include <memory>
@@ -16,7 +15,7 @@ namespace pt2p::dct {
 
 class DctTransport;
 
-// What is published.
+// The published address.
 struct Address {
 	verbs::PortAddress port;
 	uint32_t number;
@@ -27,14 +26,14 @@ struct DctPeer final : verbs::NetPeer, Waiting {
 	DctTransport *transport = nullptr;
 	verbs::AhOwner path;
 	verbs::DcAddress address;
-	verbs::SendQueue *queue = nullptr; // that its messages went through last
-	uint32_t upto = 0;                 // the number of the last there, once another's work is behind it
-	bool open = false;                 // no other's work is behind it, and nobody waits
-	int64_t failing_since = 0;         // 0: it has not failed yet
-	int64_t left_since = 0;            // that it was seen to have left with work under way; 0: it was not
+	verbs::SendQueue *queue = nullptr; // the last queue of its messages
+	uint32_t upto = 0;                 // number of its last work request there, once another target's work is behind it
+	bool open = false;                 // no other target's work is behind it, and no target waits
+	int64_t failing_since = 0;         // 0: it has not failed
+	int64_t left_since = 0;            // when it was found to have left with work in flight; 0: it was not
 	static constexpr bool is_dc = true;
 	const mlx5_wqe_av *address_vector() const { return &address.av; }
-	// The queue that its messages go through, unless one has to be chosen; null: it has.
+	// The queue of its messages; null: one has to be chosen, see acquire().
 	verbs::SendQueue *usual() const { return ready && open ? queue : nullptr; }
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
@@ -61,9 +60,9 @@ public:
 	verbs::SendQueue *choose(DctPeer &peer);
 	verbs::SendQueue *choose_for_part(DctPeer &peer);
 	verbs::SendQueue *choose_idle(DctPeer &peer);
-	// It is lost.
+	// The peer is lost.
 	void leave_line(DctPeer &peer) { line_.leave(peer); }
-	// All: they serve all peers in turn.
+	// All initiators, as they serve all peers in turn.
 	std::vector<verbs::SendQueue *> queues_for(const verbs::NetPeer &peer) const override;
 	bool facts(int peer, ChannelFacts &facts) override;
 
@@ -74,12 +73,12 @@ private:
 	bool under_way(const DctPeer &peer, const InitiatorState &state) const;
 	verbs::SendQueue *wait() const;
 	verbs::SendQueue *take(size_t initiator, DctPeer &peer);
-	int start_initiator(ibv_qp *qp) const; // an errno, 0: done
+	int start_initiator(ibv_qp *qp) const; // returns an errno; 0: done
 	int restart(verbs::SendQueue &queue);
 	void end_work(verbs::SendQueue &queue, int error);
 	void fail_target(DctPeer &peer, ibv_wc_status status);
 
-	const uint64_t key_; // of the target: the device refuses who does not know it from the address
+	const uint64_t key_; // access key of the target, published in the address
 	verbs::QpOwner target_;
 	std::vector<std::unique_ptr<verbs::SendQueue>> initiators_;
 	std::vector<InitiatorState> states_;

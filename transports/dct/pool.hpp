@@ -1,22 +1,22 @@
-// Which DC initiator a message goes through, and when.
+// Chooses the DC initiator of a message, and decides when the message may be posted.
 //
-// An initiator works for one target at a time: when the next work request is for another, it waits until everything for
-// the old one is acknowledged, then connects anew. What a change costs is shared by the messages that go between two
-// changes, so targets wait until many of their messages can go together; but never so long that an initiator has
-// nothing to do:
-//   1. Two targets at most have work in an initiator: one that it works for, and one that is next, so that the device
-//      goes on without this rank's program. Messages for the last one are added to what it has there.
-//   2. Any other target waits. When the work for the first of two is complete, there is a place for another behind the
+// An initiator works for one target at a time. If the next work request is for another target, the initiator waits
+// until everything for the old one is acknowledged, and then connects anew. Messages between two changes share the cost
+// of a change, so targets wait until many of their messages can go together. But an initiator should never idle
+// meanwhile:
+//   1. At most two targets have work in an initiator: the one that it works for, and the next, so that the device
+//      goes on without this rank's program. Only the last target may add messages.
+//   2. Any other target waits. When the work for the first of two is complete, another may take a place behind the
 //      second.
-//   3. A target whose work has another's behind it adds nothing until it is complete: its messages arrive in order.
-//   4. Of the places that are free, a target takes an initiator without work: the one that served it last, which may
-//      still be connected, or the one that has been idle longest, so that connections last. Else the one with the least
-//      under way.
+//   3. A target whose work has another's behind it adds nothing until it is complete, so its messages arrive in
+//      order.
+//   4. A target prefers an initiator without work: the one that served it last, which may still be connected, or the
+//      one that has been idle longest, so that connections last. Otherwise it takes the one with the least in flight.
 //
-// Nobody starves: targets that wait get places in the order in which they came. While any wait, a target that is last
-// in an initiator adds `quota` work requests at most, counted from when it took its place; then it lets its work
-// complete, and comes behind those that wait. So with n targets that wait and a single initiator the last of them gets
-// its place when those before it have posted n quotas and what two targets had under way.
+// No target starves: places are given in the order of arrival. While any target waits, the last one in an initiator
+// adds at most `quota` work requests, counted from when it took its place. Then it lets its work complete and joins the
+// end of the line. With n targets in the line and one initiator, the last of them gets its place after n quotas and
+// what two targets had in flight.
 #pragma once
 
 #include <algorithm>
@@ -31,18 +31,18 @@ constexpr uint32_t quota = 32;      // work requests
 
 // What the policy knows of an initiator.
 struct InitiatorState {
-	void *target = nullptr;   // that took a place last
+	void *target = nullptr;   // the one that took a place last
 	uint32_t outstanding = 0; // work requests
 	bool room = true;
-	uint64_t used = 0;    // when new work was last seen in it; larger: later
-	uint32_t targets = 0; // with work under way
-	uint32_t posted = 0;  // work requests, all in all
+	uint64_t used = 0;    // when new work was last seen; larger: later
+	uint32_t targets = 0; // with work in flight
+	uint32_t posted = 0;  // work requests in total
 	uint32_t begun = 0;   // of these, before the last target took its place
 };
 
 constexpr size_t no_initiator = SIZE_MAX;
 
-// For how many more targets there is a place.
+// How many more targets can take a place.
 inline size_t free_places(const std::vector<InitiatorState> &all)
 {
 	size_t places = 0;
@@ -51,13 +51,13 @@ inline size_t free_places(const std::vector<InitiatorState> &all)
 	return places;
 }
 
-// Whether the target that took the last place may add to its work.
+// Whether the target that took the last place may add work.
 inline bool goes_on(const InitiatorState &s, bool others_wait)
 {
 	return s.room && (!others_wait || (s.outstanding && s.posted - s.begun < quota));
 }
 
-// Where a target without work under way takes a place; no_initiator: none is free.
+// The initiator in which a target without work in flight takes a place; no_initiator: none is free.
 inline size_t choose_initiator(const std::vector<InitiatorState> &all, const void *target)
 {
 	const auto better = [target](const InitiatorState &a, const InitiatorState &b) {
@@ -77,17 +77,16 @@ inline size_t choose_initiator(const std::vector<InitiatorState> &all, const voi
 // A target that may wait in the line.
 struct Waiting {
 	bool waits = false;
-	uint64_t asked = 0; // in which turn it last has
+	uint64_t asked = 0; // the turn in which it asked last
 };
 
-// Targets that wait for a place, in the order in which they came. They ask again in each turn (a look at the
-// completions, and what follows from it). One that does not while places are kept for it, as its message goes another
-// way or it is lost, is forgotten: a place is kept for a turn, not for ever.
+// Targets that wait for a place, in the order of arrival. They ask again in each turn of progress(). A target that does
+// not ask while a place is kept for it is forgotten, as its message went another way or it is lost: a place is kept for
+// one turn.
 class Line {
 public:
 	bool empty() const { return all_.empty(); }
-	// Whether this target may take one of so many free places now; else it is in the line. The first in the line have
-	// them.
+	// Whether this target may take one of the free places, which go to the first in the line; else it joins the line.
 	bool admit(Waiting &target, size_t places, uint64_t turn)
 	{
 		keep(places, turn);
@@ -108,7 +107,7 @@ public:
 		target.asked = turn;
 		return false;
 	}
-	// Somebody is kept from so many free places.
+	// A target was kept from the free places.
 	void keep(size_t places, uint64_t turn)
 	{
 		if (!places || all_.empty()) {
@@ -134,14 +133,14 @@ public:
 
 private:
 	std::vector<Waiting *> all_;
-	bool kept_ = false;  // there have been places for the first in the line
-	uint64_t since_ = 0; // this turn
+	bool kept_ = false;  // places are kept for the first in the line
+	uint64_t since_ = 0; // since this turn
 };
 
-// The one for a part of bulk data for `target`, whose messages are in `current`. Parts need no order among themselves:
-// as long as fewer than `most` initiators work for the target, an idle one joins them, best of all one that served the
-// target last; else the one of them with the least under way. `working`: how many work for it then, as far as is known
-// of initiators that were shared with other targets meanwhile.
+// The initiator for a part of bulk data for `target`, whose messages are in `current`. Parts need no order. While fewer
+// than `max_initiators` work for the target, an idle one joins them, preferably one that served the target last;
+// otherwise the one of them with the least in flight. `working`: how many then work for the target, as far as is known
+// of initiators that other targets share.
 inline size_t choose_for_part(const std::vector<InitiatorState> &all, const void *target, size_t current,
                               uint32_t max_initiators, uint32_t &working)
 {

@@ -1,4 +1,4 @@
-// How two ranks connect, connect again and part: the datagrams of rc.hpp, and what each does with them.
+// How two ranks connect, reconnect and disconnect with the datagrams of rc.hpp.
 #include <cstring>
 
 #include "base/clock.hpp"
@@ -10,7 +10,7 @@ namespace pt2p::rc {
 
 using verbs::WireupMessage;
 
-// Another connection of the same queue pair begins elsewhere, so that packets of the old one fit nowhere.
+// Each attempt starts at another PSN, so that packets of an earlier one match nowhere.
 uint32_t RcTransport::psn_of(const Connection &c) const
 {
 	return (c.queue->number() + (c.attempt << 16)) * 0x9e3779b1 >> 8;
@@ -31,7 +31,7 @@ void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 	net_->wireup.send(c.peer.address, message, c.peer.secret);
 }
 
-// When that is lost, it will ask again.
+// If the refusal is lost, the peer asks again.
 void RcTransport::refuse(const WireupMessage &request, const Secret &secret, const char *reason)
 {
 	WireupMessage refusal{};
@@ -45,16 +45,16 @@ void RcTransport::refuse(const WireupMessage &request, const Secret &secret, con
 	net_->wireup.send(request.from, refusal, secret);
 }
 
-// It may be there after all, and would try for long to reach this rank. When that is lost, it will ask for a
-// connection.
+// The peer may be alive, and would otherwise try for long to reach this rank. If this is lost, the peer asks for a
+// connection and gets another.
 void RcTransport::disconnect(RcPeer &peer)
 {
 	if (!leaving_)
 		tell(peer.first, WireupMessage::Kind::part);
 }
 
-// The peer counts this rank as lost, whichever connection that was: nothing comes of waiting for it. What it has sent
-// before is still read.
+// The peer counts this rank as lost, so waiting for any of its connections is useless. What it sent before is still
+// read.
 void RcTransport::disconnected(Connection &first, const WireupMessage &message)
 {
 	if (first.state == Connection::State::requesting || first.state == Connection::State::refused)
@@ -65,7 +65,7 @@ void RcTransport::disconnected(Connection &first, const WireupMessage &message)
 	first.request.attempt = first.attempt;
 }
 
-// The connection that a message is about, made if that is what it asks for. Null: nothing is to be done.
+// The connection that a message is about. A request for the next connection makes it. Null: nothing is to be done.
 Connection *RcTransport::asked_for(const WireupMessage &m)
 {
 	RcPeer *peer = find(m.rank);
@@ -76,7 +76,7 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 	}
 	if (peer && m.connection <= peer->others.size())
 		return m.connection ? peer->others[m.connection - 1u].get() : &peer->first;
-	// They are made one after the other.
+	// Connections are made one after the other.
 	const bool next =
 	    peer ? m.connection == peer->others.size() + 1 && m.connection < max_connections : m.connection == 0;
 	if (!next || m.kind != WireupMessage::Kind::request || m.attempt != 1)
@@ -86,14 +86,14 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 		    peer ? make_another(*peer) : make_peer(m.rank, m.from, environment_.job.secret()).first;
 		connection.state = Connection::State::accepting;
 		return &connection;
-	} catch (const std::exception &e) { // no memory, too
+	} catch (const std::exception &e) { // also std::bad_alloc
 		refuse(m, peer ? peer->secret : environment_.job.secret(), e.what());
 		return nullptr;
 	}
 }
 
-// Whether it comes from that rank to this one, and for the first time. Who asks knows this rank's secret; who was asked
-// proves it with his own, which this rank knows.
+// Whether the datagram is from that rank, for this one, and new. A rank that asks proves itself with this rank's
+// secret; a rank that was asked uses its own, which this rank knows.
 bool RcTransport::genuine(const WireupMessage &m) const
 {
 	const int self = environment_.job.rank();
@@ -123,7 +123,7 @@ void RcTransport::handle(const WireupMessage &m)
 	if (m.kind == WireupMessage::Kind::part)
 		return disconnected(*c, m);
 	if (m.attempt != c->attempt) {
-		// It has given a connection up that we still hold on to.
+		// The peer has given up a connection that this rank still has.
 		if (static_cast<int32_t>(m.attempt - c->attempt) <= 0 || m.kind != WireupMessage::Kind::request)
 			return;
 		give_up(*c, m.attempt);
@@ -131,11 +131,11 @@ void RcTransport::handle(const WireupMessage &m)
 	if (m.kind == WireupMessage::Kind::refuse) {
 		const std::string reason(m.reason, strnlen(m.reason, sizeof m.reason));
 		if (c->attempt != 1 || static_cast<int32_t>(m.psn - c->asked_from) < 0)
-			return; // of what has been given up
+			return; // the refused request was given up
 		if (c->state == Connection::State::requesting)
 			not_now(*c, "it refuses a connection: " + reason);
 		else if (c->state == Connection::State::accepting)
-			start_over(*c); // what waits here asks for it itself
+			start_over(*c); // a send that waits here asks for the connection itself
 		return;
 	}
 	if (c->state == Connection::State::draining) {
@@ -146,7 +146,7 @@ void RcTransport::handle(const WireupMessage &m)
 	if (c->remote_qp && c->remote_qp != m.qp)
 		return;
 	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn)) {
-		if (c->attempt == 1) // else it asks again
+		if (c->attempt == 1) // else the peer asks again
 			refuse(m, c->peer.secret, c->lacks.c_str());
 		return;
 	}
@@ -161,7 +161,7 @@ void RcTransport::handle(const WireupMessage &m)
 		tell(*c, WireupMessage::Kind::confirm);
 }
 
-// Who sends has heard of us.
+// A rank that sends has had our accept.
 void RcTransport::on_heard(int rank)
 {
 	RcPeer *peer = find(rank);

@@ -20,8 +20,8 @@ using verbs::WorkRequest;
 namespace {
 
 constexpr int64_t ask_again_after = 20'000'000;
-// Connections with one peer. What a device gains by several is had with few of them, and each costs both sides its
-// queues: more have to be asked for.
+// Connections with one peer. A few are enough to gain what several queue pairs gain, and each costs queues on both
+// sides. More have to be asked for.
 constexpr uint32_t max_tuned = 4;
 
 } // namespace
@@ -48,7 +48,7 @@ SendQueue *RcPeer::acquire()
 	return first.queue->can_post() ? first.queue.get() : nullptr;
 }
 
-// Of those that may be used, the one with the least under way.
+// Of the connections that may be used, the one with the fewest work requests in flight.
 SendQueue *RcPeer::acquire_for_part()
 {
 	if (!ready) {
@@ -143,7 +143,7 @@ void RcTransport::make_queue_pair(Connection &connection)
 Endpoint &RcTransport::connect(int rank, std::string_view text)
 {
 	if (RcPeer *known = find(rank))
-		return *known; // it was faster
+		return *known; // the peer connected first
 	verbs::WireupAddress address;
 	std::memcpy(&address, text.data(), sizeof address);
 	RcPeer &peer = make_peer(rank, address, secret_in(environment_.job.lookup(rank))); // known, as the address is
@@ -151,7 +151,7 @@ Endpoint &RcTransport::connect(int rank, std::string_view text)
 	return peer;
 }
 
-// A queue pair that is its own other side.
+// A queue pair that is connected to itself.
 Endpoint *RcTransport::loopback()
 {
 	const int self = environment_.job.rank();
@@ -175,7 +175,7 @@ void RcTransport::connect_to_itself(Connection &c)
 		connected(c);
 }
 
-// Makes it ready to send and to receive; false: it could not be done.
+// Makes the queue pair ready to receive and send; false: that failed.
 bool RcTransport::connect_queue_pair(Connection &c, uint32_t number, uint32_t psn)
 {
 	const int error = verbs::bring_up(net_->device(), c.queue->qp(),
@@ -188,7 +188,7 @@ bool RcTransport::connect_queue_pair(Connection &c, uint32_t number, uint32_t ps
 	                                   .retries = environment_.config.net_retries});
 	if (error) {
 		c.lacks = verbs::failure("ibv_modify_qp", error);
-		// What was sent before has to get there: it is tried again for a while.
+		// What was sent before has to arrive, so a reconnect is tried again for a while.
 		if (c.attempt == 1)
 			not_now(c, "this rank cannot connect its queue pair: " + c.lacks);
 		else
@@ -199,7 +199,7 @@ bool RcTransport::connect_queue_pair(Connection &c, uint32_t number, uint32_t ps
 	return true;
 }
 
-// Nothing has gone through it yet.
+// Nothing has gone through the connection yet.
 void RcTransport::start_over(Connection &c)
 {
 	verbs::set_state(c.queue->qp(), IBV_QPS_RESET);
@@ -253,7 +253,7 @@ void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 	give_up(c, c.attempt + 1);
 }
 
-// What was made by the attempt before this one, and not yet the peer, is given up.
+// Gives up the connection of earlier attempts, but not the peer.
 void RcTransport::give_up(Connection &c, uint32_t attempt)
 {
 	environment_.reporter.add(Counter::reconnects);
@@ -280,10 +280,10 @@ unsigned RcTransport::finish_draining()
 	return 0;
 }
 
-// Resets the queue pair of one that is given up, when what has come through it has been read.
+// Resets the queue pair of a connection that was given up, after all that has come through it is read.
 void RcTransport::finish_draining(Connection &c)
 {
-	// The device may still be writing completions of what has come through the queue pair.
+	// The device may still be writing CQEs of what has come through the queue pair.
 	constexpr int64_t settle = 1'000'000;
 	if (c.state != Connection::State::draining || now_ns() - c.since < settle)
 		return;
@@ -310,15 +310,15 @@ void RcTransport::check()
 			static_cast<RcPeer &>(*p).for_each_connection([this](Connection &c) { look_after(c); });
 }
 
-// Asks again for one that is being made.
+// Asks again for a connection that is being made.
 void RcTransport::look_after(Connection &c)
 {
 	using State = Connection::State;
 	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
 		return;
 	const int64_t now = now_ns();
-	// Who has never answered may be computing, and answers when it calls in. If it is gone the launcher tells, while
-	// there is one.
+	// A peer that has never answered may be computing, and answers when it calls in. If it is gone, the launcher says
+	// so, while there is one.
 	const int64_t patience = environment_.config.net_reconnect_time;
 	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
 		net_->take_down(c.peer, PT2P_ERR_PEER_LOST,
@@ -333,7 +333,7 @@ void RcTransport::look_after(Connection &c)
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
 }
 
-// Once this rank leaves, a connection that has broken does not come back: what it holds has to be acknowledged before.
+// A connection that breaks while this rank leaves is not made again, so all that it holds has to be acknowledged first.
 bool RcTransport::settle()
 {
 	bool settled = true;
@@ -363,7 +363,7 @@ std::string RcTransport::trouble(int rank)
 	if (!peer || peer->down)
 		return text;
 	peer->for_each_connection([&](const Connection &c) {
-		// Data goes by the others as soon as these are there.
+		// A further connection is no trouble: data uses the others until it is there.
 		if (!text.empty() || c.state == Connection::State::connected || c.state == Connection::State::refused ||
 		    (!c.is_first() && c.attempt == 1))
 			return;

@@ -1,23 +1,22 @@
-// The rc transport: a reliable connection of verbs to each peer that is talked with, made when it is first needed, and
-// made anew when it breaks while the peer lives. What goes through it is in verbs/net.hpp.
+// The rc transport: a reliable connection (RC) to each peer that is used. It is made on first use, and made again if it
+// breaks while the peer lives. verbs/net.hpp shows what goes through it.
 //
-// A connection is made by datagrams (verbs/wireup.hpp):
-//
-// A first connection that cannot be made, because one of the two gets no queue pair or no memory, is refused: what
-// waits for it fails, and the next that is sent asks again.
+// Datagrams (verbs/wireup.hpp) make a connection:
 //
 //   first send                                  other side
 //   queue pair made  -------- request ------->  queue pair made, ready to receive
 //   ready            <------- accept ---------
 //                    -------- confirm ------->  ready
 //
-// That is the connection of their messages. Parts of large data need no order and may have others beside it
-// (verbs/tuning/striping.hpp), which are made in the same way, one after the other, when large data moves, and stay.
+// This first connection carries the messages. If it cannot be made, because one side has no queue pair or memory to
+// spare, it is refused: what waits for it fails, and the next send asks again. Parts of large data need no order and
+// may use further connections (verbs/tuning/striping.hpp). These are made in the same way, one after the other, when
+// large data moves, and stay.
 //
-// Each side has one queue pair for each connection, so requests that cross are two halves of the same connection.
-// Connections of two ranks are made anew by number: who finds that attempt n has broken asks for attempt n+1, and the
-// other gives n up. Before a queue pair is reset for that, everything that has come through it is read; then each side
-// posts again what it has no completion of, and the sequence numbers of messages tell what had arrived.
+// Each side has one queue pair per connection, so two requests that cross are halves of the same connection. Attempts
+// are numbered: a rank that finds attempt n broken asks for attempt n+1, and the other gives n up. Before a queue pair
+// is reset, everything that has come through it is read. Then each side posts again what has no completion, and the
+// sequence numbers of messages tell what had already arrived.
 #pragma once
 
 #include <cstdint>
@@ -36,24 +35,24 @@ struct RcPeer;
 
 struct Connection final : verbs::QueueOwner {
 	enum class State : uint8_t {
-		requesting, // we have asked
-		accepting,  // it has asked, we have answered
+		requesting, // this rank has asked
+		accepting,  // the peer has asked, this rank has answered
 		connected,
 		draining, // given up; what has come through it is still being read
-		refused,  // one of the two has none to spare; of the first: until something is to be sent again
+		refused,  // one side has none to spare; the first connection is asked for again with the next send
 	};
 	Connection(RcPeer &p, uint8_t n) : peer(p), number(n) {}
 
 	RcPeer &peer;
-	const uint8_t number; // among those with the peer; 0: of messages
+	const uint8_t number; // among those with the peer; 0 carries the messages
 	State state = State::requesting;
 	std::unique_ptr<verbs::SendQueue> queue;
-	uint32_t attempt = 1;           // how often it has been made
-	uint32_t remote_qp = 0;         // this time; 0: not known yet
-	verbs::WireupMessage request{}; // draining: what the peer has asked for meanwhile; attempt 0: nothing
-	int64_t asked = 0, since = 0;   // when the last datagram was sent, and the first
-	uint32_t asked_from = 0;        // end of the number of the first datagram since something was to be sent again
-	std::string lacks;              // why it could not be made again so far
+	uint32_t attempt = 1;           // how often it was made, this time included
+	uint32_t remote_qp = 0;         // of this attempt; 0: unknown
+	verbs::WireupMessage request{}; // draining: the peer's latest request; attempt 0: none
+	int64_t asked = 0, since = 0;   // time of the last datagram; time of the first
+	uint32_t asked_from = 0;        // low bits of the number of the first request since a send wanted it
+	std::string lacks;              // why reconnecting has failed so far
 
 	bool is_first() const { return number == 0; }
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
@@ -63,20 +62,20 @@ struct Connection final : verbs::QueueOwner {
 struct RcPeer final : verbs::NetPeer {
 	RcTransport *transport = nullptr;
 	verbs::WireupAddress address{};
-	Secret secret{};    // that both know: of the one who was asked first. Datagrams are proven with it
+	Secret secret{};    // secret of the rank that was asked first, which both know; proves datagrams
 	uint64_t heard = 0; // number of the last datagram from it
 	Connection first{*this, 0};
-	std::vector<std::unique_ptr<Connection>> others; // by number, from 1 on
+	std::vector<std::unique_ptr<Connection>> others; // by number, from 1
 
 	static constexpr bool is_dc = false;
 	static const mlx5_wqe_av *address_vector() { return nullptr; }
-	// The queue that its messages go through, unless there is more to it; null: there is.
+	// The queue of its messages; null: not ready, see acquire().
 	verbs::SendQueue *usual() const
 	{
 		if (!ready)
 			return nullptr;
 		if (!first.queue)
-			__builtin_unreachable(); // who is ready has one
+			__builtin_unreachable(); // a ready peer has one
 		return first.queue.get();
 	}
 	verbs::SendQueue *acquire() override;
@@ -87,7 +86,7 @@ struct RcPeer final : verbs::NetPeer {
 	void for_each_connection(F &&f)
 	{
 		f(first);
-		for (size_t i = 0; i < others.size(); ++i) // what is told in between may ask for another
+		for (size_t i = 0; i < others.size(); ++i) // `f` may add a connection
 			f(*others[i]);
 	}
 };
@@ -110,11 +109,11 @@ public:
 	void on_wireup(const verbs::WireupMessage &message) override;
 	void on_heard(int rank) override;
 	void on_broken(Connection &connection, ibv_wc_status status);
-	// Tells a peer that is given up so; best effort.
+	// Tells a peer that this rank has given it up; best effort.
 	void disconnect(RcPeer &peer);
 	// Something is to be sent to a peer that is not ready.
 	void wanted(RcPeer &peer);
-	// Asks for one more with this peer, unless another is being made or refused.
+	// Asks for one more connection with this peer, unless one is being made or was refused.
 	void connect_another(RcPeer &peer);
 	std::vector<verbs::SendQueue *> queues_for(const verbs::NetPeer &peer) const override;
 

@@ -18,9 +18,9 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr size_t max_measured = 4096; // payload, bytes, that is tried in device memory at start
+constexpr size_t max_measured = 4096; // longest payload that is tried in device memory, bytes
 
-// A cell of device memory for a payload of this length.
+// Bytes of a cell for a payload of this length.
 size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
 
 size_t bytes_of_device_memory(const Config &config)
@@ -31,7 +31,7 @@ size_t bytes_of_device_memory(const Config &config)
 uint32_t first_period(const Config &config)
 {
 	if (config.tune != choice::tune::off)
-		return 1; // and then as it is tuned
+		return 1; // the tuner takes over
 	const int64_t standard = std::max<int64_t>(1, config.net_send_depth / 4);
 	return static_cast<uint32_t>(config.net_signal_period ? config.net_signal_period : standard);
 }
@@ -49,7 +49,7 @@ pt2p_delivery_t delivery_of(choice::net_delivery delivery)
 
 uint32_t buffer_count(const Config &config) { return static_cast<uint32_t>(4 * config.net_send_depth); }
 
-// What is registered at start; the device's queues and what connections take come on top.
+// What is registered at start. The device's queues and the memory of connections come on top.
 uint64_t registered_at_start(const Config &config)
 {
 	return (static_cast<uint64_t>(config.net_receives) + 1 + buffer_count(config)) * config.net_message_bytes +
@@ -61,7 +61,7 @@ bool is_direct(const Config &config, const Device &device)
 	return config.net_direct && mlx5::supported && mlx5dv_is_supported(device.context->device);
 }
 
-// As libmlx5 understands its variable.
+// As in libmlx5.
 bool blueflame_allowed()
 {
 	const char *shut_up = pt2p::environment("MLX5_SHUT_UP_BF");
@@ -93,7 +93,7 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 		*environment.device = net;
 		return net;
 	} catch (const Error &e) {
-		// Who has asked for it hears of it; who has not may do without.
+		// An error only if the program asked for the device.
 		if (config.transports != "all" || !config.net_device.empty())
 			throw;
 		why_not = e.what();
@@ -179,7 +179,7 @@ void Net::take_down(NetPeer &peer, pt2p_status_t status, const std::string &reas
 	rings.drop(peer);
 	sequencer_.drop(peer.peer);
 	peer.ring.max_payload = -1;
-	// One that has said goodbye waits for the acknowledgement of that: its queue pair stays as it is.
+	// A peer that has said goodbye waits for the acknowledgement, so its queue pair stays.
 	if (status != PT2P_ERR_PEER_FINALIZED)
 		peer.cut();
 	operations.end_waiting(peer, status);
@@ -189,7 +189,7 @@ void Net::take_down(NetPeer &peer, pt2p_status_t status, const std::string &reas
 void Net::put_off(NetPeer &peer, pt2p_status_t status, const std::string &reason)
 {
 	environment_.events.on_refused(peer.peer, status, reason);
-	operations.end_waiting(peer, status); // of which the layer above knows no more, or that go by way of others
+	operations.end_waiting(peer, status); // those that the layer above has forgotten, or that were forwarded
 }
 
 void Net::lose(int rank, pt2p_status_t status, const std::string &reason)
@@ -265,13 +265,13 @@ void Net::leave(const void *caller)
 	constexpr int64_t longest = 2'000'000'000, best_effort = 20'000'000; // ns
 	const int64_t end = now_ns() + longest;
 	doorbells.cork(false);
-	// Who has said goodbye need not be told, and could not answer any more.
+	// Finish what has come first. Peers that have said goodbye need no goodbye, and could not answer any more.
 	while (progress() && now_ns() < end)
 		;
 	flush_all();
 	say_goodbye(false, end);
-	// Who owns memory that this rank has read and written through DC, and no more, does not know of it, and may have
-	// left without a word. Yet it may itself do the same here.
+	// A peer whose memory this rank only accessed one-sidedly through DC does not know of this rank, and may have left
+	// already. It may do the same here, so it gets a goodbye as a best effort.
 	say_goodbye(true, std::min(end, now_ns() + best_effort));
 }
 
@@ -281,9 +281,9 @@ void Net::flush_all()
 	queues.for_each_working([](SendQueue &queue) { queue.flush(); });
 }
 
-// To all, or to those that know of this rank; waits until they have it. The goodbye is the last that they get: who has
-// read it may leave at once, and nobody answers any more. So it is what is signalled; and a DC initiator, which works
-// for its targets in turn, has one at a time, or it would wait behind one for a target that is gone.
+// Says goodbye to all peers, or to those that know of this rank, and waits until they have it. The goodbye is the last
+// message to a peer: whoever has read it may leave at once. So it is signalled. A DC initiator works for one target at
+// a time, and gets one goodbye at a time, so that it does not wait behind one for a target that is gone.
 void Net::say_goodbye(bool all, int64_t end)
 {
 	const auto knows_us = [this](const NetPeer &p) {
@@ -304,7 +304,7 @@ void Net::say_goodbye(bool all, int64_t end)
 		progress();
 		look_after_queues();
 	}
-	// What has been handed to the device has to arrive: its queue pairs end with the call of leave().
+	// What was posted has to arrive before leave() returns and the queue pairs are destroyed.
 	flush_all();
 	while (queues.busy() && now_ns() < end) {
 		progress();
@@ -318,7 +318,7 @@ bool Net::arm(const void *caller)
 {
 	if (driver_ != caller)
 		return true;
-	completions.take_events(); // of what came while we were awake
+	completions.take_events(); // those that came while this rank was awake
 	doorbells.ring_all();
 	if (!completions.armed() && (!completions.arm() || !wireup.arm()))
 		return false;

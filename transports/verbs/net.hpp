@@ -1,5 +1,5 @@
-// A rank on its RDMA device: what all transports over verbs share. It owns the queues, the memory and the layers above
-// them, reads all completions, and delivers what has come.
+// A rank on its RDMA device. All transports over verbs share it. It owns the queues, the memory and the layers above
+// them, polls all CQEs, and delivers messages.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 
 namespace pt2p::verbs {
 
-// Who makes reliable connections, and hears of them.
+// Makes reliable connections.
 class ConnectionManager {
 public:
 	virtual void on_wireup(const WireupMessage &message) = 0;
@@ -35,60 +35,60 @@ class Net {
 	const std::unique_ptr<Device> device_;
 
 public:
-	// Its parts; each uses only those above it.
+	// The parts. Each uses only those above it.
 	SendMemory memory;
 	Completions completions;
 	SendQueues queues;
 	Doorbells doorbells;
 	tune::DeviceTuner tuner;
 	Operations operations;
-	SendShared shared; // by send queues
+	SendShared shared; // shared by send queues
 	ReceiveQueue receives;
 	EagerSender eager;
 	WriteRings rings;
 	Wireup wireup;
 
-	// The one of this context, opened by the first who asks. Null, with the reason in `why_not`, when there is no
-	// device; throws Error when the one that was asked for cannot be used.
+	// The Net of this context; the first caller opens it. Null: there is no device, `why_not` says why. Throws Error if
+	// the device that was asked for cannot be used.
 	static std::shared_ptr<Net> open(const TransportEnvironment &environment, std::string &why_not);
 	Net(const TransportEnvironment &environment, std::unique_ptr<Device> device);
 	~Net();
 
 	const Device &device() const { return *device_; }
-	// Longest payload of a message where buffers have so many bytes.
+	// Longest payload of a message with buffers of this size.
 	static size_t max_payload(size_t message_bytes) { return message_bytes - sizeof(MessageHeader); }
 	size_t max_payload() const { return max_payload(memory.buffer_bytes()); }
 
-	// Reads completions and delivers what has come; `caller` is one of the transports that share this, and only the
-	// calls of one of them do anything. Returns how many messages were delivered.
+	// Polls CQEs and delivers messages; returns how many. `caller` is one of the transports that share this. Only one
+	// of them drives it; calls of the others do nothing.
 	unsigned progress(const void *caller);
-	// As progress, whoever calls.
+	// The same for any caller.
 	unsigned progress();
-	// Calls of it so far.
+	// Calls of progress() so far.
 	uint64_t turns() const { return turns_; }
-	// Whether the last progress() found nothing at all.
+	// Whether the last progress() found nothing.
 	bool drained() const { return drained_; }
-	// Events of the device; for one of the transports, as progress(). Every few milliseconds.
+	// Handles events of the device; call it every few milliseconds. Only for the caller that drives, as progress().
 	void check(const void *caller);
-	// For sleeping, as Transport's; for one of the transports, as progress().
+	// For sleeping, as in Transport. Only for the caller that drives.
 	bool arm(const void *caller);
 	int wake_fd() const { return completions.fd(); }
 	void disarm(const void *caller);
 
 	ConnectionManager *connections = nullptr;
-	// Of each rank that has an endpoint here; `depth`: of the queue that its messages go through.
+	// Adds a peer; `depth`: of the queue of its messages.
 	void set_peer(NetPeer &peer, uint32_t depth);
 	NetPeer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 	void drop_peer(int rank);
-	// Its connection is not there, or there no more.
+	// The peer is not connected, or not any more.
 	void not_ready(NetPeer &peer);
-	// Nothing goes to that rank any more. May be called at any time.
+	// The peer is down for good. May be called at any time.
 	void take_down(NetPeer &peer, pt2p_status_t status, const std::string &reason);
-	// Nothing goes to that rank for now, and nothing has yet: what waits for it fails.
+	// The peer cannot be reached for now, and nothing has been sent to it: what waits for it fails.
 	void put_off(NetPeer &peer, pt2p_status_t status, const std::string &reason);
-	// As Transport's; for one of the transports, as progress().
+	// As in DeviceTransport. Only for the caller that drives.
 	void unconnected_senders(const void *caller, std::vector<int> &ranks) const;
-	// Nothing need be told to that rank, which has no endpoint here.
+	// This rank has no endpoint here and needs no goodbye.
 	void forget_unconnected(int rank) { sequencer_.from(rank).gone = true; }
 	// Says goodbye to all peers, and waits until what was posted has arrived.
 	void leave(const void *caller);
@@ -97,12 +97,12 @@ public:
 	static constexpr size_t bytes_per_silent_peer = sizeof(NetPeer *) + sizeof(uint32_t);
 
 private:
-	// What one call of progress() has done so far.
+	// The state of one call of progress().
 	struct Turn {
 		unsigned events = 0, used_count = 0;
-		uint64_t used[ReceiveQueue::max_batch]; // receives, to be posted again
+		uint64_t used[ReceiveQueue::max_batch]; // receives to post again
 	};
-	static constexpr unsigned max_completions = ReceiveQueue::max_batch; // of one queue, in a turn
+	static constexpr unsigned max_completions = ReceiveQueue::max_batch; // of one queue in a turn
 	bool read(CompletionQueue &queue, Turn &turn);
 	bool read_directly(mlx5::CqBuffer &cq, Turn &turn);
 	void handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn);
@@ -110,7 +110,7 @@ private:
 	[[gnu::noinline]] bool on_unusual(const MessageHeader &header, const unsigned char *data, size_t length);
 	bool take_wireup();
 	void deliver_held(int rank);
-	// A message in its turn.
+	// Delivers a message in its turn.
 	void deliver(const MessageHeader &h, const unsigned char *data, size_t length)
 	{
 		if (__builtin_expect(h.id() < id_ring_request, 1))
@@ -123,20 +123,20 @@ private:
 	void look_after_queues();
 	void flush_all();
 	void say_goodbye(bool all, int64_t end);
-	// take_down() of a rank that need not have an endpoint here.
+	// take_down() for a rank that may have no endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
 
 	Sequencer sequencer_;
 	const size_t ranks_;
 	std::vector<NetPeer *> peers_; // by rank
-	const void *driver_ = nullptr; // whose calls of progress() count
+	const void *driver_ = nullptr; // the caller that drives
 	uint64_t turns_ = 0;
-	const int idle_turn_; // what a turn in which nothing was found takes of look_at_wireup_
+	const int idle_turn_; // an empty turn subtracts this from look_at_wireup_
 	static constexpr int wireup_interval =
-	    64;                  // turns, or four in which nothing was found, or one where ranks share processors
-	int look_at_wireup_ = 0; // at 0 or less, with the next turn
-	uint64_t strange_ = 0;   // datagrams that have been counted as refused
+	    64; // turns between looks; 4 empty turns count as much as all, and 1 where ranks share processors
+	int look_at_wireup_ = 0; // 0 or less: look in the next turn
+	uint64_t strange_ = 0;   // datagrams that were counted as refused
 	bool failed_ = false, asleep_ = false, drained_ = false;
 };
 

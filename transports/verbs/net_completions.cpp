@@ -1,4 +1,4 @@
-// Reading completions: what has arrived, in its turn, and what has been sent. See net.hpp.
+// Polling CQEs: delivers what has arrived, and completes what was sent. See net.hpp.
 #include <cstring>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr unsigned ring_burst = 32; // messages, then the other write rings
+constexpr unsigned ring_burst = 32; // messages of one write ring before the next one
 
 } // namespace
 
@@ -21,12 +21,12 @@ unsigned Net::progress(const void *caller)
 	return driver_ == caller ? progress() : 0;
 }
 
-// True when a message has been delivered.
+// True: a message was delivered.
 [[gnu::always_inline]] inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
 {
 	const auto *h = reinterpret_cast<const MessageHeader *>(message);
 	const auto rank = static_cast<size_t>(h->rank());
-	// Not from one of us: there is nobody to blame.
+	// It is not from a rank of this job, so no peer is at fault.
 	if (__builtin_expect(bytes < sizeof *h || rank >= ranks_, 0)) {
 		environment_.reporter.add(Counter::auth_refused);
 		return false;
@@ -52,7 +52,7 @@ bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t l
 			connections->on_heard(rank);
 	}
 	Sequencer::Expected &expected = sequencer_.from(rank);
-	// What was written before this was sent is there by now.
+	// Messages that were written to the ring before this one was sent have arrived.
 	if (h.sequence != expected.sequence && peer && peer->incoming)
 		read_ring(*peer, UINT32_MAX);
 	if (h.sequence != expected.sequence) {
@@ -70,7 +70,7 @@ bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t l
 	return true;
 }
 
-// One completion, read by verbs.
+// Handles one completion that libibverbs returned.
 void Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn)
 {
 	if (id & SendQueues::is_send) {
@@ -87,7 +87,7 @@ void Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn)
 	turn.used[turn.used_count++] = id;
 }
 
-// Handles all completions that are there, up to a number. False when there is none.
+// Handles up to max_completions. False: there is none.
 bool Net::read(CompletionQueue &queue, Turn &turn)
 {
 	if (device_->extended_poll) {
@@ -113,7 +113,7 @@ bool Net::read(CompletionQueue &queue, Turn &turn)
 	return true;
 }
 
-// The same without verbs.
+// The same without libibverbs.
 inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 {
 	unsigned n = 0, events = 0;
@@ -121,7 +121,7 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 		const mlx5_cqe64 *c = cq.next(kind);
 		if (!c)
 			break;
-		// Most are of this kind.
+		// The usual kind.
 		if (__builtin_expect(mlx5::opcode(kind) == MLX5_CQE_RESP_SEND, 1)) {
 			const uint16_t number = c->wqe_counter;
 			const unsigned char *message = mlx5::scattered(*c, kind);
@@ -141,7 +141,7 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 			}
 			break;
 		case MLX5_CQE_RESP_ERR: receives.give(c->wqe_counter); break;
-		default: // passed over
+		default: // skipped
 			break;
 		}
 	}
@@ -153,8 +153,8 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 	return true;
 }
 
-// Connections are asked for rarely. This look goes through libibverbs also where queues are read directly: a device in
-// software that stands in front of libibverbs learns from it that this rank waits, and gets a turn.
+// Requests for connections are rare. This poll goes through libibverbs even if queues are polled directly: a device in
+// software behind libibverbs learns from it that this rank waits, and gets a turn.
 bool Net::take_wireup()
 {
 	look_at_wireup_ -= drained_ ? idle_turn_ : 1;
@@ -179,11 +179,11 @@ unsigned Net::progress()
 		doorbells.ring_all();
 	Turn turn;
 	if (__builtin_expect(!rings.incoming().empty(), 0))
-		for (size_t i = 0; i < rings.incoming().size(); ++i) // may get shorter
+		for (size_t i = 0; i < rings.incoming().size(); ++i) // the list may get shorter
 			turn.events += read_ring(*rings.incoming()[i], ring_burst);
-	const bool asked = take_wireup(); // before the rest: what the device does in its turn is found in this one
+	const bool asked = take_wireup(); // first, so that this turn finds what the device does now
 	drained_ = true;
-	// What has come may be passed on, to a rank that is connected to for that, and needs another completion queue.
+	// Delivery may forward a message and connect to the next hop, which may add a completion queue.
 	for (size_t i = 0; i < completions.count(); ++i) {
 		CompletionQueue &queue = completions[i];
 		drained_ &=
@@ -198,7 +198,7 @@ unsigned Net::progress()
 	if (__builtin_expect(queues.any_broken(), 0))
 		queues.handle_broken();
 	if (__builtin_expect(doorbells.any_waits(), 0))
-		doorbells.ring_all(); // answers to what has come
+		doorbells.ring_all(); // for answers to what has come
 	return turn.events;
 }
 
@@ -208,7 +208,7 @@ void Net::deliver_held(int rank)
 		deliver(held->header, held->payload.data(), held->payload.size());
 }
 
-// Delivers what is there and has its turn.
+// Delivers the messages in a write ring whose turn it is.
 unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 {
 	unsigned n = 0;
@@ -218,7 +218,7 @@ unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 		RingTrailer t;
 		std::memcpy(&t, there, sizeof t);
 		if (t.header.sequence != expected)
-			break; // one that was sent before has its completion still to be read
+			break; // a message that was sent before it has a CQE that is still to be polled
 		if (t.length > ring.max_payload() || t.header.rank() != peer.peer) {
 			take_down(peer, PT2P_ERR_PROTOCOL,
 			          format("a message in its ring is from rank %d and has %u bytes, at most %u fit", t.header.rank(),
@@ -237,7 +237,7 @@ unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 	return n;
 }
 
-// A message that is for us, and not for the layer above.
+// Handles a message of this layer.
 void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	const uint8_t id = h.id();

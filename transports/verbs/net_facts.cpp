@@ -1,4 +1,4 @@
-// What is known of a channel, gathered for the report.
+// Gathers the facts of a channel for the report.
 #include <algorithm>
 
 #include "transports/channel_facts.hpp"
@@ -41,7 +41,7 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 	}
 	f.work_requests = all.work_requests;
 	f.doorbells = all.doorbells;
-	// What else was encoded took the short path.
+	// All other messages took the short path.
 	const uint64_t short_path = peer.next_sequence - peer.encoded.messages, wqes = short_path + peer.encoded.wqes;
 	if (direct && wqes)
 		f.entry_bytes =

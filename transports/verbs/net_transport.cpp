@@ -37,7 +37,7 @@ bool NetTransport::reaches(int, std::string_view text, std::string &why_not)
 		why_not = "its address is of another version of libpt2p";
 		return false;
 	}
-	// A message has to fit into whatever buffer it meets.
+	// A message has to fit into the buffers of every rank.
 	std::memcpy(&bytes, text.data() + text.size() - sizeof bytes, sizeof bytes);
 	if (bytes != environment_.config.net_message_bytes) {
 		why_not = format("that rank has PT2P_NET_MESSAGE_BYTES=%llu and this one %llu: all ranks must have the same",
@@ -61,7 +61,7 @@ void NetTransport::check()
 		if (now - p->last_sign <= environment_.config.net_probe_time)
 			continue;
 		p->last_sign = now;
-		// A write of no bytes, unless something is under way that tells as well.
+		// Probe, unless something in flight serves as well.
 		if (SendQueue *queue = p->acquire())
 			p->in_flight ? queue->flush() : queue->probe(*p);
 	}
@@ -79,7 +79,7 @@ std::string NetTransport::describe(int rank)
 	const std::string tuned =
 	    peer && peer->tuner ? peer->tuner->describe(net_->tuner.ticks_in_a_ns(), net_->tuner.shares_doorbells()) : "";
 	std::string text = "zero-copy, " + net_->device().name;
-	// The device's queue may have room for less than was asked for.
+	// The device's queue may be shorter than requested.
 	const uint32_t depth = peer ? queues_for(*peer).front()->depth() : net_->shared.depth;
 	if (depth != net_->shared.depth)
 		text += format(", %u of %u work requests at a time (PT2P_NET_SEND_DEPTH)", depth, net_->shared.depth);

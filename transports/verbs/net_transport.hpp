@@ -1,5 +1,4 @@
-// What the transports over verbs have in common beside their Net: all of a transport that does not depend on how its
-// queue pairs are connected.
+// What the transports over verbs share besides Net: everything that does not depend on how queue pairs are connected.
 #pragma once
 
 #include <memory>
@@ -14,14 +13,14 @@
 
 namespace pt2p::verbs {
 
-// An address is what a peer connects to, which begins with the PortAddress, and then the size of network buffers.
+// An address is queue_address(), which begins with a PortAddress, and then the size of network buffers.
 class NetTransport : public DeviceTransport {
 public:
 	~NetTransport() override;
 
 	std::string address() final;
 	bool reaches(int rank, std::string_view address, std::string &why_not) override;
-	// Reads the device's events, and probes the peers that nothing has been heard of for long.
+	// Reads the device's events, and probes peers that have been silent for long.
 	void check() override;
 	bool arm() override { return net_->arm(this); }
 	void disarm() override { net_->disarm(this); }
@@ -49,9 +48,9 @@ protected:
 
 	// What a peer connects to.
 	virtual std::string queue_address() = 0;
-	// The queues that work for it goes through.
+	// The queues that work for the peer goes through.
 	virtual std::vector<SendQueue *> queues_for(const NetPeer &peer) const = 0;
-	// What all peers have is filled in; the rest has been.
+	// Adds a peer and fills in what all peers have. The caller has filled in the rest.
 	NetPeer &add(int rank, std::unique_ptr<NetPeer> peer);
 	// For a queue pair that a SendQueue takes over.
 	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type);
@@ -61,7 +60,7 @@ protected:
 	std::vector<std::unique_ptr<NetPeer>> peers_; // by rank
 };
 
-// Operations of a transport's table: the transport, its peers, and what counts its messages.
+// Operations of a transport's table.
 
 template <class Peer, Counter counter>
 [[gnu::noinline]] Outcome send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -75,8 +74,7 @@ template <class Peer, Counter counter>
 	return Outcome::done;
 }
 
-// `Peer` says whether it is reached by DC, with which address vector, and through which queue as long as nothing is
-// unusual.
+// `Peer` provides is_dc, address_vector(), and usual(), the queue of the short path.
 template <class Peer, Counter counter>
 Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
 {

@@ -8,7 +8,7 @@ namespace pt2p::verbs {
 namespace {
 
 constexpr uint32_t qkey = 0x70743270;
-constexpr uint64_t is_send = UINT64_C(1) << 32; // in a work request's id, above the slot
+constexpr uint64_t is_send = UINT64_C(1) << 32; // flag in a work request's id, above the slot
 
 } // namespace
 
@@ -48,8 +48,8 @@ int Wireup::start()
 	return error;
 }
 
-// It was in error: nobody could be connected with any more. What was under way is lost, as datagrams may be. It keeps
-// its number.
+// The queue pair was in error, and no connection could be made. Datagrams in flight are lost, as datagrams may be. The
+// queue pair keeps its number.
 void Wireup::start_again()
 {
 	broken_ = false;
