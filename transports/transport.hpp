@@ -66,7 +66,7 @@ struct Refusal {
 
 struct Endpoint;
 
-// After how many sends a program that only sends polls.
+// How soon a program that only sends polls for completions.
 struct SendPacing {
 	int32_t sends_until_poll = 0;
 	// A transport measures a latency: progress() should be called soon, although no call waits for it.

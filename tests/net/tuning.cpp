@@ -78,7 +78,7 @@ TEST_CASE("free: the period is a tenth of the window, a quarter where doorbells 
 	send_many(job, 2000, 8);
 	INFO(description(job));
 	const unsigned inlined = period(job, "inline");
-	CHECK(inlined >= 16 / part); // 16: the least of window.hpp
+	CHECK(inlined >= 16 / part); // 16: WindowLaw::min
 	CHECK(inlined <= max);
 	if (band == grow)
 		CHECK(inlined >= max * 3 / 4);

@@ -251,7 +251,7 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	return queue->can_post() ? queue : wait(); // flush() may have taken the last WQE
 }
 
-// ---- what breaks ----------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 void DctTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 {

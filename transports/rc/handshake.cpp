@@ -161,7 +161,7 @@ void RcTransport::handle(const WireupMessage &m)
 		tell(*c, WireupMessage::Kind::confirm);
 }
 
-// A rank that sends has had our accept.
+// A rank that sends has received the accept.
 void RcTransport::on_heard(int rank)
 {
 	RcPeer *peer = find(rank);

@@ -226,7 +226,7 @@ void RcTransport::wanted(RcPeer &peer)
 	tell(peer.first, WireupMessage::Kind::request);
 }
 
-// ---- what breaks ----------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 void RcTransport::on_broken(Connection &c, ibv_wc_status status)
 {

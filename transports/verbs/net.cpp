@@ -265,7 +265,7 @@ void Net::leave(const void *caller)
 	constexpr int64_t longest = 2'000'000'000, best_effort = 20'000'000; // ns
 	const int64_t end = now_ns() + longest;
 	doorbells.cork(false);
-	// Finish what has come first. Peers that have said goodbye need no goodbye, and could not answer any more.
+	// Read first what has arrived: a peer that has said goodbye needs none, and could not answer.
 	while (progress() && now_ns() < end)
 		;
 	flush_all();

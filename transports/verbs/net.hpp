@@ -133,9 +133,9 @@ private:
 	const void *driver_ = nullptr; // the caller that drives
 	uint64_t turns_ = 0;
 	const int idle_turn_; // an empty turn subtracts this from look_at_wireup_
-	static constexpr int wireup_interval =
-	    64; // turns between looks; 4 empty turns count as much as all, and 1 where ranks share processors
-	int look_at_wireup_ = 0; // 0 or less: look in the next turn
+	// Turns between two polls of wireup. Four empty turns are enough, and one where ranks share processors.
+	static constexpr int wireup_interval = 64;
+	int look_at_wireup_ = 0; // 0 or less: poll in the next turn
 	uint64_t strange_ = 0;   // datagrams that were counted as refused
 	bool failed_ = false, asleep_ = false, drained_ = false;
 };

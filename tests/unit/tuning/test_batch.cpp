@@ -51,7 +51,7 @@ constexpr unsigned bound = 20, bound_alone = 12, bound_again = 14; // intervals,
 
 TEST_CASE("where doorbells are dear, the batch becomes the largest within the promised number of intervals, and stays")
 {
-	for (const double doorbell : {30.0, 100.0, 3000.0}) { // the least makes 16 a fifth quicker
+	for (const double doorbell : {30.0, 100.0, 3000.0}) { // the smallest makes 16 a fifth quicker
 		CAPTURE(doorbell);
 		Sender dear;
 		dear.doorbell = doorbell;

@@ -28,10 +28,10 @@ struct Load {
 	}
 	// Runs until this is accepted. Returns how many intervals that took.
 	template <class Rate>
-	uint32_t run_until(uint32_t setting, uint32_t most, const Rate &rate)
+	uint32_t run_until(uint32_t setting, uint32_t max, const Rate &rate)
 	{
 		const uint32_t begin = intervals;
-		while (intervals - begin < most && (climber.trying() || climber.setting() != setting))
+		while (intervals - begin < max && (climber.trying() || climber.setting() != setting))
 			run(1, rate);
 		CHECK(climber.setting() == setting);
 		return intervals - begin;

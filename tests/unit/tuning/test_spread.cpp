@@ -59,11 +59,11 @@ TEST_CASE("spread: as many queue pairs as the device is faster by", "[spread]")
 
 TEST_CASE("spread: what is pinned stays, within what there is", "[spread]")
 {
-	for (const uint32_t most : {1u, 2u, 8u}) {
-		Striping spread(3, most);
+	for (const uint32_t max : {1u, 2u, 8u}) {
+		Striping spread(3, max);
 		Device device{spread, 10, 10, 16};
 		device.run(2000);
-		CHECK(spread.queue_pairs() == std::min(3u, most));
+		CHECK(spread.queue_pairs() == std::min(3u, max));
 		CHECK(spread.climber().trials() == 0);
 		CHECK(spread.pinned());
 	}

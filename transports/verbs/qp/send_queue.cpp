@@ -178,7 +178,7 @@ void SendQueue::complete_other(WorkRequest &request)
 		shared_.parts.part_done(*operation, length);
 }
 
-// ---- what breaks ----------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 bool SendQueue::works_for(const Target &target) const
 {
@@ -289,7 +289,7 @@ SendQueue::Totals SendQueue::totals()
 	return totals;
 }
 
-// ---- what is tuned --------------------------------------------------------------------------------------------------
+// ---- tuning ---------------------------------------------------------------------------------------------------------
 
 inline tune::Observed SendQueue::observed(uint32_t number) const
 {

@@ -131,7 +131,7 @@ public:
 	void complete_wqe(uint16_t index) { complete(mlx5_->complete(index)); }
 	void complete_before_wqe(uint16_t index) { complete(completed_ + mlx5_->complete_before(index, in_flight())); }
 
-	// ---- what breaks ----
+	// ---- failures ----
 
 	// The queue pair has been reset.
 	void was_reset();
@@ -150,7 +150,7 @@ public:
 	// Forgets everything that is not complete. The device must have stopped.
 	void drop_all();
 
-	// ---- what has gone through it since it was made ----
+	// ---- totals ----
 
 	struct Totals {
 		uint64_t work_requests = 0, doorbells = 0;

@@ -28,8 +28,8 @@
 //
 // A rank that cuts alone only leaves the device to the others. If the ranks of a node together exceed the device's
 // cache, the rank that reverts its cut has the advantage, and all are slow. Hence `share`: a window above it is halved
-// for good if L is above `contended` times the upper border, and it grows only while L is below `alone` times the lower
-// border, as it is when few of the ranks send.
+// for good if L is above `contended` times the upper border, and it grows beyond `share` only while L is below `alone`
+// times the lower border, as it is when few of the ranks send.
 //
 // The first window is three quarters of `max`. With less, a device that acknowledges late may stay in the band without
 // enough work. Far outside the band, and until the queue has run empty once, `few` observations decide instead of
