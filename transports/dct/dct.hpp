@@ -1,6 +1,7 @@
 // The dct transport: dynamically connected queue pairs. One target receives everything for this rank, and a few
-// initiators send to all peers. So the number of queue pairs of a rank does not depend on the size of the job, and the
-// cost of a peer not on what it is sent. verbs/net.hpp shows what goes through them; pool.hpp chooses the initiator.
+// initiators send to all peers. The number of queue pairs of a rank does not depend on the size of the job, and the
+// cost of a peer does not grow with what it is sent. verbs/net.hpp shows what goes through them; pool.hpp chooses the
+// initiator.
 #pragma once
 
 #include <memory>

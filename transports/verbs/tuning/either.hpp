@@ -8,9 +8,9 @@
 //   chosen > 1.25 x other     the other is chosen
 //   else                      nothing changes
 //
-// A choice needs three pairs. Until they are known, every second sample takes the other alternative. A difference is
-// therefore followed after at most (3 * others + 1) * every messages, and two changes are at least 3 * others * every
-// messages apart.
+// A change needs three pairs since the last change. Until three pairs are known, every second sample takes the other
+// alternative. A difference is therefore followed after at most (3 * others + 1) * every messages, and two changes are
+// at least 3 * others * every messages apart.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Where a message is staged that is too long to be inlined: in the device's memory or in a buffer of host memory. A
+// Where a message that is too long to be inlined is staged: in the device's memory or in a buffer of host memory. A
 // pure function of observations, for each channel and length class (powers of two).
 //
 // Writing to device memory costs the processor a store over PCIe for each word or cache line. Reading a buffer costs

@@ -1,4 +1,4 @@
-// Over how many queue pairs the bulk data of one peer is striped (PT2P_NET_QUEUE_PAIRS). Parts of operations need no
+// How many queue pairs the bulk data of one peer is striped over (PT2P_NET_QUEUE_PAIRS). Parts of operations need no
 // order, and a device works on several queue pairs at once. Only the rate tells whether this moves more bytes, so the
 // hill climber of climb.hpp decides. Nothing here reads a clock: transports report when a part was posted and when it
 // completed.

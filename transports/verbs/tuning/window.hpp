@@ -9,7 +9,7 @@
 //   L < 1.8 N       it grows by half, and at least by `step`
 //   in between      it stays
 //
-// The same window can have two rates. If messages are answered one by one, the answers can slow the device so much that
+// One window can have two rates. If messages are answered one by one, the answers can slow the device so much that
 // the receiver keeps pace and goes on answering one by one. If messages once came faster than the receiver took them,
 // one answer covers many, and this lasts, too. A queue that is never empty does not leave its state, whatever its
 // window. It gets into the fast state if it is filled in one go while both sides are idle: a round trip's worth of
