@@ -31,8 +31,7 @@ public:
 	// `each`: every work request is signalled for now, whatever the period.
 	void posted(uint32_t number, bool alone, bool each) // inline because the short path calls no function
 	{
-		// Not every period is observed, because observing costs extra polls. A prime number keeps out of step with
-		// them.
+		// Observing costs extra polls, so only one period in 13 is observed. A prime number keeps out of step with bursts.
 		constexpr uint32_t periods_between = 13;
 		// A period that was cut short can show N, but not L.
 		if (watching_ || (each && !alone) || (!tied_ && periods_++ % periods_between != 0))

@@ -9,12 +9,11 @@
 //   L < 1.8 N       it grows by half, and at least by `step`
 //   in between      it stays
 //
-// One window can have two rates. If messages are answered one by one, the answers can slow the device so much that
-// the receiver keeps pace and goes on answering one by one. If messages once came faster than the receiver took them,
-// one answer covers many, and this lasts, too. A queue that is never empty does not leave its state, whatever its
-// window. It gets into the fast state if it is filled in one go while both sides are idle: a round trip's worth of
-// messages leaves before the first answer. A window that only shrinks leads to the slow state: the receiver catches up
-// while nothing is sent, and its last answers, one for each message, meet the next messages.
+// One window can have two rates. If messages are answered one by one, the answers can slow the device so much that the
+// receiver keeps pace and goes on answering one by one. If messages once came faster than the receiver took them, one
+// answer covers many, and this lasts, too. A queue gets into the fast state only if it is filled in one go while both
+// sides are idle. A window that only shrinks leads back to the slow state: while nothing is sent, the receiver catches
+// up and answers one by one again. So a queue that is never empty may stay slow, whatever its window.
 //
 // Therefore the queue runs empty and is refilled in one go, which costs about N:
 //   - with each cut of the window;
@@ -154,7 +153,7 @@ private:
 	uint32_t from_ = 0; // 0: the effect has been seen
 	double before_ = 0;
 	double rate_ = 0;               // in the last window
-	uint32_t calms_ = 0, calm_ = 0; // windows between two runs empty; what is left of them
+	uint32_t calms_ = 0, calm_ = 0; // windows from one refill to the next; what is left of them
 };
 
 } // namespace pt2p::tune
