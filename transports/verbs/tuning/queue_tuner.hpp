@@ -31,7 +31,8 @@ public:
 	// `each`: every work request is signalled for now, whatever the period.
 	void posted(uint32_t number, bool alone, bool each) // inline because the short path calls no function
 	{
-		// Observing costs extra polls, so only one period in 13 is observed. A prime number keeps out of step with bursts.
+		// With `free`, one period in 13 is observed, because observing costs extra polls. The number is prime, so that
+		// the observations do not keep in step with the polls.
 		constexpr uint32_t periods_between = 13;
 		// A period that was cut short can show N, but not L.
 		if (watching_ || (each && !alone) || (!tied_ && periods_++ % periods_between != 0))
