@@ -254,7 +254,9 @@ void Lane::drain_probed(size_t episode)
 		int found = 1;
 		pt2p_result_t probe{}, result{};
 		const uint64_t tag = tag_of(wanted) | (random.next() & ~mask_of_kind);
-		const pt2p_status_t status = random.one_in(2)
+		// A loss is told to one probe: another thread would wait for ever.
+		const bool may_wait = !rank.has_victim() || rank.plan.threads == 1;
+		const pt2p_status_t status = random.one_in(2) && may_wait
 		                                 ? pt2p_probe(rank.ctx, PT2P_ANY_SOURCE, tag, mask_of_kind, &probe)
 		                                 : pt2p_iprobe(rank.ctx, PT2P_ANY_SOURCE, tag, mask_of_kind, &found, &probe);
 		if (!rank.ok(status, PT2P_ANY_SOURCE, "a probe"))
