@@ -10,14 +10,14 @@ namespace fuzz {
 
 namespace {
 
-constexpr size_t most_steps = 400;
+constexpr size_t max_steps = 400;
 
 } // namespace
 
 void Pair::run(Input in)
 {
 	// Some more steps after the peer has been given up: late answers must do no harm, either.
-	for (size_t i = 0, after = 0; i < most_steps && after < 30 && !in.empty(); ++i, after += given_up())
+	for (size_t i = 0, after = 0; i < max_steps && after < 30 && !in.empty(); ++i, after += given_up())
 		step(in);
 	check_guards();
 	// Everything that can end ends, and the summary can be written.

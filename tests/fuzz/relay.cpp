@@ -21,7 +21,7 @@ namespace {
 using namespace pt2p;
 
 constexpr int ranks = 4, victim = 2;
-constexpr size_t most_steps = 300, most_requests = 12, longest = 600;
+constexpr size_t max_steps = 300, max_requests = 12, longest = 600;
 
 class Square {
 public:
@@ -66,7 +66,7 @@ public:
 	void run(Input in)
 	{
 		// Some more steps after all neighbours have been given up: late answers must do no harm, either.
-		for (size_t i = 0, after = 0; i < most_steps && after < 30 && !in.empty(); ++i, after += given_up())
+		for (size_t i = 0, after = 0; i < max_steps && after < 30 && !in.empty(); ++i, after += given_up())
 			step(in);
 		for (int i = 0; i < 8; ++i)
 			for (pt2p_context_t *c : ctx_)
@@ -190,7 +190,7 @@ private:
 		const size_t length = in.number(2) % (in.byte() % 8 ? longest : 20'000);
 		auto buffer = std::make_unique<unsigned char[]>(length + 1);
 		pt2p_request_t *request = nullptr;
-		if (requests_[from].size() >= most_requests)
+		if (requests_[from].size() >= max_requests)
 			return collect(from);
 		pt2p_isend(ctx_[from], buffer.get(), length, to, in.byte() % 4, &request);
 		keep(from, request, std::move(buffer));
@@ -202,7 +202,7 @@ private:
 		const size_t length = in.number(2) % longest;
 		auto buffer = std::make_unique<unsigned char[]>(length + 1);
 		pt2p_request_t *request = nullptr;
-		if (requests_[rank].size() >= most_requests)
+		if (requests_[rank].size() >= max_requests)
 			return collect(rank);
 		pt2p_irecv(ctx_[rank], buffer.get(), length, in.byte() % 2 ? PT2P_ANY_SOURCE : ranks - 1 - rank, in.byte() % 4,
 		           PT2P_TAG_EXACT, &request);

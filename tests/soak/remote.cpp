@@ -28,7 +28,7 @@ Window::Window(Rank &rank) : rank_(rank)
 	Random r{mix(rank.plan.seed ^ 31)};
 	const size_t sizes[] = {64, 1000, 20000, 100000, 400000};
 	private_ = sizes[r.below(rank.lanes() > 8 ? 4 : 5)] / 8 * 8;
-	slots_ = static_cast<size_t>(rank.plan.episodes) * most_signals;
+	slots_ = static_cast<size_t>(rank.plan.episodes) * max_signals;
 	area_ = 8 + slots_ * slot + private_;
 	bytes_ = words * 8 + area_ * static_cast<size_t>(rank.lanes());
 	remotes_.resize(static_cast<size_t>(rank.plan.ranks));
@@ -44,7 +44,7 @@ unsigned Window::signals(int lane, int owner, size_t episode) const
 	    mix(rank_.plan.seed ^ mix(static_cast<uint64_t>(lane) << 32 | static_cast<uint64_t>(owner) << 16 | episode));
 	if (rank_.plan.breaks)
 		return 0; // it is like an atomic operation, and may fail with the connection
-	return h % 3 ? 0 : static_cast<unsigned>(h >> 32) % (most_signals + 1);
+	return h % 3 ? 0 : static_cast<unsigned>(h >> 32) % (max_signals + 1);
 }
 
 size_t Window::signal_length(int lane, int owner, size_t index) const

@@ -18,7 +18,7 @@ namespace soak {
 class Window {
 public:
 	static constexpr size_t words = 16, slot = 1024;
-	static constexpr unsigned most_signals = 3; // of a lane to a rank in an episode
+	static constexpr unsigned max_signals = 3; // of a lane to a rank in an episode
 
 	explicit Window(Rank &rank);
 	~Window();

@@ -43,7 +43,7 @@ int opened_elsewhere(const Address &address)
 
 } // namespace
 
-TEST_CASE("a stranger that writes into a segment is refused, and the rank in whose name it writes is not")
+TEST_CASE("an unauthorized process that writes into a segment is refused, and the rank in whose name it writes is not")
 {
 	pt2p_context_t *ctx[2];
 	REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx) == PT2P_OK);

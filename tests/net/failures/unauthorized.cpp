@@ -55,8 +55,8 @@ TEST_CASE("datagrams without the secret of a rank are refused and counted")
 	Job job("rc", 3);
 	job.warm_up(0, 1);
 	Net &net = net_of(job, 0, 1);
-	Wireup stranger(net.device(), nullptr, -1);
-	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, stranger.number()};
+	Wireup forger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, forger.number()};
 	uint64_t count = 0;
 	// In the name of a rank that is connected, and of one that is not.
 	for (const int rank : {1, 2})
@@ -66,7 +66,7 @@ TEST_CASE("datagrams without the secret of a rank are refused and counted")
 				WireupMessage m = request_of(rank, from);
 				m.kind = kind;
 				m.attempt = attempt;
-				stranger.send(to, m, pt2p::random_secret());
+				forger.send(to, m, pt2p::random_secret());
 				CHECK(refused(job, 0, ++count));
 			}
 	// Garbage.
@@ -75,10 +75,10 @@ TEST_CASE("datagrams without the secret of a rank are refused and counted")
 		WireupMessage m;
 		for (size_t at = 0; at < sizeof m; ++at)
 			reinterpret_cast<unsigned char *>(&m)[at] = static_cast<unsigned char>(random());
-		stranger.send(to, m, pt2p::random_secret());
+		forger.send(to, m, pt2p::random_secret());
 		CHECK(refused(job, 0, ++count));
 		WireupMessage answer; // there is none; the call gives the send slots back
-		CHECK(!stranger.take(answer));
+		CHECK(!forger.take(answer));
 	}
 	CHECK(!job.ctx[0]->router->find(2));
 	CHECK(job.counter(0, "reconnects") == 0);
@@ -93,13 +93,13 @@ TEST_CASE("a datagram that was recorded is refused")
 	Job job("rc");
 	job.warm_up();
 	Net &net = net_of(job, 0, 1);
-	Wireup stranger(net.device(), nullptr, -1);
-	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, stranger.number()};
+	Wireup forger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, forger.number()};
 	// Like the first datagram of rank 1: with number 1, and the proof of rank 0's secret, which is in rank 0's blob.
 	const Secret secret = job.ctx[0]->job->secret();
 	WireupMessage first = request_of(1, from);
 	first.kind = WireupMessage::Kind::part;
-	stranger.send(to, first, secret);
+	forger.send(to, first, secret);
 	CHECK(first.number == 1);
 	CHECK(refused(job, 0, 1));
 	// The same datagram counts when it has not been seen before, so this test can fail.
@@ -114,16 +114,16 @@ TEST_CASE("a datagram that was recorded on its way to another rank is refused")
 	job.warm_up(0, 1);
 	job.warm_up(2, 1);
 	Net &net = net_of(job, 2, 1);
-	Wireup stranger(net.device(), nullptr, -1);
-	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, stranger.number()};
+	Wireup forger(net.device(), nullptr, -1);
+	const WireupAddress to{net.device().address, net.wireup.number()}, from{net.device().address, forger.number()};
 	// Like rank 1's answer to a rank that has asked it for a connection: with the proof of its own secret, which both
 	// others know.
 	WireupMessage message = request_of(1, from);
 	message.kind = WireupMessage::Kind::part;
 	for (int i = 0; i < 20; ++i)
-		stranger.send({net.device().address, stranger.number()}, message, job.ctx[1]->job->secret()); // a high number
+		forger.send({net.device().address, forger.number()}, message, job.ctx[1]->job->secret()); // a high number
 	CHECK(message.to == 0);
-	stranger.send(to, message, job.ctx[1]->job->secret());
+	forger.send(to, message, job.ctx[1]->job->secret());
 	CHECK(refused(job, 2, 1));
 	job.warm_up(2, 1);
 	CHECK(job.counter(2, "peers_lost") == 0);
@@ -159,7 +159,7 @@ TEST_CASE("a DC message with another key than that of the address has no effect"
 	for (auto &t : others.ctx[1]->router->transports())
 		if (!std::strcmp(t->table().name, "dct")) {
 			pt2p::Endpoint &e = t->connect(0, part);
-			CHECK(e.table->send(e, pt2p::wire::id_eager, 5, "stranger", 8) == pt2p::Outcome::done);
+			CHECK(e.table->send(e, pt2p::wire::id_eager, 5, "a forger", 8) == pt2p::Outcome::done);
 			target = static_cast<const pt2p::verbs::NetPeer *>(&e);
 		}
 	REQUIRE(target);
