@@ -140,8 +140,8 @@ void Lane::post_receive(Operation &o)
 	const bool own = m.kind == Kind::exact || m.kind == Kind::same;
 	if (!o.buffer)
 		o.buffer = std::make_unique<Buffer>(rank.ctx, own ? rank.plan.capacity(m) : rank.plan.longest_any, random);
-	const uint64_t mask = own ? PT2P_TAG_EXACT : mask_of_kind;
-	const uint64_t noise = own ? 0 : random.next() & ~mask_of_kind;
+	const uint64_t mask = own ? PT2P_TAG_EXACT : mask_of(m.kind);
+	const uint64_t noise = own ? 0 : random.next() & ~mask;
 	o.failed = false;
 	const pt2p_status_t status =
 	    pt2p_irecv(rank.ctx, o.buffer->data(), o.buffer->length(), o.peer, tag_of(m) | noise, mask, &o.request);
@@ -299,6 +299,7 @@ void Lane::receive_any()
 		if (list.size() < need) {
 			Operation &o = add(Operation::What::receive, PT2P_ANY_SOURCE);
 			o.message.kind = Kind::any;
+			o.message.episode = static_cast<uint8_t>(episode_);
 			o.message.dest = static_cast<uint8_t>(rank.me);
 			o.message.dest_thread = static_cast<uint8_t>(thread);
 			post_receive(o);

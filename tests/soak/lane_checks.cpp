@@ -17,6 +17,7 @@ Message Lane::decode(int source, uint64_t tag) const
 	m.dest = static_cast<uint8_t>(rank.me);
 	m.dest_thread = tag >> 52 & 15;
 	m.number = static_cast<uint32_t>(tag);
+	m.episode = is_wild(m.kind) ? tag >> 48 & 15 : 0;
 	return m;
 }
 

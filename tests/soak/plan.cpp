@@ -354,6 +354,7 @@ std::vector<std::vector<Message>> Plan::messages_of_all_episodes() const
 			m.number = 0;
 			m.number =
 			    numbers[static_cast<uint64_t>(m.source) << 32 | static_cast<uint64_t>(m.dest) << 16 | tag_of(m)]++;
+			m.episode = static_cast<uint8_t>(&list - all.data());
 			list.push_back(m);
 		}
 	}

@@ -45,6 +45,7 @@ struct Message {
 	Kind kind;
 	uint8_t source, source_thread, dest, dest_thread;
 	uint32_t number; // within its stream: the messages with the same values of all of the above
+	uint8_t episode;
 };
 
 enum class Mode { threads, cooperative, launched };
@@ -86,13 +87,19 @@ private:
 	uint64_t key(const Message &m) const;
 };
 
+// Whether its receive takes several messages.
+constexpr bool is_wild(Kind kind) { return kind == Kind::any || kind == Kind::from; }
 constexpr uint64_t tag_of(const Message &m)
 {
 	const uint64_t low = m.kind == Kind::same ? m.number % 2 : m.number;
+	const uint64_t episode = is_wild(m.kind) ? m.episode : 0;
 	return static_cast<uint64_t>(m.kind) << 60 | static_cast<uint64_t>(m.source_thread) << 56 |
-	       static_cast<uint64_t>(m.dest_thread) << 52 | low;
+	       static_cast<uint64_t>(m.dest_thread) << 52 | episode << 48 | low;
 }
 constexpr uint64_t mask_of_kind = UINT64_C(0xf0f) << 52; // and receiving thread
+// A wild receive takes messages of its episode only. If lanes that are ahead used up such receives, two lanes that wait
+// for their sends would wait for each other.
+constexpr uint64_t mask_of(Kind kind) { return is_wild(kind) ? mask_of_kind | UINT64_C(0xf) << 48 : mask_of_kind; }
 
 // Makes the plan for a seed. A change is NAME=VALUE, where NAME is a member above or a tunable, or without=WORD,... for
 // what is left out: kill, start-kill (before all have talked to all), refuse, rings, break, fault, route, memory,
