@@ -5,15 +5,21 @@
 
 namespace pt2p {
 
+// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
+Request *Sends::start(const void *buffer, size_t length, int dest, uint64_t tag)
+{
+	Request *r = requests_.take();
+	r->start_send(length, dest, tag, Request::State::moving);
+	r->buffer = const_cast<void *>(buffer);
+	return r;
+}
+
 Request *Sends::isend(const void *buffer, size_t length, int dest, uint64_t tag, pt2p_status_t &status)
 {
 	Channel *c = channels_.reach(dest, status);
 	if (!c)
 		return nullptr;
-	Request *r = requests_.take();
-	// Everything is in place before the first byte goes out: a message to this rank itself comes back within the call.
-	r->start_send(length, dest, tag, Request::State::moving);
-	r->buffer = const_cast<void *>(buffer);
+	Request *r = start(buffer, length, dest, tag);
 	if (length > c->eager_limit()) {
 		rendezvous_.announce(*r, *c);
 		return r;
@@ -43,9 +49,7 @@ Request *Sends::issend(const void *buffer, size_t length, int dest, uint64_t tag
 	Channel *c = channels_.reach(dest, status);
 	if (!c)
 		return nullptr;
-	Request *r = requests_.take();
-	r->start_send(length, dest, tag, Request::State::moving);
-	r->buffer = const_cast<void *>(buffer);
+	Request *r = start(buffer, length, dest, tag);
 	r->awaits_answer = true;
 	if (!send_synchronous(*r, *c, buffer))
 		rendezvous_.announce(*r, *c);

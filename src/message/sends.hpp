@@ -35,6 +35,7 @@ public:
 	}
 
 private:
+	Request *start(const void *buffer, size_t length, int dest, uint64_t tag);
 	bool send_synchronous(const Request &request, Channel &channel, const void *buffer);
 	Request *isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
 	                      pt2p_status_t &status);

@@ -23,7 +23,7 @@ int eager()
 		std::vector<pt2p_request_t *> reqs;
 		pt2p_status_t status = PT2P_OK;
 		for (int peer = 0; peer < ranks && status == PT2P_OK; ++peer) {
-			if (is_victim() ? peer == me : peer != victim)
+			if (!is_partner(peer))
 				continue;
 			for (size_t i = 0; i < window && status == PT2P_OK; ++i) {
 				pt2p_request_t *r;
@@ -53,7 +53,7 @@ int large(bool from_victim)
 		std::vector<pt2p_request_t *> reqs;
 		pt2p_status_t status = PT2P_OK;
 		for (int peer = 0; peer < ranks && status == PT2P_OK; ++peer) {
-			if (is_victim() ? peer == me : peer != victim)
+			if (!is_partner(peer))
 				continue;
 			pt2p_request_t *r;
 			// Messages of the victim to several ranks share a buffer.
@@ -110,7 +110,7 @@ int callbacks()
 		size_t started = 0;
 		pt2p_status_t status = PT2P_OK;
 		for (int peer = 0; peer < ranks && status == PT2P_OK; ++peer) {
-			if (is_victim() ? peer == me : peer != victim)
+			if (!is_partner(peer))
 				continue;
 			const std::vector<pt2p_iovec_t> to = list(in.data() + 2 * length * static_cast<size_t>(peer));
 			pt2p_request_t *r;
@@ -232,7 +232,7 @@ int taken()
 	// The ranks connect first: without a connection there is no room, and short synchronous messages would be
 	// announced, too.
 	for (int peer = 0; peer < ranks; ++peer)
-		if (is_victim() ? peer != me : peer == victim)
+		if (is_partner(peer))
 			must(pt2p_sendrecv(ctx, nullptr, 0, peer, tag_after, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr),
 			     "pt2p_sendrecv:");
 	if (is_victim()) {

@@ -14,6 +14,8 @@
 namespace fault {
 
 inline bool is_victim() { return me == victim; }
+// Whether this rank talks with that one where the victim talks with each survivor, and nobody else.
+inline bool is_partner(int peer) { return is_victim() ? peer != me : peer == victim; }
 
 // Kills this process from another thread, so that death meets the main thread anywhere in the library.
 void die_in(int milliseconds);

@@ -17,14 +17,6 @@ using namespace trapped;
 
 namespace {
 
-Stores repeat(size_t count, size_t from, long distance, size_t bytes)
-{
-	Stores stores;
-	for (size_t i = 0; i < count; ++i)
-		stores.emplace_back(from + static_cast<size_t>(distance) * i, bytes);
-	return stores;
-}
-
 // `code` gets a page to store into. What it returns must not depend on the page.
 template <class F>
 void check(const Stores &expected, F code)

@@ -20,6 +20,14 @@ constexpr size_t page_bytes = 4096;
 
 using Stores = std::vector<std::pair<size_t, size_t>>; // offset and length
 
+inline Stores repeat(size_t count, size_t from, long distance, size_t bytes)
+{
+	Stores stores;
+	for (size_t i = 0; i < count; ++i)
+		stores.emplace_back(from + static_cast<size_t>(distance) * i, bytes);
+	return stores;
+}
+
 // Some memory, mapped twice.
 class Memory {
 public:

@@ -26,14 +26,6 @@ using namespace trapped;
 
 namespace {
 
-Stores repeat(size_t count, size_t from, long distance, size_t bytes)
-{
-	Stores stores;
-	for (size_t i = 0; i < count; ++i)
-		stores.emplace_back(from + static_cast<size_t>(distance) * i, bytes);
-	return stores;
-}
-
 struct End {
 	int status;
 	std::string said;

@@ -30,6 +30,17 @@ Settings small_packets()
 	return settings;
 }
 
+// An initiator with memory, and a target.
+struct Pair {
+	Device device;
+	const Settings settings = small_packets();
+	Target target{device, settings};
+	Dci dci{device, settings};
+	Memory near{device.pd, 1 << 18};
+
+	Pair() { near.fill(1); }
+};
+
 void restart(Dci &dci)
 {
 	dci.to(IBV_QPS_RESET);
@@ -38,14 +49,8 @@ void restart(Dci &dci)
 
 } // namespace
 
-TEST_CASE("an initiator sends to a target, writes there and reads from there")
+TEST_CASE_METHOD(Pair, "an initiator sends to a target, writes there and reads from there")
 {
-	Device device;
-	const Settings settings = small_packets();
-	Target target(device, settings);
-	Dci dci(device, settings);
-	Memory near(device.pd, 1 << 18);
-	near.fill(1);
 	for (size_t bytes : {size_t{0}, size_t{1}, size_t{256}, size_t{257}, size_t{100'000}}) {
 		INFO(bytes << " bytes");
 		target.memory.clear();
@@ -71,14 +76,8 @@ TEST_CASE("an initiator sends to a target, writes there and reads from there")
 	}
 }
 
-TEST_CASE("an initiator sends and writes with immediate data")
+TEST_CASE_METHOD(Pair, "an initiator sends and writes with immediate data")
 {
-	Device device;
-	const Settings settings = small_packets();
-	Target target(device, settings);
-	Dci dci(device, settings);
-	Memory near(device.pd, 1 << 18);
-	near.fill(1);
 	target.receive(0, 8, 21);
 	target.receive(0, 300, 22);
 	dci.begin();
@@ -107,14 +106,8 @@ TEST_CASE("an initiator sends and writes with immediate data")
 	CHECK(same(target.memory.at(1000), near.at(0), 500) == 500);
 }
 
-TEST_CASE("an initiator does atomic operations on a target's memory")
+TEST_CASE_METHOD(Pair, "an initiator does atomic operations on a target's memory")
 {
-	Device device;
-	const Settings settings = small_packets();
-	Target target(device, settings);
-	Dci dci(device, settings);
-	Memory near(device.pd, 1 << 18);
-	near.fill(1);
 	target.memory.word(64) = 10;
 	dci.begin();
 	dci.set(3);
