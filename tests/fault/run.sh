@@ -55,6 +55,12 @@ killed()
 	[ $namespace = no ] || set -- unshare -m sh -c "$private" 1g "$@"
 	timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
 	status=$?
+	# PMIx_Init of one rank may never return when another rank is killed inside it: PMIx 4.2.2 by itself does so in one of
+	# some hundred jobs. That job tells nothing; it is repeated once.
+	if says 'has not answered PMIx_Init within'; then
+		timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
+		status=$?
+	fi
 	ran=$((ran + 1))
 	before=$failed
 	[ $status -ne 124 ] && [ $status -ne 137 ] || complain "did not end in time"
