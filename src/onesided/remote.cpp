@@ -110,6 +110,8 @@ void OneSided::release(Remote &remote)
 	if (!r)
 		return;
 	r->active = false;
+	if (r->mapping.memory()) // the program may have used it as a buffer
+		gone(r->base, r->length);
 	r->mapping = Mapping();
 	remotes_.give(r);
 }
