@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <utility>
 
+#include "base/job/job.hpp"
 #include "transports/verbs/net.hpp"
 
 using namespace net;
@@ -301,4 +302,26 @@ TEST_CASE("atomic operations that an owner's device can no longer do fail, and n
 		CHECK(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_ERR_SYSTEM);
 	}
 	job.warm_up();
+}
+
+TEST_CASE("a flush tells of a lost rank, also when an operation had failed there before")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, apart({"PT2P_ATOMICS=nic", "PT2P_ONE_SIDED=owner"}));
+	job.warm_up();
+	Window w(job, 1, 64);
+	uint64_t before = 0, read = 0;
+	pt2p_request_t *request;
+	REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, &request) == PT2P_OK);
+	wait(job, request);
+	auto &loopback = static_cast<pt2p::verbs::NetPeer &>(
+	    *job.ctx[1]->onesided->memories().find(reinterpret_cast<uint64_t>(w.memory))->nic);
+	loopback.net->take_down(loopback, PT2P_ERR_SYSTEM, "by this test");
+	REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_fetch_add64(job.ctx[0], w.remote, 0, 5, &before, &request) == PT2P_OK);
+	REQUIRE(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_ERR_SYSTEM); // so the other one has failed, too
+	REQUIRE(pt2p_get(job.ctx[0], &read, sizeof read, w.remote, 0, nullptr) == PT2P_OK);
+	pt2p::declare_lost(*job.ctx[1]->job, 1, "by this test");
+	for (int flushes = 0; flushes < 3; ++flushes)
+		CHECK(pt2p_flush(job.ctx[0], 1) == PT2P_ERR_PEER_LOST);
 }
