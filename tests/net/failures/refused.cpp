@@ -322,6 +322,8 @@ TEST_CASE("a flush tells of a lost rank, also when an operation had failed there
 	REQUIRE(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_ERR_SYSTEM); // so the other one has failed, too
 	REQUIRE(pt2p_get(job.ctx[0], &read, sizeof read, w.remote, 0, nullptr) == PT2P_OK);
 	pt2p::declare_lost(*job.ctx[1]->job, 1, "by this test");
+	while (!job.counter(0, "peers_lost"))
+		pt2p_progress(job.ctx[0]);
 	for (int flushes = 0; flushes < 3; ++flushes)
 		CHECK(pt2p_flush(job.ctx[0], 1) == PT2P_ERR_PEER_LOST);
 }
