@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/memory/fifo.hpp"
 #include "base/memory/pool.hpp"
 #include "base/memory/segments.hpp"
@@ -57,6 +58,7 @@ public:
 	// Passes a message to the transport; after free_for().
 	Outcome send(uint8_t id, uint64_t header, const void *data, size_t length)
 	{
+		PT2P_ASSERT(length <= endpoint.max_send);
 		return endpoint.table->send(endpoint, id, header, data, length);
 	}
 	// Sends, or answers no_resource when the transport has no room or others wait before it.

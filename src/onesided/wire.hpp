@@ -29,8 +29,10 @@ enum WireId : uint8_t {
 	id_result,
 };
 
-constexpr uint32_t window = 64;       // operations
-constexpr size_t short_message = 240; // bytes: what every transport carries
+constexpr uint32_t window = 64; // operations
+// Bytes that every transport carries: the smallest PT2P_NET_MESSAGE_BYTES is 256, less the headers of the network and
+// of forwarding.
+constexpr size_t short_message = 256 - 16 - 24;
 
 struct PutHead {
 	uint64_t memory, offset, length; // the owner's handle; bytes
