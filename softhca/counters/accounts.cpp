@@ -18,13 +18,13 @@ namespace {
 Account *map(int fd)
 {
 	const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
-	void *memory = mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, flags, fd, 0);
+	void *memory = real::mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, flags, fd, 0);
 	return memory == MAP_FAILED ? nullptr : static_cast<Account *>(memory);
 }
 
 } // namespace
 
-void Accounts::Unmap::operator()(Account *account) const { munmap(account, sizeof *account); }
+void Accounts::Unmap::operator()(Account *account) const { real::munmap(account, sizeof *account); }
 
 Accounts::Accounts() : account_(map(-1))
 {
@@ -64,8 +64,8 @@ void Accounts::abandon()
 		real::close(fd_); // the hook of close() takes locks
 	fd_ = -1;
 	// At the same address: the parent's queue pairs still point there.
-	mmap(account_.get(), sizeof(Account), PROT_READ | PROT_WRITE,
-	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	real::mmap(account_.get(), sizeof(Account), PROT_READ | PROT_WRITE,
+	           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 Counters &Accounts::add(unsigned index, uint32_t number, uint8_t kind, unsigned device)

@@ -19,6 +19,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "softhca/exact/first_stores.hpp"
 #include "softhca/exact/interpreter.hpp"
 #include "softhca/exact/store_instruction.hpp"
 #include "softhca/kernel/device.hpp"
@@ -240,7 +241,8 @@ void on_fault(int, siginfo_t *info, void *context)
 	else if (info->si_code == SEGV_ACCERR && registers[REG_ERR] & writing)
 		page = find(fault);
 	if (!page) {
-		pass_on(faults, info, context);
+		if (info->si_code != SEGV_ACCERR || !is_first_store(fault))
+			pass_on(faults, info, context);
 		errno = error;
 		return;
 	}
@@ -299,6 +301,12 @@ bool is_whole(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer)
 
 } // namespace
 
+bool handle_faults()
+{
+	const std::lock_guard guard(mutex);
+	return install(faults);
+}
+
 bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *argument)
 {
 	if (!page || !bytes || bytes % page_bytes || !is_whole(page) || !is_whole(alias)) {
@@ -354,6 +362,12 @@ bool trap_stores(void *, size_t, void *, StoreSeen, void *)
 	return false;
 }
 void release_stores(void *) {}
+
+bool handle_faults()
+{
+	errno = ENOTSUP;
+	return false;
+}
 
 } // namespace softhca
 

@@ -27,4 +27,8 @@ bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *ar
 // something else can be mapped there, while no thread stores into them.
 void release_stores(void *page);
 
+// Puts the handler of SIGSEGV in front of all others, which also serves first_stores.hpp. False with errno when that is
+// not possible.
+bool handle_faults();
+
 } // namespace softhca

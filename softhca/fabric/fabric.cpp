@@ -16,6 +16,7 @@
 
 #include "softhca/fabric/sysfs.hpp"
 #include "softhca/kernel/device.hpp"
+#include "softhca/kernel/real.hpp"
 #include "softhca/time/virtual_time.h"
 
 namespace softhca {
@@ -62,7 +63,7 @@ unsigned register_host(const std::string &directory, unsigned &devices)
 		close(fd);
 		fail(path);
 	}
-	void *memory = mmap(nullptr, sizeof(Registry), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *memory = real::mmap(nullptr, sizeof(Registry), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED) {
 		close(fd);
 		fail(path);
@@ -79,7 +80,7 @@ unsigned register_host(const std::string &directory, unsigned &devices)
 	}
 	if (host < max_hosts)
 		devices = registry.host[host].devices;
-	munmap(memory, sizeof(Registry));
+	real::munmap(memory, sizeof(Registry));
 	close(fd); // releases the lock
 	if (host >= max_hosts)
 		throw std::runtime_error(path + ": a fabric has at most " + std::to_string(max_hosts) + " hosts");

@@ -21,6 +21,7 @@
 #include "softhca/exact/exact.hpp"
 #include "softhca/kernel/context.hpp"
 #include "softhca/kernel/real.hpp"
+#include "softhca/nic/scheduler.hpp"
 #include "softhca/process.hpp"
 
 namespace softhca {
@@ -182,6 +183,9 @@ int ioctl(int fd, unsigned long request, ...) noexcept
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept
 {
 	void *memory = real::mmap(address, bytes, protection, flags, fd, offset);
+	if (time_is_virtual() && fd >= 0 && flags & MAP_SHARED && protection & PROT_WRITE && memory != MAP_FAILED &&
+	    !Context::find(fd))
+		process_scheduler().shared(memory, bytes);
 	if (fd >= 0 && offset >= static_cast<off_t>(dm_first_offset) && memory != MAP_FAILED && exact::wanted())
 		if (const auto context = Context::find(fd))
 			exact::mapped(*context, memory, bytes, static_cast<uint64_t>(offset));
@@ -197,6 +201,8 @@ int munmap(void *address, size_t bytes) noexcept
 {
 	if (exact::wanted())
 		exact::unmapped(address, bytes);
+	if (time_is_virtual())
+		process_scheduler().unmapped(address, bytes);
 	return real::munmap(address, bytes);
 }
 

@@ -1,5 +1,9 @@
 #include "softhca/model/model.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+
+#include "softhca/exact/first_stores.hpp"
 #include "softhca/kernel/context.hpp"
 #include "softhca/nic/nic.hpp"
 
@@ -57,6 +61,18 @@ void Model::polled(unsigned device, bool found)
 			return;
 		}
 }
+
+void Model::shared(void *memory, size_t bytes)
+{
+	constexpr size_t page = 4096;
+	const size_t whole = (bytes + page - 1) / page * page;
+	if (watch_first_stores(memory, whole, [] { softhca_time_stored(watch_again); }))
+		return;
+	std::perror("softhca: stores into shared memory cannot be noticed");
+	std::abort();
+}
+
+void Model::unmapped(void *memory, size_t bytes) { forget_first_stores(memory, bytes); }
 
 void Model::remind(Time deadline)
 {

@@ -47,6 +47,8 @@ public:
 	void before_poll(int fd) override;
 	bool after_poll(int fd, bool found) override;
 	void polled(unsigned device, bool found) override;
+	void shared(void *memory, size_t bytes) override;
+	void unmapped(void *memory, size_t bytes) override;
 
 	Core &core() { return core_; }
 

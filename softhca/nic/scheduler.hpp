@@ -35,7 +35,8 @@ private:
 	void (*call_)(const void *object, uint8_t *to);
 };
 
-// All but before_poll(), after_poll(), polled(), posted() and armed() are called with the NIC's lock held.
+// All functions for what the program does, but those for its stores, are called without the NIC's lock; all others with
+// it.
 class Scheduler {
 public:
 	virtual ~Scheduler() = default;
@@ -93,6 +94,9 @@ public:
 	virtual void polled(unsigned, bool) {}
 	// It has posted sends.
 	virtual void posted() {}
+	// It has mapped memory that others may have mapped as well; it is about to unmap memory.
+	virtual void shared(void *, size_t) {}
+	virtual void unmapped(void *, size_t) {}
 	// It has asked for an event and is going to sleep.
 	virtual void armed() {}
 };

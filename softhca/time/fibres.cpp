@@ -55,6 +55,7 @@ struct World {
 	std::unordered_map<const void *, std::vector<Fibre *>> waiting;
 	Fibre first;
 	Fibre *current = &first, *last = nullptr; // last: who ran before, and has ended
+	void (*shown)() = nullptr;                // the running fibre has stored into memory that it shares
 };
 World &world()
 {
@@ -177,8 +178,13 @@ void tell(const void *place, uint64_t time, bool wakes)
 // The fibre yields: its stores are news for those that poll the same memory.
 void show(const Fibre &fibre)
 {
+	World &w = world();
+	void (*const shown)() = std::exchange(w.shown, nullptr);
+	if (!shown)
+		return;
+	shown();
 	if (fibre.memory)
-		tell(fibre.memory, world().now + fibre.later, false);
+		tell(fibre.memory, w.now + fibre.later, false);
 }
 
 void wait_for(std::initializer_list<const void *> places, uint64_t most)
@@ -283,6 +289,8 @@ void softhca_time_share(const void *memory, uint64_t later)
 	running()->memory = memory;
 	running()->later = later;
 }
+
+void softhca_time_stored(void (*shown)()) { world().shown = shown; }
 
 void softhca_time_poll(const void *place, uint64_t most)
 {

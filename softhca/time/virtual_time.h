@@ -21,9 +21,12 @@ extern "C" {
 [[gnu::weak]] void softhca_time_sync();
 // It waits until wake() is called for `place`, at most so long.
 [[gnu::weak]] void softhca_time_wait(const void *place, uint64_t most);
-// It shares memory, which it polls, with all fibres that have named the same `memory`: when one of them yields, the
-// others see its stores `later`. Null: with none.
+// It shares memory, which it polls, with all fibres that have named the same `memory`: when one of them yields that has
+// stored there, the others see it `later`. Null: with none.
 [[gnu::weak]] void softhca_time_share(const void *memory, uint64_t later);
+// The running fibre has stored into memory that it shares. When it yields, shown() is called, and the next store has to
+// be told again. Signal handlers may call it.
+[[gnu::weak]] void softhca_time_stored(void (*shown)());
 // As wait(); it goes on also when the memory that it shares may have changed.
 [[gnu::weak]] void softhca_time_poll(const void *place, uint64_t most);
 // As charge(); fibres that share its memory meanwhile see its earlier stores.
