@@ -19,13 +19,25 @@
 
 namespace softhca::time {
 
+namespace {
+
+// Memory that fibres share.
+struct Memory {
+	const void *name;
+	uint64_t stores = 0;  // stretches of fibres that have stored there
+	uint64_t visible = 0; // when the others see the last of these
+};
+
+} // namespace
+
 struct Fibre {
 	ucontext_t context;
 	void *stack = nullptr; // null: the program's own
 	void *(*start)(void *) = nullptr;
 	void *argument = nullptr, *result = nullptr;
-	const void *memory = nullptr; // that it shares with others; null: none
+	Memory *memory = nullptr;     // that it shares with others; null: none
 	uint64_t later = 0;           // they see what it has stored
+	uint64_t seen = 0;            // stores of the memory that it polls, before it has polled last
 	uint64_t ticket = 0;          // of the event that lets it go on; others are stale
 	uint64_t goes_on = 0;         // when that is
 	size_t events = 0;            // of its own that are to come, stale or not
@@ -53,6 +65,7 @@ struct World {
 	uint64_t now = beginning, orders = 0, tickets = 0;
 	std::priority_queue<Event> events;
 	std::unordered_map<const void *, std::vector<Fibre *>> waiting;
+	std::unordered_map<const void *, Memory> memories; // by name
 	Fibre first;
 	Fibre *current = &first, *last = nullptr; // last: who ran before, and has ended
 	void (*shown)() = nullptr;                // the running fibre has stored into memory that it shares
@@ -176,15 +189,20 @@ void tell(const void *place, uint64_t time, bool wakes)
 }
 
 // The fibre yields: its stores are news for those that poll the same memory.
-void show(const Fibre &fibre)
+void show(Fibre &fibre)
 {
 	World &w = world();
 	void (*const shown)() = std::exchange(w.shown, nullptr);
 	if (!shown)
 		return;
 	shown();
-	if (fibre.memory)
-		tell(fibre.memory, w.now + fibre.later, false);
+	Memory *const memory = fibre.memory;
+	if (!memory)
+		return;
+	fibre.seen += fibre.seen == memory->stores;
+	++memory->stores;
+	memory->visible = std::max(memory->visible, w.now + fibre.later);
+	tell(memory, w.now + fibre.later, false);
 }
 
 void wait_for(std::initializer_list<const void *> places, uint64_t most)
@@ -286,18 +304,25 @@ void softhca_time_wait(const void *place, uint64_t most) { wait_for({place}, mos
 
 void softhca_time_share(const void *memory, uint64_t later)
 {
-	running()->memory = memory;
-	running()->later = later;
+	Fibre &self = *running();
+	self.memory = memory ? &world().memories.try_emplace(memory, Memory{memory}).first->second : nullptr;
+	self.later = later;
 }
 
 void softhca_time_stored(void (*shown)()) { world().shown = shown; }
 
 void softhca_time_poll(const void *place, uint64_t most)
 {
-	if (const void *memory = running()->memory)
-		wait_for({place, memory}, most);
+	Fibre &self = *running();
+	if (!self.memory)
+		return wait_for({place}, most);
+	show(self);
+	// What was stored since it began to poll, it may not have found.
+	if (self.seen != self.memory->stores)
+		sleep_until(std::max(world().now, self.memory->visible));
 	else
-		wait_for({place}, most);
+		wait_for({place, self.memory}, most);
+	self.seen = self.memory->stores;
 }
 
 void softhca_time_compute(uint64_t picoseconds)

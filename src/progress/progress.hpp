@@ -111,7 +111,7 @@ public:
 	// A turn for a call that does not wait.
 	unsigned poll()
 	{
-		if (__builtin_expect(++polls_ % 4096 == 0, 0))
+		if (__builtin_expect(++polls_ % polls_unchecked == 0, 0))
 			check_now_and_then();
 		return step();
 	}
@@ -213,6 +213,8 @@ private:
 	const bool spin_;
 	bool careful_;
 	std::mutex mutex_;
+	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
+	static constexpr uint32_t polls_unchecked = 256;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
 	int waiters_ = 0, sleepers_ = 0, memory_waiters_ = 0;
