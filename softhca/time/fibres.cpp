@@ -23,7 +23,6 @@ namespace {
 
 // Memory that fibres share.
 struct Memory {
-	const void *name;
 	uint64_t stores = 0;  // stretches of fibres that have stored there
 	uint64_t visible = 0; // when the others see the last of these
 };
@@ -35,13 +34,13 @@ struct Fibre {
 	void *stack = nullptr; // null: the program's own
 	void *(*start)(void *) = nullptr;
 	void *argument = nullptr, *result = nullptr;
-	Memory *memory = nullptr;     // that it shares with others; null: none
-	uint64_t later = 0;           // they see what it has stored
-	uint64_t seen = 0;            // stores of the memory that it polls, before it has polled last
-	uint64_t ticket = 0;          // of the event that lets it go on; others are stale
-	uint64_t goes_on = 0;         // when that is
-	size_t events = 0;            // of its own that are to come, stale or not
-	bool woken = false;           // since it has begun to wait
+	Memory *memory = nullptr; // that it shares with others; null: none
+	uint64_t later = 0;       // they see what it has stored
+	uint64_t seen = 0;        // stores of the memory that it polls, before it has polled last
+	uint64_t ticket = 0;      // of the event that lets it go on; others are stale
+	uint64_t goes_on = 0;     // when that is
+	size_t events = 0;        // of its own that are to come, stale or not
+	bool woken = false;       // since it has begun to wait
 	bool ended = false, released = false;
 	// What belongs to a thread.
 	int error = 0;
@@ -305,7 +304,7 @@ void softhca_time_wait(const void *place, uint64_t most) { wait_for({place}, mos
 void softhca_time_share(const void *memory, uint64_t later)
 {
 	Fibre &self = *running();
-	self.memory = memory ? &world().memories.try_emplace(memory, Memory{memory}).first->second : nullptr;
+	self.memory = memory ? &world().memories.try_emplace(memory).first->second : nullptr;
 	self.later = later;
 }
 
