@@ -6,6 +6,11 @@
 
 #include "softhca/time/virtual_time.h"
 
+// Where the code of this library is.
+extern "C" {
+[[gnu::visibility("hidden")]] extern const char __ehdr_start, etext;
+}
+
 namespace {
 
 struct Costs {
@@ -14,9 +19,16 @@ struct Costs {
 };
 Costs costs;
 
+bool is_in(const void *place, uintptr_t code, uintptr_t bytes)
+{
+	return reinterpret_cast<uintptr_t>(place) - code < bytes;
+}
+
 inline void charge(size_t bytes, const void *caller)
 {
-	if (costs.ps_per_kib && reinterpret_cast<uintptr_t>(caller) - costs.device >= costs.device_bytes)
+	static const auto own = reinterpret_cast<uintptr_t>(&__ehdr_start),
+	                  own_bytes = reinterpret_cast<uintptr_t>(&etext) - own;
+	if (costs.ps_per_kib && !is_in(caller, costs.device, costs.device_bytes) && !is_in(caller, own, own_bytes))
 		softhca_time_charge(bytes * costs.ps_per_kib / 1024);
 }
 

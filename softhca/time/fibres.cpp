@@ -11,11 +11,13 @@
 #include <queue>
 #include <sys/mman.h>
 #include <sys/time.h>
-#include <ucontext.h>
 #include <unistd.h>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "softhca/time/continuation.hpp"
+#include "softhca/time/turns.hpp"
 
 namespace softhca::time {
 
@@ -29,17 +31,14 @@ struct Memory {
 
 } // namespace
 
-struct Fibre {
-	ucontext_t context;
+struct Fibre : Turn { // it goes on at that time
+	Continuation continuation;
 	void *stack = nullptr; // null: the program's own
 	void *(*start)(void *) = nullptr;
 	void *argument = nullptr, *result = nullptr;
 	Memory *memory = nullptr; // that it shares with others; null: none
 	uint64_t later = 0;       // they see what it has stored
 	uint64_t seen = 0;        // stores of the memory that it polls, before it has polled last
-	uint64_t ticket = 0;      // of the event that lets it go on; others are stale
-	uint64_t goes_on = 0;     // when that is
-	size_t events = 0;        // of its own that are to come, stale or not
 	bool woken = false;       // since it has begun to wait
 	bool ended = false, released = false;
 	// What belongs to a thread.
@@ -57,12 +56,18 @@ struct Event {
 	void *object;
 	uint64_t argument;
 
-	bool operator<(const Event &other) const { return time != other.time ? time > other.time : order > other.order; }
+	template <class Other>
+	bool is_after(const Other &other) const
+	{
+		return time != other.time ? time > other.time : order > other.order;
+	}
+	bool operator<(const Event &other) const { return is_after(other); } // the first is at the top
 };
 
 struct World {
-	uint64_t now = beginning, orders = 0, tickets = 0;
+	uint64_t now = beginning, orders = 0;
 	std::priority_queue<Event> events;
+	Turns<Fibre> fibres;
 	std::unordered_map<const void *, std::vector<Fibre *>> waiting;
 	std::unordered_map<const void *, Memory> memories; // by name
 	Fibre first;
@@ -75,21 +80,15 @@ World &world()
 	return w;
 }
 
-// Stands for "let the fibre go on"; run() knows it.
-void go_on(void *, uint64_t) {}
-
 void let_go_on(Fibre &fibre, uint64_t time)
 {
-	fibre.ticket = ++world().tickets;
-	fibre.goes_on = time;
-	++fibre.events;
-	softhca_time_at(time, go_on, &fibre, fibre.ticket);
+	World &w = world();
+	w.fibres.put(fibre, std::max(time, w.now), ++w.orders);
 }
 
-// Stale events look at it, too.
 void free_if_done(Fibre *fibre)
 {
-	if (fibre->ended && fibre->released && !fibre->stack && !fibre->events)
+	if (fibre->ended && fibre->released && !fibre->stack)
 		delete fibre;
 }
 
@@ -111,7 +110,7 @@ void change_to(Fibre &next)
 	std::memcpy(self.exceptions, abi::__cxa_get_globals(), sizeof self.exceptions);
 	w.current = &next;
 	std::memcpy(abi::__cxa_get_globals(), next.exceptions, sizeof next.exceptions);
-	swapcontext(&self.context, &next.context);
+	self.continuation.change_to(next.continuation);
 	errno = self.error;
 	free_last();
 }
@@ -121,27 +120,22 @@ void run()
 {
 	World &w = world();
 	for (;;) {
-		if (w.events.empty()) {
+		Fibre *const fibre = w.fibres.first();
+		if (w.events.empty() && !fibre) {
 			std::fprintf(stderr, "softhca: every thread waits for another: nothing can happen any more\n");
 			std::abort();
 		}
+		if (fibre && (w.events.empty() || w.events.top().is_after(*fibre))) {
+			w.fibres.take_first();
+			w.now = fibre->time;
+			if (fibre != w.current)
+				change_to(*fibre);
+			return;
+		}
 		const Event event = w.events.top();
 		w.events.pop();
-		if (event.call != go_on) {
-			w.now = event.time;
-			event.call(event.object, event.argument);
-			continue;
-		}
-		Fibre &fibre = *static_cast<Fibre *>(event.object);
-		--fibre.events;
-		if (fibre.ticket != event.argument) {
-			free_if_done(&fibre);
-			continue;
-		}
 		w.now = event.time;
-		if (&fibre != w.current)
-			change_to(fibre);
-		return;
+		event.call(event.object, event.argument);
 	}
 }
 
@@ -183,7 +177,7 @@ void tell(const void *place, uint64_t time, bool wakes)
 	if (found == world().waiting.end())
 		return;
 	for (Fibre *fibre : found->second)
-		if ((wakes && !std::exchange(fibre->woken, true)) || time < fibre->goes_on)
+		if ((wakes && !std::exchange(fibre->woken, true)) || time < fibre->time)
 			let_go_on(*fibre, time);
 }
 
@@ -237,10 +231,7 @@ Fibre *make(void *(*start)(void *), void *argument)
 	fibre->stack = stack;
 	fibre->start = start;
 	fibre->argument = argument;
-	getcontext(&fibre->context);
-	fibre->context.uc_stack = {stack, 0, stack_bytes};
-	fibre->context.uc_link = nullptr;
-	makecontext(&fibre->context, begin, 0);
+	fibre->continuation.begin(stack, stack_bytes, begin);
 	let_go_on(*fibre, world().now);
 	return fibre;
 }
