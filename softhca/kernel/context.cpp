@@ -26,7 +26,7 @@ struct Opened {
 		ino_t inode;
 	};
 	std::mutex mutex;
-	std::map<int, Entry> entries;
+	std::unordered_map<int, Entry> entries;
 	std::atomic<unsigned> count = 0;
 };
 Opened &opened()

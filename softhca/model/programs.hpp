@@ -2,7 +2,7 @@
 // PCIe's.
 #pragma once
 
-#include <map>
+#include <unordered_map>
 
 #include "softhca/model/core.hpp"
 
@@ -46,7 +46,7 @@ private:
 
 	Core &core_;
 	Units &units_;
-	std::map<const Context *, Program> programs_;
+	std::unordered_map<const Context *, Program> programs_;
 };
 
 } // namespace softhca::model
