@@ -1,6 +1,7 @@
 #include "softhca/exact/first_stores.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <sys/mman.h>
@@ -33,14 +34,29 @@ int protect(uintptr_t start, size_t bytes, int protection)
 	return mprotect(reinterpret_cast<void *>(start), bytes, protection);
 }
 
+// Whether a fault was one; then the instruction can go on.
+bool is_first_store(uintptr_t fault)
+{
+	Watch &w = watch();
+	auto i = w.regions.upper_bound(fault);
+	if (i == w.regions.begin() || fault - (--i)->first >= i->second.bytes || i->second.writable)
+		return false;
+	if (protect(i->first, i->second.bytes, PROT_READ | PROT_WRITE) != 0)
+		return false;
+	i->second.writable = true;
+	w.writable.push_back(i->first);
+	w.seen();
+	return true;
+}
+
 } // namespace
 
 bool watch_first_stores(void *region, size_t bytes, void (*seen)())
 {
 	const auto start = reinterpret_cast<uintptr_t>(region);
-	if (!handle_faults() || protect(start, bytes, PROT_READ) != 0)
-		return false;
 	forget_first_stores(region, bytes); // mapped over what was there
+	if (!show_faults(is_first_store) || protect(start, bytes, PROT_READ) != 0)
+		return false;
 	watch().regions[start] = {bytes, false};
 	watch().seen = seen;
 	return true;
@@ -73,20 +89,6 @@ void watch_again()
 		protect(start, region.bytes, PROT_READ);
 	}
 	w.writable.clear();
-}
-
-bool is_first_store(uintptr_t fault)
-{
-	Watch &w = watch();
-	auto i = w.regions.upper_bound(fault);
-	if (i == w.regions.begin() || fault - (--i)->first >= i->second.bytes || i->second.writable)
-		return false;
-	if (protect(i->first, i->second.bytes, PROT_READ | PROT_WRITE) != 0)
-		return false;
-	i->second.writable = true;
-	w.writable.push_back(i->first);
-	w.seen();
-	return true;
 }
 
 } // namespace softhca

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 namespace softhca {
 
@@ -17,8 +16,5 @@ bool watch_first_stores(void *region, size_t bytes, void (*seen)());
 void forget_first_stores(void *start, size_t bytes);
 // The next store into each region is a first one again.
 void watch_again();
-
-// For the handler of SIGSEGV: whether the fault was such a store. Then the instruction can go on.
-bool is_first_store(uintptr_t fault);
 
 } // namespace softhca

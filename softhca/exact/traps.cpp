@@ -19,7 +19,6 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "softhca/exact/first_stores.hpp"
 #include "softhca/exact/interpreter.hpp"
 #include "softhca/exact/store_instruction.hpp"
 #include "softhca/kernel/device.hpp"
@@ -180,6 +179,7 @@ struct Handler {
 	std::atomic<const struct sigaction *> earlier;
 };
 extern Handler faults, steps;
+bool (*explains_fault)(uintptr_t address); // see show_faults()
 
 // What the program would have got without this library.
 void pass_on(const Handler &handler, siginfo_t *info, void *context)
@@ -241,7 +241,7 @@ void on_fault(int, siginfo_t *info, void *context)
 	else if (info->si_code == SEGV_ACCERR && registers[REG_ERR] & writing)
 		page = find(fault);
 	if (!page) {
-		if (info->si_code != SEGV_ACCERR || !is_first_store(fault))
+		if (info->si_code != SEGV_ACCERR || !explains_fault || !explains_fault(fault))
 			pass_on(faults, info, context);
 		errno = error;
 		return;
@@ -301,9 +301,10 @@ bool is_whole(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer)
 
 } // namespace
 
-bool handle_faults()
+bool show_faults(bool (*explains)(uintptr_t address))
 {
 	const std::lock_guard guard(mutex);
+	explains_fault = explains;
 	return install(faults);
 }
 
@@ -363,7 +364,7 @@ bool trap_stores(void *, size_t, void *, StoreSeen, void *)
 }
 void release_stores(void *) {}
 
-bool handle_faults()
+bool show_faults(bool (*)(uintptr_t))
 {
 	errno = ENOTSUP;
 	return false;

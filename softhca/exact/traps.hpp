@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace softhca {
 
@@ -27,8 +28,8 @@ bool trap_stores(void *page, size_t bytes, void *alias, StoreSeen seen, void *ar
 // something else can be mapped there, while no thread stores into them.
 void release_stores(void *page);
 
-// Puts the handler of SIGSEGV in front of all others, which also serves first_stores.hpp. False with errno when that is
-// not possible.
-bool handle_faults();
+// From now on forbidden accesses to other pages are shown to `explains`, too; true: the instruction goes on. False with
+// errno when not possible.
+bool show_faults(bool (*explains)(uintptr_t address));
 
 } // namespace softhca
