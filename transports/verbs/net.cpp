@@ -273,6 +273,8 @@ void Net::leave(const void *caller)
 	// A peer whose memory this rank only accessed one-sidedly through DC does not know of this rank, and may have left
 	// already. It may do the same here, so it gets a goodbye as a best effort.
 	say_goodbye(true, std::min(end, now_ns() + best_effort));
+	constexpr int64_t crossing = 100'000; // ns
+	await_goodbyes(std::min(end, now_ns() + crossing));
 }
 
 void Net::flush_all()
@@ -307,6 +309,22 @@ void Net::say_goodbye(bool all, int64_t end)
 	// What was posted has to arrive before leave() returns and the queue pairs are destroyed.
 	flush_all();
 	while (queues.busy() && now_ns() < end) {
+		progress();
+		look_after_queues();
+	}
+}
+
+// A goodbye of a peer may cross this rank's own. If it finds no target here any more, the peer's initiator waits in
+// vain. A peer that has read this rank's goodbye sends none, hence the limit.
+void Net::await_goodbyes(int64_t end)
+{
+	std::vector<NetPeer *> peers;
+	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers), [this](const NetPeer *p) {
+		return p && p->dc && p->peer != environment_.job.rank() &&
+		       (p->next_sequence || sequencer_.from(p->peer).sequence);
+	});
+	const auto said = [](const NetPeer *p) { return p->down; };
+	while (std::erase_if(peers, said), !peers.empty() && now_ns() < end) {
 		progress();
 		look_after_queues();
 	}

@@ -123,6 +123,7 @@ private:
 	void look_after_queues();
 	void flush_all();
 	void say_goodbye(bool all, int64_t end);
+	void await_goodbyes(int64_t end);
 	// take_down() for a rank that may have no endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
