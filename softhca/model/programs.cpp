@@ -129,7 +129,8 @@ void Programs::before_poll(Context &context)
 }
 
 // It would poll again and again: instead it waits until something has changed, here or in what others of its node may
-// have stored, but not for ever, as it may look at other things or at the clock.
+// have stored, but not for ever, as it may look at other things or at the clock. After a change it polls once more
+// without waiting, as it may have found what it has to deal with.
 void Programs::after_empty_poll(Context &context)
 {
 	constexpr Picoseconds min_wait = 500'000;
@@ -141,8 +142,6 @@ void Programs::after_empty_poll(Context &context)
 		return;
 	}
 	softhca_time_poll(&context, min_wait << std::min(program.idle++, doublings));
-	Program &later = this->program(context);
-	later.seen = later.writes;
 }
 
 void Programs::completed(const Cq &cq)

@@ -38,7 +38,7 @@ struct Fibre : Turn { // it goes on at that time
 	void *argument = nullptr, *result = nullptr;
 	Memory *memory = nullptr; // that it shares with others; null: none
 	uint64_t later = 0;       // they see what it has stored
-	uint64_t seen = 0;        // stores of the memory that it polls, before it has polled last
+	uint64_t seen = 0;        // stores there, when it has polled last
 	bool woken = false;       // since it has begun to wait
 	bool ended = false, released = false;
 	// What belongs to a thread.
@@ -307,12 +307,12 @@ void softhca_time_poll(const void *place, uint64_t most)
 	if (!self.memory)
 		return wait_for({place}, most);
 	show(self);
-	// What was stored since it began to poll, it may not have found.
-	if (self.seen != self.memory->stores)
-		sleep_until(std::max(world().now, self.memory->visible));
-	else
-		wait_for({place, self.memory}, most);
-	self.seen = self.memory->stores;
+	// It may have found something there since its last poll, and have more to do than to wait.
+	if (std::exchange(self.seen, self.memory->stores) == self.memory->stores)
+		return wait_for({place, self.memory}, most);
+	// Others that run at the same time may store meanwhile: it must not see that too early either.
+	for (int twice = 2; twice && self.memory->visible > world().now; --twice)
+		sleep_until(self.memory->visible);
 }
 
 void softhca_time_compute(uint64_t picoseconds)

@@ -1,20 +1,18 @@
-// The key-value store of kv.hpp with libpt2p.
+// The loads of traffic.hpp with libpt2p.
 //
 //   softhca --model connectx5 --devices 16 kv_load nodes=16 workload=b PT2P_TRANSPORTS=self,rc
 //
 // summary: a rank whose pt2p_summary is printed at the end.
-#include "softhca/studies/programs/kv.hpp"
 #include "softhca/studies/programs/pt2p_job.hpp"
+#include "softhca/studies/programs/traffic.hpp"
 
 namespace {
 
 using namespace study;
 
-class Pt2pMessenger final : public kv::Messenger {
+class Pt2pMessenger final : public Messenger {
 public:
-	Pt2pMessenger(pt2p_context_t *ctx, const kv::Load &load) : ctx_(ctx), receives_(load.receives), sends_(load.sends)
-	{
-	}
+	Pt2pMessenger(pt2p_context_t *ctx, const Load &load) : ctx_(ctx), receives_(load.receives), sends_(load.sends) {}
 
 	void receive(size_t place, void *buffer, size_t room) override
 	{
@@ -61,7 +59,7 @@ private:
 
 int main(int argc, char **argv)
 {
-	kv::Study study(argc, argv, {{"summary", "no"}});
+	Study study(argc, argv, {{"summary", "no"}});
 	const std::vector<std::string> &tunables = study.settings.tunables;
 	{
 		InprocessJob once(1, 1, {}); // memory that all contexts share is not counted

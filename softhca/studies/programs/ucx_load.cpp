@@ -1,14 +1,19 @@
-// The key-value store of kv.hpp with UCX: a context and a worker for each rank, each on a device of its own.
+// The loads of traffic.hpp with UCX: a context and a worker for each rank, those of a node on its device.
 //
-//   UCX_MEM_EVENTS=n UCX_TLS=rc_x,self softhca --model connectx5 --devices 16 ucx_load nodes=16 workload=b
+//   UCX_MEM_EVENTS=n UCX_TLS=rc_x,self,posix softhca --model connectx5 --devices 16 ucx_load nodes=16 ranks=4
+//   workload=b
 //
-// UCX_MEM_EVENTS=n: UCX would interpose mmap() and hide the devices' doorbells from softhca.
+// posix: the model does not notice stores into System V shared memory. UCX_MEM_EVENTS=n: UCX would interpose mmap() and
+// hide the devices' doorbells from softhca.
 #include <cstdlib>
+#include <dlfcn.h>
+#include <map>
 #include <thread>
 
 #include <ucp/api/ucp.h>
+#include <ucs/async/async_fwd.h>
 
-#include "softhca/studies/programs/kv.hpp"
+#include "softhca/studies/programs/traffic.hpp"
 
 // UCX would measure the rate of the processor's time stamp counter before it is virtual, or take it from the
 // processor's name.
@@ -26,6 +31,55 @@ namespace {
 
 using namespace study;
 
+size_t node_that_calls;
+std::map<int, size_t> node_of_handler; // of events and timers
+
+// Before a call of UCX. Fibres change only between calls.
+void call_from_node(size_t node) { node_that_calls = node; }
+
+template <class F>
+F *next(const char *name)
+{
+	return reinterpret_cast<F *>(dlsym(RTLD_NEXT, name));
+}
+
+} // namespace
+
+// UCX reaches through shared memory whom it finds on a host with its own id. Here a host is one of the pretended nodes.
+extern "C" uint64_t ucs_get_system_id() { return 1 + node_that_calls; }
+
+// UCX connects in a thread of its own that serves all workers. A handler acts for the node that has set it.
+extern "C" ucs_status_t ucs_async_set_event_handler(ucs_async_mode_t mode, int event_fd, ucs_event_set_types_t events,
+                                                    ucs_async_event_cb_t cb, void *arg, ucs_async_context_t *async)
+{
+	static auto *const real = next<decltype(ucs_async_set_event_handler)>("ucs_async_set_event_handler");
+	node_of_handler[event_fd] = node_that_calls;
+	return real(mode, event_fd, events, cb, arg, async);
+}
+extern "C" ucs_status_t ucs_async_add_timer(ucs_async_mode_t mode, ucs_time_t interval, ucs_async_event_cb_t cb,
+                                            void *arg, ucs_async_context_t *async, int *timer_id)
+{
+	static auto *const real = next<decltype(ucs_async_add_timer)>("ucs_async_add_timer");
+	const ucs_status_t status = real(mode, interval, cb, arg, async, timer_id);
+	node_of_handler[*timer_id] = node_that_calls;
+	return status;
+}
+extern "C" ucs_status_t ucs_async_dispatch_handlers(int *ids, size_t count, ucs_event_set_types_t events)
+{
+	static auto *const real = next<decltype(ucs_async_dispatch_handlers)>("ucs_async_dispatch_handlers");
+	const size_t before = node_that_calls;
+	ucs_status_t status = UCS_OK;
+	for (size_t i = 0; i < count; ++i) {
+		call_from_node(node_of_handler[ids[i]]);
+		if (const ucs_status_t each = real(ids + i, 1, events); each != UCS_OK)
+			status = each;
+	}
+	call_from_node(before);
+	return status;
+}
+
+namespace {
+
 void check(ucs_status_t status, const char *what)
 {
 	if (status != UCS_OK)
@@ -35,11 +89,12 @@ void check(ucs_status_t status, const char *what)
 // A rank's context and worker.
 class Worker {
 public:
-	Worker(size_t rank, size_t ranks) : rank(rank)
+	Worker(size_t rank, size_t node, size_t ranks) : rank(rank), node(node)
 	{
+		call_from_node(node);
 		ucp_config_t *config;
 		check(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
-		const std::string device = "mlx5_" + std::to_string(rank) + ":1";
+		const std::string device = "mlx5_" + std::to_string(node) + ":1";
 		check(ucp_config_modify(config, "NET_DEVICES", device.c_str()), device.c_str());
 		ucp_params_t params{};
 		params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
@@ -58,12 +113,13 @@ public:
 	Worker &operator=(const Worker &) = delete;
 	~Worker()
 	{
+		call_from_node(node);
 		ucp_worker_release_address(worker, address);
 		ucp_worker_destroy(worker);
 		ucp_cleanup(context_);
 	}
 
-	const size_t rank;
+	const size_t rank, node;
 	ucp_worker_h worker;
 	ucp_address_t *address;
 
@@ -73,9 +129,9 @@ private:
 using Workers = std::vector<std::unique_ptr<Worker>>;
 
 // Tags say who has sent a message.
-class UcxMessenger final : public kv::Messenger {
+class UcxMessenger final : public Messenger {
 public:
-	UcxMessenger(const Workers &all, size_t rank, const kv::Load &load, size_t &arrived)
+	UcxMessenger(const Workers &all, size_t rank, const Load &load, size_t &arrived)
 	    : all_(all), me_(*all[rank]), arrived_(arrived), peers_(all.size()), receives_(load.receives),
 	      sends_(load.sends)
 	{
@@ -83,6 +139,7 @@ public:
 
 	void receive(size_t place, void *buffer, size_t room) override
 	{
+		call_from_node(me_.node);
 		// Only a request says whose message it was.
 		ucp_request_param_t param{};
 		param.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -90,6 +147,7 @@ public:
 	}
 	std::optional<size_t> received(size_t place) override
 	{
+		call_from_node(me_.node);
 		ucp_tag_recv_info_t info;
 		ucs_status_t status = ucp_tag_recv_request_test(receives_[place], &info);
 		if (status == UCS_INPROGRESS) {
@@ -104,6 +162,7 @@ public:
 	}
 	void send(size_t place, size_t to, const void *buffer, size_t bytes) override
 	{
+		call_from_node(me_.node);
 		ucp_request_param_t param{};
 		param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
 		param.cb.send = on_sent;
@@ -125,6 +184,7 @@ public:
 	void finish() override
 	{
 		for (void *receive : receives_) {
+			call_from_node(me_.node);
 			ucp_request_cancel(me_.worker, receive);
 			while (ucp_request_check_status(receive) == UCS_INPROGRESS)
 				progress();
@@ -163,12 +223,13 @@ private:
 	void progress()
 	{
 		constexpr int turns = 64, idle_turn = 16;
+		call_from_node(me_.node);
 		const bool found = ucp_worker_progress(me_.worker) != 0;
 		look_ -= found ? 1 : idle_turn;
 		if (look_ > 0)
 			return;
 		look_ = turns;
-		softhca_polled(static_cast<int>(me_.rank), found);
+		softhca_polled(static_cast<int>(me_.node), found);
 	}
 
 	const Workers &all_;
@@ -183,20 +244,18 @@ private:
 
 int main(int argc, char **argv)
 {
-	kv::Study study(argc, argv, {});
+	Study study(argc, argv, {});
 	softhca_time_trap_counter();
 	if (const char *events = std::getenv("UCX_MEM_EVENTS"); !events || *events != 'n')
 		give_up("UCX_MEM_EVENTS is to be n");
-	if (study.per_node() != 1)
-		give_up("one rank on each node");
 	const size_t ranks = study.load.ranks;
 	{
-		Worker once(0, 1); // memory that all contexts share is not counted
+		Worker once(0, 0, 1); // memory that all contexts share is not counted
 	}
 	study.begin();
 	Workers workers;
 	for (size_t i = 0; i < ranks; ++i)
-		workers.push_back(std::make_unique<Worker>(i, ranks));
+		workers.push_back(std::make_unique<Worker>(i, i / study.per_node(), ranks));
 	size_t arrived = 0;
 	std::vector<std::thread> threads;
 	for (size_t i = 0; i < ranks; ++i)

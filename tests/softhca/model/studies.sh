@@ -49,6 +49,12 @@ twice "$quick" 2 $studies/kv_load nodes=2 ranks=6 operations=400 bytes=8 PT2P_TR
 twice "$quick" 8 $studies/kv_load nodes=8 ranks=3 operations=400 bytes=8 PT2P_TRANSPORTS=self,shm,rc PT2P_GROUPS=nodes:2 \
 	PT2P_ROUTE=forward PT2P_NET_SEND_DEPTH=4
 profile=
+# Nobody waits in vain for a neighbour, by whatever transport: an idle rank looks again after 32 us.
+for settings in "halo bytes=8" "halo bytes=4096" "halo bytes=8 PT2P_ROUTE=forward PT2P_GROUPS=nodes:4" alltoall sparse; do
+	# shellcheck disable=SC2086
+	twice 'NF == 19 && $11 < 20000' 4 $studies/kv_load nodes=4 ranks=4 operations=3200 window=1 connect=yes traffic=$settings
+done
+twice "$quick" 4 $studies/kv_load nodes=4 ranks=2 operations=800 traffic=incast
 
 for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes=random bytes=1024 PT2P_TUNE=free"; do
 	# shellcheck disable=SC2086

@@ -37,4 +37,12 @@ for UCX_TLS in rc_x,self dc_x,self; do
 	esac
 	echo "ok: $UCX_TLS"
 done
+# Ranks of a node reach each other through shared memory, and only they.
+for UCX_TLS in rc_x,self rc_x,self,posix; do
+	run "$work/$UCX_TLS" ranks=2
+done
+[ "$(column "$work/rc_x,self" queue_pairs_per_node)" = 16.0 ] || fail "other queue pairs than expected: $(cat "$work/rc_x,self")"
+awk -v all="$(column "$work/rc_x,self" packets_per_op)" -v far="$(column "$work/rc_x,self,posix" packets_per_op)" \
+	'BEGIN { exit !(far < 0.95 * all && far > 0.7 * all) }' || fail "$(cat "$work/rc_x,self" "$work/rc_x,self,posix")"
+echo "ok: two ranks on each node"
 echo "ucx_load: all passed"
