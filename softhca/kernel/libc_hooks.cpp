@@ -183,12 +183,14 @@ int ioctl(int fd, unsigned long request, ...) noexcept
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept
 {
 	void *memory = real::mmap(address, bytes, protection, flags, fd, offset);
-	if (time_is_virtual() && fd >= 0 && flags & MAP_SHARED && protection & PROT_WRITE && memory != MAP_FAILED &&
-	    !Context::find(fd))
+	const bool of_device = exact::wanted() && offset >= static_cast<off_t>(dm_first_offset),
+	           shared = time_is_virtual() && flags & MAP_SHARED && protection & PROT_WRITE;
+	if (memory == MAP_FAILED || fd < 0 || !(of_device || shared))
+		return memory;
+	if (const auto context = Context::find(fd); !context && shared)
 		process_scheduler().shared(memory, bytes);
-	if (fd >= 0 && offset >= static_cast<off_t>(dm_first_offset) && memory != MAP_FAILED && exact::wanted())
-		if (const auto context = Context::find(fd))
-			exact::mapped(*context, memory, bytes, static_cast<uint64_t>(offset));
+	else if (context && of_device)
+		exact::mapped(*context, memory, bytes, static_cast<uint64_t>(offset));
 	return memory;
 }
 

@@ -5,6 +5,7 @@
 
 #include "softhca/exact/first_stores.hpp"
 #include "softhca/kernel/context.hpp"
+#include "softhca/kernel/device.hpp"
 #include "softhca/nic/nic.hpp"
 
 // Where the code of this library is, which stands for the device.
@@ -64,8 +65,7 @@ void Model::polled(unsigned device, bool found)
 
 void Model::shared(void *memory, size_t bytes)
 {
-	constexpr size_t page = 4096;
-	const size_t whole = (bytes + page - 1) / page * page;
+	const size_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
 	if (watch_first_stores(memory, whole, [] { softhca_time_stored(watch_again); }))
 		return;
 	std::perror("softhca: stores into shared memory cannot be noticed");

@@ -35,8 +35,8 @@ private:
 	void (*call_)(const void *object, uint8_t *to);
 };
 
-// All functions for what the program does, but those for its stores, are called without the NIC's lock; all others with
-// it.
+// Functions for what the program does are called without the NIC's lock, except those for its doorbells and its stores
+// to the device. All others are called with it.
 class Scheduler {
 public:
 	virtual ~Scheduler() = default;

@@ -310,7 +310,8 @@ void softhca_time_poll(const void *place, uint64_t most)
 	// It may have found something there since its last poll, and have more to do than to wait.
 	if (std::exchange(self.seen, self.memory->stores) == self.memory->stores)
 		return wait_for({place, self.memory}, most);
-	// Others that run at the same time may store meanwhile: it must not see that too early either.
+	// A store that another makes at the same time is not to be seen too early either. There may be one after the other,
+	// hence the bound.
 	for (int twice = 2; twice && self.memory->visible > world().now; --twice)
 		sleep_until(self.memory->visible);
 }

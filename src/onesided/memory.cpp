@@ -185,8 +185,7 @@ void MemoryTable::release(Memory &m)
 {
 	withdraw(m);
 	if (m.mapping.memory())
-		for (DeviceTransport *transport : router_.device_transports())
-			transport->forget(m.address, m.length);
+		router_.forget(m.address, m.length);
 	m.active = false;
 	--count_;
 	m.mapping = Mapping();

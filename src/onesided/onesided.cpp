@@ -360,18 +360,19 @@ void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 			--op.signal_remote->pending;
 		if (op.request)
 			engine_.requests().complete(*op.request, status, why);
-		else if (status != PT2P_OK && t.failure != PT2P_ERR_PEER_LOST &&
-		         (t.failure == PT2P_OK || status == PT2P_ERR_PEER_LOST))
+		else if (status != PT2P_OK)
 			keep_failure(op, status, why);
 	}
 	operations_.give(op);
 }
 
-// Keeps the failure of an operation without a request, for flush(): the first, but a loss of the rank before all
-// others.
+// Keeps the failure of an operation without a request, for flush(). The first counts, but the loss of the rank counts
+// more than any other failure.
 void OneSided::keep_failure(const Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
+	if (t.failure == PT2P_ERR_PEER_LOST || (t.failure != PT2P_OK && status != PT2P_ERR_PEER_LOST))
+		return;
 	std::string reason(why);
 	if (reason.empty())
 		engine_.losses().status_of(t.rank, reason);

@@ -111,16 +111,12 @@ void OneSided::release(Remote &remote)
 		return;
 	r->active = false;
 	if (r->mapping.memory()) // the program may have used it as a buffer
-		gone(r->base, r->length);
+		router_.forget(r->base, r->length);
 	r->mapping = Mapping();
 	remotes_.give(r);
 }
 
-void OneSided::gone(void *address, size_t length)
-{
-	for (DeviceTransport *transport : router_.device_transports())
-		transport->forget(address, length);
-}
+void OneSided::gone(void *address, size_t length) { router_.forget(address, length); }
 
 // Data and atomic operations separately: processors and a device are not atomic towards each other, but both move
 // bytes.

@@ -43,6 +43,12 @@ public:
 	const TransportEnvironment &environment() const { return direct_.environment(); }
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return direct_.all(); }
 	const std::vector<DeviceTransport *> &device_transports() const { return direct_.of_devices(); }
+	// This memory is about to be unmapped: no device keeps a registration of it.
+	void forget(void *memory, size_t length) const
+	{
+		for (DeviceTransport *transport : device_transports())
+			transport->forget(memory, length);
+	}
 	// Why a transport of this build is not open: one entry each.
 	const std::vector<std::string> &not_open() const { return direct_.not_open(); }
 	// Forwards messages; null when PT2P_ROUTE does not ask for it.

@@ -53,15 +53,11 @@ killed()
 	listing >"$work/before"
 	set -- "$mpirun" --oversubscribe --bind-to none --enable-recovery -n "$ranks" env "$@" $in_front $fault "$case"
 	[ $namespace = no ] || set -- unshare -m sh -c "$private" 1g "$@"
-	timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
-	status=$?
-	# When a rank is killed inside PMIx_Init, that of another one may never return, or mpirun may never end although all
-	# ranks have: Open MPI 4.1.4 with PMIx 4.2.2 by itself does so in some of a hundred jobs. Such a job tells nothing; it is
-	# repeated once.
-	if says 'has not answered PMIx_Init within|PMIX ERROR: UNREACHABLE'; then
+	for _ in 1 2; do
 		timeout -k 5 60 "$@" >"$work/out" 2>"$work/err"
 		status=$?
-	fi
+		launcher_stuck "$work/err" || { [ $status -ge 124 ] && says 'PMIX ERROR: UNREACHABLE'; } || break
+	done
 	ran=$((ran + 1))
 	before=$failed
 	[ $status -ne 124 ] && [ $status -ne 137 ] || complain "did not end in time"

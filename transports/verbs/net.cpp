@@ -283,17 +283,28 @@ void Net::flush_all()
 	queues.for_each_working([](SendQueue &queue) { queue.flush(); });
 }
 
+bool Net::knows_this_rank(const NetPeer &p) const
+{
+	return !p.dc || p.next_sequence || sequencer_.from(p.peer).sequence;
+}
+
+template <class Done>
+void Net::drive_until(int64_t end, const Done &done)
+{
+	while (!done() && now_ns() < end) {
+		progress();
+		look_after_queues();
+	}
+}
+
 // Says goodbye to all peers, or to those that know of this rank, and waits until they have it. The goodbye is the last
 // message to a peer: whoever has read it may leave at once. So it is signalled. A DC initiator works for one target at
 // a time, and gets one goodbye at a time, so that it does not wait behind one for a target that is gone.
 void Net::say_goodbye(bool all, int64_t end)
 {
-	const auto knows_us = [this](const NetPeer &p) {
-		return !p.dc || p.next_sequence || sequencer_.from(p.peer).sequence;
-	};
 	std::vector<NetPeer *> peers;
 	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers),
-	             [&](const NetPeer *p) { return p && (all || knows_us(*p)); });
+	             [&](const NetPeer *p) { return p && (all || knows_this_rank(*p)); });
 	const auto told = [this](NetPeer *p) {
 		SendQueue *queue = p->ready ? p->acquire_alone() : nullptr;
 		if (queue)
@@ -302,16 +313,10 @@ void Net::say_goodbye(bool all, int64_t end)
 			not_ready(*p);
 		return !p->ready;
 	};
-	while (std::erase_if(peers, told), !peers.empty() && now_ns() < end) {
-		progress();
-		look_after_queues();
-	}
+	drive_until(end, [&] { return std::erase_if(peers, told), peers.empty(); });
 	// What was posted has to arrive before leave() returns and the queue pairs are destroyed.
 	flush_all();
-	while (queues.busy() && now_ns() < end) {
-		progress();
-		look_after_queues();
-	}
+	drive_until(end, [this] { return !queues.busy(); });
 }
 
 // A goodbye of a peer may cross this rank's own. If it finds no target here any more, the peer's initiator waits in
@@ -320,14 +325,9 @@ void Net::await_goodbyes(int64_t end)
 {
 	std::vector<NetPeer *> peers;
 	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers), [this](const NetPeer *p) {
-		return p && p->dc && p->peer != environment_.job.rank() &&
-		       (p->next_sequence || sequencer_.from(p->peer).sequence);
+		return p && p->dc && p->peer != environment_.job.rank() && knows_this_rank(*p);
 	});
-	const auto said = [](const NetPeer *p) { return p->down; };
-	while (std::erase_if(peers, said), !peers.empty() && now_ns() < end) {
-		progress();
-		look_after_queues();
-	}
+	drive_until(end, [&] { return std::all_of(peers.begin(), peers.end(), [](const NetPeer *p) { return p->down; }); });
 }
 
 // ---- sleeping -------------------------------------------------------------------------------------------------------

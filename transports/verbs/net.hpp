@@ -124,6 +124,10 @@ private:
 	void flush_all();
 	void say_goodbye(bool all, int64_t end);
 	void await_goodbyes(int64_t end);
+	bool knows_this_rank(const NetPeer &peer) const;
+	// Makes progress until done() or that time, ns.
+	template <class Done>
+	void drive_until(int64_t end, const Done &done);
 	// take_down() for a rank that may have no endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();

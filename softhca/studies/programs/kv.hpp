@@ -4,7 +4,7 @@
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only). Keys are drawn as in YCSB, from a scrambled Zipf distribution
 // with 0.99, or with keys=uniform uniformly. Values have `bytes`. Each request takes `work` ns of a server's processor
 // (assumed), beside the messenger's calls, which the model charges. partners: the keys of a client are on so many
-// ranks, which follow the rank half way round; servers: the keys of all are on the first so many ranks; 0: on all.
+// ranks, which follow the rank half way round; 0: on all. traffic=incast: all keys are on the first rank.
 #pragma once
 
 #include <algorithm>
@@ -110,16 +110,16 @@ private:
 	};
 
 	// How many servers a client asks, beside itself; which they are, from 0 on.
-	size_t servers() const { return load_.servers ? load_.servers : load_.partners ? load_.partners : load_.ranks - 1; }
+	size_t servers() const { return load_.incast ? 1 : load_.partners ? load_.partners : load_.ranks - 1; }
 	size_t server(size_t client, size_t i) const
 	{
-		return load_.servers ? i : (client + (load_.partners ? load_.ranks / 2 : 0) + 1 + i) % load_.ranks;
+		return load_.incast ? 0 : (client + (load_.partners ? load_.ranks / 2 : 0) + 1 + i) % load_.ranks;
 	}
 	// Whom a client asks for a key.
 	size_t owner(uint64_t key, size_t client) const
 	{
 		const size_t hash = Keys::hash(key);
-		return load_.servers || load_.partners ? server(client, hash % servers()) : hash % load_.ranks;
+		return load_.incast || load_.partners ? server(client, hash % servers()) : hash % load_.ranks;
 	}
 	void send(size_t to, const Header &header, bool with_value)
 	{

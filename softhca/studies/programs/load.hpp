@@ -16,9 +16,9 @@ struct Load {
 	size_t ranks, window, bytes, operations, receives, sends;
 	bool connect;
 	// Of a key-value store (kv.hpp).
-	size_t partners, servers;
+	size_t partners;
 	double updates, work;
-	bool uniform;
+	bool uniform, incast;
 };
 
 // Moves the messages of a rank. Receives and sends are known by their index.

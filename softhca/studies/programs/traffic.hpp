@@ -35,11 +35,11 @@ public:
 		load.bytes = settings.count("bytes");
 		load.operations = settings.count("operations");
 		load.partners = settings.count("partners");
-		load.servers = traffic == "incast" ? 1 : 0;
+		load.incast = traffic == "incast";
 		load.updates = workload == "a" ? 0.5 : workload == "b" ? 0.05 : 0;
 		load.work = settings.number("work");
 		load.uniform = settings.text("keys") == "uniform";
-		if (rounds_traffic()) { // neighbours are about a window ahead
+		if (in_rounds()) { // neighbours are about a window ahead
 			const size_t most = 2 * load.window * rounds::partners(traffic, 0, load.ranks).size() + 64;
 			load.receives = std::min<size_t>(most, 4096);
 			load.sends = std::min<size_t>(most, 1024);
@@ -55,7 +55,7 @@ public:
 	void run(size_t rank, Messenger &messenger)
 	{
 		shared_.latencies.reserve(load.operations);
-		if (rounds_traffic())
+		if (in_rounds())
 			std::make_unique<rounds::Rank>(settings.text("traffic"), rank, messenger, load, shared_)->run();
 		else
 			std::make_unique<kv::Rank>(rank, messenger, load, shared_)->run();
@@ -88,7 +88,7 @@ public:
 	Load load{};
 
 private:
-	bool rounds_traffic() const { return settings.text("traffic") != "kv" && settings.text("traffic") != "incast"; }
+	bool in_rounds() const { return settings.text("traffic") != "kv" && settings.text("traffic") != "incast"; }
 	static std::map<std::string, std::string> defaults(std::map<std::string, std::string> all)
 	{
 		all.insert({{"nodes", "4"},
