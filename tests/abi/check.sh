@@ -18,8 +18,8 @@ if [ "$found" != "$wanted" ]; then
 	exit 1
 fi
 # The header declares exactly these symbols.
-declared=$(grep -Eo '^[a-z].*\bpt2p_[a-z0-9_]+\(' "$srcdir/include/pt2p.h" | grep -Eo 'pt2p_[a-z0-9_]+\($' | tr -d '(' | LC_ALL=C sort -u)
+declared=$(cat "$srcdir"/include/pt2p*.h | grep -Eo '^[a-z].*\bpt2p_[a-z0-9_]+\(' | grep -Eo 'pt2p_[a-z0-9_]+\($' | tr -d '(' | LC_ALL=C sort -u)
 [ "$declared" = "$found" ] && exit 0
-echo "FAIL: pt2p.h declares other functions than the library exports"
+echo "FAIL: the headers declare other functions than the library exports"
 echo "declared: $declared"
 exit 1

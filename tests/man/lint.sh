@@ -54,7 +54,7 @@ for page in $link_pages; do
 	grep -q "^\.Nm $name\( ,\)\{0,1\}\$" "$target" 2>/dev/null || fail "$page: $target does not describe $name"
 done
 
-# The header without its comments.
+# The headers without their comments.
 awk '
 	{ text = text $0 "\n" }
 	END {
@@ -64,7 +64,7 @@ awk '
 			text = substr(text, index(text, "*/") + 2)
 		}
 		printf "%s", text
-	}' "$header" >header
+	}' "$header" "$include/pt2p_onesided.h" >header
 
 # Functions are declared with their type and name at the start of a line.
 functions=$(sed -n 's/^[a-z].*[ *]\(pt2p_[a-z0-9_]*\)(.*/\1/p' header | sort -u)
@@ -81,7 +81,7 @@ done
 {
 	sed -n 's/^PT2P_TUNABLE([^"]*"\(PT2P_[A-Z_]*\)".*/\1/p' "$tables/config/tunables.def"
 	sed -n 's/^PT2P_STATUS(\([A-Z_]*\),.*/PT2P_\1/p' "$tables/report/status.def"
-	grep -o 'PT2P_[A-Z_]*[A-Z]' "$header"
+	grep -ho 'PT2P_[A-Z_]*[A-Z]' "$header" "$include/pt2p_onesided.h"
 	echo PT2P_CONF
 	echo PT2P_NAME
 } | sort -u >known
