@@ -8,6 +8,7 @@
 #include <endian.h>
 #include <mutex>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -163,6 +164,9 @@ void trap(Context &context, uint8_t *address, uint64_t offset)
 
 bool wanted()
 {
+	// A sanitizer's runtime maps memory before libc has the environment: no answer to keep.
+	if (!environ)
+		return false;
 	static const bool is = [] {
 		const char *text = std::getenv("SOFTHCA_EXACT");
 		return text && *text && std::strcmp(text, "0") != 0;

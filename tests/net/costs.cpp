@@ -411,17 +411,19 @@ TEST_CASE("where ranks share processors, softhca gets a turn with each progress 
 	Job job(transport, static_cast<int>(processors) + 1, {std::string("PT2P_NET_DIRECT=") + (direct ? "yes" : "no")});
 	job.warm_up();
 	constexpr unsigned n = 300;
-	unsigned turns = 0;
+	unsigned slow = 0; // while the thread of softhca, which has a processor of its own now and then, holds the device
 	for (unsigned i = 0; i < n; ++i) {
 		unsigned in = n;
 		int done = 0;
 		pt2p_request_t *receive, *send;
 		REQUIRE(pt2p_irecv(job.ctx[1], &in, sizeof in, 0, 1, PT2P_TAG_EXACT, &receive) == PT2P_OK);
 		REQUIRE(pt2p_isend(job.ctx[0], &i, sizeof i, 1, 1, &send) == PT2P_OK);
+		unsigned turns = 0;
 		for (; !done; ++turns)
 			REQUIRE(pt2p_test(job.ctx[1], receive, &done, nullptr) == PT2P_OK);
 		REQUIRE(in == i);
 		REQUIRE(pt2p_wait(job.ctx[0], send, nullptr) == PT2P_OK);
+		slow += turns > 4; // one after a message, one in which the device sends, one in which it receives
 	}
-	CHECK(turns <= 7 * n / 2); // one after a message, one in which the device sends, one in which it receives
+	CHECK(slow <= n / 4);
 }
