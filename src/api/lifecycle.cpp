@@ -103,22 +103,36 @@ LogLevel log_level_of(choice::log_level level)
 	return LogLevel::warning;
 }
 
+// PT2P_PROGRESS_THREAD. A rank that nobody forwards for, and that forwards for nobody, needs no thread.
+void use_thread(pt2p_context &ctx)
+{
+	const auto wanted = ctx.config.progress_thread;
+	Progress &progress = *ctx.progress;
+	if (Relay *relay = ctx.router->relay()) {
+		relay->set_only_in_calls(!ctx.job->step());
+		progress.on_thread = [relay] { relay->set_only_in_calls(false); };
+		if (wanted == choice::progress_thread::automatic)
+			relay->set_on_use([&progress] { progress.want_thread(); });
+	}
+	if (wanted == choice::progress_thread::yes) {
+		progress.want_thread();
+		const Progress::Guard starts_it(progress);
+	}
+}
+
 // Makes everything but the job, which the caller has put in.
 void build(pt2p_context &ctx, const Settings &settings)
 {
 	ctx.thread_level = settings.thread_level;
+	if (!ctx.config.dct_initiators)
+		ctx.config.dct_initiators = initiators_for(ctx.config, ctx.job->local_size());
 	const Config &config = ctx.config;
 	ctx.reporter.identify(log_level_of(config.log_level), ctx.job->rank(), ctx.topology.host);
 	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
 	ctx.router = std::make_unique<Router>(config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine, *ctx.engine);
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
-	Relay *relay = ctx.router->relay();
-	progress.thread = config.progress_thread == choice::progress_thread::yes ||
-	                  (config.progress_thread == choice::progress_thread::automatic && relay);
-	if (relay)
-		relay->set_only_in_calls(!progress.thread && !ctx.job->step());
-	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;
+	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE;
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
 	for (Transport *layer : ctx.router->layers())
 		ctx.progress->add(*layer);
@@ -127,7 +141,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
 	ctx.inspector = std::make_unique<Inspector>(*ctx.engine, *ctx.router, *ctx.job, ctx.reporter);
 	ctx.progress->dump = [&ctx](const char *reason) { write_to_stderr(ctx.inspector->dump(reason)); };
-	ctx.progress->start_thread();
+	use_thread(ctx);
 }
 
 // Runs code that sets up or ends a context, for the public function `name`, and turns what it throws into a status.

@@ -36,6 +36,8 @@ std::string Inspector::summary() const
 	std::string text = format("libpt2p %s: rank %d of %d on %s, %s on this node, job %s\n", pt2p_version(), rank_,
 	                          size_, reporter_.host().c_str(),
 	                          counted(static_cast<uint64_t>(job_.local_size()), "rank").c_str(), job_.kind());
+	if (const std::string &choice = router_.policy().choice(); !choice.empty() && !router_.device_transports().empty())
+		text += "  routes: " + choice + "\n";
 	for (Transport *t : router_.layers()) {
 		std::string peers, why;
 		size_t count = 0;

@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -33,9 +34,8 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 } // namespace
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
-    : config_(config), reporter_(reporter), job_(job), client_(client), settings_(settings),
-      spin_(!settings.oversubscribed && !job.step()), careful_(settings.locking),
-      word_(reinterpret_cast<uint32_t *>(&own_word_))
+    : config_(config), reporter_(reporter), job_(job), client_(client), spin_(!settings.oversubscribed && !job.step()),
+      locking_(settings.locking), careful_(settings.locking), word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
 	if (config.dump_signal) {
@@ -61,44 +61,62 @@ void Progress::add(Transport &transport)
 		word_ = word;
 }
 
+void Progress::want_thread()
+{
+	if (!thread_.joinable() && !stopping_ && !job_.step())
+		thread_wanted_ = careful_ = true;
+}
+
+// At the start of a call. Until now there was one thread; what it begins now is under the lock.
 void Progress::start_thread()
 {
-	if (!settings_.thread || job_.step())
-		return;
-	thread_ = std::thread([this] {
-		Guard guard(*this);
-		while (!stopping_) {
-			// A waiting thread does the work itself.
-			if (waiters_) {
-				unlock();
-				timespec pause{0, 500000};
-				nanosleep(&pause, nullptr);
-				lock();
-				continue;
-			}
-			Backoff backoff;
-			backoff.spinning = false;
-			while (!stopping_ && !waiters_) {
-				if (step())
-					backoff.idle_since = 0;
-				idle_slowly(backoff);
-				backoff.next_dump = 0; // nobody waits here
-				backoff.start = 0;
-			}
+	if (!locking_) {
+		locking_ = true;
+		mutex_.lock();
+	}
+	thread_wanted_ = false;
+	try {
+		thread_ = std::thread([this] { run_thread(); });
+		on_thread();
+	} catch (const std::system_error &e) {
+		reporter_.log(LogLevel::warning, "no thread makes progress while the program computes: %s", e.what());
+	}
+}
+
+void Progress::run_thread()
+{
+	Guard guard(*this);
+	while (!stopping_) {
+		// A waiting thread does the work itself.
+		if (waiters_) {
+			unlock();
+			timespec pause{0, 500000};
+			nanosleep(&pause, nullptr);
+			lock();
+			continue;
 		}
-	});
+		Backoff backoff;
+		backoff.spinning = false;
+		while (!stopping_ && !waiters_) {
+			if (step())
+				backoff.idle_since = 0;
+			idle_slowly(backoff);
+			backoff.next_dump = 0; // nobody waits here
+			backoff.start = 0;
+		}
+	}
 }
 
 void Progress::stop_thread()
 {
-	if (!thread_.joinable())
-		return;
+	thread_wanted_ = false;
 	{
 		Guard guard(*this);
 		stopping_ = true;
 		wake_sleepers();
 	}
-	thread_.join();
+	if (thread_.joinable())
+		thread_.join();
 }
 
 void Progress::wake_sleepers()

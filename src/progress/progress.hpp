@@ -39,16 +39,18 @@ class Progress {
 public:
 	struct Settings {
 		bool oversubscribed = false;
-		bool locking = false;
-		bool thread = false; // makes progress while the program computes
+		bool locking = false; // several threads make calls
 	};
 	Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings);
 	~Progress();
 	void add(Transport &transport);
 	// Shows what is waited for. Called with the reason: a wait is long, or a signal asks for it.
 	std::function<void(const char *reason)> dump = [](const char *) {};
-	// Once all transports are added; does nothing unless the settings ask for a thread.
-	void start_thread();
+	// A thread makes progress while the program computes; all transports have been added. It starts with the next call,
+	// as that takes the lock which this one may not have. Nothing where a thread of another rank makes progress.
+	void want_thread();
+	// Called when it has started.
+	std::function<void()> on_thread = [] {};
 	void stop_thread();
 
 	// Held by every call into the context.
@@ -68,17 +70,17 @@ public:
 	public:
 		explicit Callback(Progress &progress) : progress_(progress)
 		{
-			if (progress_.settings_.locking)
+			if (progress_.locking_)
 				progress_.mutex_.unlock();
 			else
-				progress_.careful_ = true;
+				progress_.careful_ = progress_.in_callback_ = true;
 		}
 		~Callback()
 		{
-			if (progress_.settings_.locking)
+			if (progress_.locking_)
 				progress_.mutex_.lock();
 			else
-				progress_.careful_ = false;
+				progress_.careful_ = progress_.thread_wanted_, progress_.in_callback_ = false;
 		}
 		Callback(const Callback &) = delete;
 		Callback &operator=(const Callback &) = delete;
@@ -172,18 +174,22 @@ private:
 
 	void lock()
 	{
-		if (settings_.locking)
+		if (locking_)
 			mutex_.lock();
+		if (__builtin_expect(thread_wanted_, 0) && !in_callback_)
+			start_thread();
 	}
 	void unlock()
 	{
-		if (settings_.locking)
+		if (locking_)
 			mutex_.unlock();
 	}
+	void start_thread();
+	void run_thread();
 	void idle(Backoff &backoff)
 	{
 		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
-			if (__builtin_expect(settings_.locking, 0)) {
+			if (__builtin_expect(locking_, 0)) {
 				mutex_.unlock();
 				cpu_relax();
 				mutex_.lock();
@@ -209,9 +215,11 @@ private:
 	ProgressClient &client_;
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
-	const Settings settings_;
 	const bool spin_;
+	bool locking_; // may become true, at the start of a call
 	bool careful_;
+	bool in_callback_ = false; // without the lock
+	bool thread_wanted_ = false;
 	std::mutex mutex_;
 	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 256;

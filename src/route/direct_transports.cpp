@@ -83,7 +83,8 @@ void DirectTransports::publish()
 	environment_.job.publish(blob);
 }
 
-Transport *DirectTransports::choose(int rank, const std::string &blob, std::string &reasons) const
+Transport *DirectTransports::choose(int rank, const std::string &blob, std::string &reasons,
+                                    bool keep_few_connections) const
 {
 	const bool have_dct = std::any_of(transports_.begin(), transports_.end(),
 	                                  [](const auto &t) { return !std::strcmp(t->table().name, "dct"); });
@@ -101,7 +102,7 @@ Transport *DirectTransports::choose(int rank, const std::string &blob, std::stri
 			                 theirs.c_str(), environment_.job.rank(), mine.c_str());
 			return nullptr;
 		}
-		std::string why_not = either ? policy_.why_not_rc(rank) : "";
+		std::string why_not = either ? policy_.why_not_rc(rank, keep_few_connections) : "";
 		if (why_not.empty()) {
 			why_not = "that rank does not have it";
 			if (!address.empty() && transport->reaches(rank, address, why_not))
@@ -114,12 +115,12 @@ Transport *DirectTransports::choose(int rank, const std::string &blob, std::stri
 	return nullptr;
 }
 
-Endpoint *DirectTransports::try_connect(int rank)
+Endpoint *DirectTransports::try_connect(int rank, bool keep_few_connections)
 {
 	std::string blob, reasons;
 	if (!environment_.job.try_lookup(rank, blob))
 		return nullptr;
-	Transport *transport = choose(rank, blob, reasons);
+	Transport *transport = choose(rank, blob, reasons, keep_few_connections);
 	if (!transport)
 		throw Error(PT2P_ERR_UNREACHABLE, reasons);
 	return &transport->connect(rank, address_part(blob, transport->table().name));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "route/forward/connection_budget.hpp"
 #include "route/groups/groups.hpp"
 
 namespace pt2p {
@@ -14,19 +15,28 @@ struct Config;
 class Job;
 class Reporter;
 
+// DC initiators of a rank when PT2P_DCT_INITIATORS does not say: of `ranks` on its node. More make fewer changes of
+// target, and all are contexts of the device, like connections.
+int64_t initiators_for(const Config &config, int ranks);
+
 class RoutePolicy {
 public:
 	// Throws Error when PT2P_GROUPS cannot be read.
 	RoutePolicy(const Config &config, Reporter &reporter, Job &job);
 
-	// Null when neither PT2P_GROUPS nor PT2P_ROUTE asks for groups.
+	// Null when there are none: nobody asks for them, and all connections fit the device.
 	const Groups *groups() const { return groups_.get(); }
-	// Whether PT2P_ROUTE asks for forwarding, and some route has more than one hop.
+	// Whether messages may be forwarded: PT2P_ROUTE allows it, and some route has more than one hop.
 	bool forwards() const { return forwards_; }
+	// Reliable connections that this rank may make: its share of the device's.
+	int64_t share() const { return share_; }
+	// For the summary: how messages go to ranks of other nodes, and why; empty: as the user has it.
+	const std::string &choice() const { return choice_; }
 	// Ranks with the same rule make matching choices.
 	std::string rule() const;
-	// Why rc is not to connect to `rank` although dct reaches it as well; empty: rc is to connect.
-	std::string why_not_rc(int rank) const;
+	// Why rc is not to connect to `rank` although dct reaches it as well; empty: rc is to connect. `keep_few`: this
+	// rank has connections enough.
+	std::string why_not_rc(int rank, bool keep_few) const;
 
 private:
 	const Config &config_;
@@ -34,6 +44,8 @@ private:
 	std::unique_ptr<Groups> groups_;
 	uint32_t checksum_ = 0; // of the groups
 	bool forwards_ = false;
+	int64_t share_ = ConnectionBudget::unlimited;
+	std::string choice_;
 };
 
 // Whether two ranks need the same rule for every transport: ranks of a node, or of a group, have to agree that they

@@ -12,7 +12,7 @@ Router::Router(const Config &config, const Topology &topology, Reporter &reporte
       channels_(static_cast<size_t>(job.size()))
 {
 	if (policy_.forwards()) {
-		relay_ = std::make_unique<Relay>(environment(), *policy_.groups(), direct_);
+		relay_ = std::make_unique<Relay>(environment(), *policy_.groups(), policy_.share(), direct_);
 		layers_.push_back(relay_.get());
 		direct_.open(*relay_);
 		relay_->set_limit(direct_.max_message());
@@ -68,7 +68,7 @@ bool Router::connect_senders()
 	bool all = true;
 	for (const int rank : ranks) {
 		try {
-			all &= direct_.try_connect(rank) != nullptr;
+			all &= direct_.try_connect(rank, false) != nullptr;
 		} catch (const Error &error) {
 			environment().reporter.log(LogLevel::info, "rank %d is not told that this rank leaves: %s", rank,
 			                           error.what());

@@ -57,8 +57,7 @@ public:
 	const std::vector<Transport *> &layers() const { return layers_; }
 	// Of layers(); null for an endpoint of none.
 	Transport *transport_of(const Endpoint &endpoint) const;
-	// The groups of nodes; null when neither PT2P_GROUPS nor PT2P_ROUTE asks for them.
-	const Groups *groups() const { return policy_.groups(); }
+	const RoutePolicy &policy() const { return policy_; }
 	// Private memory for a peer that nothing was ever exchanged with, bytes.
 	static constexpr size_t bytes_per_silent_peer = sizeof(std::unique_ptr<Channel>);
 

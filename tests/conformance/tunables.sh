@@ -80,6 +80,6 @@ for way in $several_transports; do
 done
 export PT2P_TRANSPORTS=self,shm
 differ '' 'PT2P_SHM_RING_SLOTS=8 PT2P_SHM_RING_BYTES=4096 PT2P_SHM_SINGLE_COPY=0' 'PT2P_SHM_BACKING=devshm PT2P_EAGER_MAX=1m'
-differ 'has PT2P_RC_PEERS=256, PT2P_RANKS_PER_NODE=2 and this rank, [01], has PT2P_RC_PEERS=256: all ranks must|no other rank on' \
+differ 'has PT2P_RC_CONNECTIONS=1024, PT2P_RANKS_PER_NODE=2 and this rank, [01], has PT2P_RC_CONNECTIONS=1024: all ranks must|no other rank on' \
 	PT2P_RANKS_PER_NODE=2 PT2P_RANKS_PER_NODE=0
 echo "tunables: all passed"

@@ -136,13 +136,13 @@ case "$transports" in *dct*)
 	short='./pt2p_perf --test lat --sizes 8 --time 0.01'
 	# shellcheck disable=SC2086
 	for groups in nodes:1 '0;1-2' "file:$work/groups"; do
-		expect 3 0 '^# rank 0 to 1: dct(,|$)' env "PT2P_GROUPS=$groups" $short
+		expect 3 0 '^# rank 0 to 1: dct(,|$)' env PT2P_ROUTE=direct "PT2P_GROUPS=$groups" $short
 	done
 	# shellcheck disable=SC2086
-	expect 1 1 'rank [01] has PT2P_ROUTE=direct and [12] groups .* and this rank, [01], has PT2P_ROUTE=direct and [12] groups' \
+	expect 1 1 'rank [01] has PT2P_ROUTE=auto and [12] groups .* and this rank, [01], has PT2P_ROUTE=auto and [12] groups' \
 		env PT2P_GROUPS=nodes:2 $short : -n 1 env PT2P_GROUPS=nodes:1 $short
 	# shellcheck disable=SC2086
-	expect 1 1 'rank [01] has PT2P_(RC_PEERS=256|ROUTE=).* and this rank, [01], has PT2P_(RC_PEERS=256|ROUTE=).*: all ranks' \
+	expect 1 1 'rank [01] has PT2P_(RC_CONNECTIONS=1024|ROUTE=).* and this rank, [01], has PT2P_(RC_CONNECTIONS=1024|ROUTE=).*: all ranks' \
 		env PT2P_GROUPS=nodes:2 $short : -n 1 $short
 	expect 2 1 'PT2P_GROUPS="0": node 1 \(.+\) is in no group' env PT2P_GROUPS=0 ./pt2p_perf
 	[ $failures -ne "$before" ] || echo "ok: groups of nodes"

@@ -12,7 +12,8 @@ namespace {
 Job job_of_groups(std::vector<std::string> more, const char *transports = "rc,dct")
 {
 	more.push_back("PT2P_RANKS_PER_NODE=2");
-	more.push_back("PT2P_RC_PEERS=2"); // has no effect
+	more.push_back("PT2P_ROUTE=direct");
+	more.push_back("PT2P_RC_CONNECTIONS=2"); // has no effect
 	return Job(transports, 8, more);
 }
 
@@ -35,7 +36,7 @@ std::string summary(const Job &job, int rank)
 TEST_CASE("with groups of nodes, rc is used inside of a group and dct between groups")
 {
 	Job job = job_of_groups({"PT2P_GROUPS=nodes:2"});
-	REQUIRE(job.ctx[0]->router->groups());
+	REQUIRE(job.ctx[0]->router->policy().groups());
 	for (int from : {0, 5})
 		for (int to = 0; to < 8; ++to) {
 			if (from == to)
@@ -50,10 +51,10 @@ TEST_CASE("with groups of nodes, rc is used inside of a group and dct between gr
 	CHECK(text.find("rc: in another group (PT2P_GROUPS)") != text.npos);
 }
 
-TEST_CASE("without PT2P_GROUPS and PT2P_ROUTE there are no groups")
+TEST_CASE("without PT2P_GROUPS, PT2P_ROUTE=direct makes no groups")
 {
 	Job job = job_of_groups({});
-	CHECK(!job.ctx[0]->router->groups());
+	CHECK(!job.ctx[0]->router->policy().groups());
 }
 
 TEST_CASE("without dct, ranks of other groups are reached by rc")

@@ -73,7 +73,7 @@ const Edges device_edges[] = {
     {"PT2P_NET_RING_SLOTS", 4, {"4", "8", "512"}},
     {"PT2P_NET_RING_SLOT_BYTES", 4, {"64", "128", "1024"}},
     {"PT2P_DCT_INITIATORS", 3, {"1", "2", "16"}},
-    {"PT2P_RC_PEERS", 3, {"0", "1", "2"}},
+    {"PT2P_RC_CONNECTIONS", 3, {"0", "2", "6", "12"}},
     {"PT2P_REGISTRATION_CACHE", 3, {"all"}},
     {"PT2P_REGISTRATION_CACHE_BYTES", 5, {"0", "64k"}},
     {"PT2P_NET_PROBE_TIME", 6, {"10ms"}},

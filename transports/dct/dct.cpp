@@ -49,9 +49,15 @@ DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_
     : NetTransport(environment, std::move(net)), key_(random_secret().words[0])
 {
 	make_target();
-	for (int64_t i = 0; i < environment.config.dct_initiators; ++i)
+	make_initiators(1); // a rank that sends nothing by dct needs no more, and none shows that the device has no DC
+}
+
+void DctTransport::make_initiators(size_t count)
+{
+	while (initiators_.size() < count) {
 		make_initiator();
-	states_.resize(initiators_.size());
+		states_.resize(initiators_.size());
+	}
 }
 
 void DctTransport::make_target()
@@ -117,6 +123,7 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 {
 	if (verbs::NetPeer *known = peers_[static_cast<size_t>(rank)].get())
 		return *known;
+	make_initiators(static_cast<size_t>(environment_.config.dct_initiators));
 	Address address;
 	std::memcpy(&address, text.data(), sizeof address);
 	auto peer = std::make_unique<DctPeer>();

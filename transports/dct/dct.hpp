@@ -69,6 +69,7 @@ public:
 
 private:
 	void make_target();
+	void make_initiators(size_t count);
 	void make_initiator();
 	size_t look_at_initiators(const DctPeer &peer);
 	bool under_way(const DctPeer &peer, const InitiatorState &state) const;

@@ -212,7 +212,7 @@ void RcTransport::not_now(Connection &c, const std::string &reason)
 	start_over(c);
 	if (c.is_first() && c.peer.peer != environment_.job.rank())
 		net_->put_off(c.peer, PT2P_ERR_NO_MEMORY,
-		              reason + "; the next call tries again. PT2P_RC_PEERS=0 does without such connections "
+		              reason + "; the next call tries again. PT2P_RC_CONNECTIONS=0 does without such connections "
 		                       "where the devices have DC");
 }
 

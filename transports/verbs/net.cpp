@@ -319,14 +319,13 @@ void Net::say_goodbye(bool all, int64_t end)
 	drive_until(end, [this] { return !queues.busy(); });
 }
 
-// A goodbye of a peer may cross this rank's own. If it finds no target here any more, the peer's initiator waits in
-// vain. A peer that has read this rank's goodbye sends none, hence the limit.
+// A goodbye of a peer may cross this rank's own. If it finds no queue pair here any more, the peer waits in vain. A
+// peer that has read this rank's goodbye sends none, hence the limit.
 void Net::await_goodbyes(int64_t end)
 {
 	std::vector<NetPeer *> peers;
-	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers), [this](const NetPeer *p) {
-		return p && p->dc && p->peer != environment_.job.rank() && knows_this_rank(*p);
-	});
+	std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(peers),
+	             [this](const NetPeer *p) { return p && p->peer != environment_.job.rank() && knows_this_rank(*p); });
 	drive_until(end, [&] { return std::all_of(peers.begin(), peers.end(), [](const NetPeer *p) { return p->down; }); });
 }
 

@@ -190,7 +190,7 @@ protected:
 		if (none != host_of.end())
 			throw Error(PT2P_ERR_LAUNCHER,
 			            format("the launcher does not tell the host of rank %td (%s), so there can be "
-			                   "no groups of nodes: unset PT2P_GROUPS and PT2P_ROUTE",
+			                   "no groups of nodes: unset PT2P_GROUPS, and set PT2P_ROUTE=direct",
 			                   none - host_of.begin(), status_text(status).c_str()));
 		return host_of;
 	}

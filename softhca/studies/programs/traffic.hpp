@@ -1,10 +1,10 @@
 // From the command line to a line of figures, for programs that have a Messenger.
 //
 // traffic: kv, a key-value store (kv.hpp); incast, one whose keys are all on the first rank; halo, alltoall, sparse
-// (rounds.hpp). connect=yes: each client of a store first asks each server once; else connections are made with the
-// first key that needs them, and a short load of many nodes mostly connects. The last 70 % of `operations` are
-// measured, or those after the first `warm` %. A rank has at most `receives` posted and `sends` in flight; ?: more than
-// enough.
+// (rounds.hpp). connect=yes: each client of a store first asks each server once, and exchanges in rounds begin with
+// `settling` messages of each rank; else connections are made with the first message that needs them, and a short load
+// of many nodes mostly connects. The last 70 % of `operations` are measured, or those after the first `warm` %. A rank
+// has at most `receives` posted and `sends` in flight; ?: more than enough.
 #pragma once
 
 #include <algorithm>
@@ -39,13 +39,19 @@ public:
 		load.updates = workload == "a" ? 0.5 : workload == "b" ? 0.05 : 0;
 		load.work = settings.number("work");
 		load.uniform = settings.text("keys") == "uniform";
-		if (in_rounds()) { // neighbours are about a window ahead
-			const size_t most = 2 * load.window * rounds::partners(traffic, 0, load.ranks).size() + 64;
+		const size_t partners = in_rounds() ? rounds::partners(traffic, 0, load.ranks).size() : 0;
+		if (partners) { // neighbours are about a window ahead
+			const size_t most = 2 * load.window * partners + 64;
 			load.receives = std::min<size_t>(most, 4096);
 			load.sends = std::min<size_t>(most, 1024);
 		}
 		load.connect = settings.text("connect") == "yes";
 		shared_.first = load.operations * settings.count("warm") / 100;
+		if (partners && load.connect) {
+			const size_t before = (settling / partners + 1) * partners * load.ranks;
+			load.operations += before;
+			shared_.first += before;
+		}
 	}
 	size_t nodes() const { return settings.count("nodes"); }
 	size_t per_node() const { return settings.count("ranks"); }
@@ -88,6 +94,7 @@ public:
 	Load load{};
 
 private:
+	static constexpr size_t settling = 400;
 	bool in_rounds() const { return settings.text("traffic") != "kv" && settings.text("traffic") != "incast"; }
 	static std::map<std::string, std::string> defaults(std::map<std::string, std::string> all)
 	{

@@ -17,9 +17,10 @@ constexpr bool is_of_peer(pt2p_status_t status)
 
 class DirectConnector {
 public:
-	// The endpoint to `rank`, connected on first use. Null: that rank has not published its addresses yet. Throws
-	// Error: unreachable, gone, no resources.
-	virtual Endpoint *try_connect(int rank) = 0;
+	// The endpoint to `rank`, connected on first use. Null: that rank has not published its addresses yet.
+	// `keep_few_connections`: not by a reliable connection where dct reaches that rank as well, and it is not one that
+	// forwards for this one. Throws Error: unreachable, gone, no resources.
+	virtual Endpoint *try_connect(int rank, bool keep_few_connections) = 0;
 
 protected:
 	~DirectConnector() = default;

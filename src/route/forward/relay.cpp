@@ -11,10 +11,10 @@ namespace pt2p {
 
 extern const TransportTable relay_table;
 
-Relay::Relay(const TransportEnvironment &environment, const Groups &groups, DirectConnector &connector)
+Relay::Relay(const TransportEnvironment &environment, const Groups &groups, int64_t share, DirectConnector &connector)
     : TransportEvents(environment.events.pacing), environment_(environment), client_(environment.events),
       rank_(static_cast<uint32_t>(environment.job.rank())), size_(static_cast<uint32_t>(environment.job.size())),
-      sessions_(environment_, groups, connector, forwarding_, buffers_),
+      sessions_(environment_, groups, share, connector, forwarding_, buffers_),
       forwarding_(environment_, groups, connector, buffers_, sessions_)
 {
 }
@@ -76,7 +76,7 @@ std::string Relay::describe(int rank)
 	if (s.has_forwarder && s.avoids_forwarder)
 		text += format(", as rank %d %s", s.next_hop, forwarding_.is_down(s.next_hop) ? "is gone" : "did not forward");
 	else if (s.has_forwarder && sessions_.choice().automatic())
-		text += ", as " + sessions_.choice().reason();
+		text += ", as " + (s.across ? sessions_.choice().reason() : sessions_.budget().reason());
 	return text + (s.direct_endpoint ? format(", itself by %s", s.direct_endpoint->table->name) : "");
 }
 

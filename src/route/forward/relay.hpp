@@ -10,7 +10,9 @@
 //   RouteChoice (route_choice.hpp) direct or forwarded; the trial of PT2P_ROUTE=auto
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "base/memory/pool.hpp"
 #include "route/forward/direct_connector.hpp"
@@ -26,11 +28,14 @@ class Groups;
 class Relay final : public Transport, public TransportEvents {
 public:
 	// `environment.events` is the layer above; `connector` reaches ranks by the transports below.
-	Relay(const TransportEnvironment &environment, const Groups &groups, DirectConnector &connector);
+	// `share`: as RoutePolicy has it.
+	Relay(const TransportEnvironment &environment, const Groups &groups, int64_t share, DirectConnector &connector);
 	// Longest message that all transports below carry, bytes; known once they are open.
 	void set_limit(size_t bytes);
 	// Whether nobody makes progress when the program makes no calls; before anything is sent.
 	void set_only_in_calls(bool only) { sessions_.only_in_calls = only; }
+	// Called when a message is forwarded, from this rank, to it, or by it, over a link that none has crossed before.
+	void set_on_use(std::function<void()> use) { sessions_.on_use = std::move(use); }
 
 	// Whether messages to that rank may be forwarded.
 	bool serves(int rank) const { return sessions_.serves(rank); }

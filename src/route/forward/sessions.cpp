@@ -32,8 +32,9 @@ constexpr int64_t timeouts_avoided = 10;
 
 } // namespace
 
-Session::Session(Sessions &s, int rank, int hop, BufferPool &buffers, uint32_t window)
-    : sessions(s), outbox(buffers, window), inbox(buffers, window), next_hop(hop), has_forwarder(hop != rank)
+Session::Session(Sessions &s, int rank, int hop, bool far, BufferPool &buffers, uint32_t window)
+    : sessions(s), outbox(buffers, window), inbox(buffers, window), next_hop(hop), across(far),
+      has_forwarder(hop != rank)
 {
 	table = &relay_table;
 	peer = rank;
@@ -58,10 +59,10 @@ void Session::take_down()
 	resend = outbox.next();
 }
 
-Sessions::Sessions(const TransportEnvironment &environment, const Groups &groups, DirectConnector &connector,
-                   Forwarding &forwarding, BufferPool &buffers)
+Sessions::Sessions(const TransportEnvironment &environment, const Groups &groups, int64_t share,
+                   DirectConnector &connector, Forwarding &forwarding, BufferPool &buffers)
     : environment_(environment), client_(environment.events), groups_(groups), connector_(connector),
-      forwarding_(forwarding), buffers_(buffers), choice_(environment.config, environment.reporter),
+      forwarding_(forwarding), buffers_(buffers), choice_(environment.config, environment.reporter), budget_(share),
       rank_(environment.job.rank()), window_(std::bit_ceil(static_cast<uint32_t>(environment.config.forward_window))),
       max_forwarded_(environment.config.forward_max), sessions_(static_cast<size_t>(environment.job.size()))
 {
@@ -80,7 +81,8 @@ Session &Sessions::at(int rank)
 {
 	auto &slot = sessions_[static_cast<size_t>(rank)];
 	if (!slot) {
-		slot = std::make_unique<Session>(*this, rank, groups_.next_hop(rank_, rank), buffers_, window_);
+		const bool across = groups_.between(rank_, rank) == Dimension::across;
+		slot = std::make_unique<Session>(*this, rank, groups_.next_hop(rank_, rank), across, buffers_, window_);
 		slot->max_send = max_send_;
 		slot->avoids_forwarder = slot->has_forwarder && forwarding_.is_down(slot->next_hop);
 	}
@@ -92,7 +94,10 @@ Endpoint *Sessions::connect_directly(Session &s)
 	if (s.direct_endpoint || s.failure != PT2P_OK)
 		return s.direct_endpoint;
 	try {
-		s.direct_endpoint = connector_.try_connect(s.peer);
+		const bool budgeted = s.has_forwarder && !s.across, few = budgeted && !budget_.may_connect();
+		s.direct_endpoint = connector_.try_connect(s.peer, few);
+		if (s.direct_endpoint && budgeted && !few)
+			budget_.connected();
 	} catch (const Error &e) {
 		// Reported in the next turn: this may be in the middle of a call for that rank.
 		s.failure = e.status();
@@ -114,7 +119,7 @@ Outcome Sessions::send(Session &s, uint8_t id, uint64_t header, const void *data
 		if (!send_plain(s, id, header, data, length))
 			return Outcome::no_resource;
 		if (observed)
-			choice_.sent(s.peer, true);
+			observe(s, true);
 		return Outcome::done;
 	}
 	const bool wanted = small && chosen, forward = wanted && !s.outbox.after_plain(), keeps = s.outbox.keeps();
@@ -127,7 +132,7 @@ Outcome Sessions::send(Session &s, uint8_t id, uint64_t header, const void *data
 	s.has_confirmed();
 	s.first_forwarded = forward;
 	if (observed)
-		choice_.sent(s.peer, chosen ? forward : !keeps);
+		observe(s, chosen ? forward : !keeps);
 	// A message that cannot leave now is accepted all the same: there is a copy of it to send later.
 	s.first_try = !send_first(s);
 	if (s.first_try)
@@ -162,7 +167,23 @@ bool Sessions::send_first(Session &s)
 
 bool Sessions::forwards(const Session &s) const
 {
-	return s.has_forwarder && !s.avoids_forwarder && choice_.forwards() && (!(leaving_ || s.down) || in_use(s));
+	return s.has_forwarder && !s.avoids_forwarder && prefers_forwarder(s) && (!(leaving_ || s.down) || in_use(s));
+}
+
+bool Sessions::prefers_forwarder(const Session &s) const
+{
+	if (s.across || !choice_.automatic())
+		return choice_.forwards();
+	return !budget_.direct(s.direct_endpoint);
+}
+
+// A small message has been sent, with PT2P_ROUTE=auto.
+void Sessions::observe(Session &s, bool settled)
+{
+	if (s.across)
+		choice_.sent(s.peer, settled);
+	else if (s.has_forwarder)
+		budget_.sent(s.mark);
 }
 
 // A rank that leaves begins nothing new: a neighbour that does not know of it may be gone.

@@ -16,11 +16,13 @@
 // (PT2P_FINALIZE_TIME) and leaving_timeout().
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/memory/pool.hpp"
+#include "route/forward/connection_budget.hpp"
 #include "route/forward/end_to_end.hpp"
 #include "route/forward/forwarding.hpp"
 #include "route/forward/route_choice.hpp"
@@ -35,7 +37,7 @@ constexpr uint8_t id_plain = 0x80;
 
 // With one rank.
 struct Session final : Endpoint {
-	Session(Sessions &sessions, int rank, int next_hop, BufferPool &buffers, uint32_t window);
+	Session(Sessions &sessions, int rank, int next_hop, bool across, BufferPool &buffers, uint32_t window);
 	Endpoint &direct() override;
 	bool settled() const override;
 
@@ -43,6 +45,8 @@ struct Session final : Endpoint {
 	Outbox outbox;
 	Inbox inbox;
 	const int next_hop;            // of messages that are forwarded
+	const bool across;             // that rank is in another group
+	uint32_t mark = 0;             // of the budget
 	const bool has_forwarder;      // the next hop is not the destination
 	bool avoids_forwarder = false; // the next hop does not forward
 	bool forwarded = false;        // a message to or from that rank was
@@ -96,12 +100,14 @@ struct Session final : Endpoint {
 class Sessions final : public ForwardingClient {
 public:
 	// All arguments outlive it. `environment.events` is the layer above.
-	Sessions(const TransportEnvironment &environment, const Groups &groups, DirectConnector &connector,
+	// `share`: reliable connections that this rank may make to ranks of its group that have a forwarder.
+	Sessions(const TransportEnvironment &environment, const Groups &groups, int64_t share, DirectConnector &connector,
 	         Forwarding &forwarding, BufferPool &buffers);
 	// Longest payload, bytes.
 	void set_limit(size_t bytes) { max_send_ = bytes; }
 	// Whether nobody makes progress when the program makes no calls.
 	bool only_in_calls = false;
+	std::function<void()> on_use = [] {}; // see Relay
 
 	// Whether messages to that rank may be forwarded.
 	bool serves(int rank) const;
@@ -109,6 +115,7 @@ public:
 	Session &at(int rank);
 	const Session *find(int rank) const { return sessions_[static_cast<size_t>(rank)].get(); }
 	const RouteChoice &choice() const { return choice_; }
+	const ConnectionBudget &budget() const { return budget_; }
 	// Whether the next small message is forwarded.
 	bool forwards(const Session &session) const;
 
@@ -136,6 +143,7 @@ public:
 
 	void lose(int rank);
 	void on_link_down(int neighbour) override;
+	void on_link_used() override { on_use(); }
 	bool send_around(const Route &route, const void *bytes, size_t length) override;
 
 private:
@@ -144,6 +152,8 @@ private:
 	bool send_first(Session &session);
 	bool send_envelope(Session &session, bool forward, const void *bytes, size_t length);
 	bool in_use(const Session &session) const;
+	bool prefers_forwarder(const Session &session) const;
+	void observe(Session &session, bool settled);
 
 	void list(Session &session);
 	bool drive(Session &session, unsigned &events);
@@ -162,7 +172,8 @@ private:
 	DirectConnector &connector_;
 	Forwarding &forwarding_;
 	BufferPool &buffers_;
-	RouteChoice choice_;
+	RouteChoice choice_; // for ranks of other groups; the budget: for those of its own
+	ConnectionBudget budget_;
 	const int rank_;
 	const uint32_t window_;
 	const size_t max_forwarded_; // longest payload that is forwarded, bytes

@@ -10,7 +10,7 @@ namespace pt2p {
 struct GroupNeeds {
 	int nodes;         // 1 or more
 	int ranks;         // that a rank connects to reliably on each other node of its group: 1 with forwarding
-	int64_t max_peers; // that a rank may connect to reliably (PT2P_RC_PEERS)
+	int64_t max_peers; // that a rank may connect to reliably (PT2P_RC_CONNECTIONS)
 };
 
 // The smallest number of groups in which no rank has more than max_peers peers. With fewer groups, fewer messages cross

@@ -368,7 +368,7 @@ TEST_CASE("a connection that is refused is an error that says why")
 TEST_CASE("near ranks use rc, far ranks dct, and ranks that disagree on that report it")
 {
 	{
-		Job job("rc,dct", 6, {"PT2P_RC_PEERS=2"});
+		Job job("rc,dct", 6, {"PT2P_RANKS_PER_NODE=1", "PT2P_ROUTE=direct", "PT2P_RC_CONNECTIONS=2"});
 		for (int rank = 1; rank < 6; ++rank) {
 			job.warm_up(0, rank);
 			pt2p_peer_info_t info{};
@@ -380,16 +380,16 @@ TEST_CASE("near ranks use rc, far ranks dct, and ranks that disagree on that rep
 		REQUIRE(pt2p_summary(job.ctx[0], text.data(), text.size(), nullptr) == PT2P_OK);
 		const std::string summary = text.data();
 		CAPTURE(summary);
-		CHECK(summary.find("because: self: another rank; rc: not among the 2 nearest ranks (PT2P_RC_PEERS)") !=
+		CHECK(summary.find("because: self: another rank; rc: not among the 2 nearest ranks (PT2P_RC_CONNECTIONS)") !=
 		      summary.npos);
 	}
-	Job job("rc,dct", 4, {"PT2P_RC_PEERS=2"});
-	job.ctx[0]->config.rc_peers = 4; // as if it had started with another setting
+	Job job("rc,dct", 4, {"PT2P_RC_CONNECTIONS=20"});
+	job.ctx[0]->config.rc_connections = 4; // as if it had started with another setting
 	uint64_t word = 1;
 	CHECK(pt2p_send(job.ctx[0], &word, sizeof word, 2, 1) == PT2P_ERR_UNREACHABLE);
 	const std::string why = pt2p_last_error(job.ctx[0]);
 	CAPTURE(why);
-	CHECK(why.find("rank 2 has PT2P_RC_PEERS=2 and this rank, 0, has PT2P_RC_PEERS=4") != why.npos);
+	CHECK(why.find("rank 2 has PT2P_RC_CONNECTIONS=20 and this rank, 0, has PT2P_RC_CONNECTIONS=4") != why.npos);
 }
 
 // Afterwards the device has failed for the whole process.

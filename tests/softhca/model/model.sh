@@ -33,7 +33,7 @@ run $softhca --model connectx5 --devices 2 --fault 'link_down device=1 after=100
 same()
 {
 	timeout -k 5 100 $softhca --model connectx5 --devices 4 --json --report-file "$work/report.$1" \
-		$cases threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RC_PEERS=2 $nodes random_exact put_get >"$work/out" 2>&1 || fail "run $1: $(cat "$work/out")"
+		$cases threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_ROUTE=direct PT2P_RC_CONNECTIONS=2 $nodes random_exact put_get >"$work/out" 2>&1 || fail "run $1: $(cat "$work/out")"
 	sed 's/"pid": [0-9]*//' "$work/report.$1" >"$work/counted.$1"
 }
 same 1

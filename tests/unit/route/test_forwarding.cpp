@@ -38,7 +38,7 @@ const TransportTable table = {"recorder", cap_send, nullptr, record, nullptr, nu
 
 // Cannot connect while `failure` says so.
 struct Connector final : DirectConnector {
-	Endpoint *try_connect(int rank) override
+	Endpoint *try_connect(int rank, bool) override
 	{
 		++attempts;
 		if (failure != PT2P_OK)
@@ -56,6 +56,7 @@ struct Connector final : DirectConnector {
 
 struct Client final : ForwardingClient {
 	void on_link_down(int neighbour) override { down.push_back(neighbour); }
+	void on_link_used() override {}
 	bool send_around(const Route &, const void *, size_t) override { return ++around; }
 	void on_malformed(int) override { ++malformed; }
 
@@ -147,7 +148,8 @@ TEST_CASE("a send that needs a direct connection fails for lack of something her
 	sent.clear();
 	Forwarder f;
 	f.config.route = choice::route::automatic; // which begins with the direct path
-	Sessions sessions(f.environment, f.groups, f.connector, f.forwarding, f.buffers);
+	f.config.dct_initiators = 1;
+	Sessions sessions(f.environment, f.groups, ConnectionBudget::unlimited, f.connector, f.forwarding, f.buffers);
 	sessions.set_limit(100);
 	Session &session = sessions.at(1);
 	f.connector.failure = PT2P_ERR_NO_MEMORY;
