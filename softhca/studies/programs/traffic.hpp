@@ -3,8 +3,8 @@
 // traffic: kv, a key-value store (kv.hpp); incast, one whose keys are all on the first rank; halo, alltoall, sparse
 // (rounds.hpp). connect=yes: each client of a store first asks each server once, and exchanges in rounds begin with
 // `settling` messages of each rank; else connections are made with the first message that needs them, and a short load
-// of many nodes mostly connects. The last 70 % of `operations` are measured, or those after the first `warm` %. A rank
-// has at most `receives` posted and `sends` in flight; ?: more than enough.
+// of many nodes mostly connects. `rounds`: so many instead of `operations`. The last 70 % of `operations` are measured,
+// or those after the first `warm` %. A rank has at most `receives` posted and `sends` in flight; ?: more than enough.
 #pragma once
 
 #include <algorithm>
@@ -44,6 +44,8 @@ public:
 			const size_t most = 2 * load.window * partners + 64;
 			load.receives = std::min<size_t>(most, 4096);
 			load.sends = std::min<size_t>(most, 1024);
+			if (const size_t wanted = settings.count("rounds"))
+				load.operations = wanted * partners * load.ranks;
 		}
 		load.connect = settings.text("connect") == "yes";
 		shared_.first = load.operations * settings.count("warm") / 100;
@@ -94,7 +96,7 @@ public:
 	Load load{};
 
 private:
-	static constexpr size_t settling = 400;
+	static constexpr size_t settling = 1000;
 	bool in_rounds() const { return settings.text("traffic") != "kv" && settings.text("traffic") != "incast"; }
 	static std::map<std::string, std::string> defaults(std::map<std::string, std::string> all)
 	{
@@ -109,6 +111,7 @@ private:
 		            {"receives", "?"},
 		            {"sends", "?"},
 		            {"operations", "20000"},
+		            {"rounds", "0"},
 		            {"warm", "30"},
 		            {"partners", "0"},
 		            {"work", "50"},
