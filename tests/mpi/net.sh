@@ -81,7 +81,7 @@ for transport in $transports; do
 	done
 	checks=$((checks + 1))
 	grep -q '^[0-9]*,0,bulk,' "$work/trace.1" || complain "the trace of rank 1, which reads large messages, has no line on bulk"
-	./pt2p_perf --tune-draw "$work/trace" >"$work/out" 2>"$work/err" || complain "pt2p_perf --tune-draw"
+	./pt2p_perf --tune-draw "$work/trace" --output - >"$work/out" 2>"$work/err" || complain "pt2p_perf --tune-draw"
 	if command -v python3 >/dev/null 2>&1; then
 		checks=$((checks + 1))
 		python3 - "$work/out" <<'END' || complain "the picture of a trace"

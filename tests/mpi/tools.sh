@@ -87,6 +87,11 @@ printf 'time_ns,peer,kind,period,N_ns,L_ns,ratio\n' >"$work/trace"
 expect 1 'nothing was observed' ./pt2p_perf --tune-draw "$work/trace"
 printf '10,1,inline,1,100,,\nx\n' >>"$work/trace"
 expect 1 'line 3 is damaged: x' ./pt2p_perf --tune-draw "$work/trace"
+printf 'time_ns,peer,kind,period,N_ns,L_ns,ratio\n10,1,inline,1,100,200,2\n' >"$work/trace"
+expect 0 '/trace\.svg$' ./pt2p_perf --tune-draw "$work/trace"
+expect 0 '^1$' grep -c '</svg>' "$work/trace.svg"
+expect 1 'No such file' ./pt2p_perf --tune-draw "$work/trace" --output "$work/missing/picture"
+expect 2 'only with --tune-draw' ./pt2p_perf --output "$work/picture"
 expect_ranks 2 2 'unknown option 8' ./pt2p_perf 8
 checks=$((checks + 1))
 [ "$(grep -c '^usage: ' "$work/err")" -eq 1 ] || complain "one rank prints the help, not every rank"

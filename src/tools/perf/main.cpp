@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pt2p_perf: latency, bandwidth and message rate between ranks. Uses the public interface alone.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 
 #include "tools/perf/bench.hpp"
@@ -84,13 +86,19 @@ int run(pt2p_context_t *ctx, const Options &options)
 	return 1;
 }
 
-int draw(const std::string &trace)
+// To the file, or to standard output if that is "-".
+int draw(const std::string &trace, const std::string &output)
 {
 	try {
-		fputs(drawing(trace).c_str(), stdout);
-		if (fflush(stdout) == 0 && !ferror(stdout))
+		const std::string picture = drawing(trace);
+		FILE *file = output == "-" ? stdout : fopen(output.c_str(), "w");
+		const bool written = file && fputs(picture.c_str(), file) >= 0 && fflush(file) == 0;
+		const int error = errno;
+		if (file && file != stdout && fclose(file) == 0 && written)
+			printf("%s\n", output.c_str());
+		if (written)
 			return 0;
-		fprintf(stderr, "pt2p_perf: the output could not be written\n");
+		fprintf(stderr, "pt2p_perf: %s: %s\n", output == "-" ? "standard output" : output.c_str(), strerror(error));
 	} catch (const Failure &failure) {
 		fprintf(stderr, "pt2p_perf: %s\n", failure.text.c_str());
 	}
@@ -124,7 +132,7 @@ int main(int argc, char **argv)
 	// Launched many times over, only rank 0 has to say so.
 	const bool only_text = !wrong.empty() || options.help;
 	if (!only_text && !options.draw.empty())
-		return draw(options.draw);
+		return draw(options.draw, options.output.empty() ? options.draw + ".svg" : options.output);
 	if (!options.trace.empty()) {
 		setenv("PT2P_TUNE_TRACE", options.trace.c_str(), 1);
 		setenv("PT2P_TUNE", "free", 0);

@@ -122,7 +122,9 @@ const char *usage_text()
 	       "  --tune-trace FILE let the signal period be tuned, and write what the tuner of rank 0 observes to FILE, "
 	       "as lines\n"
 	       "                    of comma-separated values; that of rank N to FILE.N\n"
-	       "  --tune-draw FILE  measure nothing; draw such a FILE as a picture, to standard output in the format SVG\n"
+	       "  --tune-draw FILE  measure nothing; draw such a FILE as a picture in the format SVG\n"
+	       "  --output FILE     file for the picture, - for standard output (default: the other FILE with .svg behind "
+	       "it)\n"
 	       "  --help            this text\n"
 	       "Tunables (PT2P_*) come from the environment, see pt2p_info --config.\n";
 }
@@ -146,7 +148,8 @@ std::string parse_options(int argc, char **argv, Options &options)
 		    flag("--help", options.help))
 			continue;
 		if (name != "--test" && name != "--sizes" && name != "--window" && name != "--iterations" &&
-		    name != "--repetitions" && name != "--time" && name != "--tune-trace" && name != "--tune-draw")
+		    name != "--repetitions" && name != "--time" && name != "--tune-trace" && name != "--tune-draw" &&
+		    name != "--output")
 			return "unknown option " + std::string(argument);
 		if (equals == std::string_view::npos && i + 1 == argc)
 			return name + " needs a value";
@@ -159,6 +162,8 @@ std::string parse_options(int argc, char **argv, Options &options)
 			good = parse_sizes(value, options.sizes);
 		else if (name == "--tune-trace" || name == "--tune-draw")
 			good = !((name == "--tune-trace" ? options.trace : options.draw) = value).empty();
+		else if (name == "--output")
+			good = !(options.output = value).empty();
 		else if (name == "--time")
 			good = parse_seconds(value, options.time);
 		else if (name == "--window")
@@ -172,6 +177,8 @@ std::string parse_options(int argc, char **argv, Options &options)
 	}
 	if (options.spoil && !options.check)
 		return "--spoil makes sense only with --check";
+	if (!options.output.empty() && options.draw.empty())
+		return "--output makes sense only with --tune-draw";
 	if (options.tests.empty())
 		options.tests.assign(std::begin(kTests), std::end(kTests));
 	return "";

@@ -31,8 +31,9 @@ struct Options {
 	bool baseline = false;
 	bool demo = false;
 	bool help = false;
-	std::string trace; // file to write; empty: none
-	std::string draw;  // file to read instead of measuring; empty: none
+	std::string trace;  // file to write; empty: none
+	std::string draw;   // file to read instead of measuring; empty: none
+	std::string output; // file for the picture; empty: named after that one
 };
 
 // Returns what is wrong with the command line, or "".
