@@ -405,8 +405,8 @@ pt2p_status_t pt2p_request_free(pt2p_context_t *ctx, pt2p_request_t *req);
  * Gives a request up and has `done` called when it has completed; the handle is dead at once. For requests of every
  * kind.
  *
- * The callback is called exactly once, from within a call that waits or tests, from pt2p_progress, pt2p_finalize or the
- * progress thread; never from within the call that starts the operation or another operation, also when it has
+ * The callback is called exactly once, from within a call that waits or tests, from pt2p_progress, pt2p_finalize or,
+ * with PT2P_PROGRESS_THREAD=yes, the progress thread; never from within the call that starts the operation or another operation, also when it has
  * completed already, and never from within another callback. The callbacks of a context are called one at a time, in
  * the order of completion, with no lock of the library held.
  *

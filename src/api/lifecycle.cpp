@@ -103,21 +103,18 @@ LogLevel log_level_of(choice::log_level level)
 	return LogLevel::warning;
 }
 
-// PT2P_PROGRESS_THREAD. A rank that nobody forwards for, and that forwards for nobody, needs no thread.
+// PT2P_PROGRESS_THREAD.
 void use_thread(pt2p_context &ctx)
 {
 	const auto wanted = ctx.config.progress_thread;
-	Progress &progress = *ctx.progress;
-	if (Relay *relay = ctx.router->relay()) {
-		relay->set_only_in_calls(!ctx.job->step());
-		progress.on_thread = [relay] { relay->set_only_in_calls(false); };
-		if (wanted == choice::progress_thread::automatic)
-			relay->set_on_use([&progress] { progress.want_thread(); });
-	}
-	if (wanted == choice::progress_thread::yes) {
-		progress.want_thread();
-		const Progress::Guard starts_it(progress);
-	}
+	const bool asked = wanted == choice::progress_thread::yes;
+	Relay *relay = ctx.router->relay();
+	if (relay)
+		relay->set_only_in_calls(wanted == choice::progress_thread::no && !ctx.job->step());
+	if (!asked && !(relay && wanted == choice::progress_thread::automatic))
+		return;
+	ctx.progress->want_thread(asked);
+	const Progress::Guard starts_it(*ctx.progress);
 }
 
 // Makes everything but the job, which the caller has put in.

@@ -61,13 +61,15 @@ void Progress::add(Transport &transport)
 		word_ = word;
 }
 
-void Progress::want_thread()
+void Progress::want_thread(bool calls_back)
 {
-	if (!thread_.joinable() && !stopping_ && !job_.step())
-		thread_wanted_ = careful_ = true;
+	if (thread_.joinable() || stopping_ || job_.step())
+		return;
+	thread_wanted_ = careful_ = true;
+	thread_calls_back_ |= calls_back;
 }
 
-// At the start of a call. Until now there was one thread; what it begins now is under the lock.
+// Until now there was one thread, perhaps. From here to the end of the Guard it has the lock.
 void Progress::start_thread()
 {
 	if (!locking_) {
@@ -77,7 +79,6 @@ void Progress::start_thread()
 	thread_wanted_ = false;
 	try {
 		thread_ = std::thread([this] { run_thread(); });
-		on_thread();
 	} catch (const std::system_error &e) {
 		reporter_.log(LogLevel::warning, "no thread makes progress while the program computes: %s", e.what());
 	}
@@ -98,8 +99,10 @@ void Progress::run_thread()
 		Backoff backoff;
 		backoff.spinning = false;
 		while (!stopping_ && !waiters_) {
+			in_thread_ = true;
 			if (step())
 				backoff.idle_since = 0;
+			in_thread_ = false;
 			idle_slowly(backoff);
 			backoff.next_dump = 0; // nobody waits here
 			backoff.start = 0;

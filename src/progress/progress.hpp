@@ -46,18 +46,27 @@ public:
 	void add(Transport &transport);
 	// Shows what is waited for. Called with the reason: a wait is long, or a signal asks for it.
 	std::function<void(const char *reason)> dump = [](const char *) {};
-	// A thread makes progress while the program computes; all transports have been added. It starts with the next call,
-	// as that takes the lock which this one may not have. Nothing where a thread of another rank makes progress.
-	void want_thread();
-	// Called when it has started.
-	std::function<void()> on_thread = [] {};
+	// A thread makes progress while the program computes; all transports have been added. It starts where a Guard
+	// begins or ends. Nothing where a thread of another rank makes progress. `calls_back`: it also calls the program's
+	// callbacks, which the program has to expect.
+	void want_thread(bool calls_back);
+	// Whether callbacks of the program may be called now.
+	bool may_call_back() const { return !in_thread_ || thread_calls_back_; }
 	void stop_thread();
 
 	// Held by every call into the context.
 	class Guard {
 	public:
-		explicit Guard(Progress &progress) : progress_(progress) { progress.lock(); }
-		~Guard() { progress_.unlock(); }
+		explicit Guard(Progress &progress) : progress_(progress)
+		{
+			progress.lock();
+			progress.start_thread_if_wanted();
+		}
+		~Guard()
+		{
+			progress_.start_thread_if_wanted();
+			progress_.unlock();
+		}
 		Guard(const Guard &) = delete;
 		Guard &operator=(const Guard &) = delete;
 
@@ -176,13 +185,17 @@ private:
 	{
 		if (locking_)
 			mutex_.lock();
-		if (__builtin_expect(thread_wanted_, 0) && !in_callback_)
-			start_thread();
 	}
 	void unlock()
 	{
 		if (locking_)
 			mutex_.unlock();
+	}
+	// Where a call begins or ends, so that all that it does is under the lock, or nothing.
+	void start_thread_if_wanted()
+	{
+		if (__builtin_expect(thread_wanted_, 0) && !in_callback_)
+			start_thread();
 	}
 	void start_thread();
 	void run_thread();
@@ -216,10 +229,11 @@ private:
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
 	const bool spin_;
-	bool locking_; // may become true, at the start of a call
+	bool locking_; // may become true, where a call begins or ends
 	bool careful_;
 	bool in_callback_ = false; // without the lock
-	bool thread_wanted_ = false;
+	bool thread_wanted_ = false, thread_calls_back_ = false;
+	bool in_thread_ = false; // in a turn of that thread
 	std::mutex mutex_;
 	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 256;

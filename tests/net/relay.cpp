@@ -7,10 +7,13 @@
 //   group 0: [0 1] [2 3]      group 1: [4 5] [6 7]
 #include "tests/net/job.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <climits>
 #include <deque>
 #include <functional>
+#include <pthread.h>
+#include <thread>
 #include <utility>
 
 #include "route/forward/relay.hpp"
@@ -413,4 +416,55 @@ TEST_CASE("a forwarder's own messages and those that it forwards both get their 
 			least = std::min(a, b);
 	});
 	CHECK(least >= 40);
+}
+
+// Ranks 0 and 1 are on one node, 2 and 3 on another. The thread of rank 3 receives what rank 2 forwards.
+TEST_CASE("a progress thread that nobody asked for leaves callbacks to the program's calls")
+{
+	const bool asked = GENERATE(false, true);
+	std::vector<std::string> tunables{"PT2P_RANKS_PER_NODE=2", "PT2P_ROUTE=forward"};
+	if (asked)
+		tunables.push_back("PT2P_PROGRESS_THREAD=yes");
+	Job job("shm,rc", 4, tunables, PT2P_INPROCESS_THREADS);
+	std::vector<std::thread> ranks;
+	struct Called {
+		std::atomic<bool> awaited{false}, done{false};
+		pthread_t by{};
+	} called;
+	for (int rank = 0; rank < 4; ++rank)
+		ranks.emplace_back([&job, &called, rank, asked] {
+			pt2p_context_t *ctx = job.ctx[Job::index(rank)];
+			uint64_t word = 0;
+			if (rank == 0) {
+				pt2p_send(ctx, &word, sizeof word, 3, 1);
+				while (!called.awaited)
+					std::this_thread::sleep_for(1ms);
+				pt2p_send(ctx, &word, sizeof word, 3, 1);
+			}
+			if (rank == 3) {
+				pt2p_recv(ctx, &word, sizeof word, 0, 1, PT2P_TAG_EXACT, nullptr);
+				pt2p_progress(ctx); // a call after the first forwarded message
+				pt2p_request_t *request;
+				pt2p_irecv(ctx, &word, sizeof word, 0, 1, PT2P_TAG_EXACT, &request);
+				pt2p_request_callback(
+				    ctx, request,
+				    [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
+					    Called &it = *static_cast<Called *>(argument);
+					    it.by = pthread_self();
+					    it.done = true;
+				    },
+				    &called);
+				called.awaited = true;
+				const auto end = Clock::now() + (asked ? 20s : 200ms);
+				while (!called.done && Clock::now() < end)
+					std::this_thread::sleep_for(1ms);
+				CHECK(called.done == asked);
+				while (!called.done)
+					pt2p_progress(ctx);
+				CHECK(!pthread_equal(called.by, pthread_self()) == asked);
+			}
+			pt2p_finalize(std::exchange(job.ctx[Job::index(rank)], nullptr));
+		});
+	for (std::thread &rank : ranks)
+		rank.join();
 }

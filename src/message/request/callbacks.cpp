@@ -17,7 +17,7 @@ void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 // Requests that callbacks complete are freed in the next turn.
 unsigned Callbacks::run()
 {
-	if (running_ || held_)
+	if (running_ || held_ || !layers_.progress->may_call_back())
 		return 0;
 	unsigned n = 0;
 	for (Fifo<Request> finished = requests_.take_finished(); !finished.empty(); ++n) {

@@ -72,7 +72,7 @@ bool Forwarding::post(Link &l, uint8_t id, uint64_t header, const void *data, si
 	PT2P_ASSERT(l.endpoint);
 	if (l.endpoint->table->send(*l.endpoint, id, header, data, length) != Outcome::done)
 		return false;
-	use(l);
+	l.used = true;
 	return true;
 }
 
@@ -99,7 +99,7 @@ void Forwarding::send_on(int from, const Route &route, const void *data, size_t 
 	const auto to = static_cast<int>(route.destination);
 	const int next_hop = groups_.next_hop(rank_, to);
 	Link &brought = link(from), &l = link(next_hop);
-	use(brought);
+	brought.used = true;
 	// A route goes on in a lower dimension than it came; see "No deadlock".
 	if (length > max_length_ || brought.held + brought.owed >= credits_ ||
 	    groups_.between(rank_, next_hop) >= groups_.between(from, rank_))
@@ -190,7 +190,7 @@ unsigned Forwarding::progress()
 void Forwarding::on_credit(int from, uint64_t count, size_t length)
 {
 	Link &l = link(from);
-	use(l);
+	l.used = true;
 	if (count > credits_ - l.credits || length)
 		return client_.on_malformed(from);
 	l.credits += static_cast<uint32_t>(count);
@@ -199,7 +199,7 @@ void Forwarding::on_credit(int from, uint64_t count, size_t length)
 void Forwarding::on_done(int from, uint64_t heard, size_t length)
 {
 	Link &l = link(from);
-	use(l);
+	l.used = true;
 	if (heard > 1 || length)
 		return client_.on_malformed(from);
 	l.done_heard = true;

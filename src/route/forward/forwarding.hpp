@@ -23,7 +23,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/memory/fifo.hpp"
@@ -50,8 +49,6 @@ class ForwardingClient {
 public:
 	// Nothing goes over the link to that neighbour any more.
 	virtual void on_link_down(int neighbour) = 0;
-	// A message has crossed a link for the first time.
-	virtual void on_link_used() = 0;
 	// The next hop of another rank's message is gone: sends the message to its destination directly. False: not now.
 	virtual bool send_around(const Route &route, const void *bytes, size_t length) = 0;
 	// That neighbour has broken the rules.
@@ -77,7 +74,7 @@ public:
 	void on_credit(int from, uint64_t count, size_t length);
 	void on_done(int from, uint64_t heard, size_t length);
 	// A message for this rank has come over the link.
-	void mark_used(int neighbour) { use(link(neighbour)); }
+	void mark_used(int neighbour) { link(neighbour).used = true; }
 
 	// Sends what waits; returns how many messages of other ranks left.
 	unsigned progress();
@@ -127,11 +124,6 @@ private:
 	};
 
 	Link &link(int neighbour);
-	void use(Link &link)
-	{
-		if (!std::exchange(link.used, true))
-			client_.on_link_used();
-	}
 	bool connect(int neighbour, Link &link);
 	bool post(Link &link, uint8_t id, uint64_t header, const void *data, size_t length);
 	bool send_held(int next_hop, Link &link, const Route &route, const void *data, size_t length);

@@ -10,9 +10,7 @@
 //   RouteChoice (route_choice.hpp) direct or forwarded; the trial of PT2P_ROUTE=auto
 #pragma once
 
-#include <functional>
 #include <string>
-#include <utility>
 
 #include "base/memory/pool.hpp"
 #include "route/forward/direct_connector.hpp"
@@ -34,8 +32,6 @@ public:
 	void set_limit(size_t bytes);
 	// Whether nobody makes progress when the program makes no calls; before anything is sent.
 	void set_only_in_calls(bool only) { sessions_.only_in_calls = only; }
-	// Called when a message is forwarded, from this rank, to it, or by it, over a link that none has crossed before.
-	void set_on_use(std::function<void()> use) { sessions_.on_use = std::move(use); }
 
 	// Whether messages to that rank may be forwarded.
 	bool serves(int rank) const { return sessions_.serves(rank); }

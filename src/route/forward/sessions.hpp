@@ -16,7 +16,6 @@
 // (PT2P_FINALIZE_TIME) and leaving_timeout().
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -107,7 +106,6 @@ public:
 	void set_limit(size_t bytes) { max_send_ = bytes; }
 	// Whether nobody makes progress when the program makes no calls.
 	bool only_in_calls = false;
-	std::function<void()> on_use = [] {}; // see Relay
 
 	// Whether messages to that rank may be forwarded.
 	bool serves(int rank) const;
@@ -143,7 +141,6 @@ public:
 
 	void lose(int rank);
 	void on_link_down(int neighbour) override;
-	void on_link_used() override { on_use(); }
 	bool send_around(const Route &route, const void *bytes, size_t length) override;
 
 private:

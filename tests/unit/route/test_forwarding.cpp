@@ -56,7 +56,6 @@ struct Connector final : DirectConnector {
 
 struct Client final : ForwardingClient {
 	void on_link_down(int neighbour) override { down.push_back(neighbour); }
-	void on_link_used() override {}
 	bool send_around(const Route &, const void *, size_t) override { return ++around; }
 	void on_malformed(int) override { ++malformed; }
 
