@@ -406,9 +406,9 @@ pt2p_status_t pt2p_request_free(pt2p_context_t *ctx, pt2p_request_t *req);
  * kind.
  *
  * The callback is called exactly once, from within a call that waits or tests, from pt2p_progress, pt2p_finalize or,
- * with PT2P_PROGRESS_THREAD=yes, the progress thread; never from within the call that starts the operation or another operation, also when it has
- * completed already, and never from within another callback. The callbacks of a context are called one at a time, in
- * the order of completion, with no lock of the library held.
+ * with PT2P_PROGRESS_THREAD=yes, the progress thread. It is never called from within the call that starts the operation
+ * or another operation, also when it has completed already, and never from within another callback. The callbacks of a
+ * context are called one at a time, in the order of completion, with no lock of the library held.
  *
  * A callback may start operations, with and without callbacks, give requests up, test and query. What waits,
  * pt2p_progress and pt2p_finalize return PT2P_ERR_IN_HANDLER at once. An exception that leaves it ends the program.

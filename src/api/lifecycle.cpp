@@ -103,20 +103,6 @@ LogLevel log_level_of(choice::log_level level)
 	return LogLevel::warning;
 }
 
-// PT2P_PROGRESS_THREAD.
-void use_thread(pt2p_context &ctx)
-{
-	const auto wanted = ctx.config.progress_thread;
-	const bool asked = wanted == choice::progress_thread::yes;
-	Relay *relay = ctx.router->relay();
-	if (relay)
-		relay->set_only_in_calls(wanted == choice::progress_thread::no && !ctx.job->step());
-	if (!asked && !(relay && wanted == choice::progress_thread::automatic))
-		return;
-	ctx.progress->want_thread(asked);
-	const Progress::Guard starts_it(*ctx.progress);
-}
-
 // Makes everything but the job, which the caller has put in.
 void build(pt2p_context &ctx, const Settings &settings)
 {
@@ -129,7 +115,13 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.router = std::make_unique<Router>(config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine, *ctx.engine);
 	Progress::Settings progress;
 	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
-	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE;
+	Relay *relay = ctx.router->relay();
+	progress.thread_calls_back = config.progress_thread == choice::progress_thread::yes;
+	progress.thread =
+	    progress.thread_calls_back || (config.progress_thread == choice::progress_thread::automatic && relay);
+	if (relay)
+		relay->set_only_in_calls(!progress.thread && !ctx.job->step());
+	progress.locking = settings.thread_level == PT2P_THREAD_MULTIPLE || progress.thread;
 	ctx.progress = std::make_unique<Progress>(config, ctx.reporter, *ctx.job, *ctx.engine, progress);
 	for (Transport *layer : ctx.router->layers())
 		ctx.progress->add(*layer);
@@ -138,7 +130,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
 	ctx.inspector = std::make_unique<Inspector>(*ctx.engine, *ctx.router, *ctx.job, ctx.reporter);
 	ctx.progress->dump = [&ctx](const char *reason) { write_to_stderr(ctx.inspector->dump(reason)); };
-	use_thread(ctx);
+	ctx.progress->start_thread();
 }
 
 // Runs code that sets up or ends a context, for the public function `name`, and turns what it throws into a status.

@@ -7,7 +7,6 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -34,8 +33,9 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 } // namespace
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
-    : config_(config), reporter_(reporter), job_(job), client_(client), spin_(!settings.oversubscribed && !job.step()),
-      locking_(settings.locking), careful_(settings.locking), word_(reinterpret_cast<uint32_t *>(&own_word_))
+    : config_(config), reporter_(reporter), job_(job), client_(client), settings_(settings),
+      spin_(!settings.oversubscribed && !job.step()), careful_(settings.locking),
+      word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
 	if (config.dump_signal) {
@@ -61,65 +61,46 @@ void Progress::add(Transport &transport)
 		word_ = word;
 }
 
-void Progress::want_thread(bool calls_back)
-{
-	if (thread_.joinable() || stopping_ || job_.step())
-		return;
-	thread_wanted_ = careful_ = true;
-	thread_calls_back_ |= calls_back;
-}
-
-// Until now there was one thread, perhaps. From here to the end of the Guard it has the lock.
 void Progress::start_thread()
 {
-	if (!locking_) {
-		locking_ = true;
-		mutex_.lock();
-	}
-	thread_wanted_ = false;
-	try {
-		thread_ = std::thread([this] { run_thread(); });
-	} catch (const std::system_error &e) {
-		reporter_.log(LogLevel::warning, "no thread makes progress while the program computes: %s", e.what());
-	}
-}
-
-void Progress::run_thread()
-{
-	Guard guard(*this);
-	while (!stopping_) {
-		// A waiting thread does the work itself.
-		if (waiters_) {
-			unlock();
-			timespec pause{0, 500000};
-			nanosleep(&pause, nullptr);
-			lock();
-			continue;
+	if (!settings_.thread || job_.step())
+		return;
+	thread_ = std::thread([this] {
+		Guard guard(*this);
+		while (!stopping_) {
+			// A waiting thread does the work itself.
+			if (waiters_) {
+				unlock();
+				timespec pause{0, 500000};
+				nanosleep(&pause, nullptr);
+				lock();
+				continue;
+			}
+			Backoff backoff;
+			backoff.spinning = false;
+			while (!stopping_ && !waiters_) {
+				in_thread_ = true;
+				if (step())
+					backoff.idle_since = 0;
+				in_thread_ = false;
+				idle_slowly(backoff);
+				backoff.next_dump = 0; // nobody waits here
+				backoff.start = 0;
+			}
 		}
-		Backoff backoff;
-		backoff.spinning = false;
-		while (!stopping_ && !waiters_) {
-			in_thread_ = true;
-			if (step())
-				backoff.idle_since = 0;
-			in_thread_ = false;
-			idle_slowly(backoff);
-			backoff.next_dump = 0; // nobody waits here
-			backoff.start = 0;
-		}
-	}
+	});
 }
 
 void Progress::stop_thread()
 {
-	thread_wanted_ = false;
+	if (!thread_.joinable())
+		return;
 	{
 		Guard guard(*this);
 		stopping_ = true;
 		wake_sleepers();
 	}
-	if (thread_.joinable())
-		thread_.join();
+	thread_.join();
 }
 
 void Progress::wake_sleepers()

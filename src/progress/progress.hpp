@@ -39,34 +39,27 @@ class Progress {
 public:
 	struct Settings {
 		bool oversubscribed = false;
-		bool locking = false; // several threads make calls
+		bool locking = false;
+		bool thread = false; // makes progress while the program computes
+		// That thread also calls the program's callbacks, which the program then expects.
+		bool thread_calls_back = false;
 	};
 	Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings);
 	~Progress();
 	void add(Transport &transport);
 	// Shows what is waited for. Called with the reason: a wait is long, or a signal asks for it.
 	std::function<void(const char *reason)> dump = [](const char *) {};
-	// A thread makes progress while the program computes; all transports have been added. It starts where a Guard
-	// begins or ends. Nothing where a thread of another rank makes progress. `calls_back`: it also calls the program's
-	// callbacks, which the program has to expect.
-	void want_thread(bool calls_back);
-	// Whether callbacks of the program may be called now.
-	bool may_call_back() const { return !in_thread_ || thread_calls_back_; }
+	// Once all transports are added; does nothing unless the settings ask for a thread.
+	void start_thread();
 	void stop_thread();
+	// Whether callbacks of the program may be called now.
+	bool may_call_back() const { return !in_thread_ || settings_.thread_calls_back; }
 
 	// Held by every call into the context.
 	class Guard {
 	public:
-		explicit Guard(Progress &progress) : progress_(progress)
-		{
-			progress.lock();
-			progress.start_thread_if_wanted();
-		}
-		~Guard()
-		{
-			progress_.start_thread_if_wanted();
-			progress_.unlock();
-		}
+		explicit Guard(Progress &progress) : progress_(progress) { progress.lock(); }
+		~Guard() { progress_.unlock(); }
 		Guard(const Guard &) = delete;
 		Guard &operator=(const Guard &) = delete;
 
@@ -79,17 +72,17 @@ public:
 	public:
 		explicit Callback(Progress &progress) : progress_(progress)
 		{
-			if (progress_.locking_)
+			if (progress_.settings_.locking)
 				progress_.mutex_.unlock();
 			else
-				progress_.careful_ = progress_.in_callback_ = true;
+				progress_.careful_ = true;
 		}
 		~Callback()
 		{
-			if (progress_.locking_)
+			if (progress_.settings_.locking)
 				progress_.mutex_.lock();
 			else
-				progress_.careful_ = progress_.thread_wanted_, progress_.in_callback_ = false;
+				progress_.careful_ = false;
 		}
 		Callback(const Callback &) = delete;
 		Callback &operator=(const Callback &) = delete;
@@ -183,26 +176,18 @@ private:
 
 	void lock()
 	{
-		if (locking_)
+		if (settings_.locking)
 			mutex_.lock();
 	}
 	void unlock()
 	{
-		if (locking_)
+		if (settings_.locking)
 			mutex_.unlock();
 	}
-	// Where a call begins or ends, so that all that it does is under the lock, or nothing.
-	void start_thread_if_wanted()
-	{
-		if (__builtin_expect(thread_wanted_, 0) && !in_callback_)
-			start_thread();
-	}
-	void start_thread();
-	void run_thread();
 	void idle(Backoff &backoff)
 	{
 		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
-			if (__builtin_expect(locking_, 0)) {
+			if (__builtin_expect(settings_.locking, 0)) {
 				mutex_.unlock();
 				cpu_relax();
 				mutex_.lock();
@@ -228,12 +213,9 @@ private:
 	ProgressClient &client_;
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
+	const Settings settings_;
 	const bool spin_;
-	bool locking_; // may become true, where a call begins or ends
 	bool careful_;
-	bool in_callback_ = false; // without the lock
-	bool thread_wanted_ = false, thread_calls_back_ = false;
-	bool in_thread_ = false; // in a turn of that thread
 	std::mutex mutex_;
 	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 256;
@@ -247,6 +229,7 @@ private:
 	bool missed_waker_ = false;
 	std::thread thread_;
 	bool stopping_ = false;
+	bool in_thread_ = false; // in a turn of that thread
 };
 
 } // namespace pt2p

@@ -116,7 +116,7 @@ std::string RoutePolicy::rule() const
 	return text;
 }
 
-std::string RoutePolicy::why_not_rc(int rank, bool keep_few) const
+std::string RoutePolicy::why_not_rc(int rank, bool keep_few_connections) const
 {
 	if (!groups_)
 		return within_nearest(rank_, rank, size_, share_)
@@ -125,7 +125,7 @@ std::string RoutePolicy::why_not_rc(int rank, bool keep_few) const
 	if (groups_->between(rank_, rank) == Dimension::across)
 		return "in another group (PT2P_GROUPS)";
 	const bool neighbours = groups_->next_hop(rank_, rank) == rank || groups_->next_hop(rank, rank_) == rank_;
-	if (!neighbours && (config_.route == choice::route::forward || keep_few))
+	if (!neighbours && (config_.route == choice::route::forward || keep_few_connections))
 		return "messages are forwarded to it (PT2P_ROUTE)";
 	return "";
 }

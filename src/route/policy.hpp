@@ -34,9 +34,9 @@ public:
 	const std::string &choice() const { return choice_; }
 	// Ranks with the same rule make matching choices.
 	std::string rule() const;
-	// Why rc is not to connect to `rank` although dct reaches it as well; empty: rc is to connect. `keep_few`: this
-	// rank has connections enough.
-	std::string why_not_rc(int rank, bool keep_few) const;
+	// Why rc is not to connect to `rank` although dct reaches it as well; empty: rc is to connect.
+	// `keep_few_connections`: this rank has connections enough.
+	std::string why_not_rc(int rank, bool keep_few_connections) const;
 
 private:
 	const Config &config_;

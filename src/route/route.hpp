@@ -51,7 +51,7 @@ public:
 	}
 	// Why a transport of this build is not open: one entry each.
 	const std::vector<std::string> &not_open() const { return direct_.not_open(); }
-	// Forwards messages; null when PT2P_ROUTE does not ask for it.
+	// Forwards messages; null where none are forwarded (RoutePolicy).
 	Relay *relay() const { return relay_.get(); }
 	// All that make endpoints, from the top: the relay, if there is one, and the transports.
 	const std::vector<Transport *> &layers() const { return layers_; }

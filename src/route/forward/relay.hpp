@@ -2,8 +2,8 @@
 // few, and a DC initiator seldom changes its target.
 //
 // It decorates the transports below. To the layers above it is a transport, whose endpoints only send: gets, puts and
-// atomics go through Endpoint::direct(). To the transports below it is the layer above. It exists only where PT2P_ROUTE
-// asks for it.
+// atomics go through Endpoint::direct(). To the transports below it is the layer above. It exists only where
+// RoutePolicy says that messages may be forwarded.
 //
 //   Sessions    (sessions.hpp)     end to end: once and in order, whatever path messages take
 //   Forwarding  (forwarding.hpp)   hop by hop: links, credits, messages of others

@@ -92,13 +92,12 @@ int draw(const std::string &trace, const std::string &output)
 	try {
 		const std::string picture = drawing(trace);
 		FILE *file = output == "-" ? stdout : fopen(output.c_str(), "w");
-		const bool written = file && fputs(picture.c_str(), file) >= 0 && fflush(file) == 0;
-		const int error = errno;
-		if (file && file != stdout && fclose(file) == 0 && written)
-			printf("%s\n", output.c_str());
-		if (written)
+		if (file && fputs(picture.c_str(), file) >= 0 && fflush(file) == 0) {
+			if (file != stdout)
+				printf("%s\n", output.c_str());
 			return 0;
-		fprintf(stderr, "pt2p_perf: %s: %s\n", output == "-" ? "standard output" : output.c_str(), strerror(error));
+		}
+		fprintf(stderr, "pt2p_perf: %s: %s\n", output == "-" ? "standard output" : output.c_str(), strerror(errno));
 	} catch (const Failure &failure) {
 		fprintf(stderr, "pt2p_perf: %s\n", failure.text.c_str());
 	}
