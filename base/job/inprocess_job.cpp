@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/report/report.hpp"
@@ -18,6 +19,11 @@ namespace {
 
 class InprocessJob;
 
+struct Departure {
+	int rank;
+	int64_t at;
+};
+
 struct Board {
 	std::mutex mutex;
 	std::condition_variable changed;
@@ -25,8 +31,12 @@ struct Board {
 	std::vector<std::string> lost;                 // by rank; empty: not lost
 	std::vector<InprocessJob *> members;           // by rank; null: has left
 	std::vector<std::shared_ptr<void>> kept;
+	std::vector<Departure> departures; // in their order
 	int present = 0;
 };
+
+// Late, as from a launcher: the rank itself tells those that know of it.
+constexpr int64_t told_after = 1'000'000'000; // ns
 
 class InprocessJob final : public Job {
 public:
@@ -93,6 +103,14 @@ public:
 		return true;
 	}
 
+	void check() override
+	{
+		std::lock_guard lock(board_->mutex);
+		for (const auto &left = board_->departures; told_ < left.size() && now_ns() - left[told_].at > told_after;
+		     ++told_)
+			add_event({left[told_].rank, "it has left the job", true});
+	}
+
 	void keep(std::shared_ptr<void> thing) override
 	{
 		std::lock_guard lock(board_->mutex);
@@ -109,6 +127,7 @@ public:
 			if (!self)
 				return;
 			self = nullptr;
+			board_->departures.push_back({rank_, now_ns()});
 			if (--board_->present == 0)
 				last.swap(board_->kept);
 		}
@@ -131,10 +150,8 @@ public:
 				return;
 			lost = reason.empty() ? "declared lost" : reason;
 			for (InprocessJob *member : board_->members)
-				if (member && member->rank_ != rank) {
-					member->events_.push_back({rank, lost});
-					member->events_pending_.store(true, std::memory_order_relaxed);
-				}
+				if (member && member->rank_ != rank)
+					member->add_event({rank, lost});
 		}
 		board_->changed.notify_all();
 	}
@@ -146,7 +163,12 @@ private:
 			throw Error(PT2P_ERR_EXCHANGE, format("rank %d is not in this job of %d ranks", rank, size_));
 	}
 
-	// With the board's lock held.
+	// These two with the board's lock held.
+	void add_event(RankEvent event)
+	{
+		events_.push_back(std::move(event));
+		events_pending_.store(true, std::memory_order_relaxed);
+	}
 	bool ready(int rank, std::string &blob)
 	{
 		const auto r = static_cast<size_t>(rank);
@@ -163,7 +185,8 @@ private:
 	}
 
 	std::shared_ptr<Board> board_;
-	std::deque<RankEvent> events_; // under the board's lock
+	std::deque<RankEvent> events_; // under the board's lock, as `told_`
+	size_t told_ = 0;              // departures of which this rank has had an event
 };
 
 } // namespace

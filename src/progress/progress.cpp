@@ -78,14 +78,13 @@ void Progress::start_thread()
 			}
 			Backoff backoff;
 			backoff.spinning = false;
+			backoff.may_stall = false;
 			while (!stopping_ && !waiters_) {
 				in_thread_ = true;
 				if (step())
 					backoff.idle_since = 0;
 				in_thread_ = false;
 				idle_slowly(backoff);
-				backoff.next_dump = 0; // nobody waits here
-				backoff.start = 0;
 			}
 		}
 	});
@@ -181,7 +180,7 @@ void Progress::watch(Backoff &b, int64_t now)
 {
 	b.last_check = now;
 	check();
-	if (!config_.stall_time)
+	if (!config_.stall_time || !b.may_stall)
 		return;
 	if (!b.next_dump)
 		b.next_dump = b.start + config_.stall_time;

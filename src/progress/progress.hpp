@@ -163,6 +163,7 @@ private:
 		int64_t last_check = 0;
 		int64_t next_dump = 0;
 		bool spinning = true;
+		bool may_stall = true; // not the progress thread: nobody waits in it
 	};
 	struct Waiter {
 		explicit Waiter(int &counter) : count(counter) { ++count; }

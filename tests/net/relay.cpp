@@ -431,8 +431,9 @@ TEST_CASE("a progress thread that nobody asked for leaves callbacks to the progr
 		std::atomic<bool> awaited{false}, done{false};
 		pthread_t by{};
 	} called;
+	std::atomic<bool> over{false};
 	for (int rank = 0; rank < 4; ++rank)
-		ranks.emplace_back([&job, &called, rank, asked] {
+		ranks.emplace_back([&job, &called, &over, rank, asked] {
 			pt2p_context_t *ctx = job.ctx[Job::index(rank)];
 			uint64_t word = 0;
 			if (rank == 0) {
@@ -461,9 +462,26 @@ TEST_CASE("a progress thread that nobody asked for leaves callbacks to the progr
 				while (!called.done)
 					pt2p_progress(ctx);
 				CHECK(!pthread_equal(called.by, pthread_self()) == asked);
+				over = true;
 			}
+			while (!over)
+				std::this_thread::sleep_for(1ms);
 			pt2p_finalize(std::exchange(job.ctx[Job::index(rank)], nullptr));
 		});
 	for (std::thread &rank : ranks)
 		rank.join();
+}
+
+TEST_CASE("a progress thread sends again what a forwarder did not forward")
+{
+	Job job("shm,rc", 4, {"PT2P_RANKS_PER_NODE=2", "PT2P_ROUTE=forward"}, PT2P_INPROCESS_THREADS);
+	const auto leave = [&job](int rank) {
+		CHECK(pt2p_finalize(std::exchange(job.ctx[Job::index(rank)], nullptr)) == PT2P_OK);
+	};
+	leave(2); // between 0 and 3
+	uint64_t word = 5;
+	REQUIRE(pt2p_send(job.ctx[0], &word, sizeof word, 3, 1) == PT2P_OK); // the last call of rank 0
+	REQUIRE(pt2p_recv(job.ctx[3], &word, sizeof word, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	for (const int rank : {0, 1, 3})
+		leave(rank);
 }

@@ -394,7 +394,11 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		relays[i].begin(contexts[i]);
 	for (int i = 0; i < ranks; ++i)
 		start_threads(threads, contexts[i], reached[i]);
-	std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+	// Longer where the machine is slow: a run that has done little has tried little.
+	const auto begin = std::chrono::steady_clock::now();
+	for (double time = 0; time < seconds || (time < 60 && !(messages > 20 && taken > 2 * probers));
+	     time = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())
+		std::this_thread::sleep_for(std::chrono::milliseconds(20));
 	stop = true;
 	for (std::thread &t : threads)
 		t.join();

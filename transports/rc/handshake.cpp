@@ -31,18 +31,19 @@ void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 	net_->wireup.send(c.peer.address, message, c.peer.secret);
 }
 
-// If the refusal is lost, the peer asks again.
-void RcTransport::refuse(const WireupMessage &request, const Secret &secret, const char *reason)
+// To a request that makes no connection. If the answer is lost, the peer asks again.
+void RcTransport::answer(const WireupMessage &request, WireupMessage::Kind kind, const char *reason)
 {
-	WireupMessage refusal{};
-	refusal.rank = environment_.job.rank();
-	refusal.to = request.rank;
-	refusal.attempt = request.attempt;
-	refusal.psn = static_cast<uint32_t>(request.number);
-	refusal.kind = WireupMessage::Kind::refuse;
-	refusal.connection = request.connection;
-	std::strncpy(refusal.reason, reason, sizeof refusal.reason - 1);
-	net_->wireup.send(request.from, refusal, secret);
+	const RcPeer *peer = find(request.rank);
+	WireupMessage answer{};
+	answer.rank = environment_.job.rank();
+	answer.to = request.rank;
+	answer.attempt = request.attempt;
+	answer.psn = static_cast<uint32_t>(request.number);
+	answer.kind = kind;
+	answer.connection = request.connection;
+	std::strncpy(answer.reason, reason, sizeof answer.reason - 1);
+	net_->wireup.send(request.from, answer, peer ? peer->secret : environment_.job.secret());
 }
 
 // The peer may be alive, and would otherwise try for long to reach this rank. If this is lost, the peer asks for a
@@ -53,12 +54,15 @@ void RcTransport::disconnect(RcPeer &peer)
 		tell(peer.first, WireupMessage::Kind::part);
 }
 
-// The peer counts this rank as lost, so waiting for any of its connections is useless. What it sent before is still
-// read.
+// The peer has left or counts this rank as lost, so waiting for any of its connections is useless. What it sent before
+// is still read.
 void RcTransport::disconnected(Connection &first, const WireupMessage &message)
 {
-	if (first.state == Connection::State::requesting || first.state == Connection::State::refused)
+	if (first.state == Connection::State::requesting || first.state == Connection::State::refused) {
+		if (message.kind == WireupMessage::Kind::bye)
+			return net_->take_down(first.peer, PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 		return net_->take_down(first.peer, PT2P_ERR_PEER_LOST, "it counts this rank as lost");
+	}
 	if (first.state != Connection::State::draining)
 		give_up(first, first.attempt + 1);
 	first.request = message;
@@ -87,7 +91,7 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 		connection.state = Connection::State::accepting;
 		return &connection;
 	} catch (const std::exception &e) { // also std::bad_alloc
-		refuse(m, peer ? peer->secret : environment_.job.secret(), e.what());
+		answer(m, WireupMessage::Kind::refuse, e.what());
 		return nullptr;
 	}
 }
@@ -115,12 +119,15 @@ void RcTransport::on_wireup(const WireupMessage &m)
 
 void RcTransport::handle(const WireupMessage &m)
 {
-	if (leaving_ && m.kind != WireupMessage::Kind::part)
+	const bool leaves = m.kind == WireupMessage::Kind::part || m.kind == WireupMessage::Kind::bye;
+	if (leaving_ && m.kind == WireupMessage::Kind::request)
+		return answer(m, WireupMessage::Kind::bye, "");
+	if (leaving_ && !leaves)
 		return;
 	Connection *c = asked_for(m);
 	if (!c)
 		return;
-	if (m.kind == WireupMessage::Kind::part)
+	if (leaves)
 		return disconnected(*c, m);
 	if (m.attempt != c->attempt) {
 		// The peer has given up a connection that this rank still has.
@@ -147,7 +154,7 @@ void RcTransport::handle(const WireupMessage &m)
 		return;
 	if (!c->remote_qp && !connect_queue_pair(*c, m.qp, m.psn)) {
 		if (c->attempt == 1) // else the peer asks again
-			refuse(m, c->peer.secret, c->lacks.c_str());
+			answer(m, WireupMessage::Kind::refuse, c->lacks.c_str());
 		return;
 	}
 	if (m.kind == WireupMessage::Kind::request) {

@@ -351,6 +351,11 @@ bool RcTransport::settle()
 void RcTransport::leave()
 {
 	leaving_ = true;
+	// A connection that is not made yet carries no goodbye, and is not made any more.
+	for (auto &p : peers_)
+		if (p && !p->down && p->peer != environment_.job.rank())
+			if (Connection &c = static_cast<RcPeer &>(*p).first; c.state != Connection::State::connected)
+				tell(c, WireupMessage::Kind::bye);
 	NetTransport::leave();
 }
 

@@ -136,7 +136,7 @@ private:
 	void tell(Connection &connection, verbs::WireupMessage::Kind kind);
 	bool genuine(const verbs::WireupMessage &message) const;
 	void handle(const verbs::WireupMessage &message);
-	void refuse(const verbs::WireupMessage &request, const Secret &secret, const char *reason);
+	void answer(const verbs::WireupMessage &request, verbs::WireupMessage::Kind kind, const char *reason);
 	void disconnected(Connection &first, const verbs::WireupMessage &message);
 	Connection *asked_for(const verbs::WireupMessage &message);
 	uint32_t psn_of(const Connection &connection) const;

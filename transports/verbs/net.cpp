@@ -316,7 +316,7 @@ void Net::say_goodbye(bool all, int64_t end)
 	drive_until(end, [&] { return std::erase_if(peers, told), peers.empty(); });
 	// What was posted has to arrive before leave() returns and the queue pairs are destroyed.
 	flush_all();
-	drive_until(end, [this] { return !queues.busy(); });
+	drive_until(end, [this] { return !queues.busy() && wireup.idle(); });
 }
 
 // A goodbye of a peer may cross this rank's own. If it finds no queue pair here any more, the peer waits in vain. A

@@ -53,13 +53,13 @@ int Wireup::start()
 void Wireup::start_again()
 {
 	broken_ = false;
+	for (AhOwner &handle : handles_)
+		handle.reset();
+	done_ = sent_;
 	ibv_qp_attr attr{};
 	attr.qp_state = IBV_QPS_RESET;
 	if (ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE) != 0)
 		return; // the device has failed
-	for (AhOwner &handle : handles_)
-		handle.reset();
-	done_ = sent_;
 	start();
 }
 

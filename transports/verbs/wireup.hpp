@@ -25,6 +25,7 @@ struct WireupMessage {
 		confirm, // mine is ready, too
 		refuse,  // I cannot connect: `reason` says why
 		part,    // I count you as lost, and do not connect any more
+		bye,     // I have called pt2p_finalize, and do not connect any more
 	};
 	uint64_t number; // counts the datagrams of the sender, from 1
 	WireupAddress from;
@@ -51,6 +52,7 @@ public:
 	uint64_t next_number() const { return number_ + 1; }
 	// The next message that has come, not yet verified; false: there is none.
 	bool take(WireupMessage &message);
+	bool idle() const { return sent_ == done_; }
 	// Datagrams so far that were no messages.
 	uint64_t strange() const { return strange_; }
 	// Requests an event with the next message.
