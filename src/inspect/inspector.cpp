@@ -120,9 +120,13 @@ std::string Inspector::dump(const char *reason) const
 		text += format("  ... and %zu more\n", more);
 	if (waits_in_send && !receives && unreceived)
 		text += advice_on_sends;
-	if (!requests)
-		text += format("  no request is pending (barrier %llu)\n",
-		               static_cast<unsigned long long>(engine_.barrier().entered()));
+	if (!requests) {
+		const Barrier &barrier = engine_.barrier();
+		const std::string awaited =
+		    barrier.awaited() != rank_ ? format(", it waits for rank %d", barrier.awaited()) : "";
+		text += format("  no request is pending (barrier %llu%s)\n", static_cast<unsigned long long>(barrier.entered()),
+		               awaited.c_str());
+	}
 	text += channels_through_devices();
 	return text;
 }

@@ -117,7 +117,7 @@ void Barrier::await_sent(const Course &course)
 	const auto sent = [&] {
 		for (unsigned i = 0; i < course.rounds; ++i)
 			if (const Channel *c = course.told[i].channel;
-			    c && !c->down() && !(c->passed(course.told[i].place) && c->endpoint.settled()))
+			    c && !c->down() && !(c->passed(course.told[i].place) && c->endpoint.settle()))
 				return false;
 		return true;
 	};

@@ -47,8 +47,15 @@ Endpoint &Session::direct()
 	return endpoint ? *endpoint : *this;
 }
 
-// What a forwarder has may have to be sent again.
-bool Session::settled() const { return !sessions.only_in_calls || !outbox.keeps(); }
+// What a forwarder has may have to be sent again, until it is confirmed.
+bool Session::settle()
+{
+	if (!sessions.only_in_calls || !outbox.keeps())
+		return true;
+	if (std::exchange(asked, outbox.next()) != outbox.next())
+		sessions.ask(*this);
+	return false;
+}
 
 void Session::take_down()
 {
@@ -305,9 +312,9 @@ bool Sessions::confirm(Session &s, unsigned &events)
 {
 	if (!s.confirm_due && !s.ask)
 		return true;
-	const auto flags = static_cast<uint8_t>(s.ask ? flag_answer | flag_directly : 0);
+	const auto flags = static_cast<uint8_t>(!s.ask ? 0 : flag_answer | (s.avoids_forwarder ? flag_directly : 0));
 	const Envelope e = envelope(s, id_none, 0, flags);
-	if (!send_envelope(s, forwards(s) && !s.confirm_directly && !s.ask, &e, sizeof e))
+	if (!send_envelope(s, forwards(s) && !s.confirm_directly, &e, sizeof e))
 		return false;
 	s.has_confirmed();
 	s.ask = false;
@@ -321,6 +328,12 @@ void Sessions::avoid_forwarder(Session &s)
 	s.avoids_forwarder = true;
 	s.first_try = false;
 	s.resend = s.outbox.first();
+	list(s);
+}
+
+void Sessions::ask(Session &s)
+{
+	s.ask = true;
 	list(s);
 }
 

@@ -38,7 +38,7 @@ constexpr uint8_t id_plain = 0x80;
 struct Session final : Endpoint {
 	Session(Sessions &sessions, int rank, int next_hop, bool across, BufferPool &buffers, uint32_t window);
 	Endpoint &direct() override;
-	bool settled() const override;
+	bool settle() override;
 
 	Sessions &sessions;
 	Outbox outbox;
@@ -63,6 +63,7 @@ struct Session final : Endpoint {
 	bool confirm_due = false;
 	bool confirm_directly = false; // messages seem to get lost on the other path
 	bool ask = false;              // for a confirmation
+	uint32_t asked = 0;            // settle(): outbox.next() when it asked last
 	uint32_t resend = 0;           // number of the next message to send again; outbox.next(): none
 	bool first_try = false;        // that message has not left yet
 	bool first_forwarded = false;  // and is to be forwarded
@@ -118,6 +119,8 @@ public:
 	bool forwards(const Session &session) const;
 
 	Outcome send(Session &session, uint8_t id, uint64_t header, const void *data, size_t length);
+	// Asks for a confirmation of what has been sent.
+	void ask(Session &session);
 	// Null: not now, or never.
 	Endpoint *connect_directly(Session &session);
 
