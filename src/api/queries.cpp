@@ -71,11 +71,7 @@ try {
 	info->rank = rank;
 	info->same_node = ctx->job->local_index(rank) >= 0;
 	info->state = ctx->engine->channels().state(rank);
-	if (const Channel *c = ctx->router->find(rank)) {
-		copy_text(info->transport, sizeof info->transport, c->endpoint.table->name);
-		if (Transport *t = ctx->router->transport_of(c->endpoint))
-			copy_text(info->large, sizeof info->large, t->describe(rank).substr(0, t->describe(rank).find(',')));
-	}
+	ctx->inspector->inspect(*info);
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "inspect/channel_report.hpp"
 #include "message/engine.hpp"
 #include "message/request/explain.hpp"
+#include "route/forward/relay.hpp"
 
 namespace pt2p {
 
@@ -129,6 +131,42 @@ std::string Inspector::dump(const char *reason) const
 	}
 	text += channels_through_devices();
 	return text;
+}
+
+void Inspector::inspect(pt2p_peer_info_t &info) const
+{
+	const auto copy = [](char(&to)[16], std::string_view text) { to[text.copy(to, sizeof to - 1)] = 0; };
+	info.forwarder = -1;
+	const Channel *c = router_.find(info.rank);
+	if (!c)
+		return;
+	copy(info.transport, c->endpoint.table->name);
+	const Endpoint *direct = &c->endpoint;
+	const Relay *relay = router_.relay();
+	if (relay && router_.transport_of(*direct) == relay) {
+		info.forwarder = relay->forwarder_of(info.rank);
+		direct = relay->direct_endpoint(info.rank);
+	}
+	if (Transport *t = direct ? router_.transport_of(*direct) : nullptr) {
+		copy(info.direct, direct->table->name);
+		const std::string text = t->describe(info.rank);
+		copy(info.large, std::string_view(text).substr(0, text.find(',')));
+	}
+	uint64_t most = 0;
+	for (Transport *t : router_.layers()) {
+		ChannelFacts facts;
+		if (!t->facts(info.rank, facts) || !facts.busy())
+			continue;
+		using enum tune::SizeClass;
+		info.inlined += facts.kind(inlined).messages;
+		info.from_device_memory += facts.kind(device_memory).messages;
+		info.from_host_memory += facts.kind(buffer).messages;
+		for (const KindFacts &kind : facts.kinds)
+			if (kind.messages > most) {
+				most = kind.messages;
+				info.signal_period = kind.period ? kind.period : facts.fixed_period;
+			}
+	}
 }
 
 // Only channels through a device have such numbers. Elsewhere the processors copy, without a queue.

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include <pt2p.h>
+
 namespace pt2p {
 
 class Engine;
@@ -20,6 +22,8 @@ public:
 	std::string summary() const;
 	// Of the channels that have sent anything; the busiest first.
 	std::string report() const;
+	// Fills in how messages to info.rank travel.
+	void inspect(pt2p_peer_info_t &info) const;
 	// What this rank waits for; `reason`: why the dump is written.
 	std::string dump(const char *reason) const;
 

@@ -145,6 +145,9 @@ case "$transports" in *dct*)
 	expect 1 1 'rank [01] has PT2P_(RC_CONNECTIONS=1024|ROUTE=).* and this rank, [01], has PT2P_(RC_CONNECTIONS=1024|ROUTE=).*: all ranks' \
 		env PT2P_GROUPS=nodes:2 $short : -n 1 $short
 	expect 2 1 'PT2P_GROUPS="0": node 1 \(.+\) is in no group' env PT2P_GROUPS=0 ./pt2p_perf
+	# From 0: across to 4, inside of the group to 2, on the node to 1.
+	expect 8 0 '^ +0 +\. +shm +rc +by 2 +dct +by 4 +by 4 +by 4$' \
+		env PT2P_RANKS_PER_NODE=2 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward ./pt2p_perf --routes
 	[ $failures -ne "$before" ] || echo "ok: groups of nodes"
 	;;
 esac

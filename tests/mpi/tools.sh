@@ -91,6 +91,9 @@ printf 'time_ns,peer,kind,period,N_ns,L_ns,ratio\n10,1,inline,1,100,200,2\n' >"$
 expect 0 '/trace\.svg$' ./pt2p_perf --tune-draw "$work/trace"
 expect 0 '^1$' grep -c '</svg>' "$work/trace.svg"
 expect 1 'No such file' ./pt2p_perf --tune-draw "$work/trace" --output "$work/missing/picture"
+expect_ranks 3 0 '^pairs of ranks: 6 by shm$' ./pt2p_perf --routes
+expect 0 '^pairs of ranks: none$' ./pt2p_perf --routes
+expect 2 'makes no sense with --json' ./pt2p_perf --routes --json
 expect 2 'only with --tune-draw' ./pt2p_perf --output "$work/picture"
 expect_ranks 2 2 'unknown option 8' ./pt2p_perf 8
 checks=$((checks + 1))

@@ -149,6 +149,21 @@ TEST_CASE("a message is forwarded by neighbours, a large one goes directly")
 	pt2p_peer_info_t info;
 	REQUIRE(pt2p_peer_query(job.ctx[0], 7, &info) == PT2P_OK);
 	CHECK(std::string(info.transport) == "relay");
+	CHECK(info.forwarder == 4);
+	CHECK(std::string(info.direct) == "dct");
+	CHECK(std::string(info.large) == "zero-copy");
+	CHECK(info.from_host_memory == 1);
+	REQUIRE(pt2p_peer_query(job.ctx[0], 4, &info) == PT2P_OK);
+	CHECK(info.forwarder == -1);
+	CHECK(std::string(info.direct) == "dct");
+	CHECK(info.inlined > 0);
+	CHECK(info.signal_period == 32);
+	REQUIRE(pt2p_peer_query(job.ctx[0], 1, &info) == PT2P_OK);
+	CHECK(std::string(info.direct) == "shm");
+	CHECK(info.inlined + info.signal_period == 0);
+	REQUIRE(pt2p_peer_query(job.ctx[0], 6, &info) == PT2P_OK); // never talked to
+	CHECK(info.forwarder == -1);
+	CHECK(std::string(info.direct).empty());
 }
 
 TEST_CASE("forwarded streams of all sizes between all ranks keep their order")

@@ -80,6 +80,18 @@ std::string Relay::describe(int rank)
 	return text + (s.direct_endpoint ? format(", itself by %s", s.direct_endpoint->table->name) : "");
 }
 
+int Relay::forwarder_of(int rank) const
+{
+	const Session *s = sessions_.find(rank);
+	return s && sessions_.forwards(*s) ? s->next_hop : -1;
+}
+
+const Endpoint *Relay::direct_endpoint(int rank) const
+{
+	const Session *s = sessions_.find(rank);
+	return s ? s->direct_endpoint : nullptr;
+}
+
 void *Relay::expose(void *, size_t, uint64_t &, std::string &why_not)
 {
 	why_not = "it moves messages only";

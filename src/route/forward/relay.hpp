@@ -71,6 +71,10 @@ public:
 	bool arm() override { return sessions_.idle() && forwarding_.idle(); }
 	void abandon(int rank, pt2p_status_t, const std::string &) override { sessions_.lose(rank); }
 	std::string describe(int rank) override;
+	// The rank that short messages to `rank` are sent to at present; -1: they go directly.
+	int forwarder_of(int rank) const;
+	// Null: there is no direct connection.
+	const Endpoint *direct_endpoint(int rank) const;
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override;
 	std::string trouble(int rank) override;
 

@@ -7,6 +7,7 @@
 
 #include "tools/perf/bench.hpp"
 #include "tools/perf/print.hpp"
+#include "tools/perf/routes.hpp"
 
 namespace pt2p::perf {
 
@@ -65,6 +66,10 @@ void lead(Pair &pair, const Options &options)
 int run(pt2p_context_t *ctx, const Options &options)
 {
 	try {
+		if (options.routes) {
+			show_routes(ctx);
+			return 0;
+		}
 		Pair pair(ctx, options);
 		if (options.demo && pair.rank() != 0) {
 			pt2p_info_t info;

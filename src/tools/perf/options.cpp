@@ -119,6 +119,7 @@ const char *usage_text()
 	       "  --baseline        alternate the latency test with the bare hand-off of a cache line\n"
 	       "  --json            one JSON object instead of the table\n"
 	       "  --demo            a short readable summary\n"
+	       "  --routes          measure nothing; messages between all ranks, and a table of the routes that they took\n"
 	       "  --tune-trace FILE let the signal period be tuned, and write what the tuner of rank 0 observes to FILE, "
 	       "as lines\n"
 	       "                    of comma-separated values; that of rank N to FILE.N\n"
@@ -145,7 +146,7 @@ std::string parse_options(int argc, char **argv, Options &options)
 			options.help = true;
 		if (argument == "-h" || flag("--check", options.check) || flag("--spoil", options.spoil) ||
 		    flag("--json", options.json) || flag("--baseline", options.baseline) || flag("--demo", options.demo) ||
-		    flag("--help", options.help))
+		    flag("--routes", options.routes) || flag("--help", options.help))
 			continue;
 		if (name != "--test" && name != "--sizes" && name != "--window" && name != "--iterations" &&
 		    name != "--repetitions" && name != "--time" && name != "--tune-trace" && name != "--tune-draw" &&
@@ -177,6 +178,8 @@ std::string parse_options(int argc, char **argv, Options &options)
 	}
 	if (options.spoil && !options.check)
 		return "--spoil makes sense only with --check";
+	if (options.routes && (options.json || options.demo))
+		return "--routes makes no sense with --json or --demo";
 	if (!options.output.empty() && options.draw.empty())
 		return "--output makes sense only with --tune-draw";
 	if (options.tests.empty())

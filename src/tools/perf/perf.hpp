@@ -30,6 +30,7 @@ struct Options {
 	bool json = false;
 	bool baseline = false;
 	bool demo = false;
+	bool routes = false;
 	bool help = false;
 	std::string trace;  // file to write; empty: none
 	std::string draw;   // file to read instead of measuring; empty: none
