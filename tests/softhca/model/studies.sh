@@ -60,9 +60,13 @@ for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes
 	# shellcheck disable=SC2086
 	twice '$6 > 1' 3 $studies/pt2p_stream senders=2 messages=1000 PT2P_TRANSPORTS=self,dct $settings
 done
+# Nobody's barrier waits for confirmations that nobody asked for: the streams begin together.
+twice '$6 > 40' 2 $studies/pt2p_stream senders=64 messages=1000 bytes=8
 twice '$8 > 500 && $8 < 10000' 2 $studies/pt2p_stream latency=yes messages=1000 PT2P_TRANSPORTS=self,rc
 
-# A script, and its picture.
+# Scripts, and their pictures.
+NODES=2 RANKS=2 OPERATIONS=20 timeout -k 5 60 sh "${srcdir:-.}/softhca/studies/demo" . >"$work/demo" || fail "demo: $(cat "$work/demo")"
+grep -Eq '^libpt2p by default +[0-9]+ #+ +[0-9.]+ us +[0-9]+ +[0-9]+ MB$' "$work/demo" || { cat "$work/demo"; fail "demo: no figure of the default"; }
 NODES=4 COUNTS='1 2' PEERS=256 OPERATIONS=100 timeout -k 5 60 sh "${srcdir:-.}/softhca/studies/groups" . >"$work/groups.csv" ||
 	fail "groups: $(cat "$work/groups.csv")"
 [ "$(wc -l <"$work/groups.csv")" = 4 ] || { cat "$work/groups.csv"; fail "groups: other lines than expected"; }
