@@ -170,8 +170,8 @@ struct Endpoint {
 	virtual Endpoint &direct() { return *this; }
 	// Why the last get, put or atomic was refused.
 	virtual Refusal refusal() const { return {}; }
-	// Whether what it has accepted arrives even if this rank's program makes no further call. Otherwise it asks for what
-	// is missing.
+	// Whether what it has accepted arrives even if this rank's program makes no further call. Otherwise it asks for
+	// what is missing.
 	virtual bool settle() { return true; }
 };
 
