@@ -120,10 +120,12 @@ void RcTransport::on_wireup(const WireupMessage &m)
 void RcTransport::handle(const WireupMessage &m)
 {
 	const bool leaves = m.kind == WireupMessage::Kind::part || m.kind == WireupMessage::Kind::bye;
-	if (leaving_ && m.kind == WireupMessage::Kind::request)
-		return answer(m, WireupMessage::Kind::bye, "");
-	if (leaving_ && !leaves)
+	if (leaving_ && !leaves) {
+		// Who asks for a further connection gets the goodbye over the first, behind the messages.
+		if (m.kind == WireupMessage::Kind::request && m.connection == 0)
+			answer(m, WireupMessage::Kind::bye, "");
 		return;
+	}
 	Connection *c = asked_for(m);
 	if (!c)
 		return;
