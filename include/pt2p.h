@@ -126,13 +126,13 @@ typedef struct pt2p_peer_info {
 	char transport[16];       /**< "self", "shm", "rc", "dct", "relay" (other ranks may forward), or "" while not connected */
 	char large[16];           /**< how large messages move: "single-copy" (self, shm), "pipelined" (shm), "zero-copy" (rc, dct),
 	                               or "" while unknown */
-	int forwarder;            /**< with "relay": the rank that short messages are sent to at present; else, and directly, -1 */
+	int forwarder;            /**< the rank that forwards short messages to the peer at present; -1: they go directly */
 	char direct[16];          /**< the transport of messages that are not forwarded, or "" while not connected for them */
-	/* What this rank has sent to the peer through a device, messages of others that it has forwarded there included: */
+	/* What this rank has sent to the peer through a device. Messages of other ranks that it has forwarded there count. */
 	uint64_t inlined;            /**< messages whose payload was in the work request */
 	uint64_t from_device_memory; /**< messages whose payload was in memory of the device */
 	uint64_t from_host_memory;   /**< messages whose payload the device read from this host's memory, large ones not counted */
-	uint32_t signal_period;      /**< work requests that share a completion, at present and for most of the messages; 0: none sent */
+	uint32_t signal_period;      /**< work requests that share a completion at present, for the commonest kind of payload; 0: none sent */
 } pt2p_peer_info_t;
 
 /** Version of the library, as "major.minor.patch". Static text. */

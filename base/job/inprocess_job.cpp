@@ -21,7 +21,7 @@ class InprocessJob;
 
 struct Departure {
 	int rank;
-	int64_t at;
+	int64_t at; // ns
 };
 
 struct Board {

@@ -93,6 +93,12 @@ std::string errno_text(int error)
 	return "error number " + std::to_string(error);
 }
 
+void copy_text(char *to, size_t capacity, std::string_view text)
+{
+	if (capacity)
+		to[text.copy(to, capacity - 1)] = 0;
+}
+
 const StatusInfo &status_info(pt2p_status_t status)
 {
 	for (const StatusInfo &info : statuses)

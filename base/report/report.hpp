@@ -27,6 +27,8 @@ std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)
 
 // "1 message", "2 messages".
 std::string counted(uint64_t n, const char *noun);
+// Copies as much as there is room for, with a zero behind it; capacity in bytes, may be 0.
+void copy_text(char *to, size_t capacity, std::string_view text);
 
 // What an errno means, as "text (NAME)".
 std::string errno_text(int error);

@@ -9,15 +9,6 @@ using namespace pt2p;
 
 namespace {
 
-void copy_text(char *to, size_t capacity, const std::string &text)
-{
-	if (!capacity)
-		return;
-	const size_t n = std::min(text.size(), capacity - 1);
-	std::memcpy(to, text.data(), n);
-	to[n] = 0;
-}
-
 // What a context tells of itself.
 pt2p_status_t write_text(pt2p_context_t *ctx, const char *function, std::string (Inspector::*say)() const, char *text,
                          size_t capacity, size_t *needed)

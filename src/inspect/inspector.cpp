@@ -135,12 +135,11 @@ std::string Inspector::dump(const char *reason) const
 
 void Inspector::inspect(pt2p_peer_info_t &info) const
 {
-	const auto copy = [](char(&to)[16], std::string_view text) { to[text.copy(to, sizeof to - 1)] = 0; };
 	info.forwarder = -1;
 	const Channel *c = router_.find(info.rank);
 	if (!c)
 		return;
-	copy(info.transport, c->endpoint.table->name);
+	copy_text(info.transport, sizeof info.transport, c->endpoint.table->name);
 	const Endpoint *direct = &c->endpoint;
 	const Relay *relay = router_.relay();
 	if (relay && router_.transport_of(*direct) == relay) {
@@ -148,9 +147,9 @@ void Inspector::inspect(pt2p_peer_info_t &info) const
 		direct = relay->direct_endpoint(info.rank);
 	}
 	if (Transport *t = direct ? router_.transport_of(*direct) : nullptr) {
-		copy(info.direct, direct->table->name);
+		copy_text(info.direct, sizeof info.direct, direct->table->name);
 		const std::string text = t->describe(info.rank);
-		copy(info.large, std::string_view(text).substr(0, text.find(',')));
+		copy_text(info.large, sizeof info.large, std::string_view(text).substr(0, text.find(',')));
 	}
 	uint64_t most = 0;
 	for (Transport *t : router_.layers()) {

@@ -110,18 +110,7 @@ int draw(const std::string &trace, const std::string &output)
 }
 
 // Whether this rank has sent anything by a transport that is tuned.
-bool uses_device(pt2p_context_t *ctx)
-{
-	uint64_t messages = 0;
-	for (int i = 0; i < pt2p_counter_count(); ++i) {
-		const std::string name = pt2p_counter_name(i);
-		uint64_t value = 0;
-		if (name == "rc_messages" || name == "dct_messages")
-			must(ctx, "pt2p_counter_read", pt2p_counter_read(ctx, i, &value));
-		messages += value;
-	}
-	return messages > 0;
-}
+bool uses_device(pt2p_context_t *ctx) { return counter(ctx, "rc_messages") + counter(ctx, "dct_messages") > 0; }
 
 } // namespace
 

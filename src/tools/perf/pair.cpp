@@ -45,6 +45,15 @@ void must(pt2p_context_t *ctx, const char *what, pt2p_status_t status)
 		throw Failure{std::string(what) + ": " + pt2p_strerror(status) + ": " + pt2p_last_error(ctx)};
 }
 
+uint64_t counter(pt2p_context_t *ctx, const char *name)
+{
+	uint64_t value = 0;
+	for (int i = 0; i < pt2p_counter_count(); ++i)
+		if (!std::strcmp(pt2p_counter_name(i), name))
+			must(ctx, "pt2p_counter_read", pt2p_counter_read(ctx, i, &value));
+	return value;
+}
+
 Pair::Pair(pt2p_context_t *ctx, const Options &options)
     : ctx_(ctx), rank_(pt2p_rank(ctx)), size_(pt2p_size(ctx)), pairs_(size_ == 1 ? 1 : size_ / 2),
       peer_(size_ == 1       ? 0

@@ -49,6 +49,9 @@ struct Failure {
 // Throws what pt2p_last_error says unless the status is PT2P_OK.
 void must(pt2p_context_t *ctx, const char *what, pt2p_status_t status);
 
+// A counter of this rank; throws Failure.
+uint64_t counter(pt2p_context_t *ctx, const char *name);
+
 // A trace as an SVG picture; throws Failure.
 std::string drawing(const std::string &trace);
 

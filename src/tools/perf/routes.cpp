@@ -20,15 +20,6 @@ constexpr std::array<size_t, 3> sizes{8, 200, 4096}; // bytes
 constexpr int window = 16, windows = 8;              // messages of a size to a rank at a time; how often
 constexpr int max_columns = 16;
 
-uint64_t counter(pt2p_context_t *ctx, const char *name)
-{
-	uint64_t value = 0;
-	for (int i = 0; i < pt2p_counter_count(); ++i)
-		if (!strcmp(pt2p_counter_name(i), name))
-			must(ctx, "pt2p_counter_read", pt2p_counter_read(ctx, i, &value));
-	return value;
-}
-
 unsigned char pattern(int from, int to, int number, size_t i)
 {
 	return static_cast<unsigned char>(31 * from + 17 * to + 7 * number + static_cast<int>(i));

@@ -57,7 +57,7 @@ TEST_CASE("a rank that leaves tells ranks whose connections are not made yet")
 	leave(job, 1);
 }
 
-TEST_CASE("a rank that has left before others knew of it is no riddle to them")
+TEST_CASE("a receive from a rank that left before it was known ends, and says that it has left")
 {
 	Job job("rc", 2, {"PT2P_STALL_TIME=0"});
 	leave(job, 0);

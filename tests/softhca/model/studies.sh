@@ -60,7 +60,7 @@ for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes
 	# shellcheck disable=SC2086
 	twice '$6 > 1' 3 $studies/pt2p_stream senders=2 messages=1000 PT2P_TRANSPORTS=self,dct $settings
 done
-# Nobody's barrier waits for confirmations that nobody asked for: the streams begin together.
+# A barrier asks for the confirmations that it needs, so the streams begin together.
 twice '$6 > 40' 2 $studies/pt2p_stream senders=64 messages=1000 bytes=8
 twice '$8 > 500 && $8 < 10000' 2 $studies/pt2p_stream latency=yes messages=1000 PT2P_TRANSPORTS=self,rc
 
