@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transports/verbs/tuning/channel.hpp"
+#include "transports/verbs/tuning/period.hpp"
 #include "transports/verbs/tuning/striping.hpp"
 
 namespace pt2p {
@@ -18,6 +19,7 @@ struct KindFacts {
 	uint64_t bytes = 0;    // of these
 	// From the tuner; 0: not seen yet.
 	double normal_ns = 0, ratio = 0; // N; recent L/N
+	double scale = 1;                // the band of L/N is the law's times this
 	uint32_t period = 0;
 	uint64_t raises = 0, cuts = 0;
 	struct Change {
@@ -62,7 +64,7 @@ struct ChannelFacts {
 	size_t waiting = 0;    // messages that wait for room
 	// Load balance.
 	tune::Mode mode = tune::Mode::off;
-	tune::PeriodLaw law;
+	tune::Band band;
 	uint32_t fixed_period = 0; // if nothing is tuned
 
 	KindFacts &kind(tune::SizeClass c) { return kinds[static_cast<size_t>(c)]; }

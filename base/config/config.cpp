@@ -93,9 +93,8 @@ public:
 	void check() const
 	{
 		if (config_.tune != choice::tune::off && config_.tune_cut_above < config_.tune_raise_below)
-			contradiction(
-			    "PT2P_TUNE_CUT_ABOVE", "PT2P_TUNE_RAISE_BELOW", config_.tune_raise_below,
-			    "the first may not be below the second, or one latency would let the signal period grow and halve it");
+			contradiction("PT2P_TUNE_CUT_ABOVE", "PT2P_TUNE_RAISE_BELOW", config_.tune_raise_below,
+			              "the first may not be below the second, or one latency would let the window grow and shrink");
 		if (config_.net_ring_slot_bytes > config_.net_message_bytes)
 			contradiction("PT2P_NET_RING_SLOT_BYTES", "PT2P_NET_MESSAGE_BYTES",
 			              static_cast<int64_t>(config_.net_message_bytes),

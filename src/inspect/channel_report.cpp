@@ -32,17 +32,12 @@ size_t busiest(const ChannelFacts &f)
 
 std::string limited_by_load_balance(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
-	std::string text = format("load balance: the device falls behind: L/N of %s payload is %.2f, above %g. ", name,
-	                          k.ratio, f.law.cut_above);
-	if (f.mode == Mode::free)
-		text += "The window is being cut; ";
-	else if (k.period > f.law.min)
-		text += "The signal period is being cut; ";
-	else
-		text += "The signal period cannot be shorter; ";
-	return text + (f.mode == Mode::free
-	                   ? "PT2P_TUNE=tied or a smaller PT2P_NET_SEND_DEPTH lets less work accumulate."
-	                   : "a smaller PT2P_NET_SEND_DEPTH or fewer ranks on the device let less work accumulate.");
+	const std::string text = format("load balance: the device falls behind: L/N of %s payload is %.2f, above %.3g. ",
+	                                name, k.ratio, f.band.cut_above * k.scale);
+	if (f.mode == Mode::on)
+		return text + "The window is being cut.";
+	return text + (k.period > 1 ? "The signal period is being cut; " : "The signal period cannot be shorter; ") +
+	       "PT2P_TUNE=on, a smaller PT2P_NET_SEND_DEPTH or fewer ranks on the device let less work accumulate.";
 }
 
 std::string limited_by_device_memory(const ChannelFacts &f)
@@ -109,7 +104,7 @@ std::string describe(const Striping &s, double rate)
 // 4.1).
 std::string limited_by_queues(const ChannelFacts &f, const KindFacts &k, const char *name, bool seen)
 {
-	if (seen && k.ratio > f.law.cut_above)
+	if (seen && k.ratio > f.band.cut_above * k.scale)
 		return limited_by_load_balance(f, k, name);
 	if (f.waiting && f.in_flight >= f.depth)
 		return format("parallelism: %s waiting for room, %u of %u work requests in flight. A larger "
@@ -148,21 +143,21 @@ std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool b
 // The device has time left.
 std::string limited_from_above(const ChannelFacts &f, const KindFacts &k, const char *name)
 {
-	if (f.mode == Mode::free && f.max_in_flight < few_of_depth * f.depth)
+	const double below = f.band.raise_below * k.scale;
+	if (f.mode == Mode::on && f.max_in_flight < few_of_depth * f.depth)
 		return format(
-		    "the program: the device has time left: L/N of %s payload is %.2f, below %g, and never more than %u of %u "
-		    "work requests were in flight. The program should start more sends before it waits for one.",
-		    name, k.ratio, f.law.raise_below, f.max_in_flight, f.depth);
-	if (k.period >= f.law.max)
+		    "the program: the device has time left: L/N of %s payload is %.2f, below %.3g, and never more than %u of "
+		    "%u work requests were in flight. The program should start more sends before it waits for one.",
+		    name, k.ratio, below, f.max_in_flight, f.depth);
+	if (f.max_in_flight >= f.depth)
 		return format(
-		    "parallelism: the device has time left: L/N of %s payload is %.2f, below %g. PT2P_NET_SEND_DEPTH, %u here, "
-		    "limits the work requests in flight.",
-		    name, k.ratio, f.law.raise_below, f.depth);
-	return format(
-	    "load balance: the device has time left: L/N of %s payload is %.2f, below %g. %s grows as long as that is so, "
-	    "and faster with a larger PT2P_TUNE_STEP.",
-	    name, k.ratio, f.law.raise_below,
-	    f.mode == Mode::free ? "The window" : format("The signal period of %u", k.period).c_str());
+		    "parallelism: the device has time left: L/N of %s payload is %.2f, below %.3g. PT2P_NET_SEND_DEPTH, %u "
+		    "here, limits the work requests in flight.",
+		    name, k.ratio, below, f.depth);
+	return format("load balance: the device has time left: L/N of %s payload is %.2f, below %.3g. %s grows as long as "
+	              "that is so.",
+	              name, k.ratio, below,
+	              f.mode == Mode::on ? "The window" : format("The signal period of %u", k.period).c_str());
 }
 
 std::string describe_transmission(const ChannelFacts &f)
@@ -259,11 +254,11 @@ std::string what_limits(const ChannelFacts &f)
 		    f.max_in_flight);
 	if (f.mode == Mode::off)
 		return format(
-		    "not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=free measures it.",
+		    "not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=on measures it.",
 		    f.fixed_period);
 	if (!seen)
 		return "not known yet: too few messages for the tuner.";
-	if (k.ratio < f.law.raise_below)
+	if (k.ratio < f.band.raise_below * k.scale)
 		return limited_from_above(f, k, name);
 	if (!f.batch_tuned && quotient(f.work_requests, f.doorbells) < hardly_batched)
 		return format("parallelism: processor and device keep up with each other, L/N of %s payload is %.2f, but each "

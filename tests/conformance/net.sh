@@ -17,23 +17,23 @@ all_cases()
 	# From here on dct stands for both: the tunables are about code that they share.
 	if [ "$1" = rc ]; then
 		! sanitized || return 0
-		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on
 		run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
-		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
+		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper
 		run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_NET_QUEUE_PAIRS=3
 		return 0
 	fi
 	run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
-	run_cases $softhca $cases threads 2 $only PT2P_EAGER_MAX=0 PT2P_PROGRESS_THREAD=1 PT2P_TUNE=free
+	run_cases $softhca $cases threads 2 $only PT2P_EAGER_MAX=0 PT2P_PROGRESS_THREAD=1 PT2P_TUNE=on
 	run_cases $softhca $cases threads 2 $only PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0
 	run_cases $softhca $cases threads 3 $only PT2P_RENDEZVOUS=write PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=8
 	run_cases $softhca $cases threads 3 $only PT2P_REGISTRATION_CACHE=all PT2P_NET_DELIVERY=auto PT2P_NET_RINGS=1 PT2P_NET_RING_SLOTS=4
-	run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=tied
-	run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=free
+	run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper
+	run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on
 	run_cases $softhca --exact $cases threads 2 $only
 	run_cases env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
 	# With libibverbs, as on devices of other makers. And with more queue pairs than a completion queue has room for.
-	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=tied
+	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=paper
 	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
 	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3
 }

@@ -124,7 +124,7 @@ TEST_CASE("up to which length device memory is used can be measured")
 	// length go through device memory when they fit into its cells.
 	const pt2p::Channel *channel = job.ctx[0]->router->find(1);
 	const auto &net = *static_cast<const pt2p::verbs::NetPeer &>(channel->endpoint).net;
-	const size_t header = sizeof(pt2p::verbs::MessageHeader), cell = net.memory.device_memory.cell_bytes();
+	const size_t header = sizeof(pt2p::verbs::MessageHeader), cell = net.memory.device_memory.max_bytes();
 	INFO("cells of " << cell << " bytes");
 	uint64_t fit = job.counter(0, "net_device_memory_messages");
 	for (size_t length = 8; length <= 4096; length *= 2) {

@@ -43,7 +43,7 @@ double number(const std::string &text, const std::string &words)
 TEST_CASE("the report's shares and bytes are those that softhca counts")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_NET_DEVICE_MEMORY=256k"}); // more than can be in flight
+	Job job(transport, 2, {"PT2P_TUNE=off", "PT2P_NET_DEVICE_MEMORY=256k"}); // more than can be in flight
 	CHECK_THAT(report(job), Contains("libpt2p: rank 0 of 2") && !Contains("rank 0 to 1"));
 	job.exchange(0, 1); // connects, which takes messages, too
 	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes"), device_bytes("dm_read_bytes"),
@@ -126,7 +126,7 @@ TEST_CASE("the report counts what is in flight, and what a broken queue pair pos
 
 TEST_CASE("the report says that device memory is full")
 {
-	Job job("rc", 2, {"PT2P_NET_DEVICE_MEMORY=8k"});
+	Job job("rc", 2, {"PT2P_TUNE=off", "PT2P_NET_DEVICE_MEMORY=8k"});
 	Change device_bytes("dm_read_bytes"), host_bytes("payload_read_bytes");
 	send_many(job, 10'000, 512); // so many that those of connecting do not show
 	const std::string text = report(job);
@@ -157,7 +157,7 @@ TEST_CASE("the report of a tuned channel has L, N and the period, now and before
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2,
-	        {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	        {"PT2P_TUNE=paper", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
 	         "PT2P_NET_STAGING=device"});
 	job.warm_up();
 	send_many(job, 30'000, 8);
@@ -234,7 +234,7 @@ TEST_CASE("a trace has a line for each observation")
 	close(fd);
 	const std::string other = std::string(path) + ".1";
 	{
-		Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_STAGING=device", std::string("PT2P_TUNE_TRACE=") + path});
+		Job job("rc", 2, {"PT2P_TUNE=on", "PT2P_NET_STAGING=device", std::string("PT2P_TUNE_TRACE=") + path});
 		job.warm_up();
 		send_many(job, 3'000, 8);
 		send_many(job, 40'000, 512); // few are observed
@@ -255,7 +255,7 @@ TEST_CASE("a trace has a line for each observation")
 		inlined += line.find(",inline,") != line.npos;
 		on_device += line.find(",device memory,") != line.npos;
 	}
-	CHECK(inlined > 10);
+	CHECK(inlined > 2);
 	CHECK(on_device > 0); // fewer are observed where each takes longer
 	CHECK(std::ifstream(other).good());
 	std::remove(path);

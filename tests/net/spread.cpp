@@ -106,7 +106,7 @@ TEST_CASE("pinned to one, or neither pinned nor tuned, all parts go over one que
 {
 	const char *transport = GENERATE("rc", "dct");
 	const bool pin = GENERATE(true, false);
-	Job job(transport, 2, pin ? pinned(1, {"PT2P_TUNE=free"}) : apart());
+	Job job(transport, 2, pin ? pinned(1, {"PT2P_TUNE=on"}) : apart({"PT2P_TUNE=off"}));
 	Window w(job, 1, 4 << 20);
 	for (unsigned round = 0; round < 5; ++round)
 		put(w, random_bytes(4 << 20, round), 16);
@@ -301,7 +301,7 @@ TEST_CASE("with a single DC initiator there is no striping")
 TEST_CASE("the tuner tries numbers of queue pairs within its bounds, and loses nothing in between")
 {
 	const char *transport = GENERATE("rc", "dct");
-	const std::string mode = GENERATE("free", "tied");
+	const std::string mode = GENERATE("on", "paper");
 	Job job(transport, 2, apart({"PT2P_TUNE=" + mode}));
 	Window w(job, 1, 4 << 20);
 	put(w, random_bytes(4 << 20, 0), 16);

@@ -65,7 +65,7 @@ struct Numbered {
 
 TEST_CASE("staging that is pinned is not tuned")
 {
-	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
+	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("on", "paper");
 	const bool device = GENERATE(false, true);
 	Job job(transport, 2,
 	        {std::string("PT2P_TUNE=") + tune, "PT2P_NET_DEVICE_MEMORY=256k",
@@ -85,7 +85,7 @@ TEST_CASE("tuned staging follows the tuner, except for messages that try the alt
 {
 	const char *transport = GENERATE("rc", "dct");
 	const Staging where = GENERATE(Staging::device_memory, Staging::buffer);
-	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=256k"});
+	Job job(transport, 2, {"PT2P_TUNE=on", "PT2P_NET_DEVICE_MEMORY=256k"});
 	job.warm_up();
 	force(tuner(job), Staging::buffer);
 	force(tuner(job), where);
@@ -113,14 +113,13 @@ TEST_CASE("tuned staging follows the tuner, except for messages that try the alt
 
 TEST_CASE("device memory is not tried while half of it is taken")
 {
-	Job job("rc", 2, {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k"}); // 15 cells
+	Job job("rc", 2, {"PT2P_TUNE=on", "PT2P_NET_DEVICE_MEMORY=16k"});
 	job.warm_up();
 	force(tuner(job), Staging::buffer);
 	auto &memory = net_of(job).memory.device_memory;
-	std::vector<uint32_t> taken(9);
-	for (uint32_t &cell : taken)
-		cell = memory.take();
-	REQUIRE(memory.scarce());
+	std::vector<uint32_t> taken;
+	while (memory.shortage() == pt2p::verbs::Shortage::none)
+		taken.push_back(memory.take(bytes));
 	Change from_device("dm_read_bytes");
 	send_many(job, 2000, length);
 	CHECK(from_device() == 0);
@@ -136,24 +135,24 @@ TEST_CASE("periods that are longer than the time between two samples of staging 
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2,
-	        {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	        {"PT2P_TUNE=paper", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
 	         "PT2P_NET_DEVICE_MEMORY=1m", "PT2P_NET_DOORBELL_BATCH=1", "PT2P_NET_SEND_DEPTH=1024"});
 	job.warm_up();
 	send_many(job, 30'000, length);
-	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->period(c).period(); };
+	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->of(c).period(); };
 	using pt2p::tune::SizeClass;
 	CHECK(std::max(period(SizeClass::device_memory), period(SizeClass::buffer)) >= 289);
 }
 
-TEST_CASE("tied: a period that is shorter when a sample is taken still ends within the limit")
+TEST_CASE("paper: a period that is shorter when a sample is taken still ends within the limit")
 {
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport, 2,
-	        {"PT2P_TUNE=tied", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
+	        {"PT2P_TUNE=paper", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
 	         "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
 	job.warm_up();
 	const auto &channel = *peer(job).tuner;
-	while (channel.period(pt2p::tune::SizeClass::inlined).period() < 65)
+	while (channel.of(pt2p::tune::SizeClass::inlined).period() < 65)
 		send_many(job, 50, 8);
 	// The period of longer messages is one. Their first sample makes it the queue's period, the second its limit. The
 	// end of the long period may be far away then.
@@ -165,7 +164,7 @@ TEST_CASE("tied: a period that is shorter when a sample is taken still ends with
 			job.progress();
 		REQUIRE(peer(job).in_flight == 0); // it was signalled
 	}
-	CHECK(channel.period(pt2p::tune::SizeClass::device_memory).period() == 1);
+	CHECK(channel.of(pt2p::tune::SizeClass::device_memory).period() <= 1);
 	constexpr unsigned n = 10;
 	std::vector<pt2p_request_t *> sends(n), receives(n);
 	uint64_t value = 0;
@@ -184,8 +183,7 @@ TEST_CASE("tied: a period that is shorter when a sample is taken still ends with
 TEST_CASE("nothing is lost or reordered while staging changes")
 {
 	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
-	Job job(transport, 2,
-	        {"PT2P_TUNE=free", "PT2P_NET_DEVICE_MEMORY=16k", std::string("PT2P_NET_DELIVERY=") + delivery});
+	Job job(transport, 2, {"PT2P_TUNE=on", "PT2P_NET_DEVICE_MEMORY=16k", std::string("PT2P_NET_DELIVERY=") + delivery});
 	job.warm_up();
 	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
 	Numbered numbered{job};
@@ -202,7 +200,7 @@ TEST_CASE("nothing is lost or reordered while staging changes")
 TEST_CASE("a doorbell batch that is pinned is not tuned", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_TUNE=free", "PT2P_NET_DOORBELL_BATCH=1"});
+	Job job(transport, 2, {"PT2P_TUNE=on", "PT2P_NET_DOORBELL_BATCH=1"});
 	job.warm_up();
 	CHECK(!net_of(job).tuner.batch_tuner());
 	Change wqes("wqes"), rings("doorbells");
@@ -216,7 +214,7 @@ TEST_CASE("a doorbell batch that is pinned is not tuned", "[.exact]")
 TEST_CASE("without the channel's tuner the batch is one, and with it the setting counts")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job off(transport, 2), set(transport, 2, {"PT2P_TUNE=tied", "PT2P_NET_DOORBELL_BATCH=7"});
+	Job off(transport, 2, {"PT2P_TUNE=off"}), set(transport, 2, {"PT2P_TUNE=paper", "PT2P_NET_DOORBELL_BATCH=7"});
 	off.warm_up();
 	set.warm_up();
 	for (Job *job : {&off, &set}) {
@@ -229,8 +227,8 @@ TEST_CASE("without the channel's tuner the batch is one, and with it the setting
 
 TEST_CASE("a doorbell batch that is tuned stays within its bounds, and is in the report")
 {
-	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("free", "tied");
-	Job job(transport, 2, {std::string("PT2P_TUNE=") + tune});
+	const char *transport = GENERATE("rc", "dct"), *tune = GENERATE("on", "paper");
+	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=0", std::string("PT2P_TUNE=") + tune});
 	job.warm_up();
 	REQUIRE(net_of(job).tuner.batch_tuner());
 	CHECK(net_of(job).doorbells.batch() == 1);
@@ -249,7 +247,7 @@ TEST_CASE("nothing is lost or reordered while the doorbell batch changes, and no
 {
 	const char *transport = GENERATE("rc", "dct"), *direct = GENERATE("yes", "no");
 	const size_t size = GENERATE(8, length);
-	Job job(transport, 2, {"PT2P_TUNE=free", std::string("PT2P_NET_DIRECT=") + direct});
+	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=0", std::string("PT2P_NET_DIRECT=") + direct});
 	job.warm_up();
 	Numbered numbered{job};
 	const uint32_t batches[] = {1, 16, 3, 64, 1, 2, 8};
@@ -265,7 +263,7 @@ TEST_CASE("nothing is lost or reordered while the doorbell batch changes, and no
 TEST_CASE("when the batch gets smaller, what waits for a doorbell is posted", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_TUNE=free"});
+	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=0"});
 	job.warm_up();
 	job.progress();
 	net_of(job).doorbells.use_batch(16);

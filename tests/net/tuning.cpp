@@ -8,9 +8,9 @@ using net::send_many;
 
 namespace {
 
-// Laws by which the period always grows, or never.
+// Laws by which period and window always grow, or never.
 const std::vector<std::string> grow{"PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
-                                    "PT2P_TUNE_STEP=32"};
+                                    "PT2P_TUNE_STEP=32", "PT2P_NET_STAGING=device"};
 const std::vector<std::string> stay{"PT2P_TUNE_RAISE_BELOW=0", "PT2P_TUNE_CUT_ABOVE=0", "PT2P_NET_STAGING=device"};
 
 std::vector<std::string> with(const std::string &tune, std::vector<std::string> law)
@@ -50,12 +50,29 @@ unsigned period(Job &job, const std::string &kind)
 	return at == text.npos ? 0 : static_cast<unsigned>(std::stoul(text.substr(at + before.size())));
 }
 
+// How many of three messages the device gets before any completes.
+uint64_t in_flight_at_once(Job &job)
+{
+	job.progress();
+	uint64_t before = 0, after = 0;
+	std::vector<pt2p_request_t *> sends(3); // fewer than make the library look at the completions
+	uint64_t value = 0;
+	REQUIRE(softhca_counter("wqes", -1, 0, &before) == 0);
+	for (auto &s : sends)
+		REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &s) == PT2P_OK);
+	REQUIRE(softhca_counter("wqes", -1, 0, &after) == 0);
+	for (size_t i = 0; i < sends.size(); ++i)
+		REQUIRE(pt2p_recv(job.ctx[1], &value, sizeof value, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], sends.size(), sends.data(), nullptr) == PT2P_OK);
+	return after - before;
+}
+
 } // namespace
 
 TEST_CASE("a period that grows with every observation reaches the depth, and is never halved")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, with("tied", grow));
+	Job job(transport, 2, with("paper", grow));
 	job.warm_up();
 	send_many(job, 30'000, 8);
 	INFO(description(job));
@@ -65,32 +82,38 @@ TEST_CASE("a period that grows with every observation reaches the depth, and is 
 	CHECK(completions_of_sends(job, 12'800, 8) <= 100 + 12'800 / 64);
 }
 
-TEST_CASE("free: the period is a tenth of the window, a quarter where doorbells are shared, whatever L is")
+TEST_CASE("on: window and period are the law's")
 {
 	const char *transport = GENERATE("rc", "dct");
-	const auto band = GENERATE(values({grow, stay}));
-	const bool shared = GENERATE(false, true);
-	auto settings = with("free", band);
+	const bool grows = GENERATE(false, true), shared = GENERATE(false, true);
+	auto settings = with("on", grows ? grow : stay);
 	settings.push_back(shared ? "PT2P_NET_DOORBELL_BATCH=4" : "PT2P_NET_DOORBELL_BATCH=1");
 	Job job(transport, 2, settings);
 	job.warm_up();
-	const unsigned part = shared ? 4 : 10, max = depth(job) / part;
-	send_many(job, 2000, 8);
+	const unsigned window = grows ? depth(job) : 2; // 2: WindowLaw::min
+	const unsigned wanted = std::max(window / (shared ? 4 : 8), 1u);
+	for (const auto &[kind, length] : {std::pair("inline", 8), std::pair("device memory", 512)})
+		for (int turn = 0; turn < 100 && period(job, kind) != wanted; ++turn)
+			send_many(job, 1000, static_cast<size_t>(length));
 	INFO(description(job));
-	const unsigned inlined = period(job, "inline");
-	CHECK(inlined >= 16 / part); // 16: WindowLaw::min
-	CHECK(inlined <= max);
-	if (band == grow)
-		CHECK(inlined >= max * 3 / 4);
-	send_many(job, 2000, 512);
-	INFO(description(job));
-	CHECK(period(job, "inline") == max); // both may use all of the queue
+	CHECK(period(job, "inline") == wanted);
+	CHECK(period(job, "device memory") == wanted); // one window for all
+}
+
+TEST_CASE("on: no more than the window is in flight", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, with("on", stay));
+	job.warm_up();
+	for (int turn = 0; turn < 100 && in_flight_at_once(job) > 2; ++turn)
+		send_many(job, 500, 8);
+	CHECK(in_flight_at_once(job) <= 2);
 }
 
 TEST_CASE("a period that never grows is one, also for other payloads")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, with("tied", stay));
+	Job job(transport, 2, with("paper", stay));
 	job.warm_up();
 	send_many(job, 1000, 8);
 	CHECK(completions_of_sends(job, 1000, 8) >= 900); // the last may still be in flight
@@ -103,7 +126,7 @@ TEST_CASE("a period that never grows is one, also for other payloads")
 
 TEST_CASE("each kind of payload has its own period")
 {
-	Job job("rc", 2, with("tied", grow));
+	Job job("rc", 2, with("paper", grow));
 	job.warm_up();
 	send_many(job, 30'000, 8);
 	send_many(job, 2000, 4000);
@@ -114,28 +137,18 @@ TEST_CASE("each kind of payload has its own period")
 	CHECK(period(job, "buffer") < 100);
 }
 
-TEST_CASE("tied: no more than one period is in flight", "[.exact]")
+TEST_CASE("paper: no more than one period is in flight", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, with("tied", stay));
+	Job job(transport, 2, with("paper", stay));
 	job.warm_up();
-	job.progress();
-	uint64_t before = 0, after = 0;
-	std::vector<pt2p_request_t *> sends(3); // fewer than make the library look at the completions
-	uint64_t value = 0;
-	REQUIRE(softhca_counter("wqes", -1, 0, &before) == 0);
-	for (auto &s : sends)
-		REQUIRE(pt2p_isend(job.ctx[0], &value, sizeof value, 1, 1, &s) == PT2P_OK);
-	REQUIRE(softhca_counter("wqes", -1, 0, &after) == 0);
-	CHECK(after - before == 1);
-	for (size_t i = 0; i < sends.size(); ++i)
-		REQUIRE(pt2p_recv(job.ctx[1], &value, sizeof value, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
-	REQUIRE(pt2p_waitall(job.ctx[0], sends.size(), sends.data(), nullptr) == PT2P_OK);
+	CHECK(in_flight_at_once(job) == 1);
 }
 
-TEST_CASE("without the tuner the period is fixed")
+TEST_CASE("a period that is set is fixed, and nothing is tuned")
 {
-	Job job("rc", 2, {"PT2P_NET_SIGNAL_PERIOD=10"});
+	const char *tune = GENERATE("PT2P_TUNE=off", "PT2P_TUNE=on");
+	Job job("rc", 2, {"PT2P_NET_SIGNAL_PERIOD=10", tune});
 	job.warm_up();
 	send_many(job, 1000, 8);
 	const uint64_t n = completions_of_sends(job, 1000, 8);

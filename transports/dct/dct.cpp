@@ -246,6 +246,11 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 			initiator->signal_each(calm);
 			initiator->flush();
 		}
+		if (!queue->can_post()) { // flush() has taken the last room of a small window
+			line_.put_first(peer, net_->turns());
+			static_cast<DctPeer *>(s.target)->open = false;
+			return wait();
+		}
 		environment_.reporter.add(Counter::dct_switches);
 		DctPeer &before = *static_cast<DctPeer *>(s.target);
 		if (before.queue == queue) {
@@ -255,7 +260,7 @@ SendQueue *DctTransport::take(size_t i, DctPeer &peer)
 	}
 	s.target = &peer;
 	s.begun = queue->posted();
-	return queue->can_post() ? queue : wait(); // flush() may have taken the last WQE
+	return queue->can_post() ? queue : wait();
 }
 
 // ---- failures -------------------------------------------------------------------------------------------------------

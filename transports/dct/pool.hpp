@@ -99,13 +99,21 @@ public:
 			target.waits = false;
 			return true;
 		}
-		if (!target.waits && all_.size() < places)
+		// With a small window, the first of two new targets would leave no room for one in the line.
+		if (!target.waits && all_.empty() && places)
 			return true;
 		if (!target.waits)
 			all_.push_back(&target);
 		target.waits = true;
 		target.asked = turn;
 		return false;
+	}
+	// A target that was admitted could not use its place, and is the first in the line.
+	void put_first(Waiting &target, uint64_t turn)
+	{
+		all_.insert(all_.begin(), &target);
+		target.waits = true;
+		target.asked = turn;
 	}
 	// A target was kept from the free places.
 	void keep(size_t places, uint64_t turn)

@@ -20,8 +20,13 @@ namespace {
 
 constexpr size_t max_measured = 4096; // longest payload that is tried in device memory, bytes
 
-// Bytes of a cell for a payload of this length.
-size_t cell_for(size_t payload) { return (payload + sizeof(MessageHeader) + 63) / 64 * 64; }
+// Bytes of device memory for a payload of this length. Half of it has to be in units, too, for messages that are half
+// as long.
+size_t cell_for(size_t payload)
+{
+	constexpr size_t units = 2 * Cells::unit;
+	return (payload + sizeof(MessageHeader) + units - 1) / units * units;
+}
 
 size_t bytes_of_device_memory(const Config &config)
 {
@@ -30,10 +35,11 @@ size_t bytes_of_device_memory(const Config &config)
 
 uint32_t first_period(const Config &config)
 {
+	if (config.net_signal_period)
+		return static_cast<uint32_t>(config.net_signal_period);
 	if (config.tune != choice::tune::off)
 		return 1; // the tuner takes over
-	const int64_t standard = std::max<int64_t>(1, config.net_send_depth / 4);
-	return static_cast<uint32_t>(config.net_signal_period ? config.net_signal_period : standard);
+	return static_cast<uint32_t>(std::max<int64_t>(1, config.net_send_depth / 4));
 }
 
 pt2p_delivery_t delivery_of(choice::net_delivery delivery)
@@ -151,11 +157,12 @@ Net::~Net() = default;
 
 // ---- peers ----------------------------------------------------------------------------------------------------------
 
-void Net::set_peer(NetPeer &peer, uint32_t depth)
+void Net::set_peer(NetPeer &peer)
 {
 	peers_[static_cast<size_t>(peer.peer)] = &peer;
 	rings.set_delivery(peer, delivery_of(environment_.config.net_delivery));
-	peer.tuner = tuner.make_channel(depth);
+	if (tuner.on())
+		peer.tuner = std::make_unique<tune::ChannelTuner>();
 }
 
 void Net::drop_peer(int rank)

@@ -76,8 +76,8 @@ public:
 	void disarm(const void *caller);
 
 	ConnectionManager *connections = nullptr;
-	// Adds a peer; `depth`: of the queue of its messages.
-	void set_peer(NetPeer &peer, uint32_t depth);
+	// Adds a peer.
+	void set_peer(NetPeer &peer);
 	NetPeer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 	void drop_peer(int rank);
 	// The peer is not connected, or not any more.

@@ -190,7 +190,7 @@ unsigned Net::progress()
 		    !(__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, turn) : read(queue, turn));
 	}
 	if (__builtin_expect(tuner.watches(), 0))
-		tuner.look_soon();
+		tuner.looked();
 	if (drained_ && !asked && __builtin_expect(!queues.any_broken(), 1))
 		return turn.events;
 	if (__builtin_expect(operations.any_waits(), 0))

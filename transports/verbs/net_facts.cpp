@@ -21,7 +21,7 @@ void gather_payload(const NetPeer &peer, const SendMemory &memory, ChannelFacts 
 	f.kind(SizeClass::inlined).messages = peer.next_sequence - peer.by_device_memory.messages - peer.by_buffer.messages;
 	f.kind(SizeClass::inlined).bytes = peer.inline_bytes;
 	f.device_memory_full = peer.device_memory_full;
-	f.device_memory_max = memory.device_memory.cell_bytes();
+	f.device_memory_max = memory.device_memory.max_bytes();
 	f.bulk_read_bytes = peer.bulk_written;
 	f.in_flight = peer.in_flight;
 }
@@ -67,15 +67,15 @@ void gather_staging(const tune::Stagings &stagings, double ticks, ChannelFacts &
 void gather_periods(const tune::ChannelTuner &channel, const tune::DeviceTuner &device, double ticks, ChannelFacts &f)
 {
 	for (size_t i = 0; i < tune::size_classes; ++i) {
-		const auto c = static_cast<SizeClass>(i);
-		const tune::PeriodTuner &tuner = channel.period(c);
+		const tune::ClassHistory &history = channel.of(static_cast<SizeClass>(i));
 		KindFacts &k = f.kinds[i];
-		k.normal_ns = static_cast<double>(tuner.normal()) / ticks;
-		k.ratio = tuner.ratio();
-		k.period = channel.signal_period(c, device.shares_doorbells());
-		k.raises = tuner.raises();
-		k.cuts = tuner.cuts();
-		channel.for_each_change(c, [&](const tune::ChannelTuner::Change &change) {
+		k.normal_ns = static_cast<double>(history.normal.value()) / ticks;
+		k.ratio = history.ratio();
+		k.scale = history.scale();
+		k.period = k.normal_ns > 0 ? std::max(history.period(), 1u) : 0; // it begins with one
+		k.raises = history.raises();
+		k.cuts = history.cuts();
+		history.for_each_change([&](const tune::ClassHistory::Change &change) {
 			k.changes.push_back({static_cast<double>(change.when - device.ticks_at_start()) / ticks * 1e-6,
 			                     change.period, change.ratio});
 		});
@@ -106,11 +106,10 @@ bool NetTransport::facts(int rank, ChannelFacts &f)
 		f.striping_rate = f.striping->climber().rate() * ticks * 1e9;
 
 	f.mode = tuner.mode();
-	f.law = tuner.law(f.depth);
+	f.band = tuner.band();
 	f.fixed_period = std::min(net_->shared.period, f.depth);
 	if (!peer->tuner)
 		return true;
-	f.law.raise_below = peer->tuner->raise_below();
 	gather_staging(peer->tuner->stagings, ticks, f);
 	gather_periods(*peer->tuner, tuner, ticks, f);
 	return true;

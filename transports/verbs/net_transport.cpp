@@ -76,8 +76,7 @@ void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 std::string NetTransport::describe(int rank)
 {
 	const NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
-	const std::string tuned =
-	    peer && peer->tuner ? peer->tuner->describe(net_->tuner.ticks_in_a_ns(), net_->tuner.shares_doorbells()) : "";
+	const std::string tuned = peer && peer->tuner ? peer->tuner->describe(net_->tuner.ticks_in_a_ns()) : "";
 	std::string text = "zero-copy, " + net_->device().name;
 	// The device's queue may be shorter than requested.
 	const uint32_t depth = peer ? queues_for(*peer).front()->depth() : net_->shared.depth;
@@ -102,7 +101,7 @@ NetPeer &NetTransport::add(int rank, std::unique_ptr<NetPeer> peer)
 	peer->max_send = net_->max_payload();
 	peer->net = net_.get();
 	peer->last_sign = now_ns();
-	net_->set_peer(*peer, queues_for(*peer).front()->depth());
+	net_->set_peer(*peer);
 	return *(peers_[static_cast<size_t>(rank)] = std::move(peer));
 }
 

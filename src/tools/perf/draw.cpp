@@ -21,7 +21,7 @@ constexpr double kPageWidth = kLeft + kWidth + 20, kPeriodBottom = kPeriodTop + 
 constexpr double kLowest = 1. / 64; // of L/N; what is below is drawn there
 constexpr size_t kMaxDots = 4000;   // for one series
 // Standard values of PT2P_TUNE_RAISE_BELOW and PT2P_TUNE_CUT_ABOVE.
-constexpr double kRaiseBelow = tune::PeriodLaw{}.raise_below, kCutAbove = tune::PeriodLaw{}.cut_above;
+constexpr double kRaiseBelow = tune::Band{}.raise_below, kCutAbove = tune::Band{}.cut_above;
 constexpr const char *kAxis = "#000000", *kGrid = "#eeeeee";
 constexpr const char *kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"};
 

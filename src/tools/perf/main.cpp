@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 		return draw(options.draw, options.output.empty() ? options.draw + ".svg" : options.output);
 	if (!options.trace.empty()) {
 		setenv("PT2P_TUNE_TRACE", options.trace.c_str(), 1);
-		setenv("PT2P_TUNE", "free", 0);
+		setenv("PT2P_TUNE", "on", 0);
 	}
 	pt2p_context_t *ctx = nullptr;
 	const pt2p_status_t joined = pt2p_init(nullptr, &ctx);

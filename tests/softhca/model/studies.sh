@@ -56,7 +56,7 @@ for settings in "halo bytes=8" "halo bytes=4096" "halo bytes=8 PT2P_ROUTE=forwar
 done
 twice "$quick" 4 $studies/kv_load nodes=4 ranks=2 operations=800 traffic=incast
 
-for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes=random bytes=1024 PT2P_TUNE=free"; do
+for settings in "targets=2 sizes=fixed" "sizes=jump bytes=1024" "targets=2 sizes=random bytes=1024 PT2P_TUNE=on"; do
 	# shellcheck disable=SC2086
 	twice '$6 > 1' 3 $studies/pt2p_stream senders=2 messages=1000 PT2P_TRANSPORTS=self,dct $settings
 done

@@ -6,6 +6,7 @@
 using namespace pt2p;
 using namespace pt2p::tune;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 
 namespace {
@@ -24,11 +25,11 @@ ChannelFacts balanced()
 	f.entry_bytes = 64;
 	f.fetched = 1;
 	f.max_in_flight = 100;
-	f.depth = f.law.max = 128;
+	f.depth = 128;
 	f.queue_pairs = 1;
 	f.work_requests = 10'000;
 	f.doorbells = 5'000;
-	f.mode = Mode::free;
+	f.mode = Mode::on;
 	return f;
 }
 
@@ -58,28 +59,31 @@ TEST_CASE("load balance limits a channel outside of the band, whatever else is w
 	f.waiting = 5;
 	f.in_flight = f.depth;
 	CHECK_THAT(what_limits(f), StartsWith("load balance: the device falls behind") && Contains("3.20, above 2.5") &&
-	                               Contains("The window is being cut") && Contains("PT2P_TUNE=tied"));
-	f.mode = Mode::tied;
+	                               EndsWith("The window is being cut."));
+	f.mode = Mode::paper;
 	CHECK_THAT(what_limits(f), Contains("is being cut"));
 	f.kind(SizeClass::inlined).period = 1;
 	CHECK_THAT(what_limits(f),
-	           Contains("cannot be shorter") && Contains("PT2P_NET_SEND_DEPTH") && !Contains("PT2P_TUNE="));
+	           Contains("cannot be shorter") && Contains("PT2P_NET_SEND_DEPTH") && Contains("PT2P_TUNE=on"));
 
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 1.2;
 	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("1.20, below 1.8") &&
-	                               Contains("The window grows") && Contains("PT2P_TUNE_STEP"));
-	f.mode = Mode::tied;
+	                               EndsWith("The window grows as long as that is so."));
+	f.mode = Mode::paper;
 	CHECK_THAT(what_limits(f), Contains("The signal period of 33 grows"));
-	f.mode = Mode::free;
+	f.mode = Mode::on;
 	// The limits belong to the band.
 	for (const double ratio : {1.8, 2.5}) {
 		f.kind(SizeClass::inlined).ratio = ratio;
 		CHECK_THAT(what_limits(f), StartsWith("nothing: "));
 	}
 	// They are the tuner's.
-	f.law.cut_above = 2.2;
+	f.band.cut_above = 2.2;
 	CHECK_THAT(what_limits(f), Contains("above 2.2"));
+	// A small window tolerates more.
+	f.kind(SizeClass::inlined).scale = 1.5;
+	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left") && Contains("2.50, below 2.7"));
 }
 
 TEST_CASE("parallelism")
@@ -102,12 +106,12 @@ TEST_CASE("parallelism")
 
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 1.2;
-	f.kind(SizeClass::inlined).period = 128;
+	f.max_in_flight = 128;
 	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left") && Contains("PT2P_NET_SEND_DEPTH"));
 	f.max_in_flight = 50; // the window is larger
 	CHECK_THAT(what_limits(f), StartsWith("the program: the device has time left") && Contains("more than 50 of 128"));
-	f.mode = Mode::tied; // no more than the period can be in flight
-	CHECK_THAT(what_limits(f), StartsWith("parallelism: the device has time left"));
+	f.mode = Mode::paper; // no more than the period can be in flight
+	CHECK_THAT(what_limits(f), StartsWith("load balance: the device has time left"));
 
 	f = balanced();
 	f.doorbells = f.work_requests;
@@ -188,7 +192,7 @@ TEST_CASE("the program, and what is not known")
 	CHECK_THAT(what_limits(f), StartsWith("the program: "));
 	f.max_in_flight = 100;
 	f.fixed_period = 32;
-	CHECK_THAT(what_limits(f), StartsWith("not known: ") && Contains("always 32") && Contains("PT2P_TUNE=free"));
+	CHECK_THAT(what_limits(f), StartsWith("not known: ") && Contains("always 32") && Contains("PT2P_TUNE=on"));
 	f = balanced();
 	f.kind(SizeClass::inlined).ratio = 0;
 	CHECK_THAT(what_limits(f), StartsWith("not known yet"));
@@ -231,22 +235,27 @@ TEST_CASE("the whole report in lines")
 
 TEST_CASE("a channel remembers the last changes of each period")
 {
-	ChannelTuner tuner(PeriodLaw{.raise_below = 1e9, .cut_above = 1e9, .step = 1, .max = 1000, .window = 1, .few = 1},
-	                   1000, true, 1000);
-	tuner.see_normal(SizeClass::buffer, 100);
+	ChannelTuner tuner;
+	ClassHistory &history = tuner.of(SizeClass::buffer);
 	int64_t now = 0;
-	while (tuner.period(SizeClass::buffer).raises() < 20)
-		tuner.see_last(SizeClass::buffer, 150, ++now, 0);
+	for (uint32_t period = 1; period <= 21; ++period)
+		for (int times = 0; times < 3; ++times)
+			history.note(++now, 1.5, period, 1.25);
+	history.note(++now, 3, 20, 1);
+	CHECK(history.raises() == 20);
+	CHECK(history.cuts() == 1);
+	CHECK(history.period() == 20);
+	CHECK(history.ratio() == 3);
 	std::vector<uint32_t> periods;
 	int64_t before = 0;
-	tuner.for_each_change(SizeClass::buffer, [&](const ChannelTuner::Change &change) {
+	history.for_each_change([&](const ClassHistory::Change &change) {
 		periods.push_back(change.period);
-		CHECK(change.ratio == 1.5f);
+		CHECK(change.ratio == (change.period == 20 && periods.size() == 8 ? 3.f : 1.5f));
 		CHECK(change.when > before);
 		before = change.when;
 	});
-	CHECK(periods == std::vector<uint32_t>{14, 15, 16, 17, 18, 19, 20, 21});
-	tuner.for_each_change(SizeClass::inlined, [](const ChannelTuner::Change &) { FAIL("another kind"); });
+	CHECK(periods == std::vector<uint32_t>{15, 16, 17, 18, 19, 20, 21, 20});
+	tuner.of(SizeClass::inlined).for_each_change([](const ClassHistory::Change &) { FAIL("another kind"); });
 }
 
 TEST_CASE("the report tells over how many queue pairs large data goes, and why")

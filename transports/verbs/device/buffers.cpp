@@ -25,17 +25,17 @@ inline void flush_write_combining()
 
 } // namespace
 
-DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not)
+DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t max_bytes, std::string &why_not)
 {
 	bytes = std::min<size_t>(bytes, device.device_memory);
-	if (bytes < cell_bytes) {
+	if (bytes < max_bytes) {
 		why_not = device.device_memory ? "PT2P_NET_DEVICE_MEMORY is too small" : "the device has no memory to offer";
 		return;
 	}
-	bytes = bytes / cell_bytes * cell_bytes;
+	bytes = bytes / max_bytes * max_bytes;
 	ibv_alloc_dm_attr attributes{};
 	// Other processes may have taken a part of it.
-	for (; bytes >= cell_bytes && !dm_; bytes = bytes / 2 / cell_bytes * cell_bytes) {
+	for (; bytes >= max_bytes && !dm_; bytes = bytes / 2 / max_bytes * max_bytes) {
 		attributes.length = bytes;
 		dm_.reset(ibv_alloc_dm(device.context.get(), &attributes));
 		if (dm_)
@@ -57,13 +57,7 @@ DeviceMemory::DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes
 	}
 	words_ = static_cast<volatile uint64_t *>(view.buf);
 	bytes_ = bytes;
-	cut(cell_bytes);
-}
-
-void DeviceMemory::cut(size_t cell_bytes)
-{
-	cell_bytes_ = cell_bytes;
-	cells_.fill(cell_bytes ? static_cast<uint32_t>(bytes_ / cell_bytes) : 0);
+	cut(max_bytes);
 }
 
 void DeviceMemory::write(uint32_t cell, std::span<const Piece> pieces)

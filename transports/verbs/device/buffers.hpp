@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "transports/verbs/device/cells.hpp"
 #include "transports/verbs/device/device.hpp"
 
 namespace pt2p::verbs {
@@ -47,22 +48,33 @@ private:
 	std::vector<uint32_t> free_;
 };
 
+// How much of a memory for messages is taken, from a half and from three quarters on. Places come back with
+// completions. So the scarcer they are, the more work requests ask for one.
+enum class Shortage : uint8_t { none, scarce, severe };
+
+constexpr Shortage shortage_at(double used)
+{
+	return used < 0.5 ? Shortage::none : used < 0.75 ? Shortage::scarce : Shortage::severe;
+}
+
 // Memory on the device: one allocation, mapped for writing and never read back.
 class DeviceMemory {
 public:
-	// At most `bytes`, in cells of `cell_bytes` (a multiple of 64). It has no cells if the device has no memory, or
-	// none left; `why_not` then says why.
-	DeviceMemory(const Device &device, size_t bytes, size_t cell_bytes, std::string &why_not);
+	// At most `bytes`, for messages of up to `max_bytes` (a multiple of 64). It has no cells if the device has no
+	// memory, or none left; `why_not` then says why.
+	DeviceMemory(const Device &device, size_t bytes, size_t max_bytes, std::string &why_not);
 
-	size_t cell_bytes() const { return cell_bytes_; }
-	// Cuts it into cells of another size; 0: it is not used any more. No cell may be taken.
-	void cut(size_t cell_bytes);
-	uint32_t take() { return cells_.take(); }
+	// Longest message.
+	size_t max_bytes() const { return cells_.max_bytes(); }
+	// Sets it; 0: the memory is not used any more. No cell may be taken.
+	void cut(size_t max_bytes) { cells_.cut(bytes_, max_bytes); }
+	// A cell for a message of so many bytes; none: there is none.
+	uint32_t take(size_t bytes) { return cells_.take(bytes); }
 	void give(uint32_t cell) { cells_.give(cell); }
-	bool scarce() const { return cells_.count() < bytes_ / cell_bytes_ / 2; }
+	Shortage shortage() const { return shortage_at(cells_.used()); }
 	bool usable() const { return mr_ != nullptr; }
 	uint32_t key() const { return mr_->lkey; }
-	uint64_t address(uint32_t cell) const { return uint64_t{cell} * cell_bytes_; }
+	static uint64_t address(uint32_t cell) { return uint64_t{cell} * Cells::unit; }
 	// Writes the pieces of a message into a cell, one after the other. The device sees them when the call returns.
 	// Stores are of 8 bytes, so up to 7 bytes behind the message change, too.
 	void write(uint32_t cell, std::span<const Piece> pieces);
@@ -71,8 +83,8 @@ private:
 	DmOwner dm_;
 	MrOwner mr_; // addresses count from the beginning of the allocation
 	volatile uint64_t *words_ = nullptr;
-	size_t bytes_ = 0, cell_bytes_ = 0;
-	FreeList cells_;
+	size_t bytes_ = 0;
+	Cells cells_;
 };
 
 } // namespace pt2p::verbs

@@ -95,7 +95,7 @@ size_t measure_device_memory(const Device &device, DeviceMemory &memory, size_t 
 {
 	Loop loop(device, max_bytes);
 	const std::vector<unsigned char> payload(max_bytes, 0x5a);
-	const uint32_t cell = memory.take();
+	const uint32_t cell = memory.take(memory.max_bytes());
 	size_t best = 0;
 	for (size_t length = 64; length <= max_bytes; length *= 2) {
 		const Piece piece{payload.data(), length};

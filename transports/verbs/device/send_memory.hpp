@@ -9,11 +9,11 @@ class SendMemory {
 public:
 	static constexpr uint32_t results = 1024;
 
-	// `buffers` of `buffer_bytes` each; at most `device_bytes` of device memory, in cells of `cell_bytes`. Throws
-	// Error.
-	SendMemory(const Device &device, uint32_t buffers, size_t buffer_bytes, size_t device_bytes, size_t cell_bytes,
-	           int numa_node)
-	    : device_memory(device, device_bytes, cell_bytes, why_no_device_memory), buffer_bytes_(buffer_bytes),
+	// `buffers` of `buffer_bytes` each; at most `device_bytes` of device memory, for messages of
+	// up to `max_device_message` bytes. Throws Error.
+	SendMemory(const Device &device, uint32_t buffers, size_t buffer_bytes, size_t device_bytes,
+	           size_t max_device_message, int numa_node)
+	    : device_memory(device, device_bytes, max_device_message, why_no_device_memory), buffer_bytes_(buffer_bytes),
 	      buffer_count_(buffers), buffers_(device, buffers * buffer_bytes, IBV_ACCESS_LOCAL_WRITE, numa_node),
 	      results_(device, results * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, numa_node)
 	{
@@ -29,7 +29,10 @@ public:
 	size_t free_buffers() const { return free_buffers_.count(); }
 	uint32_t buffer_count() const { return buffer_count_; }
 	size_t buffer_bytes() const { return buffer_bytes_; }
-	bool buffers_scarce() const { return free_buffers_.count() < buffer_count_ / 2; }
+	Shortage shortage_of_buffers() const
+	{
+		return shortage_at(1 - static_cast<double>(free_buffers_.count()) / buffer_count_);
+	}
 	unsigned char *buffer(uint32_t place) const { return buffers_.at(place * buffer_bytes_); }
 	uint32_t buffer_key() const { return buffers_.key(); }
 

@@ -10,17 +10,17 @@ namespace pt2p::verbs {
 // False: there is no free place.
 bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged)
 {
-	const bool fits = bytes <= memory_.device_memory.cell_bytes();
+	const bool fits = bytes <= memory_.device_memory.max_bytes();
 	tune::StagingTuner *const tuner = fits && tuner_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
 	bool to_device = fits;
 	if (tuner) {
-		const auto next = tuner->next(memory_.device_memory.scarce());
+		const auto next = tuner->next(memory_.device_memory.shortage() != Shortage::none);
 		staged.sample = next.sample && !queue.samples();
 		to_device = (staged.sample ? next.what : tuner->chosen()) == tune::Staging::device_memory;
 		staged.since = staged.sample ? now_ticks() : 0;
 	}
 	if (to_device) {
-		staged.place = memory_.device_memory.take();
+		staged.place = memory_.device_memory.take(bytes);
 		if (staged.place == FreeList::none)
 			reporter_.add(Counter::net_device_memory_full);
 		else
@@ -33,7 +33,7 @@ bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged 
 	}
 	if (staged.place == FreeList::none)
 		return false;
-	staged.scarce = on_device ? memory_.device_memory.scarce() : memory_.buffers_scarce();
+	staged.shortage = on_device ? memory_.device_memory.shortage() : memory_.shortage_of_buffers();
 	auto &count = on_device ? peer.by_device_memory : peer.by_buffer;
 	++count.messages;
 	count.bytes += bytes;
@@ -92,7 +92,7 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 	if (__builtin_expect(staged.sample, 0))
 		queue.submit_sample(staged.since);
 	else
-		queue.submit(staged.scarce);
+		queue.submit_message(staged.shortage);
 	return true;
 }
 

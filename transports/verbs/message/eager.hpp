@@ -30,9 +30,9 @@ private:
 	struct Staged {
 		Payload payload = Payload::inlined;
 		uint32_t place = FreeList::none;
-		bool scarce = false; // few such places are free: ask for a completion
-		bool sample = false; // the latency of staging is observed
-		int64_t since = 0;   // sample: begin, in ticks
+		Shortage shortage = Shortage::none; // of such places
+		bool sample = false;                // the latency of staging is observed
+		int64_t since = 0;                  // sample: begin, in ticks
 	};
 	bool stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged);
 

@@ -12,11 +12,11 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
       verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), dc)),
       depth_(mlx5_ ? std::min(shared.depth, mlx5_->depth()) : shared.depth), mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short()),
-      period_(std::clamp(shared.period, 1u, depth_)), window_(shared.tuner.tied() ? 0 : depth_), limit_(depth_),
+      period_(std::clamp(shared.period, 1u, depth_)), window_(depth_), limit_(depth_),
       requests_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
 	if (shared.tuner.on())
-		tuner_.emplace(shared.tuner);
+		tuner_.emplace(shared.tuner, depth_);
 	signalled(0);
 	qp_->qp_context = this; // for asynchronous events
 	shared_.queues.add(*this);
@@ -53,16 +53,20 @@ inline void SendQueue::post(const WorkRequest &request, bool signal)
 		mlx5_->post(request, number, wanted);
 	else
 		verbs_->post(request, SendQueues::id(index, number), wanted);
-	if (due)
-		end_period(number);
-	else if (wanted)
-		signalled(number);
+	if (wanted)
+		end_period(number, !due);
 }
 
 void SendQueue::submit(bool signal)
 {
 	post(at(posted_ - 1), signal);
 	shared_.doorbells.posted(*this, unrung_);
+}
+
+void SendQueue::submit_message(Shortage shortage)
+{
+	constexpr uint32_t soon = 8; // work requests
+	submit(shortage == Shortage::severe || (shortage == Shortage::scarce && posted_ - signalled_ >= soon));
 }
 
 void SendQueue::submit_sample(int64_t since)
@@ -80,8 +84,8 @@ void SendQueue::submit_sample(int64_t since)
 
 void SendQueue::probe(Target &target)
 {
-	next(target, Kind::probe, 0).payload = Payload::none;
-	WorkRequest &request = at(posted_ - 1);
+	WorkRequest &request = append(target, Kind::probe, 0);
+	request.payload = Payload::none;
 	request.remote_address = request.remote_key = 0;
 	post(request, true);
 	ring();
@@ -89,7 +93,8 @@ void SendQueue::probe(Target &target)
 
 void SendQueue::flush()
 {
-	if (posted_ == signalled_ || !can_post())
+	// It may exceed the window: what is in flight must complete.
+	if (posted_ == signalled_ || broken() || in_flight() >= depth_)
 		return;
 	Target *last = at(posted_ - 1).target;
 	if (__builtin_expect(last->down, 0))
@@ -299,15 +304,15 @@ inline tune::Observed SendQueue::observed(uint32_t number) const
 
 void SendQueue::tune(uint32_t upto)
 {
-	const bool idle = upto == posted_;
 	if (tuner_->sees_sample(upto))
 		tuner_->see_sample(observed(tuner_->sample()), at(tuner_->sample() - 1).length);
-	if (tuner_->sees_watched(upto) && tuner_->see_watched(observed(tuner_->watched()), idle))
-		due_ = posted_ + 1;
-	const tune::QueueTuner::Limits limits = tuner_->completed(observed(upto), upto - completed_, idle);
+	if (tuner_->sees_watched(upto))
+		tuner_->see_watched(observed(tuner_->watched()));
+	const tune::QueueTuner::Limits limits = tuner_->completed(observed(upto), upto, upto - completed_, posted_ - upto);
 	period_ = limits.period;
-	if (!tuner_->tied())
-		window_ = limits.window;
+	window_ = limits.window;
+	if (limits.signal_next)
+		due_ = posted_ + 1;
 }
 
 } // namespace pt2p::verbs

@@ -90,15 +90,12 @@ public:
 	WorkRequest &next(Target &target, Kind kind, uint32_t length)
 	{
 		PT2P_ASSERT(can_post());
-		WorkRequest &request = at(posted_++);
-		request.make(kind);
-		request.target = &target;
-		request.length = length;
-		++target.in_flight;
-		return request;
+		return append(target, kind, length);
 	}
 	// Posts it. `signal`: request a completion whatever the period.
 	void submit(bool signal);
+	// The same for a message whose payload is in a place of which there is a shortage.
+	void submit_message(Shortage shortage);
 	// The same for a sample of staging, which began at `since` (ticks). Needs !samples().
 	void submit_sample(int64_t since);
 	bool samples() const { return tuner_ && tuner_->samples(); }
@@ -176,12 +173,21 @@ private:
 		if (!broken())
 			limit_ = std::max(period_, window_);
 	}
-	// This work request is signalled because it ends a period.
-	void end_period(uint32_t number)
+	// This work request is signalled because it ends a period. `early`: the period is cut short.
+	void end_period(uint32_t number, bool early)
 	{
 		if (tuner_)
-			tuner_->posted(number, completed_ == number - 1, each_ != 0);
+			tuner_->posted(number, completed_ == number - 1, early || each_ != 0);
 		signalled(number);
+	}
+	WorkRequest &append(Target &target, Kind kind, uint32_t length)
+	{
+		WorkRequest &request = at(posted_++);
+		request.make(kind);
+		request.target = &target;
+		request.length = length;
+		++target.in_flight;
+		return request;
 	}
 	uint32_t longest_short() const;
 	void tune(uint32_t upto);
@@ -201,7 +207,7 @@ private:
 	const uint32_t max_short_; // bytes of a message with its header; 0: no short path
 	std::optional<tune::QueueTuner> tuner_;
 	uint32_t period_;
-	uint32_t window_;   // the depth, or as tuned; 0: the period is the window
+	uint32_t window_;   // the depth, or as tuned
 	uint32_t each_ = 0; // so many more are signalled before the period counts again
 	// Numbers of work requests, from the beginning.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
@@ -238,7 +244,7 @@ template <bool dc, class Fill>
 	if (__builtin_expect(number == due_, 0)) {
 		due = true;
 		mlx5_->number_of(index) = number;
-		end_period(number);
+		end_period(number, false);
 	}
 	sq.end_and_ring<wqebbs>(at, index, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);
 }

@@ -11,15 +11,15 @@
 namespace pt2p::tune {
 
 DeviceTuner::DeviceTuner(const TransportEnvironment &environment, Batching &batching, uint32_t max_batch)
-    : environment_(environment), batching_(batching), mode_(environment.config.tune),
+    : environment_(environment), batching_(batching),
+      mode_(environment.config.net_signal_period ? Mode::off : environment.config.tune),
       tunes_staging_(on() && environment.config.net_staging == choice::net_staging::automatic),
       fixed_batch_(static_cast<uint32_t>(std::max<int64_t>(environment.config.net_doorbell_batch, 1))),
       ticks_at_start_(now_ticks()), ns_at_start_(now_ns())
 {
 	open_trace();
 	if (on() && !environment.config.net_doorbell_batch)
-		batch_tuner_.emplace(
-		    BatchLaw{.max = max_batch, .cut_above = static_cast<double>(environment.config.tune_cut_above) / 100});
+		batch_tuner_.emplace(BatchLaw{.max = max_batch, .cut_above = band().cut_above});
 }
 
 double DeviceTuner::ticks_in_a_ns() const
@@ -28,25 +28,20 @@ double DeviceTuner::ticks_in_a_ns() const
 	       static_cast<double>(std::max<int64_t>(now_ns() - ns_at_start_, 1));
 }
 
-PeriodLaw DeviceTuner::law(uint32_t depth) const
+Band DeviceTuner::band() const
 {
 	const Config &config = environment_.config;
-	const uint32_t share = period_of(depth, shares_doorbells());
-	return {.raise_below = static_cast<double>(config.tune_raise_below) / 100,
-	        .cut_above = static_cast<double>(config.tune_cut_above) / 100,
-	        .step = static_cast<uint32_t>(config.tune_step),
-	        .min = tied() ? 1 : share,
-	        .max = tied() ? depth : share,
-	        .window = tied() ? 1 : PeriodLaw{}.window, // the paper judges each period by itself
-	        .few = tied() ? 1 : PeriodLaw{}.few};
+	return {static_cast<double>(config.tune_raise_below) / 100, static_cast<double>(config.tune_cut_above) / 100};
 }
 
-std::unique_ptr<ChannelTuner> DeviceTuner::make_channel(uint32_t depth) const
+PeriodLaw DeviceTuner::period_law(uint32_t depth) const
 {
-	if (!on())
-		return nullptr;
-	const auto ranks = static_cast<uint64_t>(environment_.job.local_size());
-	return std::make_unique<ChannelTuner>(law(depth), depth, tied(), share_of_device(ranks, depth));
+	return {band(), static_cast<uint32_t>(environment_.config.tune_step), depth};
+}
+
+WindowLaw DeviceTuner::window_law(uint32_t depth) const
+{
+	return {.band = band(), .max = depth, .first = first_window(static_cast<uint64_t>(environment_.job.local_size()))};
 }
 
 void DeviceTuner::tune_batch()
@@ -78,19 +73,16 @@ void DeviceTuner::open_trace()
 		environment_.reporter.log(LogLevel::error, "PT2P_TUNE_TRACE: %s: %s", path.c_str(), errno_text(errno).c_str());
 }
 
-void DeviceTuner::trace(int peer, const ChannelTuner &channel, SizeClass kind, int64_t latency, bool normal)
+void DeviceTuner::trace(int peer, const ClassHistory &history, SizeClass kind, int64_t latency, bool normal)
 {
-	const PeriodTuner &tuner = channel.period(kind);
 	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency),
-	             known = static_cast<double>(tuner.normal());
+	             known = static_cast<double>(history.normal.value());
 	fprintf(trace_.get(), "%lld,%d,%s,%u,", static_cast<long long>(now_ns() - ns_at_start_), peer,
-	        size_class_names[static_cast<size_t>(kind)], channel.signal_period(kind, shares_doorbells()));
+	        size_class_names[static_cast<size_t>(kind)], history.period());
 	if (normal)
 		fprintf(trace_.get(), "%.0f,,\n", last / ticks);
-	else if (tuner.normal())
-		fprintf(trace_.get(), "%.0f,%.0f,%.3f\n", known / ticks, last / ticks, last / known);
 	else
-		fprintf(trace_.get(), ",%.0f,\n", last / ticks);
+		fprintf(trace_.get(), "%.0f,%.0f,%.3f\n", known / ticks, last / ticks, last / known);
 }
 
 } // namespace pt2p::tune

@@ -1,4 +1,4 @@
-// What is tuned for a whole device: the laws, the shortest normal latency, and how many work requests share a doorbell.
+// What is tuned for a whole device: the laws, and how many work requests share a doorbell.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 
+#include "base/clock.hpp"
 #include "transports/transport.hpp"
 #include "transports/verbs/tuning/batch.hpp"
 #include "transports/verbs/tuning/channel.hpp"
+#include "transports/verbs/tuning/window.hpp"
 
 namespace pt2p::tune {
 
@@ -29,32 +31,32 @@ public:
 
 	Mode mode() const { return mode_; }
 	bool on() const { return mode_ != Mode::off; }
-	bool tied() const { return mode_ == Mode::tied; }
+	bool is_paper() const { return mode_ == Mode::paper; }
 	// Whether measurements decide between device memory and a buffer.
 	bool tunes_staging() const { return tunes_staging_; }
-	// For a queue of this depth.
-	PeriodLaw law(uint32_t depth) const;
-	// For a channel whose queue has this depth. Null: nothing is tuned.
-	std::unique_ptr<ChannelTuner> make_channel(uint32_t depth) const;
+	Band band() const;
+	// For a queue of this depth, work requests.
+	PeriodLaw period_law(uint32_t depth) const;
+	WindowLaw window_law(uint32_t depth) const;
 
 	// A queue begins, or ends, to observe the latency of a work request.
 	void begin_watch()
 	{
-		++watching_;
+		if (!watching_++)
+			last_look_ = now_ticks();
 		look_soon();
 	}
 	void end_watch() { --watching_; }
 	bool watches() const { return watching_ != 0; }
 	// Completions should be read soon, although no call waits for them.
 	void look_soon() { environment_.events.pacing.look_soon(); }
-
-	// A channel has seen this N. Returns it.
-	int64_t saw_normal(int64_t latency)
+	// All completions that there were have been read. When that was so last, while a queue observed: ticks.
+	void looked()
 	{
-		min_normal_ = min_normal_ ? std::min(min_normal_, latency) : latency;
-		return latency;
+		last_look_ = now_ticks();
+		look_soon();
 	}
-	int64_t min_normal() const { return min_normal_; } // 0: not seen yet
+	int64_t last_look() const { return last_look_; }
 
 	// Whether work requests share doorbells for good. A trial does not count, as it must change nothing else.
 	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : fixed_batch_) != 1; }
@@ -79,7 +81,7 @@ public:
 
 	// Writes L or N of a work request to `peer` to the file of PT2P_TUNE_TRACE.
 	bool traces() const { return trace_ != nullptr; }
-	void trace(int peer, const ChannelTuner &channel, SizeClass kind, int64_t latency, bool normal);
+	void trace(int peer, const ClassHistory &history, SizeClass kind, int64_t latency, bool normal);
 
 	double ticks_in_a_ns() const;
 	int64_t ticks_at_start() const { return ticks_at_start_; }
@@ -94,7 +96,7 @@ private:
 	const bool tunes_staging_;
 	const uint32_t fixed_batch_; // work requests
 	int watching_ = 0;           // queues
-	int64_t min_normal_ = 0;     // ticks
+	int64_t last_look_ = 0;      // ticks
 	std::optional<BatchTuner> batch_tuner_;
 	struct {
 		uint64_t work = 0, posted = 0, doorbells = 0;

@@ -4,6 +4,23 @@
 
 namespace pt2p::tune {
 
+namespace {
+
+template <size_t... I>
+std::array<PeriodTuner, sizeof...(I)> for_each_class(const PeriodLaw &law, std::index_sequence<I...>)
+{
+	return {(static_cast<void>(I), PeriodTuner(law))...};
+}
+
+} // namespace
+
+QueueTuner::QueueTuner(DeviceTuner &device, uint32_t depth)
+    : device_(device),
+      window_(device.on() && !device.is_paper() ? std::optional<WindowTuner>(device.window_law(depth)) : std::nullopt),
+      periods_(for_each_class(device.period_law(depth), std::make_index_sequence<size_classes>()))
+{
+}
+
 void QueueTuner::sample_posted(uint32_t number, int64_t since)
 {
 	sampling_ = true;
@@ -20,43 +37,65 @@ void QueueTuner::see_sample(const Observed &sample, size_t bytes)
 	                                      now_ticks() - sample_.since);
 }
 
-bool QueueTuner::see_watched(const Observed &watched, bool idle)
+uint32_t QueueTuner::period(SizeClass kind) const
 {
-	constexpr uint32_t look_again = 64; // completions that leave the queue idle, until N is measured again
-	watching_ = false;
-	device_.end_watch();
-	const int64_t latency = now_ticks() - watched_.since;
-	ChannelTuner &tuner = watched.channel;
-	const bool normal =
-	    watched_.alone && (!tuner.period(watched.kind).normal_is_measured() || std::exchange(measure_normal_, false));
-	// L counts only if other work requests were in flight. With `tied` it always counts: a period of one work request
-	// never meets others, and would never grow.
-	const bool last = !normal && (!watched_.alone || tied_);
-	if (normal)
-		tuner.see_normal(watched.kind, device_.saw_normal(latency));
-	else if (last)
-		tuner.see_last(watched.kind, latency, watched_.since + latency, device_.min_normal());
-	if (const int64_t known = tuner.period(watched.kind).normal(); last && known)
-		device_.saw(static_cast<double>(latency) / static_cast<double>(known));
-	if (device_.traces() && (normal || last))
-		device_.trace(watched.peer, tuner, watched.kind, latency, normal);
-	// N drifts: from time to time it is measured again when the channel is idle.
-	if (!idle || ++times_idle_ % look_again != 0)
-		return false;
-	measure_normal_ = true;
-	periods_ = 0;
-	return true;
+	return window_ ? window_->period(device_.shares_doorbells()) : periods_[static_cast<size_t>(kind)].period();
 }
 
-QueueTuner::Limits QueueTuner::completed(const Observed &latest, uint32_t count, bool idle)
+void QueueTuner::see_watched(const Observed &watched)
 {
-	Limits limits{latest.channel.period(latest.kind).period(), 0};
-	if (!tied_) {
-		limits.window = latest.channel.completed(latest.kind, count, idle);
-		limits.period = period_of(limits.window, device_.shares_doorbells());
+	watching_ = false;
+	device_.end_watch();
+	const int64_t now = now_ticks(), latency = now - watched_.since;
+	ClassHistory &history = watched.channel.of(watched.kind);
+	NormalLatency &normal = history.normal;
+	if (watched_.emptied)
+		normal.see(latency);
+	else if (watched_.alone)
+		normal.see_idle(latency);
+	if (window_)
+		next_ = watched_.number + window_->distance();
+	// The program has not looked for so long that the latency is its own.
+	if (now - device_.last_look() > std::max(normal.value() / 4, latency / 8))
+		return;
+	// An L without an N is worth nothing, and what is always busy shows none.
+	if (!normal.known()) {
+		if (window_)
+			window_->run_empty();
+		return;
 	}
+	normal.see_any(latency);
+	const double ratio = static_cast<double>(latency) / static_cast<double>(normal.value());
+	if (window_)
+		window_->see(ratio, watched_.alone);
+	else
+		periods_[static_cast<size_t>(watched.kind)].see(ratio);
+	// With the paper's law it always counts: a period of one work request never meets others, and would never grow.
+	const bool last = !watched_.alone || !window_;
+	if (last) {
+		history.note(now, ratio, period(watched.kind), window_ ? window_->scale() : 1);
+		device_.saw(window_ ? ratio / window_->scale() : ratio);
+	}
+	if (device_.traces())
+		device_.trace(watched.peer, history, watched.kind, latency, !last);
+}
+
+QueueTuner::Limits QueueTuner::completed(const Observed &latest, uint32_t upto, uint32_t count, uint32_t left)
+{
+	constexpr uint32_t look_again = 64; // completions that leave the queue idle, until N is measured again
 	device_.completed(count);
-	return limits;
+	if (!window_) {
+		const uint32_t one = period(latest.kind);
+		return {one, one, left == 0 && ++times_idle_ % look_again == 0};
+	}
+	window_->completed(count, left + count >= window_->size());
+	const bool emptied = left == 0 && window_->emptied();
+	const bool measure = left == 0 && (emptied || ++times_idle_ % look_again == 0);
+	if (measure) {
+		emptied_ = emptied;
+		next_ = upto + 1;
+	}
+	return {period(latest.kind), window_->empties() ? 1 : window_->size(), measure};
 }
 
 void QueueTuner::stop()

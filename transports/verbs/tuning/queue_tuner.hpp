@@ -1,12 +1,16 @@
-// The tuner of one send queue. The queue tells it what was posted and what has completed. It observes latencies, passes
-// them to the tuner of the channel, and returns the window and the signal period.
+// The tuner of one send queue. The queue tells it what was posted and what has completed. It observes latencies, and
+// returns how many work requests may be in flight and the signal period.
 //
 // TPL paper, section 4.1: the latency of a work request that was posted on an idle channel is N. The latency of the
 // last one of a period is L.
 #pragma once
 
+#include <array>
+#include <optional>
+
 #include "base/clock.hpp"
 #include "transports/verbs/tuning/device_tuner.hpp"
+#include "transports/verbs/tuning/window.hpp"
 
 namespace pt2p::tune {
 
@@ -19,26 +23,25 @@ struct Observed {
 
 class QueueTuner {
 public:
-	explicit QueueTuner(DeviceTuner &device) : device_(device), tied_(device.tied()) {}
+	// For a queue of this depth.
+	QueueTuner(DeviceTuner &device, uint32_t depth);
 	~QueueTuner() { stop(); }
 	QueueTuner(const QueueTuner &) = delete;
 	QueueTuner &operator=(const QueueTuner &) = delete;
 
-	bool tied() const { return tied_; }
 	void rang(uint32_t work_requests) { device_.rang(work_requests); }
 
 	// Work request `number` is posted next, and signalled because it ends a period. `alone`: nothing else is in flight;
-	// `each`: every work request is signalled for now, whatever the period.
-	void posted(uint32_t number, bool alone, bool each) // inline because the short path calls no function
+	// `early`: the period is cut short.
+	void posted(uint32_t number, bool alone, bool early) // inline because the short path calls no function
 	{
-		// With `free`, one period in 13 is observed, because observing costs extra polls. The number is prime, so that
-		// the observations do not keep in step with the polls.
-		constexpr uint32_t periods_between = 13;
-		// A period that was cut short can show N, but not L.
-		if (watching_ || (each && !alone) || (!tied_ && periods_++ % periods_between != 0))
+		// With a window, not each period is observed, because observing costs extra polls, and it does not matter
+		// whether periods are cut short. With the paper's law, such a period can show N, but not L.
+		if (watching_ || (window_ ? static_cast<int32_t>(number - next_) < 0 : early && !alone))
 			return;
 		watching_ = true;
-		watched_ = {number, alone, now_ticks()};
+		watched_ = {number, alone, emptied_ && alone, now_ticks()};
+		emptied_ = false;
 		device_.begin_watch();
 	}
 	// The last work request is a sample of its staging, which began at `since` (ticks). One sample at a time.
@@ -52,23 +55,28 @@ public:
 	uint32_t watched() const { return watched_.number; }
 	// The observed one has completed. `bytes`: length of the sample.
 	void see_sample(const Observed &sample, size_t bytes);
-	// `idle`: nothing is in flight. Returns true if the next work request should be signalled to measure N again.
-	bool see_watched(const Observed &watched, bool idle);
+	void see_watched(const Observed &watched);
 	struct Limits {
-		uint32_t period, window; // work requests; window 0: the period is the window
+		uint32_t period, window; // work requests
+		bool signal_next;        // request a completion of the next one, to see N
 	};
-	// `count` work requests have completed; `latest` is the last of them.
-	Limits completed(const Observed &latest, uint32_t count, bool idle);
+	// `count` work requests up to number `upto` have completed, `latest` is the last of them, and `left` are in flight.
+	Limits completed(const Observed &latest, uint32_t upto, uint32_t count, uint32_t left);
 	// Stops observing.
 	void stop();
 
 private:
+	uint32_t period(SizeClass kind) const;
+
 	DeviceTuner &device_;
-	const bool tied_;
+	// One of the two, the latter for each class.
+	std::optional<WindowTuner> window_;
+	std::array<PeriodTuner, size_classes> periods_;
 	// The signalled work request whose latency is observed, if watching_.
 	struct {
 		uint32_t number;
 		bool alone;    // the channel was idle before it
+		bool emptied;  // the channel was made idle for it
 		int64_t since; // ticks
 	} watched_{};
 	bool watching_ = false;
@@ -77,8 +85,9 @@ private:
 		int64_t since;
 	} sample_{};
 	bool sampling_ = false;
-	uint32_t times_idle_ = 0, periods_ = 0;
-	bool measure_normal_ = false; // again, with the next one that is posted on an idle channel
+	bool emptied_ = false; // the queue has run empty by request
+	uint32_t next_ = 0;    // the first work request that may be observed next
+	uint32_t times_idle_ = 0;
 };
 
 } // namespace pt2p::tune

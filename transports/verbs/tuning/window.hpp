@@ -1,159 +1,138 @@
-// The window of a channel (how many work requests may be in flight), and the signal period that follows from it, with
-// PT2P_TUNE=free. A pure function of observations. N and L are those of period.hpp.
+// The law of PT2P_TUNE=on for the window W of a send queue, how many work requests may be in flight, and for the signal
+// period that follows from it. A pure function of observations.
 //
 // Work requests beyond those that keep the device busy only wait in it, and take space in its WQE cache. If all queues
-// of a device together have more in flight than the cache holds, the device reads WQEs a second time. A queue whose
-// WQEs were evicted is slow, its WQEs become older, and it stays slow: the WQE cache misses of the TPL paper.
+// of a device together have more in flight than the cache holds, the device reads WQEs a second time, becomes slower,
+// and has yet more waiting: the WQE cache misses of the TPL paper (section 4.1). The paper's signal is r = L/N, the
+// last-operation latency over the normal latency (period.hpp). What is done with it is delay-based congestion control.
 //
-//   L > 2.5 N       the window shrinks in proportion to L over the middle of the band, at most to half
-//   L < 1.8 N       it grows by half, and at least by `step`
-//   in between      it stays
+//   target(W) = t (1 + c/W)        the r that a queue wants; t = 1.8, the lower border of the paper's band
 //
-// One window can have two rates. If messages are answered one by one, the answers can slow the device so much that the
-// receiver keeps pace and goes on answering one by one. If messages once came faster than the receiver took them, one
-// answer covers many, and this lasts, too. A queue gets into the fast state only if it is filled in one go while both
-// sides are idle. A window that only shrinks leads back to the slow state: while nothing is sent, the receiver catches
-// up and answers one by one again. So a queue that is never empty may stay slow, whatever its window.
+//   r < target(W), twice           W grows half way towards W target(W)/r, at most to twice W
+//   r > target(W) 2.5/1.8, twice   W becomes W target(W)/r at once, at least W/4
+//   in between                     W goes an eighth of the way towards W target(W)/r
 //
-// Therefore the queue runs empty and is refilled in one go, which costs about N:
-//   - with each cut of the window;
-//   - with the same window when L was first seen, and again after 4, 16, ..., `max_calm` windows;
-//   - at once if the rate has fallen by the factor `changed` since the window before.
+// Fixed point. Let n queues share a device that serves B work requests in a time N, whatever waits. If S are in flight,
+// r = S/B once the device is busy. W stays where r = target(W). All queues see the same r, and target falls with W, so
+// there is one such W, the same for all: shares are fair. Then S = nW and S = B t (1 + c/W): t times what keeps the
+// device busy, and t c for each W that a queue is short of. The factor is Swift's (Kumar et al., SIGCOMM 2020): the
+// more queues, the smaller W, and the longer a delay each must tolerate to know its share.
 //
-// By Little's law, the rate of a full queue is the window divided by L, so L shows whether a cut has cost anything. A
-// cut is reverted if the rate afterwards is lower by more than a twentieth, as it is when L is long because the device
-// works for others. If the rate is lower by the factor `changed`, the queue also runs empty again. The next cut waits
-// until the queue would run empty anyway, unless the last cut was kept and L is still above the band.
+// Convergence. One step takes S to (1 - g) S + g h(S) with h(S) = B t (1 + nc/S) and g at most 1. h falls, and h(h(S))
+// = S has the fixed point as its only solution, so that h swings towards it from any start, and a mean of S and h(S)
+// does so sooner. Meanwhile the quotient of two windows Wi > Wj changes by (target(Wi) g/r + 1 - g) / (target(Wj) g/r +
+// 1 - g), which is below 1: they become equal. In TCP's terms: multiplicative towards the target, additive by c (FAST
+// TCP, Wei et al., ToN 2006, is the same step with W N/L + c).
 //
-// A rank that cuts alone only leaves the device to the others. If the ranks of a node together exceed the device's
-// cache, the rank that reverts its cut has the advantage, and all are slow. Hence `share`: a window above it is halved
-// for good if L is above `contended` times the upper border, and it grows beyond `share` only while L is below `alone`
-// times the lower border, as it is when few of the ranks send.
+// What the proof does not cover: queues whose N differ by an error e want windows that differ, as Vegas's do with wrong
+// base round-trip times; c bounds it, since target(W) has to differ by the same e.
 //
-// The first window is three quarters of `max`. With less, a device that acknowledges late may stay in the band without
-// enough work. Far outside the band, and until the queue has run empty once, `few` observations decide instead of
-// `window`.
+// Start. The first window is small where many ranks share the device, and doubles until r reaches the target once (slow
+// start): N is seen before the device is full.
+//
+// Running empty. N is only seen on an idle queue. And one window can have two rates: if messages are answered one by
+// one, the answers can slow the device so much that the receiver keeps pace and goes on answering one by one; if
+// messages once came faster, one answer covers many, and this lasts, too. A queue gets into the fast state only if it
+// is filled in one go while it is empty. So a queue that is always full runs empty now and then, and is refilled in one
+// go: after each cut, and after 8, 16, ... 64 windows. This costs about N each time. BBR does the same for its
+// round-trip time. Ablation: softhca/studies/RESULTS.md.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "transports/verbs/tuning/period.hpp"
+
 namespace pt2p::tune {
 
 struct WindowLaw {
-	double raise_below = 1.8, cut_above = 2.5; // times N
-	uint32_t min = 16, max = 64, step = 4;     // work requests
-	uint32_t share = UINT32_MAX;               // work requests: share_of_device()
-	double contended = 1.5, alone = 2.0 / 3;   // times a border of the band
-	double kept = 0.95;                        // part of the rate that a cut has to keep
-	uint32_t window = 8, few = 3;              // observations
-	double changed = 1.2;   // the rate is lower by this factor: another state of the device, or another load
-	uint32_t max_calm = 64; // windows
+	Band band{};
+	double flows = 2;                                  // c, work requests
+	uint32_t min = 2, max = 64, first = 64;            // work requests
+	uint32_t first_calm = 8, max_calm = 64;            // windows from one refill to the next
+	static constexpr double grow = 0.5, drift = 0.125; // parts of the way
 };
 
-// What each of `ranks` that share a device may have in flight, whatever the others do: its whole depth if the device
-// can hold that of all ranks. ConnectX-6 holds 1440 work requests (SMART), more than any other device is known to hold.
-constexpr uint32_t share_of_device(uint64_t ranks, uint32_t depth)
+// What a queue begins with if `ranks` share the device. Together they then hold less than any known WQE cache: that of
+// ConnectX-3 is assumed to have 256 entries.
+constexpr uint32_t first_window(uint64_t ranks)
 {
-	return ranks * depth <= 1440 ? depth : std::min(depth, WindowLaw{}.min);
-}
-
-// The signal period for a window: a tenth of it. Work requests that are done but not yet completed keep others out, and
-// those that complete together are posted together. A longer period leaves more of the window idle and loads the device
-// less evenly. If doorbells are shared for good, the processor is the bottleneck, and polling splits up work requests
-// that would share a doorbell: the period is then a quarter.
-constexpr uint32_t period_of(uint32_t window, bool doorbells_shared)
-{
-	return std::max(window / (doorbells_shared ? 4 : 10), 1u);
+	return static_cast<uint32_t>(std::clamp<uint64_t>(128 / std::max<uint64_t>(ranks, 1), 2, 64));
 }
 
 class WindowTuner {
 public:
-	explicit WindowTuner(const WindowLaw &law) : law_(law), size_(std::max(law.max * 3 / 4, law.min)) {}
-
-	// L/N was seen with the current window. Returns the window from now on.
-	uint32_t see(double ratio)
+	explicit WindowTuner(const WindowLaw &law)
+	    : law_(law), size_(std::clamp(law.first, std::min(law.min, law.max), law.max)), calm_(law.first_calm)
 	{
-		if (std::exchange(stale_, false)) // that was posted before the last change
-			return size_;
-		sum_ += ratio;
-		const double mean = sum_ / ++count_;
-		const bool far = mean < 0.75 * law_.raise_below || mean > 1.5 * law_.cut_above;
-		if (count_ < (far || !calms_ ? law_.few : law_.window))
-			return size_;
-		sum_ = 0;
-		count_ = 0;
-		const uint32_t next = judge(mean);
-		stale_ = empties_ || next != size_;
-		return size_ = next;
 	}
-	uint32_t size() const { return size_; }
-	// Whether the queue runs empty: nothing is posted while anything is in flight. emptied(): nothing is.
+
+	// L/N was seen. `alone`: nothing else was in flight, so it tells of growth only while the queue starts.
+	void see(double ratio, bool alone)
+	{
+		if (starting_)
+			return start(ratio);
+		if (alone || std::exchange(stale_, false)) // or it was posted before the last change
+			return;
+		const double wanted = law_.band.raise_below * scale();
+		const int side = ratio > law_.band.cut_above * scale() ? 1 : ratio < wanted ? -1 : 0;
+		const double last = std::exchange(last_, ratio);
+		if (std::exchange(side_, side) != side)
+			return;
+		if (side == 0)
+			return become(size_ + WindowLaw::drift * size_ * (wanted / ratio - 1));
+		side_ = 0;
+		stale_ = true;
+		if (side < 0)
+			return become(std::min(
+			    size_ + std::max(WindowLaw::grow * size_ * (wanted / std::max(ratio, last) - 1), 1.0), 2 * size_));
+		become(std::max(size_ * wanted / std::min(ratio, last), size_ / 4));
+		empties_ = true;
+	}
+	// `count` work requests have completed. `full`: until then no more could be posted.
+	void completed(uint32_t count, bool full)
+	{
+		since_ += count;
+		if (starting_ || !full || since_ < calm_ * size())
+			return;
+		empties_ = true;
+		since_ = 0;
+		calm_ = std::min(2 * calm_, law_.max_calm);
+	}
+	// The queue should run empty before the next work request is posted, until emptied(), which says whether it should.
+	void run_empty() { empties_ = true; }
 	bool empties() const { return empties_; }
-	void emptied() { empties_ = false; }
+	bool emptied() { return std::exchange(empties_, false); }
+
+	uint32_t size() const { return static_cast<uint32_t>(size_); }
+	// The band of L/N at this window is the law's times this.
+	double scale() const { return 1 + law_.flows / size_; }
+	// The signal period: an eighth of the window. Work requests that are done but not yet completed keep others out,
+	// and those that complete together are posted together: with a longer period, more of the window is idle. If
+	// doorbells are shared for good, the processor is the bottleneck, and polling splits up work requests that would
+	// share a doorbell: the period is then a quarter.
+	uint32_t period(bool doorbells_shared) const { return std::max(size() / (doorbells_shared ? 4 : 8), 1u); }
+	// From one observation to the next, so that each sees the window as it is now: work requests.
+	uint32_t distance() const { return starting_ ? size() : size() * 3 / 2; }
 
 private:
-	uint32_t judge(double ratio)
+	void start(double ratio)
 	{
-		const double rate = size_ / ratio, last = std::exchange(rate_, rate);
-		const bool above = ratio > law_.cut_above && size_ > law_.min;
-		if (above && size_ > law_.share && ratio > law_.contended * law_.cut_above)
-			return yield();
-		if (const uint32_t from = std::exchange(from_, 0)) {
-			const bool cut = from != size_, lost = rate < law_.kept * before_;
-			calm_ = calms_ = std::clamp(4 * calms_, 4u, law_.max_calm);
-			if (law_.changed * rate < before_)
-				return run_empty(from, cut ? before_ : rate);
-			if (cut && lost)
-				return from;
-			if (cut && above)
-				watch_closely();
-		} else if (law_.changed * rate < last) {
-			watch_closely();
-		}
-		if (ratio < law_.raise_below * (size_ < law_.share ? 1 : law_.alone))
-			return std::min(size_ + std::max(size_ / 2, law_.step), law_.max);
-		if (calm_) {
-			--calm_;
-			return size_;
-		}
-		const double part = above ? std::max((law_.raise_below + law_.cut_above) / 2 / ratio, 0.5) : 1;
-		return run_empty(std::max(static_cast<uint32_t>(size_ * part), law_.min), rate);
-	}
-	void watch_closely()
-	{
-		calm_ = 0;
-		calms_ = 1;
-	}
-	// Halves the window for good, whatever that costs.
-	uint32_t yield()
-	{
-		watch_closely();
+		if (ratio < law_.band.raise_below * scale() && size_ < law_.max)
+			return become(2 * size_);
+		starting_ = false;
 		empties_ = true;
-		from_ = 0;
-		return std::max({size_ / 2, law_.share, law_.min});
+		since_ = 0;
 	}
-	// Lets the queue run empty and refills it with `next`, which has to keep the rate.
-	uint32_t run_empty(uint32_t next, double rate)
-	{
-		empties_ = true;
-		from_ = std::max(size_, next);
-		before_ = rate;
-		return next;
-	}
+	void become(double size) { size_ = std::clamp<double>(size, std::min(law_.min, law_.max), law_.max); }
 
 	const WindowLaw law_;
-	uint32_t size_;
-	double sum_ = 0; // of L/N since the last decision
-	uint32_t count_ = 0;
-	bool stale_ = false;
-	bool empties_ = false;
-	// Until the effect of running empty is seen: the window before, or the refill if that is more; and the rate.
-	uint32_t from_ = 0; // 0: the effect has been seen
-	double before_ = 0;
-	double rate_ = 0;               // in the last window
-	uint32_t calms_ = 0, calm_ = 0; // windows from one refill to the next; what is left of them
+	double size_;
+	bool starting_ = true, stale_ = false, empties_ = false;
+	int side_ = 0;              // of the band: of the last observation, 0 after a decision
+	double last_ = 0;           // L/N of the last observation
+	uint32_t since_ = 0, calm_; // work requests since the queue ran empty; windows until it does again
 };
 
 } // namespace pt2p::tune
