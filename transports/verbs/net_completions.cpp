@@ -175,6 +175,8 @@ bool Net::take_wireup()
 unsigned Net::progress()
 {
 	++turns_;
+	if (__builtin_expect(tuner.watches(), 0))
+		tuner.looks();
 	if (__builtin_expect(doorbells.any_waits(), 0))
 		doorbells.ring_all();
 	Turn turn;

@@ -50,13 +50,15 @@ public:
 	bool watches() const { return watching_ != 0; }
 	// Completions should be read soon, although no call waits for them.
 	void look_soon() { environment_.events.pacing.look_soon(); }
-	// All completions that there were have been read. When that was so last, while a queue observed: ticks.
+	// While a queue observes: completions are read now, and all that there were have been read.
+	void looks() { away_ = now_ticks() - last_look_; }
 	void looked()
 	{
 		last_look_ = now_ticks();
 		look_soon();
 	}
-	int64_t last_look() const { return last_look_; }
+	// For how long nobody had looked before completions were read: ticks.
+	int64_t away() const { return away_; }
 
 	// Whether work requests share doorbells for good. A trial does not count, as it must change nothing else.
 	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : fixed_batch_) != 1; }
@@ -94,9 +96,9 @@ private:
 	Batching &batching_;
 	const Mode mode_;
 	const bool tunes_staging_;
-	const uint32_t fixed_batch_; // work requests
-	int watching_ = 0;           // queues
-	int64_t last_look_ = 0;      // ticks
+	const uint32_t fixed_batch_;       // work requests
+	int watching_ = 0;                 // queues
+	int64_t last_look_ = 0, away_ = 0; // ticks
 	std::optional<BatchTuner> batch_tuner_;
 	struct {
 		uint64_t work = 0, posted = 0, doorbells = 0;
