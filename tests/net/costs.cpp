@@ -40,7 +40,7 @@ TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame w
           "[.exact]")
 {
 	const bool dc = GENERATE(false, true);
-	Job job(dc ? "dct" : "rc");
+	Job job(dc ? "dct" : "rc", 2, {"PT2P_TUNE=off"});
 	job.warm_up();
 	send_singly(job, 64, 8);
 	constexpr unsigned n = 256;
@@ -161,7 +161,7 @@ TEST_CASE("messages that find device memory full go through buffers", "[.exact]"
 TEST_CASE("a message in a write ring takes no receive and no completion", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_NET_DELIVERY=write"});
+	Job job(transport, 2, {"PT2P_TUNE=off", "PT2P_NET_DELIVERY=write"});
 	job.warm_up();
 	send_singly(job, 200, 8);
 	constexpr unsigned n = 320;

@@ -69,7 +69,7 @@ void gather_periods(const tune::ChannelTuner &channel, const tune::DeviceTuner &
 	for (size_t i = 0; i < tune::size_classes; ++i) {
 		const tune::ClassHistory &history = channel.of(static_cast<SizeClass>(i));
 		KindFacts &k = f.kinds[i];
-		k.normal_ns = static_cast<double>(history.normal.value()) / ticks;
+		k.normal_ns = static_cast<double>(channel.normal(static_cast<SizeClass>(i))) / ticks;
 		k.ratio = history.ratio();
 		k.scale = history.scale();
 		k.period = k.normal_ns > 0 ? std::max(history.period(), 1u) : 0; // it begins with one

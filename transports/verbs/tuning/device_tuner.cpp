@@ -73,13 +73,13 @@ void DeviceTuner::open_trace()
 		environment_.reporter.log(LogLevel::error, "PT2P_TUNE_TRACE: %s: %s", path.c_str(), errno_text(errno).c_str());
 }
 
-void DeviceTuner::trace(int peer, const ClassHistory &history, SizeClass kind, int64_t latency, bool normal)
+void DeviceTuner::trace(int peer, SizeClass kind, const Trace &seen)
 {
-	const double ticks = ticks_in_a_ns(), last = static_cast<double>(latency),
-	             known = static_cast<double>(history.normal.value());
+	const double ticks = ticks_in_a_ns(), last = static_cast<double>(seen.latency),
+	             known = static_cast<double>(seen.normal);
 	fprintf(trace_.get(), "%lld,%d,%s,%u,", static_cast<long long>(now_ns() - ns_at_start_), peer,
-	        size_class_names[static_cast<size_t>(kind)], history.period());
-	if (normal)
+	        size_class_names[static_cast<size_t>(kind)], seen.period);
+	if (seen.idle)
 		fprintf(trace_.get(), "%.0f,,\n", last / ticks);
 	else
 		fprintf(trace_.get(), "%.0f,%.0f,%.3f\n", known / ticks, last / ticks, last / known);

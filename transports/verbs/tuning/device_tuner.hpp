@@ -81,9 +81,14 @@ public:
 		++interval_.observed;
 	}
 
-	// Writes L or N of a work request to `peer` to the file of PT2P_TUNE_TRACE.
+	// Writes an observation of a work request to `peer` to the file of PT2P_TUNE_TRACE.
+	struct Trace {
+		int64_t normal, latency; // ticks
+		uint32_t period;
+		bool idle; // the latency is one of an idle channel
+	};
 	bool traces() const { return trace_ != nullptr; }
-	void trace(int peer, const ClassHistory &history, SizeClass kind, int64_t latency, bool normal);
+	void trace(int peer, SizeClass kind, const Trace &seen);
 
 	double ticks_in_a_ns() const;
 	int64_t ticks_at_start() const { return ticks_at_start_; }

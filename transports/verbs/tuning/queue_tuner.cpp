@@ -65,7 +65,8 @@ void QueueTuner::see_watched(const Observed &watched)
 		return;
 	}
 	normal.see_any(latency);
-	const double ratio = static_cast<double>(latency) / static_cast<double>(normal.value());
+	const int64_t known = watched.channel.normal(watched.kind);
+	const double ratio = static_cast<double>(latency) / static_cast<double>(known);
 	if (window_)
 		window_->see(ratio, watched_.alone);
 	else
@@ -77,7 +78,7 @@ void QueueTuner::see_watched(const Observed &watched)
 		device_.saw(window_ ? ratio / window_->scale() : ratio);
 	}
 	if (device_.traces())
-		device_.trace(watched.peer, history, watched.kind, latency, !last);
+		device_.trace(watched.peer, watched.kind, {known, latency, history.period(), !last});
 }
 
 QueueTuner::Limits QueueTuner::completed(const Observed &latest, uint32_t upto, uint32_t count, uint32_t left)
