@@ -22,7 +22,7 @@ namespace pt2p::tune {
 
 struct BatchLaw {
 	uint32_t max = 16;
-	double cut_above = 2.5;                   // L/N, as in PeriodLaw
+	double cut_above = 2.5;                   // L/N, as in Band
 	double shared = 1.5;                      // work requests per doorbell
 	uint32_t lasts = 5;                       // intervals
 	static constexpr uint32_t interval = 128; // work requests
