@@ -176,7 +176,7 @@ unsigned Net::progress()
 {
 	++turns_;
 	if (__builtin_expect(tuner.watches(), 0))
-		tuner.looks();
+		tuner.before_poll();
 	if (__builtin_expect(doorbells.any_waits(), 0))
 		doorbells.ring_all();
 	Turn turn;
@@ -192,7 +192,7 @@ unsigned Net::progress()
 		    !(__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, turn) : read(queue, turn));
 	}
 	if (__builtin_expect(tuner.watches(), 0))
-		tuner.looked();
+		tuner.after_poll();
 	if (drained_ && !asked && __builtin_expect(!queues.any_broken(), 1))
 		return turn.events;
 	if (__builtin_expect(operations.any_waits(), 0))

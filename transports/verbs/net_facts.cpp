@@ -72,7 +72,7 @@ void gather_periods(const tune::ChannelTuner &channel, const tune::DeviceTuner &
 		k.normal_ns = static_cast<double>(channel.normal(static_cast<SizeClass>(i))) / ticks;
 		k.ratio = history.ratio();
 		k.scale = history.scale();
-		k.period = k.normal_ns > 0 ? std::max(history.period(), 1u) : 0; // it begins with one
+		k.period = k.normal_ns > 0 ? history.period() : 0;
 		k.raises = history.raises();
 		k.cuts = history.cuts();
 		history.for_each_change([&](const tune::ClassHistory::Change &change) {

@@ -25,7 +25,7 @@ struct Piece {
 // Which of a number of places of one size are free.
 class FreeList {
 public:
-	static constexpr uint32_t none = ~0u;
+	static constexpr uint32_t none = Cells::none; // a message is in a place of one or the other
 
 	void fill(uint32_t count)
 	{

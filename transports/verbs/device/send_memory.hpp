@@ -9,8 +9,8 @@ class SendMemory {
 public:
 	static constexpr uint32_t results = 1024;
 
-	// `buffers` of `buffer_bytes` each; at most `device_bytes` of device memory, for messages of
-	// up to `max_device_message` bytes. Throws Error.
+	// `buffers` of `buffer_bytes` each; at most `device_bytes` of device memory, for messages of up to
+	// `max_device_message` bytes. Throws Error.
 	SendMemory(const Device &device, uint32_t buffers, size_t buffer_bytes, size_t device_bytes,
 	           size_t max_device_message, int numa_node)
 	    : device_memory(device, device_bytes, max_device_message, why_no_device_memory), buffer_bytes_(buffer_bytes),

@@ -42,13 +42,13 @@ public:
 		scale_ = scale;
 		if (period == period_)
 			return;
-		if (period != std::max(period_, 1u)) // it begins with one
-			(period > period_ ? raises_ : cuts_)++;
+		(period > period_ ? raises_ : cuts_)++;
 		period_ = period;
 		changes_[count_++ % kept] = {when, period, static_cast<float>(ratio)};
 	}
 	// 0: not seen yet.
 	double ratio() const { return ratio_; }
+	// The signal period in force; at first 1.
 	uint32_t period() const { return period_; }
 	double scale() const { return scale_; }
 	uint64_t raises() const { return raises_; }
@@ -63,7 +63,7 @@ public:
 
 private:
 	double ratio_ = 0, scale_ = 1;
-	uint32_t period_ = 0;
+	uint32_t period_ = 1;
 	uint64_t raises_ = 0, cuts_ = 0;
 	size_t count_ = 0;
 	std::array<Change, kept> changes_;
@@ -95,7 +95,7 @@ public:
 			if (const ClassHistory &c = classes_[i]; c.normal.known())
 				text += format(
 				    "%s%s: signal period %u, N %lld ns, L/N %.1f, %s, %s", text.empty() ? "" : "; ",
-				    size_class_names[i], std::max(c.period(), 1u),
+				    size_class_names[i], c.period(),
 				    static_cast<long long>(static_cast<double>(normal(static_cast<SizeClass>(i))) / ticks_in_a_ns),
 				    c.ratio(), counted(c.raises(), "raise").c_str(), counted(c.cuts(), "cut").c_str());
 		return text;

@@ -49,12 +49,10 @@ void DeviceTuner::tune_batch()
 	const int64_t now = now_ticks();
 	const auto work = static_cast<double>(interval_.work), time = static_cast<double>(now - interval_.since);
 	const double ratio = interval_.observed ? interval_.ratios / interval_.observed : 0;
-	if (batch_tuner_) {
-		const uint32_t before = batch_tuner_->batch();
-		const uint32_t batch = batch_tuner_->see({work, time, interval_.posted, interval_.doorbells, ratio});
-		if (batch != before)
-			batching_.use_batch(batch);
-	}
+	const uint32_t before = batch_tuner_->batch();
+	const uint32_t batch = batch_tuner_->see({work, time, interval_.posted, interval_.doorbells, ratio});
+	if (batch != before)
+		batching_.use_batch(batch);
 	interval_ = {};
 	interval_.since = now;
 }

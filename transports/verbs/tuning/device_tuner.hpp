@@ -43,36 +43,39 @@ public:
 	void begin_watch()
 	{
 		if (!watching_++)
-			last_look_ = now_ticks();
+			last_poll_ = now_ticks();
 		look_soon();
 	}
 	void end_watch() { --watching_; }
 	bool watches() const { return watching_ != 0; }
 	// Completions should be read soon, although no call waits for them.
 	void look_soon() { environment_.events.pacing.look_soon(); }
-	// While a queue observes: completions are read now, and all that there were have been read.
-	void looks() { away_ = now_ticks() - last_look_; }
-	void looked()
+	// While a queue observes: before completion queues are polled, and when they are empty.
+	void before_poll() { unpolled_ = now_ticks() - last_poll_; }
+	void after_poll()
 	{
-		last_look_ = now_ticks();
+		last_poll_ = now_ticks();
 		look_soon();
 	}
-	// For how long nobody had looked before completions were read: ticks.
-	int64_t away() const { return away_; }
+	// For how long nobody had polled before this poll: ticks.
+	int64_t unpolled() const { return unpolled_; }
 
 	// Whether work requests share doorbells for good. A trial does not count, as it must change nothing else.
 	bool shares_doorbells() const { return (batch_tuner_ ? batch_tuner_->accepted() : fixed_batch_) != 1; }
 	// Null: the batch is fixed.
 	const BatchTuner *batch_tuner() const { return batch_tuner_ ? &*batch_tuner_ : nullptr; }
-	// The batch is judged by these: doorbells rung, work requests completed, and L/N at the ends of periods.
+	// The batch, unless it is fixed, is judged by these: doorbells rung, work requests completed, and L/N at the ends
+	// of periods.
 	void rang(uint32_t work_requests)
 	{
+		if (!batch_tuner_)
+			return;
 		interval_.posted += work_requests;
 		++interval_.doorbells;
 	}
 	void completed(uint32_t work_requests)
 	{
-		if ((interval_.work += work_requests) >= BatchLaw::interval)
+		if (batch_tuner_ && (interval_.work += work_requests) >= BatchLaw::interval)
 			tune_batch();
 	}
 	void saw(double ratio)
@@ -101,9 +104,9 @@ private:
 	Batching &batching_;
 	const Mode mode_;
 	const bool tunes_staging_;
-	const uint32_t fixed_batch_;       // work requests
-	int watching_ = 0;                 // queues
-	int64_t last_look_ = 0, away_ = 0; // ticks
+	const uint32_t fixed_batch_;           // work requests
+	int watching_ = 0;                     // queues
+	int64_t last_poll_ = 0, unpolled_ = 0; // ticks
 	std::optional<BatchTuner> batch_tuner_;
 	struct {
 		uint64_t work = 0, posted = 0, doorbells = 0;

@@ -56,7 +56,7 @@ void QueueTuner::see_watched(const Observed &watched)
 	if (window_)
 		next_ = watched_.number + window_->distance();
 	// The program has not looked for so long that the latency is its own.
-	if (device_.away() > std::max(normal.value() / 4, latency / 8))
+	if (device_.unpolled() > std::max(normal.value() / 4, latency / 8))
 		return;
 	// An L without an N is worth nothing, and what is always busy shows none.
 	if (!normal.known()) {

@@ -54,8 +54,8 @@ struct WindowLaw {
 	static constexpr double grow = 0.5, drift = 0.125; // parts of the way
 };
 
-// What a queue begins with if `ranks` share the device. Together they then hold less than any known WQE cache: that of
-// ConnectX-3 is assumed to have 256 entries.
+// What a queue begins with if `ranks` share the device. Up to 64 ranks then hold 128 work requests together, half of
+// the smallest WQE cache that the model of softhca knows; more ranks hold 2 each.
 constexpr uint32_t first_window(uint64_t ranks)
 {
 	return static_cast<uint32_t>(std::clamp<uint64_t>(128 / std::max<uint64_t>(ranks, 1), 2, 64));
