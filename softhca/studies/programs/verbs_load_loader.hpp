@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "softhca/studies/programs/verbs_load_receiver.hpp"
+#include "softhca/time/virtual_time.h"
 
 namespace verbs_load {
 
@@ -125,6 +126,19 @@ private:
 		}
 		ended(slot);
 	}
+	void await_room()
+	{
+		if (total_ < plan_.window || (plan_.burst && total_ % plan_.window != 0))
+			return;
+		for (unsigned i = 0; i < (plan_.burst ? plan_.window : 1); ++i)
+			await(total_ - plan_.window + i);
+	}
+	// How many of the last ones nobody has waited for.
+	uint64_t awaited_by_none() const
+	{
+		const uint64_t of_burst = (total_ + plan_.window - 1) % plan_.window + 1;
+		return std::min<uint64_t>(total_, plan_.burst ? of_burst : plan_.window);
+	}
 	void ended(size_t slot)
 	{
 		const uint64_t now = now_ns();
@@ -170,8 +184,9 @@ private:
 		wr.assign(plan_.postlist, {});
 		sge.resize(plan_.postlist);
 		for (unsigned i = 0; i < plan_.postlist; ++i, ++total_) {
-			if (total_ >= plan_.window)
-				await(total_ - plan_.window);
+			await_room();
+			if (plan_.work && softhca_time_compute)
+				softhca_time_compute(uint64_t{plan_.work} * 1000);
 			const size_t slot = total_ % posted_at_.size();
 			const uint64_t mod = posts_[q] % plan_.period;
 			wr[i].send_flags = mod == 0 ? IBV_SEND_SIGNALED : 0;
@@ -245,7 +260,7 @@ private:
 	void drain()
 	{
 		if (signals_all() || plan_.op == op_read)
-			for (uint64_t n = total_ - std::min<uint64_t>(total_, plan_.window); n < total_; ++n)
+			for (uint64_t n = total_ - awaited_by_none(); n < total_; ++n)
 				await(n);
 		// The first of each period is signalled; what has not been waited for yet, and what comes after it.
 		if (!signals_all())

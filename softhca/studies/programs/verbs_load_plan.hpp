@@ -18,6 +18,8 @@ inline constexpr const char *usage = R"(usage: verbs_load [option=value ...]
   choose=turn|random   which queue pair is next
   target=same|turn|random|any  DC, UD: which machine is next; any: the thread's own too
   window=1             operations outstanding of each thread; with period > 1 those of WRITE and SEND are bounded by it alone
+  burst=0|1            a window is posted when all of the last one has ended (0: one work request when one has ended)
+  work=0               ns that the program itself needs for each operation, in virtual time
   postlist=1           work requests for each doorbell
   period=1             each so-manieth work request of a queue pair is signalled
   spread=0             atomic operations: of each thread on a word of its own (0: all on one word)
@@ -39,7 +41,8 @@ struct Options {
 	    {"op", "read"},     {"transport", "rc"}, {"bytes", "32"},    {"inline", "0"}, {"pattern", "out"},
 	    {"machines", "2"},  {"threads", "1"},    {"qps", "1"},       {"window", "1"}, {"postlist", "1"},
 	    {"period", "1"},    {"choose", "turn"},  {"target", "turn"}, {"spread", "0"}, {"depth", "16"},
-	    {"receivers", "1"}, {"ops", "20000"},    {"check", "0"},     {"header", "0"},
+	    {"receivers", "1"}, {"ops", "20000"},    {"check", "0"},     {"header", "0"}, {"burst", "0"},
+	    {"work", "0"},
 	};
 	Options(int argc, char **argv)
 	{
@@ -89,8 +92,9 @@ struct Plan {
 	      machines(o.number("machines", 2)), threads(o.number("threads", 1)), qps(o.number("qps", 1)),
 	      window(o.number("window", 1)), postlist(o.number("postlist", 1)), period(o.number("period", 1)),
 	      depth(o.number("depth", 1)), receivers(o.number("receivers", 1)), ops(o.number("ops", 1)),
-	      in_line(o.one_of("inline", {"0", "1"})), random_qp(o.one_of("choose", {"turn", "random"})),
-	      spread(o.one_of("spread", {"0", "1"})), check(o.one_of("check", {"0", "1"}))
+	      work(o.number("work")), in_line(o.one_of("inline", {"0", "1"})),
+	      random_qp(o.one_of("choose", {"turn", "random"})), spread(o.one_of("spread", {"0", "1"})),
+	      check(o.one_of("check", {"0", "1"})), burst(o.one_of("burst", {"0", "1"}))
 	{
 		if (op == op_atomic)
 			bytes = 8;
@@ -98,6 +102,8 @@ struct Plan {
 			fail("datagrams can only be sent");
 		if (postlist > window || (period > 1 && postlist > period))
 			fail("a list of work requests is to fit the window and the signal period");
+		if (burst && (postlist > 1 || period > 1))
+			fail("in bursts, each work request has its doorbell and is signalled");
 		if (op == op_read && period > 1 && bytes == 0)
 			fail("a READ of nothing that is not signalled cannot be seen to end");
 	}
@@ -111,8 +117,8 @@ struct Plan {
 	}
 
 	unsigned op, transport, pattern, target, bytes, machines, threads, qps, window, postlist, period, depth, receivers,
-	    ops;
-	bool in_line, random_qp, spread, check;
+	    ops, work;
+	bool in_line, random_qp, spread, check, burst;
 };
 
 } // namespace verbs_load

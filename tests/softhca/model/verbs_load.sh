@@ -50,6 +50,38 @@ if [ $model = yes ]; then
 	[ "$(latency turn ,pcie_write=200 8)" -eq "$(latency turn ,pcie_write=0 8)" ] &&
 		[ "$(latency turn ,pcie_write=200)" -gt "$(latency turn ,pcie_write=0)" ] || fail "READ by DC: an answer is waited for too long"
 	echo "ok: DC goes on"
+	# field COLUMN PROFILE OPTION...
+	field()
+	{
+		column=$1 profile=$2
+		shift 2
+		timeout -k 5 60 $softhca --model "$profile" --devices 6 $load header=1 "$@" >"$work/out" || fail "$*"
+		awk -F , -v name="$column" 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == name) column = i } NR == 2 { print $column }' "$work/out"
+	}
+	# The rate of the first is higher than that of the second by so many per cent and no more than so many.
+	falls()
+	{
+		awk -v a="$1" -v b="$2" -v least="$3" -v most="$4" \
+			"BEGIN { fall = 100 * (1 - b / a); exit !(fall >= least && fall <= most) }" ||
+			fail "$5: from $1 to $2"
+		echo "ok: $5: from $1 to $2 M/s"
+	}
+	# Published: 89.5 and 63.0 (SMART).
+	burst="op=write bytes=8 threads=96 burst=1 work=130"
+	# shellcheck disable=SC2086
+	falls "$(field rate connectx6 $burst window=8)" "$(field rate connectx6 $burst window=24)" 20 45 "WRITEs beyond the WQE cache"
+	# Published: 47.7 and 36.8 (RB).
+	swarm="pattern=all machines=6 threads=11 qps=5 window=64 choose=random"
+	# shellcheck disable=SC2086
+	falls "$(field rate_per_machine connectib $swarm period=8)" "$(field rate_per_machine connectib $swarm period=16)" 5 30 "READs with signal periods of 8 and 16"
+	# The program's own time takes as long as it says.
+	falls "$(field rate connectx5 op=write work=0)" "$(field rate connectx5 op=write work=2000)" 40 70 "2 us of the program for each operation"
+	# Datagrams of a list that is longer than the cache are read once: in lists, none is missed.
+	misses=$(field wqe_misses_per_op connectib,wqe_cache=8 op=send transport=ud threads=2 window=32 period=32 postlist=32)
+	[ "$misses" = 0.000 ] || fail "$misses of each WQE of a list are read again"
+	echo "ok: lists"
 fi
+timeout -k 5 60 $softhca --devices 2 $load op=read burst=1 window=8 ops=200 check=1 >"$work/out" || fail "bursts, live"
+$softhca $load burst=1 window=4 postlist=4 2>/dev/null && fail "bursts in lists are taken"
 $softhca $load op=nonsense >/dev/null 2>&1 && fail "an operation that is none is taken"
 echo "verbs_load: all passed"
