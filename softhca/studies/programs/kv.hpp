@@ -4,7 +4,8 @@
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only). Keys are drawn as in YCSB, from a scrambled Zipf distribution
 // with 0.99, or with keys=uniform uniformly. Values have `bytes`. Each request takes `work` ns of a server's processor
 // (assumed), beside the messenger's calls, which the model charges. partners: the keys of a client are on so many
-// ranks, which follow the rank half way round; 0: on all. traffic=incast: all keys are on the first rank.
+// ranks, which follow the rank half way round; 0: on all. traffic=incast: all keys are on the first rank, and each rank
+// does an equal part of the operations.
 #pragma once
 
 #include <algorithm>
@@ -89,11 +90,11 @@ public:
 		bool drained = false;
 		while (shared_.drained < load_.ranks) {
 			catch_up();
-			while (shared_.done < load_.operations && !free_.empty())
+			while (has_more() && !free_.empty())
 				if (!issue())
 					break;
 			serve_some();
-			if (!drained && shared_.done >= load_.operations && free_.size() == load_.window) {
+			if (!drained && !has_more() && free_.size() == load_.window) {
 				drained = true;
 				++shared_.drained;
 			}
@@ -109,6 +110,11 @@ private:
 		Kind kind;
 	};
 
+	// Where all ask one, each does an equal part: else those that it serves first would do nearly all.
+	bool has_more() const
+	{
+		return load_.incast ? issued_ < load_.operations / load_.ranks : shared_.done < load_.operations;
+	}
 	// How many servers a client asks, beside itself; which they are, from 0 on.
 	size_t servers() const { return load_.incast ? 1 : load_.partners ? load_.partners : load_.ranks - 1; }
 	size_t server(size_t client, size_t i) const
@@ -167,6 +173,7 @@ private:
 	// False after a key of this rank's own, so that the others run.
 	bool issue()
 	{
+		++issued_;
 		const uint64_t key = keys_.key();
 		const size_t server = owner(key, me_);
 		const bool update = keys_.fraction() < load_.updates;
@@ -216,6 +223,7 @@ private:
 	std::vector<Started> started_;
 	std::vector<uint32_t> free_;
 	bool counts_ = false; // what is done
+	size_t issued_ = 0;
 };
 
 } // namespace kv

@@ -4,7 +4,8 @@
 // (rounds.hpp). connect=yes: each client of a store first asks each server once, and exchanges in rounds begin with
 // `settling` messages of each rank; else connections are made with the first message that needs them, and a short load
 // of many nodes mostly connects. `rounds`: so many instead of `operations`. The last 70 % of `operations` are measured,
-// or those after the first `warm` %. A rank has at most `receives` posted and `sends` in flight; ?: more than enough.
+// or those after the first `warm` %; of an incast all. A rank has at most `receives` posted and `sends` in flight; ?:
+// more than enough.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,9 @@ public:
 				load.operations = wanted * partners * load.ranks;
 		}
 		load.connect = settings.text("connect") == "yes";
-		shared_.first = load.operations * settings.count("warm") / 100;
+		if (load.incast) // equal parts
+			load.operations -= load.operations % load.ranks;
+		shared_.first = load.incast ? 1 : load.operations * settings.count("warm") / 100;
 		if (partners && load.connect) {
 			const size_t before = (settling / partners + 1) * partners * load.ranks;
 			load.operations += before;
