@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -74,7 +73,6 @@ struct QpRecord {
 	std::vector<Doorbell> doorbells;                        // on their way to the device; few
 	uint16_t posted = 0;                                    // WQEBBs, at the last doorbell
 	uint16_t asked = 0;                                     // of these, what the device has asked for
-	std::optional<uint16_t> listed;                         // WQEs of a list that were not sent are before this WQEBB
 	Picoseconds fetched = 0;                                // when the last WQEs will be there
 	std::vector<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of WQEs, up to which WQEBB
 	Direction requests, answers;                            // of this requester

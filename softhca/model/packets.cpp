@@ -30,8 +30,6 @@ double extended_headers(const Packet &packet)
 	}
 }
 
-bool is_before(const Wqe &wqe, uint16_t wqebb) { return static_cast<uint16_t>(wqebb - wqe.index - 1) < 0x8000; }
-
 // Of the context of a responder; a DC target has one for each initiator, a queue pair of datagrams one for all.
 uint64_t responder_key(const Packet &packet)
 {
@@ -92,19 +90,6 @@ Packets::Start Packets::connect(Qp &qp, QpRecord &r, Picoseconds arrived)
 	        waited_for_memory(qp, arrived)};
 }
 
-void Packets::take_wqe(Qp &qp, QpRecord &r, const Packet &packet, const Wqe &wqe)
-{
-	Device &device = core_.device_of(qp);
-	if (r.listed && !is_before(wqe, *r.listed))
-		r.listed.reset();
-	if (packet.flags & packet_first && !device.wqes.use(wqe_key(qp.number, wqe.index)) && !r.listed) {
-		qp.count(Counter::wqe_misses, 1);
-		core_.miss(device, wqebb_bytes, core_.p.unit_overlap);
-	}
-	if (packet.flags & packet_last && !is_needed_again(packet.kind))
-		device.wqes.forget(wqe_key(qp.number, wqe.index));
-}
-
 // A unit begins a request.
 Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet, bool idle)
 {
@@ -114,12 +99,16 @@ Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet,
 	core_.busy += from_ns((first ? p.unit_request : p.unit_packet) + (dc ? p.unit_dc : 0));
 	core_.use_requester(device, qp);
 	const Wqe *wqe = qp.requester.sending();
-	if (wqe)
-		take_wqe(qp, r, packet, *wqe);
+	if (wqe && first && !device.wqes.use(wqe_key(qp.number, wqe->index))) {
+		qp.count(Counter::wqe_misses, 1);
+		core_.miss(device, wqebb_bytes, p.unit_overlap);
+	}
+	if (wqe && packet.flags & packet_last && !is_needed_again(packet.kind))
+		device.wqes.forget(wqe_key(qp.number, wqe->index));
 	Picoseconds arrived = core_.now;
 	while (dc && wqe && !r.arrivals.empty()) {
 		arrived = r.arrivals.front().second;
-		if (is_before(*wqe, r.arrivals.front().first))
+		if (static_cast<uint16_t>(r.arrivals.front().first - wqe->index - 1) < 0x8000)
 			break;
 		r.arrivals.erase(r.arrivals.begin());
 	}

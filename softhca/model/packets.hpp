@@ -42,8 +42,6 @@ private:
 	bool is_needed_again(PacketKind request) const;
 	QpRecord &requester_of(const Packet &packet, bool request);
 	Start connect(Qp &qp, QpRecord &record, Picoseconds arrived);
-	// The unit looks at the WQE of what it sends.
-	void take_wqe(Qp &qp, QpRecord &r, const Packet &packet, const Wqe &wqe);
 	Start begin_request(Qp &qp, QpRecord &record, const Packet &packet, bool idle);
 	Picoseconds waited_for_memory(Qp &qp, Picoseconds arrived);
 	void serve_request(Qp &qp, Device &device, const Packet &packet);
