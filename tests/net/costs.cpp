@@ -14,13 +14,6 @@ namespace {
 
 constexpr uint64_t unit = 64; // a WQEBB, in bytes
 
-// Sends `n` messages of `length` bytes. Each is received before the next is sent.
-void send_singly(Job &job, unsigned n, size_t length)
-{
-	for (unsigned i = 0; i < n; ++i)
-		job.exchange(0, 1, length);
-}
-
 // Sends `k` messages of 8 bytes together. Their receives are posted before.
 void send_together(Job &job, unsigned k)
 {

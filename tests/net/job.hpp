@@ -77,6 +77,13 @@ struct Job {
 	std::vector<pt2p_context_t *> ctx;
 };
 
+// Sends `n` messages of `length` bytes from rank 0 to 1. Each is received before the next is sent.
+inline void send_singly(Job &job, unsigned n, size_t length)
+{
+	for (unsigned i = 0; i < n; ++i)
+		job.exchange(0, 1, length);
+}
+
 // Sends from rank 0 in windows, so most messages are not sent on an idle channel.
 inline void send_many(Job &job, unsigned count, size_t length, int to = 1)
 {

@@ -91,7 +91,7 @@ TEST_CASE("tuned staging follows the tuner, except for messages that try the alt
 	force(tuner(job), where);
 	constexpr unsigned n = 1250; // too few for three pairs
 	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
-	send_many(job, n, length);
+	send_singly(job, n, length);
 	const uint64_t by_device = tuner(job).messages(Staging::device_memory),
 	               by_buffer = tuner(job).messages(Staging::buffer);
 	CHECK(by_device + by_buffer == n);
@@ -121,14 +121,31 @@ TEST_CASE("device memory is not tried while half of it is taken")
 	while (memory.shortage() == pt2p::verbs::Shortage::none)
 		taken.push_back(memory.take(bytes));
 	Change from_device("dm_read_bytes");
-	send_many(job, 2000, length);
+	send_singly(job, 2000, length);
 	CHECK(from_device() == 0);
 	CHECK(job.counter(0, "net_device_memory_full") == 0);
 	CHECK(tuner(job).chosen() == Staging::buffer);
 	for (const uint32_t cell : taken)
 		memory.give(cell);
-	send_many(job, 500, length);
+	send_singly(job, 2000, length);
 	CHECK(from_device() > 0);
+}
+
+TEST_CASE("a queue that is full stages in host memory, and one that no longer is in device memory again")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_TUNE=on", "PT2P_NET_SEND_DEPTH=16", "PT2P_NET_DEVICE_MEMORY=256k"});
+	job.warm_up();
+	CHECK(tuner(job).chosen() == Staging::device_memory);
+	send_many(job, 100, length);
+	Change from_device("dm_read_bytes"), from_host("payload_read_bytes");
+	send_many(job, 1000, length);
+	CHECK(from_device() == 0);
+	CHECK(from_host() == 1000 * bytes);
+	send_singly(job, 20 * 16, length);
+	Change last_from_device("dm_read_bytes");
+	job.exchange(0, 1, length);
+	CHECK(last_from_device() == bytes);
 }
 
 TEST_CASE("periods that are longer than the time between two samples of staging still end")

@@ -4,8 +4,8 @@
 // workload: a, b, c: 50, 5, 0 % updates (c: reads only). Keys are drawn as in YCSB, from a scrambled Zipf distribution
 // with 0.99, or with keys=uniform uniformly. Values have `bytes`. Each request takes `work` ns of a server's processor
 // (assumed), beside the messenger's calls, which the model charges. partners: the keys of a client are on so many
-// ranks, which follow the rank half way round; 0: on all. traffic=incast: all keys are on the first rank, and each rank
-// does an equal part of the operations.
+// ranks, which follow the rank half way round; 0: on all. traffic=incast: all keys are on the first rank, which
+// only serves, and each other rank does an equal part of the operations.
 #pragma once
 
 #include <algorithm>
@@ -113,7 +113,9 @@ private:
 	// Where all ask one, each does an equal part: else those that it serves first would do nearly all.
 	bool has_more() const
 	{
-		return load_.incast ? issued_ < load_.operations / load_.ranks : shared_.done < load_.operations;
+		if (load_.incast)
+			return me_ && issued_ < load_.operations / (load_.ranks - 1);
+		return shared_.done < load_.operations;
 	}
 	// How many servers a client asks, beside itself; which they are, from 0 on.
 	size_t servers() const { return load_.incast ? 1 : load_.partners ? load_.partners : load_.ranks - 1; }

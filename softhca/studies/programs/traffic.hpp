@@ -50,7 +50,7 @@ public:
 		}
 		load.connect = settings.text("connect") == "yes";
 		if (load.incast) // equal parts
-			load.operations -= load.operations % load.ranks;
+			load.operations -= load.operations % (load.ranks - 1);
 		shared_.first = load.incast ? 1 : load.operations * settings.count("warm") / 100;
 		if (partners && load.connect) {
 			const size_t before = (settling / partners + 1) * partners * load.ranks;

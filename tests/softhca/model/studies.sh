@@ -65,14 +65,21 @@ twice '$6 > 40' 2 $studies/pt2p_stream senders=64 messages=1000 bytes=8
 # What the tuner reaches on a known device: L/N from 1.8 (1 + 2/W) to 2.5 (1 + 2/W), and as the signal period an eighth of
 # the window W. With few queues W is what keeps a unit of the device busy, and with 64 of them what its WQE cache holds.
 # Columns: $6 M/s, $12 and $13 mean period and L/N of the first rank's second half.
+direct="PT2P_TRANSPORTS=self,rc PT2P_ROUTE=direct PT2P_RC_CONNECTIONS=65536"
 tuned()
 {
-	twice "$1" 2 $studies/pt2p_stream senders="$2" messages=3000 bytes=8 PT2P_TRANSPORTS=self,rc trace="$work/trace" \
+	twice "$1" 2 $studies/pt2p_stream senders="$2" messages=3000 bytes=8 $direct trace="$work/trace" \
 		PT2P_TUNE_TRACE="$work/trace" PT2P_TUNE="$3"
 }
 tuned '$6 > 7.5 && $12 >= 5 && $12 <= 10 && $13 > 1.6 && $13 < 2.6' 1 on
-tuned '$6 > 98 && $12 >= 2 && $12 <= 5 && $13 > 1.6 && $13 < 2.6' 16 on
-tuned '$6 > 130 && $12 >= 1 && $12 <= 2.5 && $13 > 1.6 && $13 < 2.8' 64 on
+tuned '$6 > 98 && $12 >= 2 && $12 <= 7 && $13 > 1.6 && $13 < 2.6' 16 on
+tuned '$6 > 75 && $12 >= 1 && $12 <= 2.5 && $13 > 1.6 && $13 < 2.8' 64 on
+# Where queues are full, messages go by host memory, which gets a tenth more through. One message at a time goes by device
+# memory, which is quicker ($8: nanoseconds).
+twice '$6 > 20.6' 2 $studies/pt2p_stream senders=4 messages=3000 bytes=512 $direct
+twice '$6 < 19' 2 $studies/pt2p_stream senders=4 messages=3000 bytes=512 $direct PT2P_NET_STAGING=device
+twice '$8 < 1400' 2 $studies/pt2p_stream latency=yes messages=1000 bytes=512 $direct
+twice '$8 > 1600' 2 $studies/pt2p_stream latency=yes messages=1000 bytes=512 $direct PT2P_NET_STAGING=host
 tuned '$6 > 9 && $12 >= 8 && $12 <= 20 && $13 > 1.8 && $13 < 2.5' 4 paper
 twice '$8 > 500 && $8 < 10000' 2 $studies/pt2p_stream latency=yes messages=1000 PT2P_TRANSPORTS=self,rc
 

@@ -227,3 +227,20 @@ TEST_CASE("window: many ranks of a device begin with less than the smallest cach
 	for (uint64_t ranks = 1; ranks <= 128; ++ranks)
 		CHECK(ranks * first_window(ranks) <= 256);
 }
+
+TEST_CASE("window: a queue counts as saturated for sixteen windows after it was full", "[window]")
+{
+	WindowTuner tuner({});
+	CHECK_FALSE(tuner.saturated());
+	tuner.completed(1, false);
+	CHECK_FALSE(tuner.saturated());
+	tuner.completed(3, true);
+	for (unsigned i = 0; i < 16 * tuner.size(); i += 8) {
+		CHECK(tuner.saturated());
+		tuner.completed(8, false);
+	}
+	CHECK_FALSE(tuner.saturated());
+	tuner.completed(1, true);
+	tuner.completed(10'000, false);
+	CHECK_FALSE(tuner.saturated());
+}

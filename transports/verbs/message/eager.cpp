@@ -13,7 +13,9 @@ bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged 
 	const bool fits = bytes <= memory_.device_memory.max_bytes();
 	tune::StagingTuner *const tuner = fits && tuner_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
 	bool to_device = fits;
-	if (tuner) {
+	if (tuner && queue.saturated()) {
+		to_device = false;
+	} else if (tuner) {
 		const auto next = tuner->next(memory_.device_memory.shortage() != Shortage::none);
 		staged.sample = next.sample && !queue.samples();
 		to_device = (staged.sample ? next.what : tuner->chosen()) == tune::Staging::device_memory;

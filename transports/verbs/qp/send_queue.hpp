@@ -79,6 +79,8 @@ public:
 	// Whether everything that was posted is known to be complete.
 	bool idle() const { return posted_ == completed_; }
 	uint32_t in_flight() const { return posted_ - completed_; }
+	// Whether it has been full of late, as PT2P_TUNE=on sees it.
+	bool saturated() const { return tuner_ && tuner_->saturated(); }
 	// The number of the last work request; whether the one with this number has completed.
 	uint32_t posted() const { return posted_; }
 	bool has_completed(uint32_t number) const { return static_cast<int32_t>(completed_ - number) >= 0; }

@@ -62,6 +62,7 @@ public:
 	};
 	// `count` work requests up to number `upto` have completed, `latest` is the last of them, and `left` are in flight.
 	Limits completed(const Observed &latest, uint32_t upto, uint32_t count, uint32_t left);
+	bool saturated() const { return window_ && window_->saturated(); }
 	// Stops observing.
 	void stop();
 

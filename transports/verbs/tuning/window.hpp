@@ -52,6 +52,7 @@ struct WindowLaw {
 	uint32_t min = 2, max = 64, first = 64;            // work requests
 	uint32_t first_calm = 8, max_calm = 64;            // windows from one refill to the next
 	static constexpr double grow = 0.5, drift = 0.125; // parts of the way
+	static constexpr uint32_t saturated = 16;          // windows
 };
 
 // What a queue begins with if `ranks` share the device. Up to 64 ranks then hold 128 work requests together, half of
@@ -93,6 +94,7 @@ public:
 	// `count` work requests have completed. `full`: until then no more could be posted.
 	void completed(uint32_t count, bool full)
 	{
+		saturated_ = full ? WindowLaw::saturated * size() : saturated_ - std::min(count, saturated_);
 		since_ += count;
 		if (starting_ || !full || since_ < calm_ * size())
 			return;
@@ -104,6 +106,9 @@ public:
 	void run_empty() { empties_ = true; }
 	bool empties() const { return empties_; }
 	bool emptied() { return std::exchange(empties_, false); }
+
+	// The queue was full within the last windows: the program waits for the device. What counts is what gets through.
+	bool saturated() const { return saturated_ != 0; }
 
 	uint32_t size() const { return static_cast<uint32_t>(size_); }
 	// The band of L/N at this window is the law's times this.
@@ -133,6 +138,7 @@ private:
 	int side_ = 0;              // of the band: of the last observation, 0 after a decision
 	double last_ = 0;           // L/N of the last observation
 	uint32_t since_ = 0, calm_; // work requests since the queue ran empty; windows until it does again
+	uint32_t saturated_ = 0;    // work requests until the queue no longer counts as saturated
 };
 
 } // namespace pt2p::tune
