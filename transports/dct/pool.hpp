@@ -108,7 +108,7 @@ public:
 		target.asked = turn;
 		return false;
 	}
-	// A target was admitted, but could not use its place. It is the first in the line again.
+	// A target that was admitted could not use its place: it becomes the first in the line.
 	void put_first(Waiting &target, uint64_t turn)
 	{
 		all_.insert(all_.begin(), &target);

@@ -5,10 +5,10 @@
 // the device a round trip over PCIe. Which is faster depends on the machine, the length and the load. Both are
 // therefore measured, from before the payload is copied to the completion.
 //
-// That holds while messages do not wait for each other. The device reads the buffers of a queue that is full
-// (WindowTuner::saturated) while it sends others, so the round trip costs nothing. Then host memory gets more through:
-// stores to the device are packets of 64 bytes, and take more of PCIe than the reads of the device. A queue changes
-// over for many messages at a time, as a mixture of the two is slower than either (softhca/studies/RESULTS.md).
+// Latency does not decide for a queue that is full (WindowTuner::saturated()): it stages in host memory. The device
+// reads one buffer while it sends another, so the round trip costs nothing, and its reads take less of PCIe than the
+// processor's stores of 64 bytes each. A queue keeps to host memory for many messages, because a mixture of the two is
+// slower than either (softhca/studies/RESULTS.md).
 //
 // either.hpp is the law, with every 251st message of a class as a sample. The number is prime, so that samples do not
 // always fall on the same message of a burst. It is not smaller because completions are polled more often while a

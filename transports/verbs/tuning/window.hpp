@@ -52,7 +52,7 @@ struct WindowLaw {
 	uint32_t min = 2, max = 64, first = 64;            // work requests
 	uint32_t first_calm = 8, max_calm = 64;            // windows from one refill to the next
 	static constexpr double grow = 0.5, drift = 0.125; // parts of the way
-	static constexpr uint32_t saturated = 16;          // windows
+	static constexpr uint32_t saturated = 16;          // windows for which a full queue counts as saturated
 };
 
 // What a queue begins with if `ranks` share the device. Up to 64 ranks then hold 128 work requests together, half of
@@ -107,7 +107,7 @@ public:
 	bool empties() const { return empties_; }
 	bool emptied() { return std::exchange(empties_, false); }
 
-	// The queue was full within the last windows: the program waits for the device. What counts is what gets through.
+	// The queue was full within the last windows. The program waits for the device, so throughput counts, not latency.
 	bool saturated() const { return saturated_ != 0; }
 
 	uint32_t size() const { return static_cast<uint32_t>(size_); }
