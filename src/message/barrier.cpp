@@ -1,5 +1,7 @@
 #include "message/barrier.hpp"
 
+#include <algorithm>
+
 #include "base/assert.hpp"
 #include "message/wire.hpp"
 #include "progress/progress.hpp"
@@ -24,8 +26,10 @@ pt2p_status_t Barrier::enter()
 	failures_.erase(failures_.begin(), failures_.lower_bound(epoch_ + 1));
 	Course course;
 	pt2p_status_t status = PT2P_OK;
-	if (!connect(course, status))
+	if (!connect(course, status)) {
+		pause();
 		return status;
+	}
 	for (unsigned round = 0; round < course.rounds; ++round) {
 		send_token(course, round);
 		if (!course.failure)
@@ -33,7 +37,20 @@ pt2p_status_t Barrier::enter()
 	}
 	await_sent(course);
 	heed_others(course); // since the last token came
+	if (!course.failure || rank_of(course.failure) != rank_)
+		lacking_ = 0;
+	else
+		pause();
 	return course.failure ? explain(course.failure) : PT2P_OK;
+}
+
+// A rank that lacks something need not wait for others, and programs try again at once. Without a pause it would be
+// many barriers ahead of a rank that comes late, and the failures of all of them would be under way to that rank.
+void Barrier::pause()
+{
+	if (++lacking_ > 1)
+		layers_.progress->wait_for(std::min(first_pause << std::min(lacking_ - 2, 8u), longest_pause),
+		                           [] { return false; });
 }
 
 bool Barrier::connect(Course &course, pt2p_status_t &lacks)

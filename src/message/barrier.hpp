@@ -47,6 +47,7 @@ public:
 
 private:
 	static constexpr unsigned max_rounds = 32;
+	static constexpr int64_t first_pause = 1'000'000, longest_pause = 100'000'000; // ns
 	// The ranks that a barrier sends tokens to, by round, and what has gone wrong so far.
 	struct Course {
 		unsigned rounds = 0;
@@ -67,6 +68,7 @@ private:
 	pt2p_status_t explain(uint64_t failure);
 	void on_token(int peer, uint64_t header);
 	void on_failure(int peer, uint64_t failure, uint64_t epoch);
+	void pause();
 	void fail(uint64_t epoch, uint64_t failure, int unreached = -1);
 	void pay_tokens(Channel &channel, unsigned round);
 
@@ -77,6 +79,7 @@ private:
 	const int rank_, size_;
 	int awaited_;
 	uint64_t epoch_ = 0;
+	unsigned lacking_ = 0;                  // barriers in a row that have failed for what this rank lacks
 	uint64_t tokens_[max_rounds] = {};      // received, by round
 	std::map<uint64_t, uint64_t> failures_; // by barrier: header of a token that reported a failure
 	std::string lacks_;                     // what this rank cannot do in a barrier that fails for it

@@ -27,7 +27,7 @@ int finalized();
 // lacking.cpp
 int exchange();
 int first_send();
-int barrier_lacks(const char *ballast);
+int barrier_lacks(const char *ballast, double late);
 int descriptors_sleeping();
 int descriptors(bool connecting);
 int no_space();

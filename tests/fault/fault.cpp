@@ -52,7 +52,7 @@ const Case cases[] = {
 
     {"exchange", 0, [](char **) { return exchange(); }},
     {"first_send", 0, [](char **) { return first_send(); }},
-    {"barrier_lacks", 0, [](char **a) { return barrier_lacks(a[0]); }},
+    {"barrier_lacks", 0, [](char **a) { return barrier_lacks(a[0], a[0] && a[1] ? atof(a[1]) : 0); }},
     {"descriptors_sleeping", 0, [](char **) { return descriptors_sleeping(); }},
     {"descriptors_connecting", 0, [](char **) { return descriptors(true); }},
     {"descriptors_accepting", 0, [](char **) { return descriptors(false); }},

@@ -260,11 +260,14 @@ if is_wanted small_file_system; then
 				all_lack
 			done
 			# shellcheck disable=SC2016 # expanded by the inner shell
-			ballast='head -c 1100000 /dev/zero >/dev/shm/ballast && exec "$@" /dev/shm/ballast'
-			# shellcheck disable=SC2086
-			expect small_file_system "no room for the rings of a barrier at first" '^end of ' \
-				unshare -m sh -c "$private" 1240k sh -c "$ballast" sh env $small $run_four $fault barrier_lacks
-			all_lack
+			ballast='head -c 1100000 /dev/zero >/dev/shm/ballast && exec "$@"'
+			for late in 0 2; do
+				# shellcheck disable=SC2086
+				expect small_file_system "no room for the rings of a barrier at first, rank 0 is $late s late" '^end of ' \
+					unshare -m sh -c "$private" 1240k sh -c "$ballast" sh env $small $run_four $fault barrier_lacks \
+					/dev/shm/ballast $late
+				all_lack
+			done
 		fi
 		expect small_file_system "no room for a ring, and then there is" '^no space: 7 came through' \
 			unshare -m sh -c "$private" 4m env $small PT2P_SHM_SINGLE_COPY=0 $fault no_space
