@@ -182,7 +182,7 @@ try {
 		return dead_handle(ctx, __func__, "the memory", mem);
 	if (!blob && capacity)
 		return null_argument(ctx, __func__, "blob");
-	const std::string bytes = ctx->onesided->memories().blob(*m);
+	const std::string bytes = ctx->onesided->export_memory(*m);
 	*needed = bytes.size();
 	if (!blob)
 		return PT2P_OK;

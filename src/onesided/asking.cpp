@@ -120,6 +120,7 @@ const char *Asker::on_result(Target &t, uint64_t token, const void *data, size_t
 		return "the answer to a one-sided operation that it was not asked for";
 	op->asked = false;
 	--t.asked;
+	op->together = r.together;
 	if (status == PT2P_OK && op->kind == Operation::Kind::atomic)
 		op->atomic.store(r.value, op->result);
 	client_.advance(*op, status);

@@ -7,14 +7,16 @@ namespace pt2p::onesided {
 
 namespace {
 
-constexpr uint64_t magic = UINT64_C(0x7074'3270'6d65'6d32); // "pt2pmem2"
+constexpr uint64_t magic = UINT64_C(0x7074'3270'6d65'6d33); // "pt2pmem3"
 constexpr size_t max_keys = 8, max_node_id = 512, proof_bytes = sizeof(uint64_t);
 
 // Keys, the node's identity and the proof follow.
 struct Packed {
 	uint64_t magic, job, handle, address, length, start_time, device, inode;
 	int32_t rank, file;
-	uint32_t pid, agent, keys, node_id;
+	uint32_t pid;
+	uint16_t agent, answers;
+	uint32_t keys, node_id;
 	char nic[8];
 };
 static_assert(sizeof(Packed) == 96);
@@ -34,7 +36,8 @@ std::string MemoryBlob::pack(const Secret &secret) const
 	         rank,
 	         file,
 	         pid,
-	         static_cast<uint32_t>(agent),
+	         static_cast<uint16_t>(agent),
+	         answers,
 	         static_cast<uint32_t>(keys.size()),
 	         static_cast<uint32_t>(node_id.size()),
 	         {}};
@@ -61,13 +64,14 @@ bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
 		return false;
 	std::memcpy(&p, bytes.data(), sizeof p);
 	if (p.magic != magic || p.keys > max_keys || p.node_id > max_node_id ||
-	    p.agent > static_cast<uint32_t>(Agent::nic) ||
+	    p.agent > static_cast<uint16_t>(Agent::nic) || p.answers > 1 ||
 	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id + proof_bytes || p.length > PTRDIFF_MAX ||
 	    p.address + p.length < p.address || p.nic[sizeof p.nic - 1])
 		return false;
 	b.job = p.job;
 	b.rank = p.rank;
 	b.agent = static_cast<Agent>(p.agent);
+	b.answers = p.answers;
 	b.handle = p.handle;
 	b.address = p.address;
 	b.length = p.length;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/clock.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/memory/fence.hpp"
@@ -38,7 +39,7 @@ OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Rout
     : environment_(environment), config_(environment.config), reporter_(environment.reporter), job_(environment.job),
       engine_(engine), router_(router), progress_(progress), memories_(environment, router),
       remotes_(std::random_device{}()), targets_(engine), asker_(operations_, targets_, *this),
-      owner_(reporter_, job_.rank(), memories_, operations_, targets_)
+      owner_(reporter_, job_.rank(), memories_, operations_, targets_), normal_(environment, router)
 {
 	engine_.extend(*this);
 }
@@ -89,6 +90,8 @@ unsigned OneSided::start_waiting(Target &t)
 		// Before it is issued: when issue() returns, the operation may be over and its object reused.
 		t.waiting.pop();
 		op.started = true;
+		if (op.timed)
+			op.issued = now_ns();
 		++t.started;
 		if (issue(op)) {
 			++n;
@@ -126,9 +129,8 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 	t.streaming = nullptr;
 	t.incoming = {};
 	owner_.drop_replies(t);
+	owner_.forget(t);
 	operations_.for_each([&](Operation &op) {
-		if (op.served.target == &t) // a device still works on it
-			owner_.forget(op);
 		if (op.target == &t && !op.served.foreign)
 			finish(op, status, reason);
 	});
@@ -205,8 +207,10 @@ Operation &OneSided::make_operation(const Work &w, Request *request)
 	op.path = path_of(*w.remote, w.kind);
 	op.device.endpoint = w.remote->endpoint;
 	op.device.key = w.remote->key;
-	if (op.kind == Operation::Kind::atomic)
+	if (op.kind == Operation::Kind::atomic) {
 		set_up_atomic(op, *w.remote, w.offset);
+		choose_way(op);
+	}
 	op.fenced = std::exchange(t.fence, false);
 	++w.remote->pending;
 	if (w.signal)
@@ -248,6 +252,51 @@ void OneSided::set_up_atomic(Operation &op, Remote &r, uint64_t offset)
 	op.device.endpoint = r.atomic_endpoint;
 	op.device.key = r.atomic_key;
 	op.device.atomic = DeviceAtomic(op.atomic, r.address + offset);
+}
+
+// Additions may go by the owner, where that has shown to be quicker.
+void OneSided::choose_way(Operation &op)
+{
+	op.timed = op.at->may_ask && op.atomic.kind == AtomicKind::add;
+	if (!op.timed)
+		return;
+	if (!normal_.begun)
+		measure_normal();
+	if (op.at->atomic_way.asks())
+		op.path = Path::owner;
+}
+
+// Adds 0 to a word of this rank by its device. Nobody waits for it.
+void OneSided::measure_normal()
+{
+	normal_.begun = true;
+	try {
+		Memory &m = normal_.memory.add(&normal_.word, sizeof normal_.word);
+		if (m.agent != Agent::nic)
+			return;
+		Operation &op = operations_.take(targets_.at(job_.rank()));
+		op.timed = normal_.under_way = true;
+		op.issued = now_ns();
+		owner_.start(op, m, 0, {});
+	} catch (const Error &e) {
+		reporter_.log(LogLevel::info, "the latency of this rank's device is not known: %s", e.what());
+	}
+}
+
+// Of an addition that has been done.
+void OneSided::learn_way(Operation &op, pt2p_status_t status)
+{
+	const int64_t latency = now_ns() - op.issued;
+	if (op.served.foreign)
+		normal_.under_way = false;
+	if (status != PT2P_OK)
+		return;
+	if (op.served.foreign)
+		normal_.latency = latency;
+	else if (op.path == Path::owner)
+		op.at->atomic_way.by_owner(latency, op.together);
+	else
+		op.at->atomic_way.by_device(latency, normal_.latency);
 }
 
 bool OneSided::issue(Operation &op)
@@ -348,6 +397,8 @@ void OneSided::advance(Operation &op, pt2p_status_t status, std::string_view rea
 void OneSided::finish(Operation &op, pt2p_status_t status, std::string_view why)
 {
 	Target &t = *op.target;
+	if (op.timed)
+		learn_way(op, status);
 	if (op.served.foreign) {
 		owner_.on_served(op, status);
 	} else {

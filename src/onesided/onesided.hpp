@@ -38,6 +38,8 @@ public:
 	OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress);
 
 	MemoryTable &memories() { return memories_; }
+	// What other ranks need to import it.
+	std::string export_memory(const Memory &memory) { return memories_.blob(memory, progress_.has_thread()); }
 	// Null for a dead or foreign handle.
 	Remote *find_remote(uint64_t handle) const
 	{
@@ -78,7 +80,7 @@ public:
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
 	bool has_work() const override { return targets_.busy(); }
-	bool pending() const override { return pending_ || owner_.owed(); }
+	bool pending() const override { return pending_ || owner_.owed() || normal_.under_way; }
 	std::string pending_text() const override;
 
 private:
@@ -98,6 +100,9 @@ private:
 	void finish(Operation &operation, pt2p_status_t status, std::string_view reason = {}) override;
 	void keep_failure(const Operation &operation, pt2p_status_t status, std::string_view reason);
 	void set_up_atomic(Operation &operation, Remote &remote, uint64_t offset);
+	void choose_way(Operation &operation);
+	void measure_normal();
+	void learn_way(Operation &operation, pt2p_status_t status);
 	pt2p_status_t report_failure(Target &target);
 
 	TransportEnvironment environment_;
@@ -113,6 +118,14 @@ private:
 	Targets targets_;
 	Asker asker_;
 	Owner owner_;
+	// The latency of an addition by this rank's device in its own memory, in ns, of the first one; 0: not known.
+	struct Normal {
+		Normal(const TransportEnvironment &environment, Router &router) : memory(environment, router) {}
+		alignas(8) uint64_t word = 0;
+		MemoryTable memory; // that no other rank knows of
+		bool begun = false, under_way = false;
+		int64_t latency = 0;
+	} normal_;
 	size_t pending_ = 0; // over all targets
 	uint32_t calls_ = 0;
 };

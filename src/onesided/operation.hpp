@@ -11,6 +11,8 @@
 #include "base/memory/shared_file.hpp"
 #include "channel/channel.hpp"
 #include "message/request/request.hpp"
+#include "onesided/additions.hpp"
+#include "onesided/atomic_way.hpp"
 #include "onesided/blob.hpp"
 #include "onesided/wire.hpp"
 #include "onesided/word_atomic.hpp"
@@ -36,7 +38,8 @@ struct Remote {
 	uint64_t memory = 0;              // the owner's handle
 	uint64_t address = 0, length = 0; // at the owner
 	Agent agent = Agent::cpu;
-	std::string nic; // transport whose device does the atomic operations
+	bool answers = false; // the owner makes progress while its program computes
+	std::string nic;      // transport whose device does the atomic operations
 	std::vector<Key> keys;
 	unsigned char *base = nullptr; // where this rank's processor reaches it; null: nowhere
 	Mapping mapping;
@@ -47,6 +50,8 @@ struct Remote {
 	Path put_path = Path::owner, get_path = Path::owner, atomic_path = Path::owner;
 	Endpoint *endpoint = nullptr, *atomic_endpoint = nullptr; // Path::transport
 	uint64_t key = 0, atomic_key = 0;
+	bool may_ask = false; // Path::transport: the owner can be asked for additions instead
+	AtomicWay atomic_way;
 
 	bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
 };
@@ -69,6 +74,7 @@ struct Operation {
 	bool fenced = false;  // starts when all before it are done
 	bool asked = false;   // the owner has been asked and has not answered
 	bool signals = false; // a put that an atomic operation follows
+	bool timed = false;   // an addition whose way is chosen by what it takes
 
 	uint64_t offset = 0, length = 0;
 	unsigned char *local = nullptr;
@@ -77,6 +83,8 @@ struct Operation {
 	AtomicRequest atomic; // or the signal that follows
 	uint64_t signal_offset = 0;
 	void *result = nullptr; // of the caller; may be null
+	int64_t issued = 0;     // ns; timed
+	uint32_t together = 0;  // additions that the owner has done with this one
 	struct {
 		DeviceAtomic atomic;
 		Endpoint *endpoint = nullptr;
@@ -88,6 +96,8 @@ struct Operation {
 		bool foreign = false;     // this rank's device does it on behalf of a peer
 		Target *target = nullptr; // the peer; null: it does not wait any more
 		uint64_t token = 0;
+		Fifo<Addition> additions; // with their peers, instead of those two
+		AddedWord word;
 	} served;
 };
 

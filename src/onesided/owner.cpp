@@ -127,35 +127,86 @@ void Owner::execute(Target &t, uint64_t token, uint64_t memory, uint64_t offset,
 		return;
 	}
 	// Through this rank's device, as all do.
+	owe(t);
+	if (a.kind == AtomicKind::add) {
+		const AddedWord word{memory, offset, a.width};
+		if (additions_.add(word, t, token, a.operand))
+			add(word);
+		return;
+	}
 	Operation &op = operations_.take(targets_.at(rank_));
-	op.started = op.served.foreign = true;
 	op.served.target = &t;
 	op.served.token = token;
+	start(op, *m, offset, a);
+}
+
+void Owner::start(Operation &op, Memory &m, uint64_t offset, const AtomicRequest &a)
+{
+	op.started = op.served.foreign = true;
 	op.kind = Operation::Kind::atomic;
 	op.path = Path::transport;
 	op.atomic = a;
 	op.offset = offset;
 	op.length = a.width;
-	op.device.endpoint = m->nic;
-	op.device.key = m->nic_key;
-	op.device.atomic = DeviceAtomic(a, reinterpret_cast<uint64_t>(m->at(offset)));
-	owe(t);
+	op.device.endpoint = m.nic;
+	op.device.key = m.nic_key;
+	op.device.atomic = DeviceAtomic(a, reinterpret_cast<uint64_t>(m.at(offset)));
 	op.target->resumed.push(op);
 	targets_.list(*op.target);
 }
 
-void Owner::on_served(const Operation &op, pt2p_status_t status)
+// Adds up what waits for a word.
+void Owner::add(const AddedWord &word)
 {
+	Operation &op = operations_.take(targets_.at(rank_));
+	AtomicRequest sum{AtomicKind::add, word.width, 0, 0};
+	op.served.additions = additions_.take(word, sum.operand);
+	op.served.word = word;
+	Memory *m;
+	if (const pt2p_status_t status = examine(word.memory, word.offset, word.width, m); status != PT2P_OK) {
+		// Released while they waited.
+		on_added(op, status);
+		operations_.give(op);
+		return;
+	}
+	start(op, *m, word.offset, sum);
+}
+
+void Owner::on_added(Operation &op, pt2p_status_t status)
+{
+	size_t together = 0;
+	op.served.additions.for_each([&](const Addition &) { ++together; });
+	if (together > 1)
+		reporter_.add(Counter::atomics_together, together);
+	additions_.answer(op.served.additions, op.device.value, [&](Target &t, uint64_t token, uint64_t value) {
+		settle(t);
+		reply(t, token, status, value, together);
+	});
+	if (additions_.goes_on(op.served.word))
+		add(op.served.word);
+}
+
+void Owner::on_served(Operation &op, pt2p_status_t status)
+{
+	if (!op.served.additions.empty())
+		return on_added(op, status);
 	if (!op.served.target)
 		return;
 	settle(*op.served.target);
 	reply(*op.served.target, op.served.token, status, op.device.value);
 }
 
-void Owner::forget(Operation &op)
+void Owner::forget(const Target &t)
 {
-	settle(*op.served.target);
-	op.served.target = nullptr;
+	const auto forgotten = [&] { settle(*targets_.find(t.rank)); };
+	additions_.forget(t, forgotten);
+	operations_.for_each([&](Operation &op) { // a device still works on them
+		Additions::forget(op.served.additions, t, forgotten);
+		if (op.served.target == &t) {
+			op.served.target = nullptr;
+			forgotten();
+		}
+	});
 }
 
 void Owner::owe(Target &t)
@@ -173,13 +224,13 @@ void Owner::settle(Target &t)
 
 // ---- answering ------------------------------------------------------------------------------------------------------
 
-void Owner::reply(Target &t, uint64_t token, pt2p_status_t status, uint64_t value)
+void Owner::reply(Target &t, uint64_t token, pt2p_status_t status, uint64_t value, size_t together)
 {
 	// What a device says of its own trouble is no concern of the peer's.
 	if (status != PT2P_OK && status != PT2P_ERR_MEMORY && status != PT2P_ERR_BOUNDS)
 		status = PT2P_ERR_SYSTEM;
 	Reply &r = *replies_.take();
-	r = {nullptr, id_result, token, {value, static_cast<uint32_t>(status), 0}, 0, 0, 0};
+	r = {nullptr, id_result, token, {value, static_cast<uint32_t>(status), static_cast<uint32_t>(together)}, 0, 0, 0};
 	t.replies.push(r);
 	owe(t);
 	targets_.list(t);

@@ -22,10 +22,12 @@ public:
 
 	// What a peer asks. Null, or what is wrong with it.
 	const char *on_message(Target &target, uint8_t id, uint64_t token, const void *data, size_t length);
+	// Has this rank's device do an atomic operation that nobody but the device itself waits for.
+	void start(Operation &operation, Memory &memory, uint64_t offset, const AtomicRequest &atomic);
 	// This rank's device has done an operation for a peer.
-	void on_served(const Operation &operation, pt2p_status_t status);
-	// Nobody waits for the answer any more.
-	void forget(Operation &operation);
+	void on_served(Operation &operation, pt2p_status_t status);
+	// That rank does not wait for answers any more.
+	void forget(const Target &target);
 
 	// Sends what there is room for; returns how many messages went.
 	unsigned send_replies(Target &target);
@@ -40,7 +42,9 @@ private:
 	const char *on_atomic(Target &target, uint64_t token, const AtomicHead &head);
 	void execute(Target &target, uint64_t token, uint64_t memory, uint64_t offset, const AtomicRequest &atomic);
 	pt2p_status_t examine(uint64_t memory, uint64_t offset, uint64_t length, Memory *&found);
-	void reply(Target &target, uint64_t token, pt2p_status_t status, uint64_t value);
+	void add(const AddedWord &word);
+	void on_added(Operation &operation, pt2p_status_t status);
+	void reply(Target &target, uint64_t token, pt2p_status_t status, uint64_t value, size_t together = 1);
 	bool send_reply(Target &target, Reply &reply, bool &over);
 	void owe(Target &target);
 	void settle(Target &target);
@@ -50,6 +54,7 @@ private:
 	MemoryTable &memories_;
 	Operations &operations_;
 	Targets &targets_;
+	Additions additions_;
 	Pool<Reply> replies_;
 	size_t owed_ = 0;
 };

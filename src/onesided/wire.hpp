@@ -48,7 +48,8 @@ struct AtomicHead {
 };
 struct Result {
 	uint64_t value;
-	uint32_t status, unused;
+	uint32_t status;
+	uint32_t together; // additions that the owner's device has done in one
 };
 // Said of a peer that sends something else.
 inline constexpr const char *wrong_message = "a one-sided operation that does not exist or has the wrong length";
