@@ -9,7 +9,7 @@
 //   device --- `slow_in_row` additions in a row took more than `slow` N -----------------------------------> owner
 //   owner ---- of `looked_at`, fewer than two went together on average, or they took longer than the device -> device
 //
-// After a return the device is used for at least 64 additions, and for twice as many after each further return.
+// After a return the device is used for at least 64 additions, and for four times as many after each further return.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class AtomicWay {
 public:
 	bool asks() const { return asks_; }
 
-	// Latencies are in ns; 0: the normal one is not known.
+	// Latencies are in any unit; 0: the normal one is not known.
 	void by_device(int64_t latency, int64_t normal)
 	{
 		device_ = device_ ? device_ + (latency - device_) / 8 : latency;
@@ -41,9 +41,10 @@ public:
 			return; // was under way when the device was chosen
 		taken_ += latency;
 		together_ += together;
-		if (++seen_ < looked_at)
+		const bool late = taken_ > device_ * looked_at;
+		if (++seen_ < looked_at && !late)
 			return;
-		const bool good = together_ >= 2 * seen_ && taken_ <= device_ * seen_;
+		const bool good = !late && together_ >= 2 * looked_at;
 		seen_ = together_ = taken_ = 0;
 		if (good) {
 			if (++looks_ == forgiven)
@@ -53,7 +54,7 @@ public:
 		asks_ = false;
 		slow_ = 0;
 		rest_ = pause_;
-		pause_ = std::min(2 * pause_, longest_pause);
+		pause_ = std::min(4 * pause_, longest_pause);
 	}
 
 private:

@@ -91,7 +91,7 @@ unsigned OneSided::start_waiting(Target &t)
 		t.waiting.pop();
 		op.started = true;
 		if (op.timed)
-			op.issued = now_ns();
+			op.issued = now_ticks();
 		++t.started;
 		if (issue(op)) {
 			++n;
@@ -260,7 +260,7 @@ void OneSided::choose_way(Operation &op)
 	op.timed = op.at->may_ask && op.atomic.kind == AtomicKind::add;
 	if (!op.timed)
 		return;
-	if (!normal_.begun)
+	if (!normal_.additions)
 		measure_normal();
 	if (op.at->atomic_way.asks())
 		op.path = Path::owner;
@@ -269,15 +269,16 @@ void OneSided::choose_way(Operation &op)
 // Adds 0 to a word of this rank by its device. Nobody waits for it.
 void OneSided::measure_normal()
 {
-	normal_.begun = true;
+	++normal_.additions;
 	try {
-		Memory &m = normal_.memory.add(&normal_.word, sizeof normal_.word);
-		if (m.agent != Agent::nic)
+		if (!normal_.memory)
+			normal_.memory = &normal_.table.add(&normal_.word, sizeof normal_.word);
+		if (normal_.memory->agent != Agent::nic)
 			return;
 		Operation &op = operations_.take(targets_.at(job_.rank()));
 		op.timed = normal_.under_way = true;
-		op.issued = now_ns();
-		owner_.start(op, m, 0, {});
+		op.issued = now_ticks();
+		owner_.start(op, *normal_.memory, 0, {});
 	} catch (const Error &e) {
 		reporter_.log(LogLevel::info, "the latency of this rank's device is not known: %s", e.what());
 	}
@@ -286,12 +287,14 @@ void OneSided::measure_normal()
 // Of an addition that has been done.
 void OneSided::learn_way(Operation &op, pt2p_status_t status)
 {
-	const int64_t latency = now_ns() - op.issued;
+	const int64_t latency = now_ticks() - op.issued;
 	if (op.served.foreign)
 		normal_.under_way = false;
 	if (status != PT2P_OK)
 		return;
-	if (op.served.foreign)
+	if (op.served.foreign && normal_.additions == 1)
+		measure_normal(); // the first one has connected the loopback
+	else if (op.served.foreign)
 		normal_.latency = latency;
 	else if (op.path == Path::owner)
 		op.at->atomic_way.by_owner(latency, op.together);

@@ -118,13 +118,15 @@ private:
 	Targets targets_;
 	Asker asker_;
 	Owner owner_;
-	// The latency of an addition by this rank's device in its own memory, in ns, of the first one; 0: not known.
+	// The latency of an addition by this rank's device in its own memory.
 	struct Normal {
-		Normal(const TransportEnvironment &environment, Router &router) : memory(environment, router) {}
+		Normal(const TransportEnvironment &environment, Router &router) : table(environment, router) {}
 		alignas(8) uint64_t word = 0;
-		MemoryTable memory; // that no other rank knows of
-		bool begun = false, under_way = false;
-		int64_t latency = 0;
+		MemoryTable table; // no other rank knows of what is in it
+		Memory *memory = nullptr;
+		unsigned additions = 0;
+		bool under_way = false;
+		int64_t latency = 0; // ticks; 0: not known
 	} normal_;
 	size_t pending_ = 0; // over all targets
 	uint32_t calls_ = 0;

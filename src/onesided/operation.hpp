@@ -83,7 +83,7 @@ struct Operation {
 	AtomicRequest atomic; // or the signal that follows
 	uint64_t signal_offset = 0;
 	void *result = nullptr; // of the caller; may be null
-	int64_t issued = 0;     // ns; timed
+	int64_t issued = 0;     // ticks; timed
 	uint32_t together = 0;  // additions that the owner has done with this one
 	struct {
 		DeviceAtomic atomic;

@@ -61,6 +61,13 @@ void Progress::add(Transport &transport)
 		word_ = word;
 }
 
+void Progress::lock_when_free()
+{
+	wanting_.fetch_add(1, std::memory_order_relaxed);
+	mutex_.lock();
+	wanting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
 void Progress::start_thread()
 {
 	if (!settings_.thread || job_.step())
@@ -84,10 +91,24 @@ void Progress::start_thread()
 				if (step())
 					backoff.idle_since = 0;
 				in_thread_ = false;
-				idle_slowly(backoff);
+				// A mutex goes to who comes first, and this thread would come first again and again.
+				if (wanting_.load(std::memory_order_relaxed))
+					give_way();
+				else
+					idle_slowly(backoff);
 			}
 		}
 	});
+}
+
+// Lets a call of the program have the lock.
+void Progress::give_way()
+{
+	constexpr unsigned longest = 100;
+	unlock();
+	for (unsigned i = 0; i < longest && wanting_.load(std::memory_order_relaxed); ++i)
+		sched_yield();
+	lock();
 }
 
 void Progress::stop_thread()

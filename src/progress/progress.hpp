@@ -178,9 +178,10 @@ private:
 
 	void lock()
 	{
-		if (settings_.locking)
-			mutex_.lock();
+		if (settings_.locking && !mutex_.try_lock())
+			lock_when_free();
 	}
+	void lock_when_free();
 	void unlock()
 	{
 		if (settings_.locking)
@@ -204,6 +205,7 @@ private:
 	bool sleep(); // true: something may have arrived
 	bool watch_descriptor(int fd);
 	void yield();
+	void give_way();
 	void wake_sleepers();
 	void check();
 	void check_now_and_then();
@@ -219,6 +221,7 @@ private:
 	const bool spin_;
 	bool careful_;
 	std::mutex mutex_;
+	std::atomic<int> wanting_{0}; // threads that wait for it
 	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 256;
 	uint32_t polls_ = 0;

@@ -85,8 +85,9 @@ TEST_CASE("additions that meet at the owner are added once, and each rank gets a
 		for (size_t j = begin; j < i; ++j)
 			REQUIRE(s.wait(static_cast<int>(j % 4), all[j]) == PT2P_OK);
 	}
-	std::sort(all.begin(), all.end(),
-	          [=](const Added &a, const Added &b) { return ((a.before - first) & mask) < ((b.before - first) & mask); });
+	std::sort(all.begin(), all.end(), [=](const Added &a, const Added &b) {
+		return ((a.before - first) & mask) < ((b.before - first) & mask);
+	});
 	uint64_t value = first;
 	for (const Added &a : all) {
 		REQUIRE(a.before == value);

@@ -83,6 +83,16 @@ twice '$8 > 1600' 2 $studies/pt2p_stream latency=yes messages=1000 bytes=512 $di
 tuned '$6 > 9 && $12 >= 8 && $12 <= 20 && $13 > 1.8 && $13 < 2.5' 4 paper
 twice '$8 > 500 && $8 < 10000' 2 $studies/pt2p_stream latency=yes messages=1000 PT2P_TRANSPORTS=self,rc
 
+# Additions to one word: 2.5 M/s by the device alone, and several times as many where the owner can be asked to add them up.
+# To many words the device alone is quickest. Columns: $6 M/s, $8 share of the additions that the owner was asked for.
+atomics="$studies/pt2p_atomics operations=15000 PT2P_PROGRESS_THREAD=yes PT2P_SLEEP=yes"
+twice '$6 > 2.3 && $6 < 2.7 && $8 == 0' 16 $atomics window=16 PT2P_ATOMICS=nic
+twice '$6 > 9 && $8 > 0.6' 16 $atomics window=16
+twice '$6 > 28 && $8 < 0.1' 16 $atomics window=16 words=64
+twice '$6 > 2.3 && $8 == 0' 16 $atomics window=16 PT2P_PROGRESS_THREAD=no
+# The owner's calls wait for its progress thread, and the thread passes the lock on.
+twice '$6 > 10' 16 $atomics window=16 words=4 busy=20000
+
 # Scripts, and their pictures.
 NODES=2 RANKS=2 OPERATIONS=20 timeout -k 5 60 sh "${srcdir:-.}/softhca/studies/demo" . >"$work/demo" || fail "demo: $(cat "$work/demo")"
 grep -Eq '^libpt2p by default +[0-9]+ #+ +[0-9.]+ us +[0-9]+ +[0-9]+ MB$' "$work/demo" || { cat "$work/demo"; fail "demo: no figure of the default"; }
