@@ -40,7 +40,7 @@ struct Page {
 	void *argument;
 };
 constexpr uintptr_t never_used = 0, no_longer_used = 1;
-constexpr unsigned table_bits = 15;
+constexpr unsigned table_bits = 16;
 std::array<Page, 1u << table_bits> pages;
 static_assert(2 * max_trapped_pages <= pages.size());
 

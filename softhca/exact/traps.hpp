@@ -17,7 +17,7 @@ namespace softhca {
 // blocked meanwhile. Runs on the signal stack if the thread has one.
 using StoreSeen = void (*)(void *argument, size_t offset, size_t bytes);
 
-constexpr size_t max_trapped_pages = 1 << 14;
+constexpr size_t max_trapped_pages = 1 << 15;
 
 // From now on every store into [page, page + bytes) goes to the same offset of `alias` (a second, writable shared
 // mapping of the same memory), and `seen` is called. Whole pages of 4096 bytes, up to max_trapped_pages at a time.
