@@ -52,7 +52,7 @@ public:
 	// Once all transports are added; does nothing unless the settings ask for a thread.
 	void start_thread();
 	void stop_thread();
-	bool has_thread() const { return settings_.thread; }
+	bool has_thread() const { return thread_.joinable(); }
 	// Whether callbacks of the program may be called now.
 	bool may_call_back() const { return !in_thread_ || settings_.thread_calls_back; }
 
