@@ -37,10 +37,10 @@ pt2p_status_t Barrier::enter()
 	}
 	await_sent(course);
 	heed_others(course); // since the last token came
-	if (!course.failure || rank_of(course.failure) != rank_)
-		lacking_ = 0;
-	else
+	if (course.failure && rank_of(course.failure) == rank_)
 		pause();
+	else
+		lacking_ = 0;
 	return course.failure ? explain(course.failure) : PT2P_OK;
 }
 

@@ -34,7 +34,7 @@ public:
 		looks_ = 0;
 		seen_ = together_ = taken_ = 0;
 	}
-	// With how many others the owner has done it; 1: alone.
+	// `together`: how many additions the owner has combined, this one included.
 	void by_owner(int64_t latency, uint32_t together)
 	{
 		if (!asks_)

@@ -15,7 +15,7 @@ struct Packed {
 	uint64_t magic, job, handle, address, length, start_time, device, inode;
 	int32_t rank, file;
 	uint32_t pid;
-	uint16_t agent, answers;
+	uint16_t agent, async_progress;
 	uint32_t keys, node_id;
 	char nic[8];
 };
@@ -37,7 +37,7 @@ std::string MemoryBlob::pack(const Secret &secret) const
 	         file,
 	         pid,
 	         static_cast<uint16_t>(agent),
-	         answers,
+	         async_progress,
 	         static_cast<uint32_t>(keys.size()),
 	         static_cast<uint32_t>(node_id.size()),
 	         {}};
@@ -64,14 +64,14 @@ bool MemoryBlob::unpack(std::string_view bytes, MemoryBlob &b)
 		return false;
 	std::memcpy(&p, bytes.data(), sizeof p);
 	if (p.magic != magic || p.keys > max_keys || p.node_id > max_node_id ||
-	    p.agent > static_cast<uint16_t>(Agent::nic) || p.answers > 1 ||
+	    p.agent > static_cast<uint16_t>(Agent::nic) || p.async_progress > 1 ||
 	    bytes.size() != sizeof p + p.keys * sizeof(Key) + p.node_id + proof_bytes || p.length > PTRDIFF_MAX ||
 	    p.address + p.length < p.address || p.nic[sizeof p.nic - 1])
 		return false;
 	b.job = p.job;
 	b.rank = p.rank;
 	b.agent = static_cast<Agent>(p.agent);
-	b.answers = p.answers;
+	b.async_progress = p.async_progress;
 	b.handle = p.handle;
 	b.address = p.address;
 	b.length = p.length;

@@ -22,8 +22,8 @@ struct MemoryBlob {
 	uint64_t job = 0; // of the job's id
 	int32_t rank = 0; // the owner
 	Agent agent = Agent::cpu;
-	bool answers = false; // the owner makes progress while its program computes
-	uint64_t handle = 0;  // at the owner
+	bool async_progress = false; // the owner makes progress while its program computes
+	uint64_t handle = 0;         // at the owner
 	uint64_t address = 0, length = 0;
 	// The file behind it, for ranks of the same host; file is -1 when there is none.
 	uint32_t pid = 0;

@@ -205,7 +205,7 @@ const Memory *MemoryTable::overlapping(const void *address, size_t length) const
 	return found;
 }
 
-std::string MemoryTable::blob(const Memory &m, bool answers)
+std::string MemoryTable::blob(const Memory &m, bool async_progress)
 {
 	if (!start_time_)
 		start_time_ = process_start_time(static_cast<uint32_t>(getpid()));
@@ -213,7 +213,7 @@ std::string MemoryTable::blob(const Memory &m, bool answers)
 	b.job = std::hash<std::string>()(environment_.job.id());
 	b.rank = environment_.job.rank();
 	b.agent = m.agent;
-	b.answers = answers;
+	b.async_progress = async_progress;
 	b.handle = m.handle;
 	b.address = reinterpret_cast<uint64_t>(m.address);
 	b.length = m.length;

@@ -49,8 +49,8 @@ public:
 	Memory &add(void *address, size_t length) { return add(address, length, length); }
 	Memory &allocate(size_t length);
 	void release(Memory &memory);
-	// `answers`: this rank makes progress while its program computes.
-	std::string blob(const Memory &memory, bool answers);
+	// `async_progress`: this rank makes progress while its program computes.
+	std::string blob(const Memory &memory, bool async_progress);
 
 	// The memory of a handle; null when there is none.
 	Memory *find(uint64_t handle) const

@@ -288,13 +288,14 @@ void OneSided::measure_normal()
 void OneSided::learn_way(Operation &op, pt2p_status_t status)
 {
 	const int64_t latency = now_ticks() - op.issued;
-	if (op.served.foreign)
+	const bool normal = op.served.foreign;
+	if (normal)
 		normal_.under_way = false;
 	if (status != PT2P_OK)
 		return;
-	if (op.served.foreign && normal_.additions == 1)
+	if (normal && normal_.additions == 1)
 		measure_normal(); // the first one has connected the loopback
-	else if (op.served.foreign)
+	else if (normal)
 		normal_.latency = latency;
 	else if (op.path == Path::owner)
 		op.at->atomic_way.by_owner(latency, op.together);

@@ -38,8 +38,8 @@ struct Remote {
 	uint64_t memory = 0;              // the owner's handle
 	uint64_t address = 0, length = 0; // at the owner
 	Agent agent = Agent::cpu;
-	bool answers = false; // the owner makes progress while its program computes
-	std::string nic;      // transport whose device does the atomic operations
+	bool async_progress = false; // the owner makes progress while its program computes
+	std::string nic;             // transport whose device does the atomic operations
 	std::vector<Key> keys;
 	unsigned char *base = nullptr; // where this rank's processor reaches it; null: nowhere
 	Mapping mapping;
@@ -84,7 +84,7 @@ struct Operation {
 	uint64_t signal_offset = 0;
 	void *result = nullptr; // of the caller; may be null
 	int64_t issued = 0;     // ticks; timed
-	uint32_t together = 0;  // additions that the owner has done with this one
+	uint32_t together = 0;  // additions that the owner has combined, this one included
 	struct {
 		DeviceAtomic atomic;
 		Endpoint *endpoint = nullptr;

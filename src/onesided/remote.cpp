@@ -94,7 +94,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 	r.address = b.address;
 	r.length = b.length;
 	r.agent = b.agent;
-	r.answers = b.answers;
+	r.async_progress = b.async_progress;
 	r.nic = b.nic;
 	r.keys = std::move(b.keys);
 	r.base = base;
@@ -147,7 +147,7 @@ pt2p_status_t OneSided::choose_paths(Remote &r)
 			r.atomic_path = Path::transport;
 			r.atomic_endpoint = &e;
 			r.atomic_key = key->key;
-			r.may_ask = r.answers && config_.atomics == choice::atomics::automatic && !own;
+			r.may_ask = r.async_progress && config_.atomics == choice::atomics::automatic && !own;
 		}
 		if (const Memory *m = own && !ask && r.agent == Agent::nic ? memories_.find(r.memory) : nullptr) {
 			r.atomic_path = Path::transport;

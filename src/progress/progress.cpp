@@ -101,7 +101,7 @@ void Progress::start_thread()
 	});
 }
 
-// Lets a call of the program have the lock.
+// Lets a call of the program have the lock. Not for ever: one call may follow another, and peers wait for this thread.
 void Progress::give_way()
 {
 	constexpr unsigned longest = 100;

@@ -43,6 +43,18 @@ struct Shared {
 			REQUIRE(pt2p_fetch_add32(ctx, remote, offset, static_cast<uint32_t>(a.operand),
 			                         reinterpret_cast<uint32_t *>(&a.before), &a.request) == PT2P_OK);
 	}
+	// Adds 1 to the first word that often, by ranks 0 to 2 in turn. The owner has begun with the first of them.
+	std::vector<Added> &add_ones(size_t count)
+	{
+		ones.resize(count);
+		for (size_t i = 0; i < count; ++i) {
+			ones[i].operand = 1;
+			add(static_cast<int>(i % 3), true, 0, ones[i]);
+		}
+		while (!job.counter(owner, "one_sided_served"))
+			job.progress();
+		return ones;
+	}
 	// Waits as long as it takes, with all ranks' turns; the status of each.
 	pt2p_status_t wait(int rank, Added &a)
 	{
@@ -55,6 +67,7 @@ struct Shared {
 		return status;
 	}
 
+	std::vector<Added> ones; // outlives the job, which writes to it
 	Job job;
 	const int owner;
 	alignas(8) uint64_t words[4] = {};
@@ -127,14 +140,7 @@ TEST_CASE("additions at the owner are atomic with the other operations of its de
 TEST_CASE("additions that wait when their memory is released fail, the others do not")
 {
 	Shared s("rc");
-	std::vector<Added> all(60);
-	for (Added &a : all) {
-		a.operand = 1;
-		s.add(static_cast<int>(&a - all.data()) % 3, true, 0, a);
-	}
-	uint64_t before = 0;
-	while (s.job.counter(s.owner, "one_sided_served") == before)
-		s.job.progress();
+	std::vector<Added> &all = s.add_ones(60);
 	REQUIRE(pt2p_memory_release(s.job.ctx[3], s.memory) == PT2P_OK);
 	unsigned done = 0, missed = 0;
 	for (Added &a : all) {
@@ -150,13 +156,7 @@ TEST_CASE("additions that wait when their memory is released fail, the others do
 TEST_CASE("additions of a rank that is lost are done or not, and those of others are answered")
 {
 	Shared s("rc");
-	std::vector<Added> all(60);
-	for (Added &a : all) {
-		a.operand = 1;
-		s.add(static_cast<int>(&a - all.data()) % 3, true, 0, a);
-	}
-	while (!s.job.counter(s.owner, "one_sided_served"))
-		s.job.progress();
+	std::vector<Added> &all = s.add_ones(60);
 	s.job.ctx[3]->engine->channels().declare_down(1, PT2P_ERR_PEER_LOST, "the test says so");
 	for (size_t i = 0; i < all.size(); ++i)
 		if (i % 3 != 1)

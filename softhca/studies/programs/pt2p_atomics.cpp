@@ -4,8 +4,8 @@
 //
 // Each of `callers` ranks, one on each node, has `window` additions under way to `words` words of rank 0, which it
 // takes in turn. Rank 0 polls, or computes for `busy` ns between two calls. The last 70 % of `operations` are measured.
-// The result is checked. `asked`: share of the additions that the owner was asked for; `together`: of those that went
-// through the owner's device, the share that went together with others.
+// The result is checked. `asked`: share of the additions that the owner was asked for; `together`: share that the owner
+// has combined with others.
 #include <cstring>
 
 #include "softhca/studies/programs/pt2p_job.hpp"
