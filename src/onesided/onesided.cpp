@@ -1,5 +1,6 @@
 #include "onesided/onesided.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -300,7 +301,7 @@ void OneSided::learn_way(Operation &op, pt2p_status_t status)
 	else if (op.path == Path::owner)
 		op.at->atomic_way.by_owner(latency, op.together);
 	else
-		op.at->atomic_way.by_device(latency, normal_.latency);
+		op.at->atomic_way.by_device(latency, normal_.latency = std::min(normal_.latency, latency));
 }
 
 bool OneSided::issue(Operation &op)

@@ -118,7 +118,8 @@ private:
 	Targets targets_;
 	Asker asker_;
 	Owner owner_;
-	// The latency of an addition by this rank's device in its own memory.
+	// The latency of an addition by this rank's device in its own memory, or of one elsewhere that took less: the first
+	// may have been late.
 	struct Normal {
 		Normal(const TransportEnvironment &environment, Router &router) : table(environment, router) {}
 		alignas(8) uint64_t word = 0;
