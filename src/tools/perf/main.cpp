@@ -122,7 +122,6 @@ int main(int argc, char **argv)
 {
 	Options options;
 	const std::string wrong = parse_options(argc, argv, options);
-	// Launched many times over, only rank 0 has to say so.
 	const bool only_text = !wrong.empty() || options.help;
 	if (!only_text && !options.draw.empty())
 		return draw(options.draw, options.output.empty() ? options.draw + ".svg" : options.output);
@@ -133,14 +132,16 @@ int main(int argc, char **argv)
 	pt2p_context_t *ctx = nullptr;
 	const pt2p_status_t joined = pt2p_init(nullptr, &ctx);
 	if (only_text) {
-		if (ctx == nullptr || pt2p_rank(ctx) == 0) {
-			if (!wrong.empty())
-				fprintf(stderr, "pt2p_perf: %s\n", wrong.c_str());
+		// Launched many times over, only rank 0 has to say so. Only rank 0 fails, too: a launcher that sees another
+		// rank fail ends the job, and with it what rank 0 has to say.
+		const bool speaks = ctx == nullptr || pt2p_rank(ctx) == 0;
+		if (speaks && !wrong.empty())
+			fprintf(stderr, "pt2p_perf: %s\n", wrong.c_str());
+		if (speaks)
 			fputs(usage_text(), wrong.empty() ? stdout : stderr);
-		}
 		if (ctx)
 			pt2p_finalize(ctx);
-		return wrong.empty() ? 0 : 2;
+		return speaks && !wrong.empty() ? 2 : 0;
 	}
 	if (joined != PT2P_OK) {
 		fprintf(stderr, "pt2p_perf: %s: %s\n", pt2p_strerror(joined), pt2p_last_error(nullptr));
