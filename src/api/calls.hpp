@@ -81,17 +81,20 @@ inline void wait_for(pt2p_context_t *ctx, const Request *r)
 		wait_until(ctx, [r] { return r->done(); });
 }
 
-// The request of a handle, once it has completed; null when the handle is dead, or another thread or a callback ends it
-// meanwhile.
-inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
+// A request that is not dead, once it has completed; null when another thread or a callback ends it meanwhile.
+inline Request *wait_for_shared(pt2p_context_t *ctx, Request *r)
 {
-	Request *const r = from_handle(ctx, req);
-	if (!r)
-		return nullptr;
 	const uint64_t handle = r->handle;
 	if (!r->done())
 		wait_until(ctx, [r, handle] { return r->done() || r->handle != handle; });
 	return r->handle == handle ? r : nullptr;
+}
+
+// The same for a handle; null also when it is dead.
+inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
+{
+	Request *const r = from_handle(ctx, req);
+	return r ? wait_for_shared(ctx, r) : nullptr;
 }
 
 [[gnu::noinline, gnu::cold]] inline void poll_now(pt2p_context_t *ctx)

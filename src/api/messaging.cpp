@@ -65,6 +65,15 @@ try {
 }
 PT2P_CATCH_IN("pt2p_irecv")
 
+[[gnu::noinline]] pt2p_status_t progress_fully(pt2p_context_t *ctx)
+{
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_progress");
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_progress");
+	poll(ctx);
+	return PT2P_OK;
+}
+
 } // namespace
 
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
@@ -259,9 +268,8 @@ PT2P_CATCH
 
 pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
-	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	PT2P_NOT_IN_HANDLER(ctx);
+	if (__builtin_expect(!ordinary(ctx), 0))
+		return progress_fully(ctx);
 	poll(ctx);
 	return PT2P_OK;
 }

@@ -163,14 +163,25 @@ try {
 }
 PT2P_CATCH_IN("pt2p_wait")
 
+// The same in an ordinary case (calls.hpp), for a request that has not completed.
+[[gnu::noinline]] pt2p_status_t wait_usually(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
+                                             pt2p_result_t *result)
+try {
+	r = wait_for_shared(ctx, r);
+	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
+}
+PT2P_CATCH_IN("pt2p_wait")
+
 } // namespace
 
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 {
 	if (__builtin_expect(ordinary(ctx), 1)) {
-		Request *r = ctx->engine->requests().find_done(reinterpret_cast<uint64_t>(req));
-		if (__builtin_expect(r && r->status == PT2P_OK, 1))
+		Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req));
+		if (__builtin_expect(r && r->done() && r->status == PT2P_OK, 1))
 			return ctx->engine->requests().collect(r, result);
+		if (r && r->active() && !r->is_detached())
+			return wait_usually(ctx, r, req, result);
 	}
 	return wait_fully(ctx, req, result);
 }

@@ -125,16 +125,9 @@ public:
 	template <class Done>
 	void wait(Done &&done)
 	{
-		Backoff backoff;
-		const Waiter waiter(waiters_); // correct also after an exception: the progress thread reads the count
-		for (;;) {
-			const unsigned n = step();
-			if (done())
-				break;
-			if (n)
-				backoff.turns = 0, backoff.idle_since = 0;
-			idle(backoff);
-		}
+		step();
+		if (!done()) // one turn is often enough
+			wait_longer(done);
 	}
 	// As wait, for memory that peers write without waking anybody: sleeps are short.
 	template <class Done>
@@ -175,6 +168,21 @@ private:
 		unsigned (*progress)(Transport &);
 		Transport *transport;
 	};
+
+	template <class Done>
+	[[gnu::noinline]] void wait_longer(Done &done)
+	{
+		Backoff backoff;
+		const Waiter waiter(waiters_); // correct also after an exception: the progress thread reads the count
+		for (;;) {
+			idle(backoff);
+			const unsigned n = step();
+			if (done())
+				break;
+			if (n)
+				backoff.turns = 0, backoff.idle_since = 0;
+		}
+	}
 
 	void lock()
 	{

@@ -59,7 +59,7 @@ struct Loop {
 		                  .retries = 7}) == 0);
 	}
 	void stop() const { REQUIRE(set_state(qp.get(), IBV_QPS_RESET) == 0); }
-	mlx5::CqBuffer &ring() { return *completions[0].direct; }
+	mlx5::CqBuffer &ring() { return *completions.begin()->direct; }
 
 	// Encodes a SEND of so many bytes, each of this value.
 	uint16_t encode(uint32_t length, unsigned char value, bool signalled = true) const

@@ -117,7 +117,7 @@ public:
 	void connect_another(RcPeer &peer);
 	std::vector<verbs::SendQueue *> queues_for(const verbs::NetPeer &peer) const override;
 
-	unsigned progress() { return NetTransport::progress() + (draining_ ? finish_draining() : 0); }
+	unsigned progress() { return draining_ ? NetTransport::progress() + finish_draining() : NetTransport::progress(); }
 
 private:
 	RcPeer *find(int rank) const { return static_cast<RcPeer *>(peers_[static_cast<size_t>(rank)].get()); }

@@ -61,9 +61,22 @@ public:
 
 	// Polls CQEs and delivers messages; returns how many. `caller` is one of the transports that share this. Only one
 	// of them drives it; calls of the others do nothing.
-	unsigned progress(const void *caller);
+	unsigned progress(const void *caller)
+	{
+		if (__builtin_expect(!driver_, 0))
+			driver_ = caller;
+		return driver_ == caller ? progress() : 0;
+	}
 	// The same for any caller.
-	unsigned progress();
+	unsigned progress()
+	{
+		if (!finds_nothing())
+			return make_progress();
+		++turns_;
+		drained_ = true;
+		look_at_wireup_ -= idle_turn_;
+		return 0;
+	}
 	// Calls of progress() so far.
 	uint64_t turns() const { return turns_; }
 	// Whether the last progress() found nothing.
@@ -97,18 +110,25 @@ public:
 	static constexpr size_t bytes_per_silent_peer = sizeof(NetPeer *) + sizeof(uint32_t);
 
 private:
-	// The state of one call of progress().
-	struct Turn {
-		unsigned events = 0, used_count = 0;
-		uint64_t used[ReceiveQueue::max_batch]; // receives to post again
-	};
+	// Whether a turn would find nothing. Most turns of a call that waits do.
+	bool finds_nothing() const
+	{
+		return completions.only() && completions.only()->empty() && look_at_wireup_ > 0 && rings.incoming().empty() &&
+		       !doorbells.any_waits() && !queues.any_broken() && !tuner.watches();
+	}
+	unsigned make_progress();
 	static constexpr unsigned max_completions = ReceiveQueue::max_batch; // of one queue in a turn
-	bool read(CompletionQueue &queue, Turn &turn);
-	bool read_directly(mlx5::CqBuffer &cq, Turn &turn);
-	void handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn);
+	// Receives to post again.
+	struct Used {
+		unsigned count = 0;
+		uint64_t numbers[max_completions];
+	};
+	bool read(CompletionQueue &queue, unsigned &messages);
+	bool read_directly(mlx5::CqBuffer &cq, unsigned &messages);
+	bool handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used);
 	bool on_receive(const unsigned char *message, uint32_t bytes);
 	[[gnu::noinline]] bool on_unusual(const MessageHeader &header, const unsigned char *data, size_t length);
-	bool take_wireup();
+	[[gnu::noinline]] bool take_wireup();
 	void deliver_held(int rank);
 	// Delivers a message in its turn.
 	void deliver(const MessageHeader &h, const unsigned char *data, size_t length)

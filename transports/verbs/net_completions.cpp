@@ -14,13 +14,6 @@ constexpr unsigned ring_burst = 32; // messages of one write ring before the nex
 
 } // namespace
 
-unsigned Net::progress(const void *caller)
-{
-	if (!driver_)
-		driver_ = caller;
-	return driver_ == caller ? progress() : 0;
-}
-
 // True: a message was delivered.
 [[gnu::always_inline]] inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
 {
@@ -70,26 +63,26 @@ bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t l
 	return true;
 }
 
-// Handles one completion that libibverbs returned.
-void Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Turn &turn)
+// Handles one completion that libibverbs returned. True: a message was delivered.
+bool Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used)
 {
 	if (id & SendQueues::is_send) {
 		SendQueue *queue = queues.at(SendQueues::index_in(id));
 		if (!queue || queue->broken())
-			return;
+			return false;
 		queue->complete(static_cast<uint32_t>(id) - (status == IBV_WC_SUCCESS ? 0 : 1));
 		if (status != IBV_WC_SUCCESS)
 			queues.report_broken(*queue, status);
-		return;
+		return false;
 	}
-	if (status == IBV_WC_SUCCESS)
-		turn.events += on_receive(receives.buffer(id), bytes);
-	turn.used[turn.used_count++] = id;
+	used.numbers[used.count++] = id;
+	return status == IBV_WC_SUCCESS && on_receive(receives.buffer(id), bytes);
 }
 
-// Handles up to max_completions. False: there is none.
-bool Net::read(CompletionQueue &queue, Turn &turn)
+// Handles up to max_completions, and counts the messages that were delivered. False: there is none.
+bool Net::read(CompletionQueue &queue, unsigned &messages)
 {
+	Used used;
 	if (device_->extended_poll) {
 		ibv_cq_ex *cq = queue.verbs.get();
 		ibv_poll_cq_attr attributes{};
@@ -97,7 +90,8 @@ bool Net::read(CompletionQueue &queue, Turn &turn)
 			return false;
 		unsigned n = 0;
 		do
-			handle(cq->wr_id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, turn);
+			messages +=
+			    handle(cq->wr_id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, used);
 		while (++n < max_completions && ibv_next_poll(cq) == 0);
 		ibv_end_poll(cq);
 	} else {
@@ -106,17 +100,16 @@ bool Net::read(CompletionQueue &queue, Turn &turn)
 		if (n <= 0)
 			return false;
 		for (int i = 0; i < n; ++i)
-			handle(completions[i].wr_id, completions[i].status, completions[i].byte_len, turn);
+			messages += handle(completions[i].wr_id, completions[i].status, completions[i].byte_len, used);
 	}
-	receives.post(turn.used, turn.used_count);
-	turn.used_count = 0;
+	receives.post(used.numbers, used.count);
 	return true;
 }
 
 // The same without libibverbs.
-inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
+[[gnu::always_inline]] inline bool Net::read_directly(mlx5::CqBuffer &cq, unsigned &messages)
 {
-	unsigned n = 0, events = 0;
+	unsigned n = 0;
 	for (uint8_t kind; n < max_completions; ++n, cq.pop()) {
 		const mlx5_cqe64 *c = cq.next(kind);
 		if (!c)
@@ -125,7 +118,7 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 		if (__builtin_expect(mlx5::opcode(kind) == MLX5_CQE_RESP_SEND, 1)) {
 			const uint16_t number = c->wqe_counter;
 			const unsigned char *message = mlx5::scattered(*c, kind);
-			events += on_receive(message ? message : receives.buffer(be16toh(number)), be32toh(c->byte_cnt));
+			messages += on_receive(message ? message : receives.buffer(be16toh(number)), be32toh(c->byte_cnt));
 			receives.give(number);
 			continue;
 		}
@@ -147,7 +140,6 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 	}
 	if (n == 0)
 		return false;
-	turn.events += events;
 	cq.publish();
 	receives.publish();
 	return true;
@@ -157,9 +149,6 @@ inline bool Net::read_directly(mlx5::CqBuffer &cq, Turn &turn)
 // software behind libibverbs learns from it that this rank waits, and gets a turn.
 bool Net::take_wireup()
 {
-	look_at_wireup_ -= drained_ ? idle_turn_ : 1;
-	if (__builtin_expect(look_at_wireup_ > 0, 1))
-		return false;
 	look_at_wireup_ = wireup_interval;
 	WireupMessage message;
 	bool any = false;
@@ -172,36 +161,37 @@ bool Net::take_wireup()
 	return any;
 }
 
-unsigned Net::progress()
+unsigned Net::make_progress()
 {
 	++turns_;
 	if (__builtin_expect(tuner.watches(), 0))
 		tuner.before_poll();
 	if (__builtin_expect(doorbells.any_waits(), 0))
 		doorbells.ring_all();
-	Turn turn;
+	unsigned messages = 0;
 	if (__builtin_expect(!rings.incoming().empty(), 0))
 		for (size_t i = 0; i < rings.incoming().size(); ++i) // the list may get shorter
-			turn.events += read_ring(*rings.incoming()[i], ring_burst);
-	const bool asked = take_wireup(); // first, so that this turn finds what the device does now
+			messages += read_ring(*rings.incoming()[i], ring_burst);
+	// First, so that this turn finds what the device does now.
+	const bool asked = __builtin_expect(look_at_wireup_ <= 0, 0) && take_wireup();
 	drained_ = true;
 	// Delivery may forward a message and connect to the next hop, which may add a completion queue.
-	for (size_t i = 0; i < completions.count(); ++i) {
-		CompletionQueue &queue = completions[i];
-		drained_ &=
-		    !(__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, turn) : read(queue, turn));
-	}
+	for (CompletionQueue &queue : completions)
+		if (__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, messages)
+		                                                 : read(queue, messages))
+			drained_ = false;
+	look_at_wireup_ -= drained_ ? idle_turn_ : 1;
 	if (__builtin_expect(tuner.watches(), 0))
 		tuner.after_poll();
 	if (drained_ && !asked && __builtin_expect(!queues.any_broken(), 1))
-		return turn.events;
+		return messages;
 	if (__builtin_expect(operations.any_waits(), 0))
 		operations.drive_waiting();
 	if (__builtin_expect(queues.any_broken(), 0))
 		queues.handle_broken();
 	if (__builtin_expect(doorbells.any_waits(), 0))
 		doorbells.ring_all(); // for answers to what has come
-	return turn.events;
+	return messages;
 }
 
 void Net::deliver_held(int rank)

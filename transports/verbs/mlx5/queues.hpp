@@ -207,6 +207,11 @@ public:
 		return c;
 	}
 	void pop() { ++consumer_; }
+	bool empty() const
+	{
+		uint8_t kind;
+		return !next(kind);
+	}
 	// Publishes the consumer index: the device may overwrite the CQEs that were taken.
 	void publish()
 	{

@@ -3,8 +3,8 @@
 // queue, twice as large.
 #pragma once
 
+#include <list>
 #include <memory>
-#include <vector>
 
 #include "transports/verbs/device/device.hpp"
 #include "transports/verbs/mlx5/queues.hpp"
@@ -25,7 +25,7 @@ public:
 	Completions(const Device &device, bool direct, uint32_t receives, uint32_t depth);
 
 	// For a queue pair that only receives.
-	ibv_cq *first() const { return queues_[0].cq(); }
+	ibv_cq *first() const { return queues_.front().cq(); }
 	// A queue with room for one more send queue; add() must follow when that exists. Throws Error.
 	ibv_cq *with_room();
 	void add(const ibv_cq *cq) { ++of(cq).used; }
@@ -33,9 +33,11 @@ public:
 	// The queue pair with this number, which completed there, was reset or destroyed. CQEs of its sends are skipped.
 	void forget(const ibv_cq *cq, uint32_t number);
 
-	// with_room() may add a queue and move the others.
-	size_t count() const { return queues_.size(); }
-	CompletionQueue &operator[](size_t i) { return queues_[i]; }
+	// with_room() may add a queue at the end, also while one goes through them.
+	auto begin() { return queues_.begin(); }
+	auto end() { return queues_.end(); }
+	// The only queue, if there is one and it is polled directly.
+	const mlx5::CqBuffer *only() const { return only_; }
 
 	// For sleeping; -1: not possible.
 	int fd() const { return channel_ ? channel_->fd : -1; }
@@ -56,7 +58,8 @@ private:
 	const uint32_t receives_, depth_;
 	bool armed_ = false;
 	ChannelOwner channel_; // null: events are not possible
-	std::vector<CompletionQueue> queues_;
+	std::list<CompletionQueue> queues_;
+	const mlx5::CqBuffer *only_ = nullptr;
 };
 
 } // namespace pt2p::verbs
