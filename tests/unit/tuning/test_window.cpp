@@ -244,3 +244,28 @@ TEST_CASE("window: a queue counts as saturated for sixteen windows after it was 
 	tuner.completed(10'000, false);
 	CHECK_FALSE(tuner.saturated());
 }
+
+TEST_CASE("window: a queue whose L/N is at its target twice in a row counts as saturated, one slow answer does not",
+          "[window]")
+{
+	WindowTuner tuner({});
+	while (tuner.size() < 64)
+		tuner.see(1, false);
+	tuner.see(3, false); // the start is over
+	const double target = 1.8 * tuner.scale();
+	const bool above = GENERATE(false, true);
+	for (int i = 0; i < 10; ++i) {
+		tuner.see(above ? 10 : target * 1.01, false);
+		tuner.see(1, false);
+		CHECK_FALSE(tuner.saturated());
+	}
+	for (int i = 0; i < 10; ++i)
+		tuner.see(10, true);
+	CHECK_FALSE(tuner.saturated());
+	tuner.see(target * 1.01, false);
+	CHECK_FALSE(tuner.saturated());
+	tuner.see(target * 1.01, false);
+	CHECK(tuner.saturated());
+	tuner.completed(16 * 64, false);
+	CHECK_FALSE(tuner.saturated());
+}

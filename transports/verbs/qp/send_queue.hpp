@@ -79,7 +79,7 @@ public:
 	// Whether everything that was posted is known to be complete.
 	bool idle() const { return posted_ == completed_; }
 	uint32_t in_flight() const { return posted_ - completed_; }
-	// Whether it was full within the last windows of PT2P_TUNE=on (WindowTuner::saturated()).
+	// Whether it kept the device busy within the last windows of PT2P_TUNE=on (WindowTuner::saturated()).
 	bool saturated() const { return tuner_ && tuner_->saturated(); }
 	// The number of the last work request; whether the one with this number has completed.
 	uint32_t posted() const { return posted_; }

@@ -5,9 +5,9 @@
 // the device a round trip over PCIe. Which is faster depends on the machine, the length and the load. Both are
 // therefore measured, from before the payload is copied to the completion.
 //
-// Latency does not decide for a queue that is full (WindowTuner::saturated()): it stages in host memory. The device
-// reads one buffer while it sends another, so the round trip costs nothing, and its reads take less of PCIe than the
-// processor's stores of 64 bytes each. A queue keeps to host memory for many messages, because a mixture of the two is
+// Latency does not decide for a queue that keeps the device busy (WindowTuner::saturated()): it stages in host memory.
+// The device reads one buffer while it sends another, so the round trip costs nothing, and its reads take less of PCIe
+// than the processor's stores of 64 bytes each. A queue keeps to host memory for many messages, because a mixture of the two is
 // slower than either (softhca/studies/RESULTS.md).
 //
 // either.hpp is the law, with every 251st message of a class as a sample. The number is prime, so that samples do not

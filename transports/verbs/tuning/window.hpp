@@ -52,7 +52,7 @@ struct WindowLaw {
 	uint32_t min = 2, max = 64, first = 64;            // work requests
 	uint32_t first_calm = 8, max_calm = 64;            // windows from one refill to the next
 	static constexpr double grow = 0.5, drift = 0.125; // parts of the way
-	static constexpr uint32_t saturated = 16;          // windows for which a full queue counts as saturated
+	static constexpr uint32_t saturated = 16;          // windows for which a busy queue counts as saturated
 };
 
 // What a queue begins with if `ranks` share the device. Up to 64 ranks then hold 128 work requests together, half of
@@ -79,6 +79,8 @@ public:
 		const double wanted = law_.band.raise_below * scale();
 		const int side = ratio > law_.band.cut_above * scale() ? 1 : ratio < wanted ? -1 : 0;
 		const double last = std::exchange(last_, ratio);
+		if (std::min(last, ratio) >= wanted)
+			saturated_ = std::max(saturated_, WindowLaw::saturated * size());
 		if (std::exchange(side_, side) != side)
 			return;
 		if (side == 0)
@@ -107,7 +109,8 @@ public:
 	bool empties() const { return empties_; }
 	bool emptied() { return std::exchange(empties_, false); }
 
-	// The queue was full within the last windows. The program waits for the device, so throughput counts, not latency.
+	// Within the last windows the queue was full, or L/N was at its target or above twice in a row, as where a device
+	// works for many queues that are not full. The program waits for the device, so throughput counts, not latency.
 	bool saturated() const { return saturated_ != 0; }
 
 	uint32_t size() const { return static_cast<uint32_t>(size_); }
