@@ -7,8 +7,8 @@
 //
 // Latency does not decide for a queue that keeps the device busy (WindowTuner::saturated()): it stages in host memory.
 // The device reads one buffer while it sends another, so the round trip costs nothing, and its reads take less of PCIe
-// than the processor's stores of 64 bytes each. A queue keeps to host memory for many messages, because a mixture of the two is
-// slower than either (softhca/studies/RESULTS.md).
+// than the processor's stores of 64 bytes each. A queue keeps to host memory for many messages, because a mixture of
+// the two is slower than either (softhca/studies/RESULTS.md).
 //
 // either.hpp is the law, with every 251st message of a class as a sample. The number is prime, so that samples do not
 // always fall on the same message of a burst. It is not smaller because completions are polled more often while a
