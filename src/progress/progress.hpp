@@ -169,6 +169,7 @@ private:
 		Transport *transport;
 	};
 
+	// The rest of wait(), after a turn.
 	template <class Done>
 	[[gnu::noinline]] void wait_longer(Done &done)
 	{
