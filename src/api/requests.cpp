@@ -153,24 +153,23 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 	return collect_some(ctx, function, count, reqs, completed, indices, results);
 }
 
-[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-try {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
-	Progress::Guard guard(*ctx->progress);
-	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
-	Request *r = wait_for(ctx, req);
-	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
-}
-PT2P_CATCH_IN("pt2p_wait")
-
-// The same in an ordinary case (calls.hpp), for a request that has not completed.
-[[gnu::noinline]] pt2p_status_t wait_usually(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
-                                             pt2p_result_t *result)
+// Waits for a request that is not dead, and frees it.
+[[gnu::noinline]] pt2p_status_t wait_and_collect(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
+                                                 pt2p_result_t *result)
 try {
 	r = wait_for_shared(ctx, r);
 	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
 }
 PT2P_CATCH_IN("pt2p_wait")
+
+[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+{
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
+	Request *r = from_handle(ctx, req);
+	return r ? wait_and_collect(ctx, r, req, result) : bad_request(ctx, "pt2p_wait", req);
+}
 
 } // namespace
 
@@ -181,7 +180,7 @@ pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t 
 		if (__builtin_expect(r && r->done() && r->status == PT2P_OK, 1))
 			return ctx->engine->requests().collect(r, result);
 		if (r && r->active() && !r->is_detached())
-			return wait_usually(ctx, r, req, result);
+			return wait_and_collect(ctx, r, req, result);
 	}
 	return wait_fully(ctx, req, result);
 }

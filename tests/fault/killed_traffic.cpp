@@ -183,9 +183,7 @@ int overtaken(int source)
 			}
 			must(pt2p_send(ctx, nullptr, 0, peer, tag_after), "pt2p_send:");
 		}
-		for (int peer = 0; peer < ranks; ++peer)
-			if (peer != me)
-				must(pt2p_recv(ctx, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+		await_survivors();
 		die();
 	}
 	must(pt2p_recv(ctx, nullptr, 0, victim, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
@@ -244,9 +242,7 @@ int taken()
 			must(pt2p_issend(ctx, brief.data(), brief.size(), peer, tag_eager, &r), "pt2p_issend:");
 			must(pt2p_isend(ctx, data.data(), data.size(), peer, tag_large, &r), "pt2p_isend:");
 		}
-		for (int peer = 0; peer < ranks; ++peer)
-			if (peer != me)
-				must(pt2p_recv(ctx, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+		await_survivors();
 		die();
 	}
 	pt2p_message_t *first, *second;

@@ -26,6 +26,13 @@ void die_in(int milliseconds)
 		pause();
 }
 
+void await_survivors()
+{
+	for (int peer = 0; peer < ranks; ++peer)
+		if (peer != me)
+			must(pt2p_recv(ctx, nullptr, 0, peer, tag_after, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
+}
+
 [[noreturn]] void progress_until_death(int milliseconds)
 {
 	die_in(milliseconds);

@@ -20,6 +20,8 @@ inline bool is_partner(int peer) { return is_victim() ? peer != me : peer == vic
 // Kills this process from another thread, so that death meets the main thread anywhere in the library.
 void die_in(int milliseconds);
 [[noreturn]] void die();
+// The victim receives a message with tag_after from each survivor.
+void await_survivors();
 // The victim answers until it dies.
 [[noreturn]] void progress_until_death(int milliseconds);
 

@@ -113,8 +113,8 @@ private:
 	// Whether a turn would find nothing. Most turns of a call that waits do.
 	bool finds_nothing() const
 	{
-		return completions.only() && completions.only()->empty() && look_at_wireup_ > 0 && rings.incoming().empty() &&
-		       !doorbells.any_waits() && !queues.any_broken() && !tuner.watches();
+		return completions.empty() && look_at_wireup_ > 0 && rings.incoming().empty() && !doorbells.any_waits() &&
+		       !queues.any_broken() && !tuner.watches();
 	}
 	unsigned make_progress();
 	static constexpr unsigned max_completions = ReceiveQueue::max_batch; // of one queue in a turn

@@ -43,9 +43,9 @@ public:
 		Request *r = pool_.find(handle);
 		return r && r->active() && !r->is_detached() ? r : nullptr;
 	}
-	// The same also for one that is detached or free.
+	// The same in any state.
 	Request *find_any(uint64_t handle) const { return pool_.find(handle); }
-	// The request of a handle if it has completed.
+	// The same if it has completed.
 	Request *find_done(uint64_t handle) const
 	{
 		Request *r = pool_.find(handle);

@@ -62,7 +62,6 @@ void Completions::make(uint32_t capacity)
 	if (direct_)
 		queue.direct = std::make_unique<mlx5::CqBuffer>(queue.cq());
 	queues_.push_back(std::move(queue));
-	only_ = queues_.size() == 1 ? queues_.front().direct.get() : nullptr;
 	armed_ = false;
 }
 

@@ -3,6 +3,7 @@
 // queue, twice as large.
 #pragma once
 
+#include <algorithm>
 #include <list>
 #include <memory>
 
@@ -36,8 +37,12 @@ public:
 	// with_room() may add a queue at the end, also while one goes through them.
 	auto begin() { return queues_.begin(); }
 	auto end() { return queues_.end(); }
-	// The only queue, if there is one and it is polled directly.
-	const mlx5::CqBuffer *only() const { return only_; }
+	// Whether there is none to be read. False also if only libibverbs could tell.
+	bool empty() const
+	{
+		return std::all_of(queues_.begin(), queues_.end(),
+		                   [](const CompletionQueue &q) { return q.direct && q.direct->empty(); });
+	}
 
 	// For sleeping; -1: not possible.
 	int fd() const { return channel_ ? channel_->fd : -1; }
@@ -59,7 +64,6 @@ private:
 	bool armed_ = false;
 	ChannelOwner channel_; // null: events are not possible
 	std::list<CompletionQueue> queues_;
-	const mlx5::CqBuffer *only_ = nullptr;
 };
 
 } // namespace pt2p::verbs
