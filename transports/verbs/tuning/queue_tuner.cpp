@@ -55,15 +55,15 @@ void QueueTuner::see_watched(const Observed &watched)
 		normal.see_idle(latency);
 	if (window_)
 		next_ = watched_.number + window_->distance();
-	// The program has not looked for so long that the latency is its own.
-	if (device_.unpolled() > std::max(normal.value() / 4, latency / 8))
-		return;
 	// An L without an N is worth nothing, and what is always busy shows none.
 	if (!normal.known()) {
 		if (window_)
 			window_->run_empty();
 		return;
 	}
+	// The program has not looked for so long that the latency is its own.
+	if (device_.unpolled() > std::max(normal.value() / 4, latency / 8))
+		return;
 	normal.see_any(latency);
 	const int64_t known = watched.channel.normal(watched.kind);
 	const double ratio = static_cast<double>(latency) / static_cast<double>(known);
