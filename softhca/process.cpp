@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include "softhca/kernel/context.hpp"
 #include "softhca/live/live.hpp"
@@ -19,6 +20,8 @@ std::unique_ptr<Scheduler> make_scheduler(Nic &nic, const Fabric *fabric)
 {
 	if (!time_is_virtual() || !fabric)
 		return std::make_unique<live::Live>(nic);
+	// Many ranks in one process touch little of what they allocate.
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	const char *profile = std::getenv("SOFTHCA_MODEL");
 	try {
 		return std::make_unique<model::Model>(nic, model::read_profile(profile && *profile ? profile : "connectx5"),

@@ -18,6 +18,9 @@ struct Region {
 	bool writable;
 };
 
+// A large region is watched in pieces, as the kernel touches each page of what is protected.
+constexpr size_t piece = 65536;
+
 struct Watch {
 	std::map<uintptr_t, Region> regions; // by their start
 	std::vector<uintptr_t> writable;     // of these, since watch_again()
@@ -57,7 +60,8 @@ bool watch_first_stores(void *region, size_t bytes, void (*seen)())
 	forget_first_stores(region, bytes); // mapped over what was there
 	if (!show_faults(is_first_store) || protect(start, bytes, PROT_READ) != 0)
 		return false;
-	watch().regions[start] = {bytes, false};
+	for (size_t at = 0; at < bytes; at += piece)
+		watch().regions[start + at] = {std::min(piece, bytes - at), false};
 	watch().seen = seen;
 	return true;
 }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
-#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -34,23 +33,28 @@ public:
 	// When the last of so many bytes has passed, if they are there at `now`.
 	Picoseconds move(Picoseconds now, double bytes)
 	{
-		while (!busy_.empty() && busy_.begin()->second + remembered < now)
-			busy_.erase(busy_.begin());
+		while (!busy_.empty() && busy_.front().until + remembered < now)
+			busy_.pop_front();
 		Picoseconds begin = now, end = now + time(bytes);
-		auto next = busy_.upper_bound(now);
-		if (next != busy_.begin() && std::prev(next)->second >= now)
-			--next;
-		for (; next != busy_.end() && next->first < end; next = busy_.erase(next)) {
+		auto first = std::upper_bound(busy_.begin(), busy_.end(), now,
+		                              [](Picoseconds t, const Interval &busy) { return t < busy.from; });
+		if (first != busy_.begin() && std::prev(first)->until >= now)
+			--first;
+		auto next = first;
+		for (; next != busy_.end() && next->from < end; ++next) {
 			// Waits for what is in the way.
-			end += next->second - std::max(next->first, now);
-			begin = std::min(begin, next->first);
+			end += next->until - std::max(next->from, now);
+			begin = std::min(begin, next->from);
 		}
 		Picoseconds until = end;
-		if (next != busy_.end() && next->first == end) {
-			until = next->second;
-			busy_.erase(next);
+		if (next != busy_.end() && next->from == end)
+			until = next++->until;
+		if (first == next) {
+			busy_.insert(first, {begin, until});
+		} else {
+			*first = {begin, until};
+			busy_.erase(first + 1, next);
 		}
-		busy_[begin] = until;
 		return end;
 	}
 	// The same for bytes whose last one is there at `now`, unless others were in the way.
@@ -59,8 +63,12 @@ public:
 private:
 	static constexpr Picoseconds remembered = 100'000'000; // no caller's time is older
 
+	struct Interval {
+		Picoseconds from, until;
+	};
+
 	double ps_per_byte_;
-	std::map<Picoseconds, Picoseconds> busy_; // from, until; apart from each other
+	std::deque<Interval> busy_; // in order, and apart from each other
 };
 
 // A cache that evicts at random, in the same way in every run.

@@ -60,7 +60,7 @@ inline bool bad_recv(const pt2p_context_t *ctx, const void *buffer, size_t capac
 	return bad_send(ctx, buffer, capacity, source == PT2P_ANY_SOURCE ? 0 : source);
 }
 
-// All progress goes through these two. They restart the count first, because what arrives may ask for a poll soon.
+// All progress goes through these. They restart the count first, because what arrives may ask for a poll soon.
 inline unsigned poll(pt2p_context_t *ctx)
 {
 	ctx->engine->sends_until_poll = sends_between_polls;
@@ -72,6 +72,13 @@ inline void wait_until(pt2p_context_t *ctx, Done &&done)
 {
 	ctx->engine->sends_until_poll = sends_between_polls;
 	ctx->progress->wait(done);
+}
+
+// For a call that waits.
+inline void turn(pt2p_context_t *ctx)
+{
+	ctx->engine->sends_until_poll = sends_between_polls;
+	ctx->progress->step();
 }
 
 // For a request that no other thread or callback knows.

@@ -153,35 +153,39 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 	return collect_some(ctx, function, count, reqs, completed, indices, results);
 }
 
-// Waits for a request that is not dead, and frees it.
-[[gnu::noinline]] pt2p_status_t wait_and_collect(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
-                                                 pt2p_result_t *result)
+[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 try {
-	r = wait_for_shared(ctx, r);
+	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
+	Request *r = wait_for(ctx, req);
 	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
 }
 PT2P_CATCH_IN("pt2p_wait")
 
-[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-{
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
-	Progress::Guard guard(*ctx->progress);
-	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
-	Request *r = from_handle(ctx, req);
-	return r ? wait_and_collect(ctx, r, req, result) : bad_request(ctx, "pt2p_wait", req);
+// One turn is often enough. A function of its own, so that a wait for what is done need not save registers.
+[[gnu::noinline]] pt2p_status_t wait_for_a_turn(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
+                                                pt2p_result_t *result)
+try {
+	turn(ctx);
+	// A callback may have taken the request.
+	if (__builtin_expect(r->done() && r->status == PT2P_OK && to_handle(r) == req, 1))
+		return ctx->engine->requests().collect(r, result);
+	return wait_fully(ctx, req, result);
 }
+PT2P_CATCH_IN("pt2p_wait")
 
 } // namespace
 
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 {
-	if (__builtin_expect(ordinary(ctx), 1)) {
-		Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req));
-		if (__builtin_expect(r && r->done() && r->status == PT2P_OK, 1))
-			return ctx->engine->requests().collect(r, result);
-		if (r && r->active() && !r->is_detached())
-			return wait_and_collect(ctx, r, req, result);
-	}
+	if (__builtin_expect(ordinary(ctx), 1))
+		if (Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req))) {
+			if (!r->done())
+				return wait_for_a_turn(ctx, r, req, result);
+			if (__builtin_expect(r->status == PT2P_OK, 1))
+				return ctx->engine->requests().collect(r, result);
+		}
 	return wait_fully(ctx, req, result);
 }
 

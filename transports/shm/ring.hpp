@@ -189,41 +189,38 @@ public:
 	{
 		ring_ = ring;
 		mask_ = slots - 1;
-		shift_ = static_cast<unsigned>(__builtin_ctz(slots));
 		data_bytes_ = data_bytes;
-		batch_ = slots / 4;
+		next_ = ring_.slots;
 	}
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
 
-	bool ready() const { return full(read_); }
+	bool ready() const { return Word::lap(next_->word.load(std::memory_order_relaxed)) == lap_; }
 	// While a message is handled: whether another one has arrived after it.
-	bool more() const { return full(read_ + 1); }
-	struct Message {
-		uint64_t word, header;
-		const unsigned char *payload;
-		uint32_t length;
-	};
-	enum class Peek { nothing, message, malformed };
-	// The next message, which stays in the ring until pop().
-	[[gnu::always_inline]] Peek peek(Message &m) const
+	bool more() const
 	{
-		const Slot &slot = ring_.slots[read_ & mask_];
-		m.word = slot.word.load(std::memory_order_acquire);
-		if (Word::lap(m.word) != lap(read_))
-			return Peek::nothing;
-		m.header = slot.header;
-		m.length = Word::length(m.word);
-		if (m.length <= inline_max) {
-			m.payload = slot.payload;
-			return Peek::message;
-		}
-		return peek_data(slot, m);
+		const Slot *const after = at_end() ? ring_.slots : next_ + 1;
+		return Word::lap(after->word.load(std::memory_order_relaxed)) == static_cast<uint8_t>(lap_ + at_end());
+	}
+	// The next message's slot if it has arrived, else null. The slot stays the reader's until pop().
+	[[gnu::always_inline]] const Slot *next(uint64_t &word) const
+	{
+		const Slot *const slot = next_;
+		word = slot->word.load(std::memory_order_acquire);
+		return Word::lap(word) == lap_ ? slot : nullptr;
+	}
+	// The payload of the message in `slot`; null: its header is impossible.
+	[[gnu::always_inline]] const unsigned char *payload(const Slot *slot, uint32_t length) const
+	{
+		return __builtin_expect(length <= inline_max, 1) ? slot->payload : payload_in_data(*slot, length);
 	}
 	// In a burst: fetches the line of a later message while the next one is handled.
 	void fetch_ahead() const { __builtin_prefetch(&ring_.slots[(read_ + fetched_ahead) & mask_]); }
 	void pop(uint32_t length)
 	{
+		const bool end = at_end();
+		next_ = end ? ring_.slots : next_ + 1;
+		lap_ = static_cast<uint8_t>(lap_ + end);
 		++read_;
 		if (__builtin_expect(length > inline_max, 0))
 			pop_data(length);
@@ -231,7 +228,7 @@ public:
 	// After a burst: publishes the position when enough slots are free to be worth writing the credit line.
 	void publish_if_due()
 	{
-		if (read_ - published_ >= batch_)
+		if (read_ - published_ > mask_ / 4)
 			publish();
 	}
 	// A message has carried the position to the writer: the credit line is not needed for it.
@@ -263,36 +260,31 @@ public:
 	uint64_t seen_at_sweep = 0; // position at the last look for idle rings
 
 private:
-	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
-	bool full(uint64_t position) const
-	{
-		return Word::lap(ring_.slots[position & mask_].word.load(std::memory_order_relaxed)) == lap(position);
-	}
-
+	// Whether the next message is in the last slot.
+	bool at_end() const { return ((read_ + 1) & mask_) == 0; }
 	void pop_data(uint32_t length)
 	{
 		data_unpublished_ += length;
 		if (data_unpublished_ > data_bytes_ / 8)
 			publish();
 	}
-	[[gnu::noinline]] Peek peek_data(const Slot &slot, Message &m) const
+	[[gnu::noinline]] const unsigned char *payload_in_data(const Slot &slot, uint32_t length) const
 	{
 		uint32_t offset; // read once: the writer could change it
 		std::memcpy(&offset, slot.payload, sizeof offset);
-		if (m.length > data_bytes_ / 4 || offset > data_bytes_ - m.length)
-			return Peek::malformed;
-		m.payload = ring_.data + offset;
-		return Peek::message;
+		return length > data_bytes_ / 4 || offset > data_bytes_ - length ? nullptr : ring_.data + offset;
 	}
 
 	static constexpr uint64_t fetched_ahead = 4; // slots
 
 	Ring ring_;
+	const Slot *next_ = nullptr; // of position read_
 	uint64_t read_ = 0;
-	uint64_t published_ = 0;        // the writer knows this position, from a message or from the credit line
-	uint64_t line_position_ = 0;    // position in the credit line
-	uint64_t data_unpublished_ = 0; // bytes
-	uint32_t mask_ = 0, shift_ = 0, batch_ = 0, data_bytes_ = 0;
+	uint64_t published_ = 0;     // the writer knows this position, from a message or from the credit line
+	uint64_t line_position_ = 0; // position in the credit line
+	uint32_t mask_ = 0, data_bytes_ = 0;
+	uint32_t data_unpublished_ = 0; // bytes
+	uint8_t lap_ = 1;               // of position read_
 };
 
 } // namespace pt2p::shm

@@ -241,23 +241,25 @@ unsigned ShmTransport::answer_doorbells()
 
 unsigned ShmTransport::read_ring(ShmEndpoint &peer)
 {
-	Reader::Message m;
-	uint64_t last = 0;
+	uint64_t word, last = 0;
 	unsigned n = 0;
 	for (; n < burst; ++n) {
-		const Reader::Peek found = peer.in.peek(m);
-		if (found == Reader::Peek::nothing)
+		const Slot *const slot = peer.in.next(word);
+		if (!slot)
 			break;
 		if (n)
 			peer.in.fetch_ahead();
-		if (__builtin_expect(found == Reader::Peek::message && Word::id(m.word) < id_help, 1)) {
-			env_.events.on_message(peer.peer, Word::id(m.word), m.header, m.payload, m.length);
-		} else if (found == Reader::Peek::malformed || !deliver_control(peer, m)) {
+		const uint8_t id = Word::id(word);
+		const uint32_t length = Word::length(word);
+		const unsigned char *const payload = peer.in.payload(slot, length);
+		if (__builtin_expect(payload && id < id_help, 1)) {
+			env_.events.on_message(peer.peer, id, slot->header, payload, length);
+		} else if (!payload || !deliver_control(peer, id, payload, length)) {
 			take_down(peer, PT2P_ERR_PROTOCOL, "it sent a message with an impossible header");
 			return n + 1;
 		}
-		peer.in.pop(m.length);
-		last = m.word;
+		last = word;
+		peer.in.pop(length);
 		if (__builtin_expect(peer.down, 0))
 			return n + 1;
 	}
@@ -272,16 +274,16 @@ unsigned ShmTransport::read_ring(ShmEndpoint &peer)
 }
 
 // HELP: the receiver of a large message asks this rank to copy along. BYE: the peer has finalized.
-bool ShmTransport::deliver_control(ShmEndpoint &peer, const Reader::Message &m)
+bool ShmTransport::deliver_control(ShmEndpoint &peer, uint8_t id, const unsigned char *payload, uint32_t length)
 {
-	if (Word::id(m.word) == id_bye) {
+	if (id == id_bye) {
 		peer.said_bye = true;
-		return m.length == 0;
+		return length == 0;
 	}
 	Help help;
-	if (m.length != sizeof help)
+	if (length != sizeof help)
 		return false;
-	std::memcpy(&help, m.payload, sizeof help);
+	std::memcpy(&help, payload, sizeof help);
 	if (help.claim >= claims_per_ring || help.piece < page || help.length / help.piece >= UINT32_MAX)
 		return false;
 	transfers_.help(peer, help, peers_.size());
@@ -305,7 +307,10 @@ unsigned ShmTransport::progress()
 	if (__builtin_expect(h->doorbell_summary.load(std::memory_order_relaxed) != 0, 0))
 		n += answer_doorbells();
 	for (size_t i = 0; i < hot_.size(); ++i)
-		n += read_ring(hot_[i]);
+		if (ShmEndpoint &peer = hot_[i]; peer.in.ready())
+			n += read_ring(peer);
+		else
+			peer.in.relieve(); // most rings are empty: no call
 	if (transfers_.busy())
 		n += transfers_.progress();
 	hot_.turn();

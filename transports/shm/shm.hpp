@@ -73,7 +73,7 @@ private:
 	void open_reader(ShmEndpoint &peer);
 	unsigned read_ring(ShmEndpoint &peer);
 	unsigned drain(ShmEndpoint &peer);
-	bool deliver_control(ShmEndpoint &peer, const Reader::Message &message);
+	bool deliver_control(ShmEndpoint &peer, uint8_t id, const unsigned char *payload, uint32_t length);
 	bool attach(ShmEndpoint &peer, const Address &address, bool wait);
 	std::optional<Error> how_it_ended(ShmEndpoint &peer, const char *finding);
 	bool probe_single_copy(ShmEndpoint &peer, const Address &address);
