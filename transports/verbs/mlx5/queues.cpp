@@ -91,6 +91,7 @@ CqBuffer::CqBuffer(ibv_cq *cq)
 	buffer_ = static_cast<unsigned char *>(about.buf) + about.cqe_size - sizeof(mlx5_cqe64);
 	count_ = about.cqe_cnt;
 	mask_ = count_ - 1;
+	next_ = at(0);
 	record_ = about.dbrec;
 	number_ = about.cqn;
 	registers_ = static_cast<unsigned char *>(about.cq_uar);
@@ -112,17 +113,16 @@ void CqBuffer::arm()
 
 void CqBuffer::skip(uint32_t which)
 {
-	const uint32_t first = consumer_;
-	for (uint32_t n = 0; n < count_; ++n, ++consumer_) {
+	CqBuffer ahead(*this);
+	for (uint32_t n = 0; n < count_; ++n, ahead.pop()) {
 		uint8_t kind;
-		mlx5_cqe64 *c = next(kind);
+		mlx5_cqe64 *c = ahead.next(kind);
 		if (!c)
 			break;
 		const uint8_t code = opcode(kind);
 		if ((code == MLX5_CQE_REQ || code == MLX5_CQE_REQ_ERR) && queue_pair(*c) == which)
 			c->op_own = static_cast<uint8_t>(skipped << 4 | (kind & 0xf));
 	}
-	consumer_ = first;
 }
 
 ibv_wc_status status_of(const mlx5_cqe64 &c)

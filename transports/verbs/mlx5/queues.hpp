@@ -197,16 +197,18 @@ public:
 	// The next CQE, valid until pop(), and its op_own field in `kind`. Null: none has come.
 	mlx5_cqe64 *next(uint8_t &kind) const
 	{
-		mlx5_cqe64 *c = at(consumer_);
-		kind = __atomic_load_n(&c->op_own, __ATOMIC_RELAXED);
-		// The owner bit changes with each round.
-		const uint8_t round = (consumer_ & count_) != 0;
-		if ((kind ^ round) & 1)
+		kind = __atomic_load_n(&next_->op_own, __ATOMIC_RELAXED);
+		if ((kind ^ owner_) & 1)
 			return nullptr;
 		after_ownership();
-		return c;
+		return next_;
 	}
-	void pop() { ++consumer_; }
+	void pop()
+	{
+		++consumer_;
+		next_ = at(consumer_);
+		owner_ = (consumer_ & count_) != 0; // changes with each round
+	}
 	bool empty() const
 	{
 		uint8_t kind;
@@ -235,7 +237,9 @@ private:
 	unsigned char *buffer_;     // fields of the first CQE, which are the last 64 bytes of a CQE of 128
 	volatile uint32_t *record_; // consumer index; request for an event
 	uint32_t count_, mask_, shift_, number_;
+	mlx5_cqe64 *next_; // at consumer_
 	uint32_t consumer_ = 0, armed_ = 0;
+	uint8_t owner_ = 0; // the lowest bit of op_own in a CQE of this round
 	unsigned char *registers_;
 };
 
