@@ -3,7 +3,7 @@
  * N times an 8-byte tagged irecv, isend and their waits, both sides in one thread, so that an instruction counter sees
  * all of it. Run by bench/callgrind.
  *
- *     instructions N shm|self
+ *     instructions N shm|self [multiple]        multiple: at that thread level, where each call takes a lock
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,14 +14,17 @@
 
 int main(int argc, char **argv)
 {
-	const long count = argc == 3 ? atol(argv[1]) : 0;
-	const int self = argc == 3 && strcmp(argv[2], "self") == 0;
-	if (count < 1 || (!self && strcmp(argv[2], "shm") != 0)) {
-		fprintf(stderr, "usage: instructions N shm|self\n");
+	const long count = argc >= 3 ? atol(argv[1]) : 0;
+	const int self = argc >= 3 && strcmp(argv[2], "self") == 0;
+	const int multiple = argc == 4 && strcmp(argv[3], "multiple") == 0;
+	if (count < 1 || (!self && strcmp(argv[2], "shm") != 0) || argc > 3 + multiple) {
+		fprintf(stderr, "usage: instructions N shm|self [multiple]\n");
 		return 2;
 	}
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.thread_level = multiple ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SINGLE;
 	pt2p_context_t *ctx[2] = {NULL, NULL};
-	if (pt2p_init_inprocess(self ? 1 : 2, PT2P_INPROCESS_COOPERATIVE, NULL, ctx) != PT2P_OK) {
+	if (pt2p_init_inprocess(self ? 1 : 2, PT2P_INPROCESS_COOPERATIVE, &options, ctx) != PT2P_OK) {
 		fprintf(stderr, "%s\n", pt2p_last_error(NULL));
 		return 1;
 	}

@@ -54,7 +54,7 @@ struct Siblings {
 inline bool valid(const pt2p_context_t *ctx) { return ctx && ctx->magic == pt2p_context::alive; }
 
 // The status for a pointer that is no context, or that of another process; recorded without one.
-[[gnu::cold]] pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function);
+[[gnu::cold]] pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function) noexcept;
 // Whether a process that this one descends from has joined a launcher's job in this place.
 bool place_is_taken();
 // The status for an argument `name` that must not be NULL; recorded.

@@ -30,16 +30,18 @@ pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t
 	                                                        length, static_cast<ptrdiff_t>(length));
 }
 
-pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function)
+pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function) noexcept
 {
-	if (ctx && ctx->magic == pt2p_context::forked) {
-		set_last_error(nullptr, PT2P_ERR_FORKED,
-		               format("%s: the context is that of the process from which this one, %ld, was forked", function,
-		                      static_cast<long>(getpid())));
-		return PT2P_ERR_FORKED;
+	const bool forked = ctx && ctx->magic == pt2p_context::forked;
+	const pt2p_status_t status = forked ? PT2P_ERR_FORKED : PT2P_ERR_CONTEXT;
+	try {
+		set_last_error(nullptr, status,
+		               forked ? format("%s: the context is that of the process from which this one, %ld, was forked",
+		                               function, static_cast<long>(getpid()))
+		                      : format("%s: the context is NULL or has been finalized", function));
+	} catch (const std::bad_alloc &) { // the status says it without the explanation
 	}
-	set_last_error(nullptr, PT2P_ERR_CONTEXT, format("%s: the context is NULL or has been finalized", function));
-	return PT2P_ERR_CONTEXT;
+	return status;
 }
 
 pt2p_status_t caught(const pt2p_context_t *ctx, const char *function) noexcept

@@ -8,7 +8,6 @@ namespace {
 [[gnu::noinline]] pt2p_status_t send_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
                                            uint64_t tag)
 try {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_send");
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_send");
 	if (bad_send(ctx, buffer, length, dest))
@@ -29,13 +28,16 @@ PT2P_CATCH_IN("pt2p_send")
 [[gnu::noinline]] pt2p_status_t isend_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
                                             uint64_t tag, pt2p_request_t **req)
 try {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_isend");
 	Progress::Guard guard(*ctx->progress);
 	if (!req)
 		return null_argument(ctx, "pt2p_isend", "req");
 	*req = nullptr;
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, "pt2p_isend", length, dest, false);
+	if (__builtin_expect(ctx->engine->isend_at_once(buffer, length, dest, tag, req), 1)) {
+		poll_now_and_then(ctx);
+		return PT2P_OK;
+	}
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->sends().isend(buffer, length, dest, tag, status);
 	if (!r)
@@ -49,7 +51,6 @@ PT2P_CATCH_IN("pt2p_isend")
 [[gnu::noinline]] pt2p_status_t irecv_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
                                             uint64_t tag, uint64_t mask, pt2p_request_t **req)
 try {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_irecv");
 	Progress::Guard guard(*ctx->progress);
 	if (!req)
 		return null_argument(ctx, "pt2p_irecv", "req");
@@ -57,8 +58,8 @@ try {
 	if (bad_recv(ctx, buffer, capacity, source))
 		return bad_transfer(ctx, "pt2p_irecv", capacity, source, true);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
-	if (!r)
+	Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
+	if (!r && !(r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status)))
 		return status;
 	*req = to_handle(r);
 	return PT2P_OK;
@@ -67,7 +68,6 @@ PT2P_CATCH_IN("pt2p_irecv")
 
 [[gnu::noinline]] pt2p_status_t progress_fully(pt2p_context_t *ctx)
 {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_progress");
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_progress");
 	poll(ctx);
@@ -78,6 +78,7 @@ PT2P_CATCH_IN("pt2p_irecv")
 
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag)
 try {
+	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(ordinary(ctx) && !bad_send(ctx, buffer, length, dest) &&
 	                         ctx->engine->send_at_once(buffer, length, dest, tag),
 	                     1)) {
@@ -91,6 +92,7 @@ PT2P_CATCH
 pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
                          pt2p_request_t **req)
 try {
+	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(ordinary(ctx) && req && !bad_send(ctx, buffer, length, dest) &&
 	                         ctx->engine->isend_at_once(buffer, length, dest, tag, req),
 	                     1)) {
@@ -104,6 +106,7 @@ PT2P_CATCH
 pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                          pt2p_request_t **req)
 {
+	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(ordinary(ctx) && req && !bad_recv(ctx, buffer, capacity, source), 1)) {
 		if (Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
 		    __builtin_expect(r != nullptr, 1)) {
@@ -268,6 +271,7 @@ PT2P_CATCH
 
 pt2p_status_t pt2p_progress(pt2p_context_t *ctx)
 try {
+	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(!ordinary(ctx), 0))
 		return progress_fully(ctx);
 	poll(ctx);

@@ -155,7 +155,6 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 
 [[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 try {
-	PT2P_CHECK_CONTEXT_IN(ctx, "pt2p_wait");
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
 	Request *r = wait_for(ctx, req);
@@ -179,6 +178,7 @@ PT2P_CATCH_IN("pt2p_wait")
 
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 {
+	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(ordinary(ctx), 1))
 		if (Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req))) {
 			if (!r->done())

@@ -64,7 +64,7 @@ void Progress::add(Transport &transport)
 void Progress::lock_when_free()
 {
 	wanting_.fetch_add(1, std::memory_order_relaxed);
-	mutex_.lock();
+	lock_.lock();
 	wanting_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -91,7 +91,7 @@ void Progress::start_thread()
 				if (step())
 					backoff.idle_since = 0;
 				in_thread_ = false;
-				// A mutex goes to who comes first, and this thread would come first again and again.
+				// A lock goes to who comes first, and this thread would come first again and again.
 				if (wanting_.load(std::memory_order_relaxed))
 					give_way();
 				else

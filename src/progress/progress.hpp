@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/lock.hpp"
 #include "progress/waker.hpp"
 #include "transports/transport.hpp"
 
@@ -74,14 +74,14 @@ public:
 		explicit Callback(Progress &progress) : progress_(progress)
 		{
 			if (progress_.settings_.locking)
-				progress_.mutex_.unlock();
+				progress_.lock_.unlock();
 			else
 				progress_.careful_ = true;
 		}
 		~Callback()
 		{
 			if (progress_.settings_.locking)
-				progress_.mutex_.lock();
+				progress_.lock_.lock();
 			else
 				progress_.careful_ = false;
 		}
@@ -187,22 +187,22 @@ private:
 
 	void lock()
 	{
-		if (settings_.locking && !mutex_.try_lock())
+		if (settings_.locking && !lock_.try_lock())
 			lock_when_free();
 	}
 	void lock_when_free();
 	void unlock()
 	{
 		if (settings_.locking)
-			mutex_.unlock();
+			lock_.unlock();
 	}
 	void idle(Backoff &backoff)
 	{
 		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
 			if (__builtin_expect(settings_.locking, 0)) {
-				mutex_.unlock();
+				lock_.unlock();
 				cpu_relax();
-				mutex_.lock();
+				lock_.lock();
 			} else {
 				cpu_relax();
 			}
@@ -229,7 +229,7 @@ private:
 	const Settings settings_;
 	const bool spin_;
 	bool careful_;
-	std::mutex mutex_;
+	Lock lock_;
 	std::atomic<int> wanting_{0}; // threads that wait for it
 	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 256;
