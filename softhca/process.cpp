@@ -20,7 +20,7 @@ std::unique_ptr<Scheduler> make_scheduler(Nic &nic, const Fabric *fabric)
 {
 	if (!time_is_virtual() || !fabric)
 		return std::make_unique<live::Live>(nic);
-	// Many ranks in one process touch little of what they allocate.
+	// Many ranks in one process touch little of what they allocate: the kernel would clear huge pages in vain.
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	const char *profile = std::getenv("SOFTHCA_MODEL");
 	try {

@@ -119,7 +119,7 @@ inline void poll_now_and_then(pt2p_context_t *ctx)
 }
 
 // The calls that programs make for every short message have two paths. The short path is for ordinary cases: it takes
-// no lock and allocates nothing. The other path handles everything.
+// no lock and allocates nothing. The other path handles everything; it is given a valid context.
 inline bool ordinary(const pt2p_context_t *ctx) { return !ctx->progress->careful(); }
 
 } // namespace pt2p

@@ -163,8 +163,8 @@ try {
 PT2P_CATCH_IN("pt2p_wait")
 
 // One turn is often enough. A function of its own, so that a wait for what is done need not save registers.
-[[gnu::noinline]] pt2p_status_t wait_for_a_turn(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
-                                                pt2p_result_t *result)
+[[gnu::noinline]] pt2p_status_t wait_one_turn(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
+                                              pt2p_result_t *result)
 try {
 	turn(ctx);
 	// A callback may have taken the request.
@@ -182,7 +182,7 @@ pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t 
 	if (__builtin_expect(ordinary(ctx), 1))
 		if (Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req))) {
 			if (!r->done())
-				return wait_for_a_turn(ctx, r, req, result);
+				return wait_one_turn(ctx, r, req, result);
 			if (__builtin_expect(r->status == PT2P_OK, 1))
 				return ctx->engine->requests().collect(r, result);
 		}

@@ -199,8 +199,7 @@ public:
 	// While a message is handled: whether another one has arrived after it.
 	bool more() const
 	{
-		const Slot *const after = at_end() ? ring_.slots : next_ + 1;
-		return Word::lap(after->word.load(std::memory_order_relaxed)) == static_cast<uint8_t>(lap_ + at_end());
+		return Word::lap(following()->word.load(std::memory_order_relaxed)) == static_cast<uint8_t>(lap_ + at_end());
 	}
 	// The next message's slot if it has arrived, else null. The slot stays the reader's until pop().
 	[[gnu::always_inline]] const Slot *next(uint64_t &word) const
@@ -218,9 +217,8 @@ public:
 	void fetch_ahead() const { __builtin_prefetch(&ring_.slots[(read_ + fetched_ahead) & mask_]); }
 	void pop(uint32_t length)
 	{
-		const bool end = at_end();
-		next_ = end ? ring_.slots : next_ + 1;
-		lap_ = static_cast<uint8_t>(lap_ + end);
+		next_ = following();
+		lap_ = static_cast<uint8_t>(lap_ + at_end());
 		++read_;
 		if (__builtin_expect(length > inline_max, 0))
 			pop_data(length);
@@ -262,6 +260,8 @@ public:
 private:
 	// Whether the next message is in the last slot.
 	bool at_end() const { return ((read_ + 1) & mask_) == 0; }
+	const Slot *following() const { return at_end() ? ring_.slots : next_ + 1; }
+
 	void pop_data(uint32_t length)
 	{
 		data_unpublished_ += length;
