@@ -18,12 +18,12 @@ void Pair::ring_doorbell()
 size_t Pair::a_slot(Input &in)
 {
 	const uint8_t far = in.byte();
-	return (shm_->peer_of(0)->in.position() + (far < 200 ? 0 : far)) % slots_;
+	const auto next = static_cast<size_t>(shm_->peer_of(0)->in.slot() - ring_.slots);
+	return (next + (far < 200 ? 0 : far)) % slots_;
 }
 
 void Pair::forge_slot(Input &in)
 {
-	const uint64_t position = shm_->peer_of(0)->in.position();
 	shm::Slot &slot = ring_.slots[a_slot(in)];
 	const uint8_t how = in.byte();
 	uint8_t id = in.byte();
@@ -51,8 +51,10 @@ void Pair::forge_slot(Input &in)
 		bound(id, words);
 		std::memcpy(slot.payload, words, sizeof words);
 	}
-	const auto lap = static_cast<uint8_t>(how & 32 ? in.byte() : position / slots_ + 1);
-	slot.word.store(shm::Word::pack(lap, id, length, static_cast<uint32_t>(any_number(in))), std::memory_order_release);
+	const uint8_t lap = how & 32 ? in.byte() : shm_->peer_of(0)->in.lap();
+	const uint64_t wrap = how & 64 ? shm::Word::wrap : 0;
+	slot.word.store(shm::Word::pack(lap, id, length, static_cast<uint32_t>(any_number(in))) | wrap,
+	                std::memory_order_release);
 	ring_doorbell();
 	pt2p_progress(ctx_[1]);
 }
@@ -60,14 +62,13 @@ void Pair::forge_slot(Input &in)
 // An eager message whose payload ends where the data area does.
 void Pair::forge_payload_at_end(Input &in)
 {
-	const auto position = shm_->peer_of(0)->in.position();
+	const shm::Reader &reader = shm_->peer_of(0)->in;
 	const auto length = static_cast<uint32_t>(in.number(2) % (data_bytes_ / 4 + 1));
 	const uint32_t offset = data_bytes_ - length;
-	shm::Slot &slot = ring_.slots[position % slots_];
+	shm::Slot &slot = ring_.slots[reader.slot() - ring_.slots];
 	std::memcpy(slot.payload, &offset, sizeof offset);
 	slot.header = in.byte() % 4;
-	slot.word.store(shm::Word::pack(static_cast<uint8_t>(position / slots_ + 1), wire::id_eager, length, in.byte()),
-	                std::memory_order_release);
+	slot.word.store(shm::Word::pack(reader.lap(), wire::id_eager, length, in.byte()), std::memory_order_release);
 	ring_doorbell();
 	pt2p_progress(ctx_[1]);
 }

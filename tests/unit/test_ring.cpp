@@ -108,7 +108,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 				REQUIRE(Word::id(m.word) == received % 7);
 				REQUIRE(m.length == in_flight.front().size());
 				REQUIRE((m.length == 0 || std::memcmp(m.payload, in_flight.front().data(), m.length) == 0));
-				ring.reader.pop(m.length);
+				ring.reader.pop(m.word);
 				ring.reader.publish_if_due();
 				in_flight.pop_front();
 				++received;
@@ -124,6 +124,110 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 	}
 }
 
+namespace {
+
+// A ring of 64 slots, and messages that count.
+struct Counting {
+	static constexpr uint32_t slots = 64;
+	Pair ring{slots, 4096};
+	Ring raw = Ring::at(ring.memory.get(), slots);
+	uint64_t sent = 0, received = 0;
+
+	bool send() { return ring.writer.write(1, sent, &sent, sizeof sent, 0) && ++sent; }
+	// The slot that the reader looks at.
+	uint32_t slot() const { return static_cast<uint32_t>(ring.reader.slot() - raw.slots); }
+	void receive()
+	{
+		Message m;
+		REQUIRE(look(ring.reader, m) == Found::message);
+		REQUIRE(m.header == received++);
+		REQUIRE(ring.reader.more() == (received != sent));
+		ring.reader.pop(m.word);
+	}
+	void receive_all()
+	{
+		while (received != sent)
+			receive();
+		REQUIRE_FALSE(ring.reader.ready());
+		ring.writer.acknowledge(static_cast<uint32_t>(received));
+		ring.reader.piggybacked(received);
+	}
+	// One message, alone; its slot.
+	uint32_t exchange()
+	{
+		REQUIRE(send());
+		const uint32_t at = slot();
+		receive_all();
+		return at;
+	}
+};
+
+} // namespace
+
+TEST_CASE("a ring uses few slots while messages come one by one, and all of them in a stream")
+{
+	Counting c;
+	unsigned beyond = 0;
+	for (unsigned i = 0; i < 1000 * 16; ++i)
+		beyond += c.exchange() >= 16;
+	CHECK(beyond > 0); // a full lap now and then
+	CHECK(beyond < 1000);
+	for (int k = 0; k < 3; ++k) {
+		// The ring takes 16 messages at least, and once it knows what has been read, as many as it has slots.
+		unsigned n = 0;
+		while (c.send())
+			++n;
+		CHECK(n >= 16);
+		c.receive_all();
+	}
+	unsigned n = 0;
+	while (c.send())
+		++n;
+	CHECK(n == Counting::slots);
+}
+
+TEST_CASE("what stays in the slots beyond a short lap is never taken for a message, however many laps lie between")
+{
+	for (unsigned laps = 120; laps < 270; ++laps) {
+		Counting c;
+		for (int twice = 0; twice < 2; ++twice) {
+			while (c.exchange() != 15)
+				;
+			for (unsigned i = 0; i < laps * 16; ++i)
+				c.exchange();
+			// A stream up to slot 15, so that the reader looks at slot 16 next.
+			while (c.exchange() % 16 != 7)
+				;
+			for (int i = 0; i < 8; ++i)
+				REQUIRE(c.send());
+			c.receive_all();
+		}
+	}
+}
+
+TEST_CASE("a word that ends its lap too early, or not at all, stays within the ring")
+{
+	Pair ring(8, 4096);
+	const Ring raw = Ring::at(ring.memory.get(), 8);
+	Message m;
+	uint8_t lap = 1;
+	const auto forge = [&](uint32_t slot, uint64_t wrap) {
+		raw.slots[slot].word = Word::pack(lap, 1, 0, 0) | wrap;
+		REQUIRE(look(ring.reader, m) == Found::message);
+		REQUIRE(ring.reader.slot() == &raw.slots[slot]);
+		ring.reader.pop(m.word);
+	};
+	for (uint32_t i = 0; i < 8; ++i)
+		forge(i, 0);
+	++lap;
+	for (uint32_t i = 0; i < 3; ++i)
+		forge(i, i == 2 ? Word::wrap : 0);
+	++lap;
+	forge(0, Word::wrap);
+	++lap;
+	forge(0, 0);
+}
+
 TEST_CASE("a ring that gets no more room carries messages as long as its room, one at a time")
 {
 	Pair ring(8, 65536, 4096);
@@ -136,7 +240,7 @@ TEST_CASE("a ring that gets no more room carries messages as long as its room, o
 		REQUIRE(look(ring.reader, m) == Found::message);
 		REQUIRE(m.length == n);
 		REQUIRE(std::memcmp(m.payload, message.data(), n) == 0);
-		ring.reader.pop(m.length);
+		ring.reader.pop(m.word);
 		ring.reader.publish();
 	}
 	CHECK(ring.writer.room() == 4096);
@@ -162,7 +266,7 @@ TEST_CASE("a full ring refuses, and a starved writer gets every slot back that i
 	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0));
 	Message m;
 	REQUIRE(look(ring.reader, m) == Found::message);
-	ring.reader.pop(m.length);
+	ring.reader.pop(m.word);
 	CHECK_FALSE(ring.writer.write(1, 0, nullptr, 0, 0)); // too few to return the index
 	ring.writer.head().starved = 1;
 	ring.reader.relieve();
@@ -197,7 +301,7 @@ TEST_CASE("offsets and lengths outside the data area are malformed")
 	CHECK(forge(1024, 3072) == Found::message);
 	CHECK(forge(1024, 3073) == Found::malformed);
 	CHECK(forge(1025, 0) == Found::malformed);
-	CHECK(forge(0xffffff, 0) == Found::malformed);
+	CHECK(forge(0x7fffff, 0) == Found::malformed);
 	CHECK(forge(113, 0xffffffff) == Found::malformed);
 }
 

@@ -18,7 +18,7 @@ public:
 	{
 		ring_ = ring;
 		mask_ = slots - 1;
-		shift_ = static_cast<unsigned>(__builtin_ctz(slots));
+		limit_ = static_cast<uint16_t>(mask_);
 		data_bytes_ = data_bytes;
 		room_ = room;
 		data_ends_ = std::make_unique<DataEnd[]>(slots);
@@ -30,7 +30,7 @@ public:
 	size_t max_payload() const { return max_payload(data_bytes_); }
 	uint32_t room() const { return static_cast<uint32_t>(room_); }
 	// Whether a message with data waits for more room, and there can be more.
-	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= mask_; }
+	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= limit_; }
 	// The data area has got memory for twice as much. The new half is used next. Data in flight may lie anywhere in the
 	// old half, which is free again when all of it has been read.
 	void double_room()
@@ -51,18 +51,17 @@ public:
 	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
 	                                        uint32_t credit)
 	{
-		const uint64_t position = sent_;
-		if (__builtin_expect(position - acknowledged_ > mask_, 0))
+		if (__builtin_expect(sent_ - acknowledged_ > limit_, 0))
 			return false;
-		Slot &slot = ring_.slots[position & mask_];
+		Slot &slot = ring_.slots[index_];
 		copy_short(slot.payload, payload, length);
-		publish(slot, position, id, header, length, credit);
+		publish(slot, id, header, length, credit);
 		return true;
 	}
 	// Writes one message; false when there is no room now.
 	bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
 	{
-		if (sent_ - acknowledged_ > mask_ && !refresh())
+		if (sent_ - acknowledged_ > limit_ && !refresh())
 			return false;
 		return length <= inline_max ? write_short(id, header, payload, length, credit)
 		                            : write_data(id, header, payload, length, credit);
@@ -71,31 +70,48 @@ public:
 	// A piggybacked acknowledgement: low bits of the reader's position. Nonsense (more than is outstanding) is ignored.
 	void acknowledge(uint32_t credit)
 	{
-		const uint32_t news = (credit - static_cast<uint32_t>(acknowledged_)) & Word::field_mask;
+		const uint32_t news = (credit - static_cast<uint32_t>(acknowledged_)) & Word::credit_mask;
 		if (news && news <= sent_ - acknowledged_)
 			accept(acknowledged_ + news);
 	}
 
 private:
-	static constexpr uint64_t claimed_at_once = 8; // slots
-	static constexpr uint64_t min_stream = 3;      // messages in flight that make a stream
+	static constexpr uint32_t claimed_at_once = 8;  // slots
+	static constexpr uint64_t min_stream = 3;       // messages in flight that make a stream
+	static constexpr uint32_t short_lap = 16;       // slots
+	static constexpr uint64_t max_in_short_lap = 4; // messages in flight at the end of a short lap
+	static constexpr uint8_t full_lap_every = 128;
+	static constexpr uint64_t short_data_lap = 4096; // bytes
 
 	struct DataEnd {
 		uint32_t position, end; // of a message with data: its slot, and the data area's head after it; low 32 bits
 	};
 
-	uint8_t lap(uint64_t position) const { return static_cast<uint8_t>((position >> shift_) + 1); }
-
 	// The payload is in its place; the word makes the message visible.
-	[[gnu::always_inline]] void publish(Slot &slot, uint64_t position, uint8_t id, uint64_t header, size_t length,
-	                                    uint32_t credit)
+	[[gnu::always_inline]] void publish(Slot &slot, uint8_t id, uint64_t header, size_t length, uint32_t credit)
 	{
 		slot.header = header;
-		sent_ = position + 1;
-		slot.word.store(Word::pack(lap(position), id, static_cast<uint32_t>(length), credit),
-		                std::memory_order_release);
-		if (__builtin_expect(position % claimed_at_once == 0, 0))
+		++sent_;
+		uint64_t word = Word::pack(lap_, id, static_cast<uint32_t>(length), credit);
+		const bool boundary = ++index_ % claimed_at_once == 0;
+		if (__builtin_expect(boundary, 0))
+			word |= end_lap();
+		slot.word.store(word, std::memory_order_release);
+		if (__builtin_expect(boundary, 0))
 			claim_slots(length);
+	}
+	// Begins the next lap where it is time; then the word's wrap bit, else 0. After a short lap the messages in flight
+	// are in its last slots, so that in the next one all slots are free but those of the last `short_lap` messages.
+	[[gnu::noinline]] uint64_t end_lap()
+	{
+		const bool shortly = index_ == short_lap && sent_ - acknowledged_ <= max_in_short_lap && lap_ % full_lap_every;
+		if (index_ == short_lap || index_ > mask_)
+			limit_ = static_cast<uint16_t>(shortly ? std::min(short_lap - 1, mask_) : mask_);
+		if (!shortly && index_ <= mask_)
+			return 0;
+		index_ = 0;
+		++lap_;
+		return Word::wrap;
 	}
 	// The claims below take lines away from the reader that will be written soon. They store values that nobody reads,
 	// several at a time. Stores leave a core in order, and its store queue is short: without claims, a store to a line
@@ -110,10 +126,10 @@ private:
 	[[gnu::noinline]] void claim_slots(size_t length)
 	{
 		const uint64_t outstanding = sent_ - acknowledged_, n = claimed_at_once - 1;
-		if (outstanding < min_stream || outstanding + n > mask_ + UINT64_C(1))
+		if (outstanding < min_stream || outstanding + n > limit_ + UINT64_C(1))
 			return;
 		for (uint64_t i = 0; i < n; ++i) {
-			Slot &slot = ring_.slots[(sent_ + i) & mask_];
+			Slot &slot = ring_.slots[index_ + i];
 			touch(&slot.header);
 			if (length > first_line_max && length <= inline_max)
 				touch(&slot.payload[inline_max - 1]);
@@ -146,16 +162,21 @@ private:
 		const uint64_t consumed = ring_.head->consumed.load(std::memory_order_acquire);
 		if (consumed - acknowledged_ <= sent_ - acknowledged_ && consumed != acknowledged_)
 			accept(consumed);
-		return sent_ - acknowledged_ <= mask_;
+		return sent_ - acknowledged_ <= limit_;
+	}
+	// Small payloads begin anew at the start of the data area while no other is in flight, as slots do. Larger ones
+	// gain more from lines that have been claimed for them.
+	uint64_t place_for(uint64_t size) const
+	{
+		const uint64_t offset = data_head_ & (room_ - 1), left = room_ - offset;
+		const bool anew = offset >= short_data_lap && size <= short_data_lap / 4 && data_first_ == data_last_;
+		return size > left || anew ? data_head_ + left : data_head_;
 	}
 	// Puts a payload into the data area, in one piece.
 	[[gnu::noinline]] bool write_data(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
 	{
 		const uint64_t size = round_up(length, 64);
-		uint64_t at = data_head_;
-		const uint64_t left = room_ - (at & (room_ - 1));
-		if (size > left)
-			at += left;
+		const uint64_t at = place_for(size);
 		if (at + size - data_tail_ > room_) {
 			refresh();
 			if (data_first_ == data_last_ && size <= room_) // all of it is free, including the rest at the end
@@ -167,17 +188,20 @@ private:
 		std::memcpy(ring_.data + offset, payload, length);
 		data_head_ = at + size;
 		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
-		Slot &slot = ring_.slots[sent_ & mask_];
+		Slot &slot = ring_.slots[index_];
 		std::memcpy(slot.payload, &offset, sizeof offset);
-		publish(slot, sent_, id, header, length, credit);
+		publish(slot, id, header, length, credit);
 		claim_data(size);
 		return true;
 	}
 
 	Ring ring_;
 	uint64_t sent_ = 0, acknowledged_ = 0;
-	uint32_t mask_ = 0, shift_ = 0;
-	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, data_bytes_ = 0, room_ = 0;
+	uint32_t mask_ = 0, data_bytes_ = 0;
+	uint16_t index_ = 0; // of the next slot
+	uint16_t limit_ = 0; // one less than there may be messages in flight
+	uint8_t lap_ = 1;
+	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, room_ = 0;
 	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged
 	uint32_t data_first_ = 0, data_last_ = 0;
 };
@@ -188,18 +212,23 @@ public:
 	void open(const Ring &ring, uint32_t slots, uint32_t data_bytes)
 	{
 		ring_ = ring;
-		mask_ = slots - 1;
-		data_bytes_ = data_bytes;
 		next_ = ring_.slots;
+		due_ = slots / 4;
+		data_bytes_ = data_bytes;
 	}
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
+	// Where the next message comes, and with which lap.
+	const Slot *slot() const { return next_; }
+	uint8_t lap() const { return lap_; }
 
 	bool ready() const { return Word::lap(next_->word.load(std::memory_order_relaxed)) == lap_; }
 	// While a message is handled: whether another one has arrived after it.
 	bool more() const
 	{
-		return Word::lap(following()->word.load(std::memory_order_relaxed)) == static_cast<uint8_t>(lap_ + at_end());
+		const bool wraps = at_end(next_->word.load(std::memory_order_relaxed));
+		const Slot *const following = wraps ? ring_.slots : next_ + 1;
+		return Word::lap(following->word.load(std::memory_order_relaxed)) == static_cast<uint8_t>(lap_ + wraps);
 	}
 	// The next message's slot if it has arrived, else null. The slot stays the reader's until pop().
 	[[gnu::always_inline]] const Slot *next(uint64_t &word) const
@@ -214,19 +243,26 @@ public:
 		return __builtin_expect(length <= inline_max, 1) ? slot->payload : payload_in_data(*slot, length);
 	}
 	// In a burst: fetches the line of a later message while the next one is handled.
-	void fetch_ahead() const { __builtin_prefetch(&ring_.slots[(read_ + fetched_ahead) & mask_]); }
-	void pop(uint32_t length)
+	void fetch_ahead() const
 	{
-		next_ = following();
-		lap_ = static_cast<uint8_t>(lap_ + at_end());
+		if (ring_.last_slot() - next_ >= fetched_ahead)
+			__builtin_prefetch(next_ + fetched_ahead);
+	}
+	// `word`: of the message.
+	void pop(uint64_t word)
+	{
 		++read_;
-		if (__builtin_expect(length > inline_max, 0))
-			pop_data(length);
+		if (__builtin_expect(at_end(word), 0))
+			begin_lap();
+		else
+			++next_;
+		if (__builtin_expect(Word::length(word) > inline_max, 0))
+			pop_data(Word::length(word));
 	}
 	// After a burst: publishes the position when enough slots are free to be worth writing the credit line.
 	void publish_if_due()
 	{
-		if (read_ - published_ > mask_ / 4)
+		if (read_ - published_ >= due_)
 			publish();
 	}
 	// A message has carried the position to the writer: the credit line is not needed for it.
@@ -258,9 +294,16 @@ public:
 	uint64_t seen_at_sweep = 0; // position at the last look for idle rings
 
 private:
-	// Whether the next message is in the last slot.
-	bool at_end() const { return ((read_ + 1) & mask_) == 0; }
-	const Slot *following() const { return at_end() ? ring_.slots : next_ + 1; }
+	// Whether the next message, which has this word, is the last one of its lap. The writer is not trusted.
+	bool at_end(uint64_t word) const { return Word::wraps(word) || next_ == ring_.last_slot(); }
+	// After a short lap the writer uses few slots, and needs to know of free ones sooner.
+	void begin_lap()
+	{
+		const bool full = next_ == ring_.last_slot();
+		due_ = full ? static_cast<uint32_t>(ring_.last_slot() + 1 - ring_.slots) / 4 : due_after_short_lap;
+		next_ = ring_.slots;
+		++lap_;
+	}
 
 	void pop_data(uint32_t length)
 	{
@@ -275,14 +318,16 @@ private:
 		return length > data_bytes_ / 4 || offset > data_bytes_ - length ? nullptr : ring_.data + offset;
 	}
 
-	static constexpr uint64_t fetched_ahead = 4; // slots
+	static constexpr ptrdiff_t fetched_ahead = 4; // slots
+	static constexpr uint32_t due_after_short_lap = 4;
 
 	Ring ring_;
 	const Slot *next_ = nullptr; // of position read_
 	uint64_t read_ = 0;
 	uint64_t published_ = 0;     // the writer knows this position, from a message or from the credit line
 	uint64_t line_position_ = 0; // position in the credit line
-	uint32_t mask_ = 0, data_bytes_ = 0;
+	uint32_t due_ = 0;           // messages read before the position is published
+	uint32_t data_bytes_ = 0;
 	uint32_t data_unpublished_ = 0; // bytes
 	uint8_t lap_ = 1;               // of position read_
 };

@@ -259,7 +259,7 @@ unsigned ShmTransport::read_ring(ShmEndpoint &peer)
 			return n + 1;
 		}
 		last = word;
-		peer.in.pop(length);
+		peer.in.pop(word);
 		if (__builtin_expect(peer.down, 0))
 			return n + 1;
 	}
