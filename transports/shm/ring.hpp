@@ -31,6 +31,9 @@ public:
 	uint32_t room() const { return static_cast<uint32_t>(room_); }
 	// Whether a message with data waits for more room, and there can be more.
 	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= limit_; }
+	// Whether there can be more room, and messages of that length would be quicker with it: one is written into lines
+	// that have been claimed for it while the one before is read.
+	bool cramped(size_t length) const { return 2 * length > room_ && room_ < data_bytes_; }
 	// The data area has got memory for twice as much. The new half is used next. Data in flight may lie anywhere in the
 	// old half, which is free again when all of it has been read.
 	void double_room()

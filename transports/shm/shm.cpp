@@ -115,6 +115,8 @@ Inspection::Memory ShmTransport::memory_per_peer()
 Outcome ShmTransport::send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	const uint64_t read = peer.in.position();
+	if (__builtin_expect(peer.out.cramped(length) && !peer.cannot_grow, 0))
+		grow(peer);
 	while (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read)))
 		if (length <= inline_max || !grow(peer))
 			return no_room(peer);
