@@ -89,7 +89,7 @@ unsigned Channel::drive_streams()
 {
 	unsigned sent = 0;
 	while (PendingSend *item = streams_.front()) {
-		size_t piece = std::min(item->length, endpoint.max_send);
+		size_t piece = std::min(item->length, endpoint.longest_piece());
 		const unsigned char *data = item->gather ? item->gather->next(piece, piece) : item->data;
 		if (send(item->id, item->header, data, piece) != Outcome::done)
 			break;

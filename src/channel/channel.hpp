@@ -42,8 +42,7 @@ protected:
 class Channel {
 public:
 	Channel(Endpoint &endpoint, size_t eager_max, Pool<PendingSend> &pool, ChannelClient &client)
-	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(std::min(eager_max, endpoint.max_send)), pool_(pool),
-	      client_(client)
+	    : endpoint(endpoint), peer(endpoint.peer), eager_max_(eager_max), pool_(pool), client_(client)
 	{
 		refresh();
 	}
@@ -68,7 +67,9 @@ public:
 	}
 
 	// Longest payload to send unasked, bytes.
-	size_t eager_limit() const { return eager_stopped_ ? 0 : std::min(eager_max_, endpoint.max_unasked); }
+	size_t eager_limit() const { return eager_limit(endpoint.eager_factor); }
+	// The same where there is no room for it now. A longer one is announced, as it would wait.
+	size_t queued_eager_limit() const { return eager_limit(1); }
 	// The peer asked for announcements only, or no longer does.
 	void stop_eager(bool stopped)
 	{
@@ -111,6 +112,10 @@ public:
 	size_t waiting() const { return waiting_; }
 
 private:
+	size_t eager_limit(size_t factor) const
+	{
+		return eager_stopped_ ? 0 : std::min({eager_max_ * factor, endpoint.max_unasked, endpoint.max_send});
+	}
 	PendingSend &make(uint8_t id, uint64_t header, const void *data, size_t length, void *owner);
 	void append_message(PendingSend &item);
 	unsigned drive_streams();

@@ -120,6 +120,11 @@ public:
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
 	void on_connect_failure(int peer, pt2p_status_t status) override { barrier_.on_connect_failure(peer, status); }
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
+	void on_limits_changed(int peer) override
+	{
+		if (Channel *c = channels_.find(peer))
+			c->refresh();
+	}
 	// From channels and progress.
 	void on_sent(void *owner) override { requests_.complete(*static_cast<Request *>(owner), PT2P_OK); }
 	unsigned drive() override;

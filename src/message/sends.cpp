@@ -36,6 +36,8 @@ void Sends::queue_eager(Request &r)
 {
 	Channel &c = *channels_.find(r.peer);
 	r.state = Request::State::moving;
+	if (r.length > c.queued_eager_limit())
+		return rendezvous_.announce(r, c);
 	reporter_.add(Counter::queued_sends);
 	c.queue(wire::id_eager, r.message_tag, r.buffer, r.length, &r);
 	channels_.list(c);

@@ -70,7 +70,7 @@ unsigned Asker::stream(Target &t)
 {
 	unsigned n = 0;
 	while (Operation *op = t.streaming) {
-		const size_t piece = std::min<uint64_t>(op->length - op->moved, t.channel->endpoint.max_send);
+		const size_t piece = std::min<uint64_t>(op->length - op->moved, t.channel->endpoint.longest_piece());
 		op->moved += piece;
 		if (op->moved == op->length)
 			t.streaming = nullptr;

@@ -243,7 +243,7 @@ bool Owner::send_reply(Target &t, Reply &r, bool &over)
 	over = true;
 	Memory *m = nullptr;
 	if (r.id == id_data) {
-		const size_t piece = std::min<uint64_t>(r.remaining, c.endpoint.max_send);
+		const size_t piece = std::min<uint64_t>(r.remaining, c.endpoint.longest_piece());
 		const pt2p_status_t status = examine(r.memory, r.offset, piece, m);
 		if (status == PT2P_OK) {
 			if (c.try_send(id_data, r.token, m->at(r.offset), piece) != Outcome::done)

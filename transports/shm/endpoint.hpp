@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "base/memory/shared_file.hpp"
+#include "transports/shm/pace.hpp"
 #include "transports/shm/ring.hpp"
 #include "transports/shm/segment.hpp"
 #include "transports/transport.hpp"
@@ -30,6 +31,7 @@ struct ShmEndpoint final : Endpoint {
 	uint32_t index = 0;       // local index of the peer
 	pid_t pid = 0;
 	bool same_process = false;
+	Pace pace;
 	uint32_t claims_busy = 0; // bits
 	uint32_t generation = 0;  // of the last claim
 	std::unique_ptr<PeerSegment> segment;

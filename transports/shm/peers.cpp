@@ -95,6 +95,7 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 		peer.capabilities = cap_send | cap_wake;
 		if (probe_single_copy(peer, address))
 			peer.capabilities |= cap_get | cap_put;
+		set_limits(peer);
 	}
 	return peer;
 }
@@ -182,6 +183,7 @@ void ShmTransport::end(ShmEndpoint &peer, const char *finding)
 void ShmTransport::check()
 {
 	watch_some();
+	try_quick_rings_again();
 	for (size_t i = 0; i < peers_.size(); ++i) {
 		ShmEndpoint *p = peers_[i].get();
 		if (!p || !p->attached || p->down)

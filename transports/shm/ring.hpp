@@ -31,6 +31,14 @@ public:
 	uint32_t room() const { return static_cast<uint32_t>(room_); }
 	// Whether a message with data waits for more room, and there can be more.
 	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= limit_; }
+	// Whether payloads are on their way, as far as the writer knows; after a look at the credit line.
+	bool carries_data() const { return data_first_ != data_last_; }
+	bool still_carries_data()
+	{
+		if (carries_data())
+			refresh();
+		return carries_data();
+	}
 	// Whether there can be more room, and messages of that length would be quicker with it: one is written into lines
 	// that have been claimed for it while the one before is read.
 	bool cramped(size_t length) const { return 2 * length > room_ && room_ < data_bytes_; }
@@ -172,7 +180,7 @@ private:
 	uint64_t place_for(uint64_t size) const
 	{
 		const uint64_t offset = data_head_ & (room_ - 1), left = room_ - offset;
-		const bool anew = offset >= short_data_lap && size <= short_data_lap / 4 && data_first_ == data_last_;
+		const bool anew = offset >= short_data_lap && size <= short_data_lap / 4 && !carries_data();
 		return size > left || anew ? data_head_ + left : data_head_;
 	}
 	// Puts a payload into the data area, in one piece.
@@ -182,7 +190,7 @@ private:
 		const uint64_t at = place_for(size);
 		if (at + size - data_tail_ > room_) {
 			refresh();
-			if (data_first_ == data_last_ && size <= room_) // all of it is free, including the rest at the end
+			if (!carries_data() && size <= room_) // all of it is free, including the rest at the end
 				data_tail_ = at;
 			if (at + size - data_tail_ > room_)
 				return false;

@@ -114,14 +114,50 @@ Inspection::Memory ShmTransport::memory_per_peer()
 
 Outcome ShmTransport::send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
+	// Two ranks that copy together carry a stream of such messages quicker.
+	if (length > peer.max_piece && (peer.capabilities & cap_get) && peer.out.still_carries_data())
+		return no_room(peer);
 	const uint64_t read = peer.in.position();
 	if (__builtin_expect(peer.out.cramped(length) && !peer.cannot_grow, 0))
 		grow(peer);
-	while (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read)))
+	bool timed = peer.pace.wants(length);
+	const int64_t begin = timed ? now_ns() : 0;
+	while (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read))) {
 		if (length <= inline_max || !grow(peer))
 			return no_room(peer);
+		timed = false;
+	}
 	peer.in.piggybacked(read);
-	return notify(peer);
+	const Outcome outcome = notify(peer);
+	if (timed && peer.pace.add(length, now_ns() - begin))
+		set_limits(peer);
+	return outcome;
+}
+
+// Long messages go through a quick ring at once; a single copy is better than any other ring. Where there is no single
+// copy, every ring is better than asking first. Within one process a single copy costs no call of the kernel.
+void ShmTransport::set_limits(ShmEndpoint &peer)
+{
+	const bool single_copy = peer.capabilities & cap_get;
+	peer.eager_factor = !single_copy || (peer.pace.quick() && !peer.same_process) ? Pace::factor : 1;
+	peer.max_send =
+	    peer.cannot_grow ? std::min<size_t>(peer.out.max_payload(), peer.out.room()) : peer.out.max_payload();
+	peer.max_piece = std::min<size_t>(peer.max_send, peer.out.max_payload() / 2);
+	env_.events.on_limits_changed(peer.peer);
+}
+
+void ShmTransport::try_quick_rings_again()
+{
+	constexpr int64_t period = 1000000000; // ns
+	const int64_t now = now_ns();
+	if (now < next_trial_)
+		return;
+	next_trial_ = now + period;
+	for (const auto &peer : peers_)
+		if (peer && peer->out.is_open() && !peer->down && !peer->pace.quick()) {
+			peer->pace.try_again();
+			set_limits(*peer);
+		}
 }
 
 // More is in flight than the data area of the ring has memory for.
@@ -131,12 +167,15 @@ bool ShmTransport::grow(ShmEndpoint &peer)
 		return false;
 	if (peer.segment->grow(peer.out.ring(), 2 * peer.out.room())) {
 		peer.out.double_room();
-		peer.max_send = peer.out.max_payload();
+		peer.pace.start_anew();
+		if (std::exchange(peer.cannot_grow, false))
+			set_limits(peer);
 		return true;
 	}
 	// The transport goes on with the room that it has, in smaller pieces.
-	peer.max_send = std::min<size_t>(peer.max_send, peer.out.room());
-	if (!std::exchange(peer.cannot_grow, true))
+	const bool told = std::exchange(peer.cannot_grow, true);
+	set_limits(peer);
+	if (!told)
 		env_.reporter.log(LogLevel::info,
 		                  "rank %d: no memory for more than %u bytes of data in flight to it through shared "
 		                  "memory",

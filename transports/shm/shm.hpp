@@ -66,6 +66,8 @@ private:
 	                                      size_t length);
 	[[gnu::noinline]] Outcome notify(ShmEndpoint &peer);
 	Outcome no_room(ShmEndpoint &peer);
+	void set_limits(ShmEndpoint &peer);
+	void try_quick_rings_again();
 	bool grow(ShmEndpoint &peer);
 	void ring_doorbell(ShmEndpoint &peer);
 	void relieved(ShmEndpoint &peer);
@@ -91,6 +93,7 @@ private:
 	unsigned starved_ = 0; // sends to so many peers have found no room
 	ProcessWatch processes_;
 	uint32_t next_watch_ = 0, checks_ = 0;
+	int64_t next_trial_ = 0; // time, ns
 };
 
 } // namespace pt2p::shm

@@ -275,7 +275,7 @@ void Rendezvous::acknowledge(int peer, uint64_t token)
 void Rendezvous::stream_segments(Request &r, Channel &c, uint64_t token, size_t length)
 {
 	Details &d = *r.details;
-	requests_.details().take_buffer(d.bounce, std::min({length, c.endpoint.max_send, BufferPool::largest_kept}));
+	requests_.details().take_buffer(d.bounce, std::min({length, c.endpoint.longest_piece(), BufferPool::largest_kept}));
 	d.gather = {SegmentCursor(d.segments(), d.count), static_cast<unsigned char *>(d.bounce.memory), d.bounce.bytes};
 	c.stream(wire::id_piece, token, d.gather, length, &r);
 	channels_.list(c);
