@@ -223,7 +223,7 @@ int no_space()
 	must(pt2p_send(ctx, &value, sizeof value, 0, tag_eager), "a send the other way:");
 	must(pt2p_recv(pair[0], &value, sizeof value, 1, tag_eager, PT2P_TAG_EXACT, nullptr), "pt2p_recv:");
 	const FullShm full;
-	for (const size_t length : {size_t{16384}, size_t{5000}, size_t{900000}}) {
+	for (const size_t length : {size_t{65536}, size_t{16384}, size_t{30000}, size_t{5000}, size_t{900000}}) {
 		constexpr size_t messages = 20;
 		std::vector<unsigned char> out(length), in(messages * length);
 		std::vector<pt2p_request_t *> sends(messages), receives(messages);
