@@ -18,6 +18,8 @@ class Pace {
 public:
 	// Longest message through a quick ring, in lengths of the longest through any other.
 	static constexpr unsigned factor = 4;
+	// Longest message worth waiting for room in a ring that is not quick, bytes.
+	static constexpr size_t slow_in_stream = 4096;
 
 	// Whether to time the writing of a message of that length.
 	bool wants(size_t length) { return length >= min_length && (samples_ < decided || ++skipped_ % timed_one_of == 0); }

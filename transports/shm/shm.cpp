@@ -115,7 +115,7 @@ Inspection::Memory ShmTransport::memory_per_peer()
 Outcome ShmTransport::send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	// Two ranks that copy together carry a stream of such messages quicker.
-	if (length > peer.max_piece && (peer.capabilities & cap_get) && peer.out.still_carries_data())
+	if (length > peer.max_in_stream && (peer.capabilities & cap_get) && peer.out.still_carries_data())
 		return no_room(peer);
 	const uint64_t read = peer.in.position();
 	if (__builtin_expect(peer.out.cramped(length) && !peer.cannot_grow, 0))
@@ -142,7 +142,9 @@ void ShmTransport::set_limits(ShmEndpoint &peer)
 	peer.eager_factor = !single_copy || (peer.pace.quick() && !peer.same_process) ? Pace::factor : 1;
 	peer.max_send =
 	    peer.cannot_grow ? std::min<size_t>(peer.out.max_payload(), peer.out.room()) : peer.out.max_payload();
-	peer.max_piece = std::min<size_t>(peer.max_send, peer.out.max_payload() / 2);
+	peer.max_in_stream = peer.out.max_payload() / 2;
+	if (single_copy && !peer.pace.quick())
+		peer.max_in_stream = std::min(peer.max_in_stream, Pace::slow_in_stream);
 	env_.events.on_limits_changed(peer.peer);
 }
 
