@@ -175,13 +175,15 @@ private:
 			accept(consumed);
 		return sent_ - acknowledged_ <= limit_;
 	}
-	// Small payloads begin anew at the start of the data area while no other is in flight, as slots do. Larger ones
-	// gain more from lines that have been claimed for them.
+	// Small payloads keep to the beginning of the data area, which stays in the nearest caches: in a stream so much of
+	// it that eight are on their way, and less while none is. Larger ones gain more from lines that have been claimed
+	// for them.
 	uint64_t place_for(uint64_t size) const
 	{
 		const uint64_t offset = data_head_ & (room_ - 1), left = room_ - offset;
-		const bool anew = offset >= short_data_lap && size <= short_data_lap / 4 && !carries_data();
-		return size > left || anew ? data_head_ + left : data_head_;
+		const bool alone = size <= short_data_lap / 4 && offset >= short_data_lap && !carries_data();
+		const bool in_stream = size <= short_data_lap && offset + size > std::max(4 * short_data_lap, 8 * size);
+		return size > left || alone || in_stream ? data_head_ + left : data_head_;
 	}
 	// Puts a payload into the data area, in one piece.
 	[[gnu::noinline]] bool write_data(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
@@ -319,7 +321,7 @@ private:
 	void pop_data(uint32_t length)
 	{
 		data_unpublished_ += length;
-		if (data_unpublished_ > data_bytes_ / 8)
+		if (data_unpublished_ > std::min(data_bytes_ / 8, 2 * length)) // see Writer::place_for
 			publish();
 	}
 	[[gnu::noinline]] const unsigned char *payload_in_data(const Slot &slot, uint32_t length) const
