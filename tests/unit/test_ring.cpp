@@ -71,7 +71,9 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 				for (auto &byte : message)
 					byte = static_cast<unsigned char>(random());
 				const auto write = [&] {
-					return ring.writer.write(static_cast<uint8_t>(sent % 7), sent, message.data(), n, 0);
+					const auto id = static_cast<uint8_t>(sent % 7);
+					return (n <= inline_max && ring.writer.write_short(id, sent, message.data(), n, 0)) ||
+					       ring.writer.write(id, sent, message.data(), n, 0);
 				};
 				if (!write()) {
 					// Never full when all has been read, except that a writer with little room has to learn of that
@@ -133,7 +135,12 @@ struct Counting {
 	Ring raw = Ring::at(ring.memory.get(), slots);
 	uint64_t sent = 0, received = 0;
 
-	bool send() { return ring.writer.write(1, sent, &sent, sizeof sent, 0) && ++sent; }
+	bool send()
+	{
+		return (ring.writer.write_short(1, sent, &sent, sizeof sent, 0) ||
+		        ring.writer.write(1, sent, &sent, sizeof sent, 0)) &&
+		       ++sent;
+	}
 	// The slot that the reader looks at.
 	uint32_t slot() const { return static_cast<uint32_t>(ring.reader.slot() - raw.slots); }
 	void receive()

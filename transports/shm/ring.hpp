@@ -57,25 +57,32 @@ public:
 	}
 	static size_t private_bytes(uint32_t slots) { return slots * sizeof(DataEnd); }
 
-	// Writes a message of at most inline_max bytes if a slot is known to be free; does not look for one. The message
-	// carries `credit`, see layout.hpp.
+	// Writes a message of at most inline_max bytes where it takes no more than that; else false. It makes no call. The
+	// message carries `credit`, see layout.hpp.
 	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
 	                                        uint32_t credit)
 	{
-		if (__builtin_expect(sent_ - acknowledged_ > limit_, 0))
+		if (__builtin_expect(simple_ == 0, 0))
 			return false;
+		--simple_;
 		Slot &slot = ring_.slots[index_];
 		copy_short(slot.payload, payload, length);
-		publish(slot, id, header, length, credit);
+		slot.header = header;
+		++sent_;
+		++index_;
+		slot.word.store(Word::pack(lap_, id, static_cast<uint32_t>(length), credit), std::memory_order_release);
 		return true;
 	}
 	// Writes one message; false when there is no room now.
-	bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
+	[[gnu::noinline]] bool write(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
 	{
 		if (sent_ - acknowledged_ > limit_ && !refresh())
 			return false;
-		return length <= inline_max ? write_short(id, header, payload, length, credit)
-		                            : write_data(id, header, payload, length, credit);
+		if (length > inline_max)
+			return write_data(id, header, payload, length, credit);
+		copy_short(ring_.slots[index_].payload, payload, length);
+		publish(id, header, length, credit);
+		return true;
 	}
 
 	// A piggybacked acknowledgement: low bits of the reader's position. Nonsense (more than is outstanding) is ignored.
@@ -99,21 +106,25 @@ private:
 	};
 
 	// The payload is in its place; the word makes the message visible.
-	[[gnu::always_inline]] void publish(Slot &slot, uint8_t id, uint64_t header, size_t length, uint32_t credit)
+	void publish(uint8_t id, uint64_t header, size_t length, uint32_t credit)
 	{
+		Slot &slot = ring_.slots[index_];
 		slot.header = header;
 		++sent_;
 		uint64_t word = Word::pack(lap_, id, static_cast<uint32_t>(length), credit);
 		const bool boundary = ++index_ % claimed_at_once == 0;
-		if (__builtin_expect(boundary, 0))
+		if (boundary)
 			word |= end_lap();
 		slot.word.store(word, std::memory_order_release);
-		if (__builtin_expect(boundary, 0))
+		if (boundary)
 			claim_slots(length);
+		// The next ones are simple up to the one before the boundary, as far as their slots are known to be free.
+		simple_ = static_cast<uint16_t>(std::min<uint64_t>(claimed_at_once - 1 - index_ % claimed_at_once,
+		                                                   limit_ + UINT64_C(1) - (sent_ - acknowledged_)));
 	}
 	// Begins the next lap where it is time; then the word's wrap bit, else 0. After a short lap the messages in flight
 	// are in its last slots, so that in the next one all slots are free but those of the last `short_lap` messages.
-	[[gnu::noinline]] uint64_t end_lap()
+	uint64_t end_lap()
 	{
 		const bool shortly = index_ == short_lap && sent_ - acknowledged_ <= max_in_short_lap && lap_ % full_lap_every;
 		if (index_ == short_lap || index_ > mask_)
@@ -134,7 +145,7 @@ private:
 	// In a stream, claims the next slots for messages like this one. The reader reads a header only with the word of
 	// its lap, and a payload only up to its length. Messages that are answered one by one claim nothing: the reader
 	// polls the line that would be taken.
-	[[gnu::noinline]] void claim_slots(size_t length)
+	void claim_slots(size_t length)
 	{
 		const uint64_t outstanding = sent_ - acknowledged_, n = claimed_at_once - 1;
 		if (outstanding < min_stream || outstanding + n > limit_ + UINT64_C(1))
@@ -201,9 +212,8 @@ private:
 		std::memcpy(ring_.data + offset, payload, length);
 		data_head_ = at + size;
 		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
-		Slot &slot = ring_.slots[index_];
-		std::memcpy(slot.payload, &offset, sizeof offset);
-		publish(slot, id, header, length, credit);
+		std::memcpy(ring_.slots[index_].payload, &offset, sizeof offset);
+		publish(id, header, length, credit);
 		claim_data(size);
 		return true;
 	}
@@ -211,8 +221,9 @@ private:
 	Ring ring_;
 	uint64_t sent_ = 0, acknowledged_ = 0;
 	uint32_t mask_ = 0, data_bytes_ = 0;
-	uint16_t index_ = 0; // of the next slot
-	uint16_t limit_ = 0; // one less than there may be messages in flight
+	uint16_t index_ = 0;  // of the next slot
+	uint16_t limit_ = 0;  // one less than there may be messages in flight
+	uint16_t simple_ = 0; // so many of the next slots are free, and nothing else is due with them
 	uint8_t lap_ = 1;
 	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, room_ = 0;
 	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged

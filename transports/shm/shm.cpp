@@ -114,21 +114,30 @@ Inspection::Memory ShmTransport::memory_per_peer()
 
 Outcome ShmTransport::send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
+	if (length > inline_max)
+		return send_long(peer, id, header, data, length);
+	const uint64_t read = peer.in.position();
+	if (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read)))
+		return no_room(peer);
+	return sent(peer, read);
+}
+
+Outcome ShmTransport::send_long(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
 	// Two ranks that copy together carry a stream of such messages quicker.
 	if (length > peer.max_in_stream && (peer.capabilities & cap_get) && peer.out.still_carries_data())
 		return no_room(peer);
-	const uint64_t read = peer.in.position();
-	if (__builtin_expect(peer.out.cramped(length) && !peer.cannot_grow, 0))
+	if (peer.out.cramped(length) && !peer.cannot_grow)
 		grow(peer);
+	const uint64_t read = peer.in.position();
 	bool timed = peer.pace.wants(length);
 	const int64_t begin = timed ? now_ns() : 0;
 	while (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read))) {
-		if (length <= inline_max || !grow(peer))
+		if (!grow(peer))
 			return no_room(peer);
 		timed = false;
 	}
-	peer.in.piggybacked(read);
-	const Outcome outcome = notify(peer);
+	const Outcome outcome = sent(peer, read);
 	if (timed && peer.pace.add(length, now_ns() - begin))
 		set_limits(peer);
 	return outcome;
@@ -185,7 +194,7 @@ bool ShmTransport::grow(ShmEndpoint &peer)
 	return false;
 }
 
-// After a message: the reader may have to be woken, and this rank waits for no room any more.
+// The reader may have to be woken, and this rank waits for no room any more.
 Outcome ShmTransport::notify(ShmEndpoint &peer)
 {
 	if (peer.fence)

@@ -39,13 +39,18 @@ public:
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
 
-	// The short path makes no call that returns to it; send_slowly and notify do everything unusual.
+	// The short path makes no call that returns to it; send_slowly and notify do everything else.
 	[[gnu::always_inline]] Outcome send(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 	{
 		const uint64_t read = peer.in.position();
 		if (__builtin_expect(
 		        length > inline_max || !peer.out.write_short(id, header, data, length, static_cast<uint32_t>(read)), 0))
 			return send_slowly(peer, id, header, data, length);
+		return sent(peer, read);
+	}
+	// A message is in the ring, with `read` as acknowledgement.
+	[[gnu::always_inline]] Outcome sent(ShmEndpoint &peer, uint64_t read)
+	{
 		peer.in.piggybacked(read);
 		// Not before the message is in the ring, even for the compiler: see the handshake of hot_rings.hpp.
 		std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -64,6 +69,8 @@ private:
 	ShmEndpoint &peer_at(uint32_t index);
 	[[gnu::noinline]] Outcome send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data,
 	                                      size_t length);
+	[[gnu::noinline]] Outcome send_long(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data,
+	                                    size_t length);
 	[[gnu::noinline]] Outcome notify(ShmEndpoint &peer);
 	Outcome no_room(ShmEndpoint &peer);
 	void set_limits(ShmEndpoint &peer);
