@@ -87,7 +87,7 @@ TEST_CASE("random traffic through a ring arrives whole and in order")
 						++sent;
 						continue;
 					}
-					if (grows && ring.writer.wants_room() && random() % 64 == 0)
+					if (grows && ring.writer.wants_room(n) && random() % 64 == 0)
 						ring.writer.double_room();
 					ring.writer.head().starved = 1;
 					++full;
@@ -263,6 +263,34 @@ TEST_CASE("a message that is longer than the room leaves the ring as it was")
 	Message m;
 	REQUIRE(look(ring.reader, m) == Found::message);
 	CHECK(std::equal(first.begin(), first.end(), m.payload));
+}
+
+TEST_CASE("small payloads keep to the beginning of the data area, and ask for no more than that")
+{
+	constexpr uint32_t kib = 1024, data = 256 * kib;
+	for (const uint32_t length : {128u, kib, 4 * kib, 5 * kib}) {
+		Pair ring(64, data, 16 * kib);
+		const std::vector<unsigned char> message(length, 1);
+		const Ring raw = Ring::at(ring.memory.get(), 64);
+		uint64_t sent = 0, furthest = 0;
+		for (int i = 0; i < 1000; ++i) {
+			while (!ring.writer.write(1, sent, message.data(), length, 0)) {
+				if (ring.writer.wants_room(length)) {
+					ring.writer.double_room();
+					continue;
+				}
+				Message m;
+				REQUIRE(look(ring.reader, m) == Found::message);
+				furthest = std::max(furthest, static_cast<uint64_t>(m.payload - raw.data) + length);
+				ring.reader.pop(m.word);
+				ring.reader.publish();
+			}
+			++sent;
+		}
+		CHECK(ring.writer.room() == (length <= 2 * kib ? 16 * kib : length <= 4 * kib ? 32 * kib : data));
+		CHECK(furthest <= ring.writer.room());
+		CHECK(furthest > ring.writer.room() - 2 * length);
+	}
 }
 
 TEST_CASE("a full ring refuses, and a starved writer gets every slot back that is read")

@@ -29,8 +29,8 @@ public:
 	static size_t max_payload(uint64_t data_bytes) { return data_bytes / 4; }
 	size_t max_payload() const { return max_payload(data_bytes_); }
 	uint32_t room() const { return static_cast<uint32_t>(room_); }
-	// Whether a message with data waits for more room, and there can be more.
-	bool wants_room() const { return room_ < data_bytes_ && sent_ - acknowledged_ <= limit_; }
+	// Whether a message of that length, which needs the data area, waits for more room, and there can be more.
+	bool wants_room(size_t length) const { return room_ < used_by(length) && sent_ - acknowledged_ <= limit_; }
 	// Whether payloads are on their way, as far as the writer knows; after a look at the credit line.
 	bool carries_data() const { return data_first_ != data_last_; }
 	bool still_carries_data()
@@ -186,15 +186,19 @@ private:
 			accept(consumed);
 		return sent_ - acknowledged_ <= limit_;
 	}
-	// Small payloads keep to the beginning of the data area, which stays in the nearest caches: in a stream so much of
-	// it that eight are on their way, and less while none is. Larger ones gain more from lines that have been claimed
-	// for them.
+	// How much of the data area a stream of such payloads uses. Small ones keep to the beginning, which stays in the
+	// nearest caches, but eight of them have room. Larger ones gain more from lines that have been claimed for them.
+	uint64_t used_by(uint64_t size) const
+	{
+		return size > short_data_lap ? data_bytes_
+		                             : std::min<uint64_t>(std::max(4 * short_data_lap, 8 * size), data_bytes_);
+	}
+	// Where a payload goes. Small ones use still less while no other is in flight.
 	uint64_t place_for(uint64_t size) const
 	{
 		const uint64_t offset = data_head_ & (room_ - 1), left = room_ - offset;
 		const bool alone = size <= short_data_lap / 4 && offset >= short_data_lap && !carries_data();
-		const bool in_stream = size <= short_data_lap && offset + size > std::max(4 * short_data_lap, 8 * size);
-		return size > left || alone || in_stream ? data_head_ + left : data_head_;
+		return offset + size > std::min(room_, used_by(size)) || alone ? data_head_ + left : data_head_;
 	}
 	// Puts a payload into the data area, in one piece.
 	[[gnu::noinline]] bool write_data(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)

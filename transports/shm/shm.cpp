@@ -128,12 +128,12 @@ Outcome ShmTransport::send_long(ShmEndpoint &peer, uint8_t id, uint64_t header, 
 	if (length > peer.max_in_stream && (peer.capabilities & cap_get) && peer.out.still_carries_data())
 		return no_room(peer);
 	if (peer.out.cramped(length) && !peer.cannot_grow)
-		grow(peer);
+		grow(peer, length);
 	const uint64_t read = peer.in.position();
 	bool timed = peer.pace.wants(length);
 	const int64_t begin = timed ? now_ns() : 0;
 	while (!peer.out.write(id, header, data, length, static_cast<uint32_t>(read))) {
-		if (!grow(peer))
+		if (!grow(peer, length))
 			return no_room(peer);
 		timed = false;
 	}
@@ -171,10 +171,10 @@ void ShmTransport::try_quick_rings_again()
 		}
 }
 
-// More is in flight than the data area of the ring has memory for.
-bool ShmTransport::grow(ShmEndpoint &peer)
+// A message waits, as more is in flight than the data area of the ring has memory for.
+bool ShmTransport::grow(ShmEndpoint &peer, size_t length)
 {
-	if (!peer.out.wants_room())
+	if (!peer.out.wants_room(length))
 		return false;
 	if (peer.segment->grow(peer.out.ring(), 2 * peer.out.room())) {
 		peer.out.double_room();

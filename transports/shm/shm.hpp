@@ -75,7 +75,7 @@ private:
 	Outcome no_room(ShmEndpoint &peer);
 	void set_limits(ShmEndpoint &peer);
 	void try_quick_rings_again();
-	bool grow(ShmEndpoint &peer);
+	bool grow(ShmEndpoint &peer, size_t length);
 	void ring_doorbell(ShmEndpoint &peer);
 	void relieved(ShmEndpoint &peer);
 	unsigned answer_doorbells();
