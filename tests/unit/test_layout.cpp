@@ -27,7 +27,7 @@ uintptr_t line_of(const Whole &whole, const Part &part)
 TEST_CASE("a request that is done at once is one cache line, and a receive is two")
 {
 	static_assert(sizeof(Request) == 2 * line && alignof(Request) == line);
-	const Request r;
+	const Request r{};
 	// What a send writes, what a wait looks at, and what delivers a message into a buffer.
 	CHECK(line_of(r, r.handle) == 1);
 	CHECK(line_of(r, r.state) == 1);
