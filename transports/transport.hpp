@@ -167,10 +167,10 @@ struct Endpoint {
 	uint32_t capabilities;         // those of the table that work with this peer
 	size_t max_send;               // longest payload of one send, bytes
 	size_t max_unasked = SIZE_MAX; // longest payload to send without asking the receiver first, bytes
-	// Longest payload while others are on their way, bytes: of a piece of something long, and of an eager message that
-	// is worth waiting for room. A longer one, and one above PT2P_EAGER_MAX, is announced when there is none.
+	// Longest piece, and longest eager message that waits when there are no resources, bytes. A longer eager message,
+	// or one above PT2P_EAGER_MAX, is announced instead.
 	size_t max_in_stream = SIZE_MAX;
-	unsigned eager_factor = 1; // longest eager message, in lengths of PT2P_EAGER_MAX
+	unsigned eager_factor = 1; // eager messages may be so many times PT2P_EAGER_MAX long
 	size_t longest_piece() const { return std::min(max_send, max_in_stream); }
 	virtual ~Endpoint() = default;
 	// The endpoint for gets, puts and atomics with this peer if its messages are forwarded. Connects on first use.

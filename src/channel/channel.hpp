@@ -68,7 +68,7 @@ public:
 
 	// Longest payload to send unasked, bytes.
 	size_t eager_limit() const { return eager_limit(endpoint.eager_factor); }
-	// The same where there is no room for it now. A longer one is announced, as it would wait.
+	// Longest eager message to queue when the transport has no resources, bytes. A longer one is announced.
 	size_t queued_eager_limit() const { return std::min(eager_limit(1), endpoint.max_in_stream); }
 	// The peer asked for announcements only, or no longer does.
 	void stop_eager(bool stopped)

@@ -66,7 +66,7 @@ public:
 		requests_.take(*r);
 		sends_.count_eager(length);
 		if (__builtin_expect(c->send(wire::id_eager, tag, buffer, length) != Outcome::done, 0))
-			sends_.queue_eager(*r);
+			sends_.queue_or_announce(*r);
 		return true;
 	}
 	Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)

@@ -28,11 +28,11 @@ Request *Sends::isend(const void *buffer, size_t length, int dest, uint64_t tag,
 	if (c->try_send(wire::id_eager, tag, buffer, length) == Outcome::done)
 		r->state = Request::State::done;
 	else
-		queue_eager(*r);
+		queue_or_announce(*r);
 	return r;
 }
 
-void Sends::queue_eager(Request &r)
+void Sends::queue_or_announce(Request &r)
 {
 	Channel &c = *channels_.find(r.peer);
 	r.state = Request::State::moving;

@@ -27,7 +27,7 @@ public:
 	               pt2p_status_t &status);
 
 	// An eager message that there is no room for yet.
-	[[gnu::noinline, gnu::cold]] void queue_eager(Request &request);
+	[[gnu::noinline, gnu::cold]] void queue_or_announce(Request &request);
 	void count_eager(size_t length)
 	{
 		reporter_.add(Counter::eager_sent);

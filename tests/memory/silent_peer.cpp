@@ -22,8 +22,7 @@ namespace {
 constexpr double silent_limit = 40;   // never met
 constexpr double watched_limit = 464; // its process is watched, as a call has waited for some milliseconds; the
                                       // secret and the shape of its segment are kept until there is a ring
-constexpr double talked_limit =
-    1184; // a ring of 64 slots each way, and how quick it is: the ring itself is shared memory
+constexpr double talked_limit = 1184; // a ring of 64 slots each way: the ring itself is shared memory
 // Shared memory in one process: the pages of a ring that a short message writes. The last context frees it, which takes
 // the kernel a second for 2 GB.
 constexpr double ring_limit = 2 * 4096;

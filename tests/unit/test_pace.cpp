@@ -110,11 +110,11 @@ TEST_CASE("pace: a trial ends with what it finds")
 	Pace pace;
 	write(pace, 100, 300);
 	CHECK_FALSE(pace.quick());
-	pace.try_again();
+	pace.retry();
 	CHECK(pace.quick());
 	CHECK(write(pace, 8, 300) == 1);
 	CHECK_FALSE(pace.quick());
-	pace.try_again();
+	pace.retry();
 	CHECK(write(pace, 1000, 60) == 0);
 	CHECK(pace.quick());
 }

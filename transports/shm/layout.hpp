@@ -20,10 +20,10 @@
 //   slot:  [ word | header | payload, up to 112 bytes                      ]
 //   word:  credit:24 | wrap:1 | length:23 | id:8 | lap:8     written last, with release order
 //
-// A slot is full when its lap is the reader's: no index is shared and nothing has to be cleared. After a word with
-// `wrap` the next lap begins. The writer ends a lap after 16 slots while few messages are in flight: a ring whose slots
-// stay in the first-level caches of both ranks is quicker. At least every 128th lap goes through all slots, so that no
-// slot has a word whose lap comes again.
+// A slot is full when its lap is the reader's: no index is shared and nothing has to be cleared. The message after a
+// word with `wrap` is in the first slot, in the next lap. While few messages are in flight, the writer wraps after 16
+// slots, which stay in the first-level caches of both ranks. Every 128th lap goes through all slots at least: the lap
+// in an old word would otherwise come up again, as it has 8 bits.
 //
 // Payloads above 112 bytes lie in the ring's data area; the slot's payload then starts with their offset. `credit`
 // acknowledges messages of the opposite direction, so two ranks that answer each other never touch the credit line.

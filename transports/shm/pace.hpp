@@ -1,11 +1,12 @@
 // How quickly long messages go through a ring, and whether that beats a single copy by the kernel.
 //
-// A ring takes two copies, one by each side. Between cores that share a cache they are quick: the lines are moved from
-// cache to cache. Between others each line costs several times as much. A single copy costs the same in both cases,
-// nearly, as most of it is the kernel's work on pages. So the writer measures its own half and compares.
+// A ring takes two copies, one by each side. They are quick between cores that share a cache; between others each line
+// costs several times as much. A single copy costs nearly the same in both cases, because most of it is the kernel's
+// work on pages. So the writer measures its own copy and compares it with a threshold.
 //
-// The threshold is what a single copy of 32 to 64 KiB takes by itself: 110 to 140 ns for a KiB, measured on Zen 4
-// under Linux 6 (make bench). Rings took 50 to 105 there between cores of one complex, and 140 to 290 between others.
+// The threshold is the time of a single copy of 32 to 64 KiB, measured with pt2p_perf on Zen 4 under Linux 6: 110 to
+// 140 ns for a KiB. Writing into a ring took 50 to 105 ns there between cores that share a cache, and 140 to 290
+// between others.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +17,9 @@ namespace pt2p::shm {
 
 class Pace {
 public:
-	// Longest message through a quick ring, in lengths of the longest through any other.
+	// A quick ring takes eager messages that are so many times as long as others do.
 	static constexpr unsigned factor = 4;
-	// Longest message worth waiting for room in a ring that is not quick, bytes.
+	// Longest eager message that waits for room in a ring that is not quick, bytes.
 	static constexpr size_t slow_in_stream = 4096;
 
 	// Whether to time the writing of a message of that length.
@@ -41,14 +42,14 @@ public:
 	}
 	// True until it is known to be false.
 	bool quick() const { return quick_; }
-	// Lets long messages be tried again: nothing else may pass through this ring, and a process can move.
-	void try_again()
+	// Lets long messages through again, to measure again: a process can move, and may send no others.
+	void retry()
 	{
 		quick_ = true;
 		samples_ = cold;
 	}
-	// The ring has got new memory, which is slow at first.
-	void start_anew() { samples_ = 0; }
+	// The ring has new memory, which is slow at first.
+	void restart() { samples_ = 0; }
 
 private:
 	static constexpr size_t min_length = 4096;             // bytes

@@ -183,7 +183,7 @@ void ShmTransport::end(ShmEndpoint &peer, const char *finding)
 void ShmTransport::check()
 {
 	watch_some();
-	try_quick_rings_again();
+	retry_slow_rings();
 	for (size_t i = 0; i < peers_.size(); ++i) {
 		ShmEndpoint *p = peers_[i].get();
 		if (!p || !p->attached || p->down)

@@ -31,16 +31,17 @@ public:
 	uint32_t room() const { return static_cast<uint32_t>(room_); }
 	// Whether a message of that length, which needs the data area, waits for more room, and there can be more.
 	bool wants_room(size_t length) const { return room_ < used_by(length) && sent_ - acknowledged_ <= limit_; }
-	// Whether payloads are on their way, as far as the writer knows; after a look at the credit line.
-	bool carries_data() const { return data_first_ != data_last_; }
-	bool still_carries_data()
+	// Whether the data area has payloads in flight, as far as the writer knows. The second looks at the credit line
+	// first.
+	bool data_in_flight() const { return data_first_ != data_last_; }
+	bool refresh_data_in_flight()
 	{
-		if (carries_data())
+		if (data_in_flight())
 			refresh();
-		return carries_data();
+		return data_in_flight();
 	}
-	// Whether there can be more room, and messages of that length would be quicker with it: one is written into lines
-	// that have been claimed for it while the one before is read.
+	// Whether the room is too small for two messages of that length, and can grow. With room for two, the writer claims
+	// lines for the next message while the reader reads this one.
 	bool cramped(size_t length) const { return 2 * length > room_ && room_ < data_bytes_; }
 	// The data area has got memory for twice as much. The new half is used next. Data in flight may lie anywhere in the
 	// old half, which is free again when all of it has been read.
@@ -57,20 +58,18 @@ public:
 	}
 	static size_t private_bytes(uint32_t slots) { return slots * sizeof(DataEnd); }
 
-	// Writes a message of at most inline_max bytes where it takes no more than that; else false. It makes no call. The
-	// message carries `credit`, see layout.hpp.
+	// Writes a message of at most inline_max bytes. False: write() is needed, for a slot that is not known to be free,
+	// or one after which slots are claimed. Makes no call. The message carries `credit`, see layout.hpp.
 	[[gnu::always_inline]] bool write_short(uint8_t id, uint64_t header, const void *payload, size_t length,
 	                                        uint32_t credit)
 	{
-		if (__builtin_expect(simple_ == 0, 0))
+		if (__builtin_expect(short_path_ == 0, 0))
 			return false;
-		--simple_;
+		--short_path_;
 		Slot &slot = ring_.slots[index_];
 		copy_short(slot.payload, payload, length);
-		slot.header = header;
-		++sent_;
-		++index_;
-		slot.word.store(Word::pack(lap_, id, static_cast<uint32_t>(length), credit), std::memory_order_release);
+		const uint64_t word = advance(slot, id, header, length, credit);
+		slot.word.store(word, std::memory_order_release);
 		return true;
 	}
 	// Writes one message; false when there is no room now.
@@ -105,26 +104,31 @@ private:
 		uint32_t position, end; // of a message with data: its slot, and the data area's head after it; low 32 bits
 	};
 
+	// Completes the slot but for its word, which it returns, and goes to the next one.
+	[[gnu::always_inline]] uint64_t advance(Slot &slot, uint8_t id, uint64_t header, size_t length, uint32_t credit)
+	{
+		slot.header = header;
+		++sent_;
+		++index_;
+		return Word::pack(lap_, id, static_cast<uint32_t>(length), credit);
+	}
 	// The payload is in its place; the word makes the message visible.
 	void publish(uint8_t id, uint64_t header, size_t length, uint32_t credit)
 	{
 		Slot &slot = ring_.slots[index_];
-		slot.header = header;
-		++sent_;
-		uint64_t word = Word::pack(lap_, id, static_cast<uint32_t>(length), credit);
-		const bool boundary = ++index_ % claimed_at_once == 0;
+		uint64_t word = advance(slot, id, header, length, credit);
+		const bool boundary = index_ % claimed_at_once == 0;
 		if (boundary)
-			word |= end_lap();
+			word |= wrap_if_due();
 		slot.word.store(word, std::memory_order_release);
 		if (boundary)
 			claim_slots(length);
-		// The next ones are simple up to the one before the boundary, as far as their slots are known to be free.
-		simple_ = static_cast<uint16_t>(std::min<uint64_t>(claimed_at_once - 1 - index_ % claimed_at_once,
-		                                                   limit_ + UINT64_C(1) - (sent_ - acknowledged_)));
+		short_path_ = static_cast<uint16_t>(std::min<uint64_t>(claimed_at_once - 1 - index_ % claimed_at_once,
+		                                                       limit_ + UINT64_C(1) - (sent_ - acknowledged_)));
 	}
-	// Begins the next lap where it is time; then the word's wrap bit, else 0. After a short lap the messages in flight
-	// are in its last slots, so that in the next one all slots are free but those of the last `short_lap` messages.
-	uint64_t end_lap()
+	// Begins the next lap at the end of the ring, and earlier if few messages are in flight. Returns the word's wrap
+	// bit, or 0. After a short lap, the first `short_lap` slots may still be in flight, and all others are free.
+	uint64_t wrap_if_due()
 	{
 		const bool shortly = index_ == short_lap && sent_ - acknowledged_ <= max_in_short_lap && lap_ % full_lap_every;
 		if (index_ == short_lap || index_ > mask_)
@@ -186,18 +190,19 @@ private:
 			accept(consumed);
 		return sent_ - acknowledged_ <= limit_;
 	}
-	// How much of the data area a stream of such payloads uses. Small ones keep to the beginning, which stays in the
-	// nearest caches, but eight of them have room. Larger ones gain more from lines that have been claimed for them.
+	// Bytes of the data area that a stream of such payloads uses. Small payloads use a part that stays in the
+	// first-level caches and holds at least eight of them. Large ones use all: lines that have been claimed for them
+	// gain more.
 	uint64_t used_by(uint64_t size) const
 	{
 		return size > short_data_lap ? data_bytes_
 		                             : std::min<uint64_t>(std::max(4 * short_data_lap, 8 * size), data_bytes_);
 	}
-	// Where a payload goes. Small ones use still less while no other is in flight.
+	// The position of a payload. Small ones return to the beginning even sooner while no other is in flight.
 	uint64_t place_for(uint64_t size) const
 	{
 		const uint64_t offset = data_head_ & (room_ - 1), left = room_ - offset;
-		const bool alone = size <= short_data_lap / 4 && offset >= short_data_lap && !carries_data();
+		const bool alone = size <= short_data_lap / 4 && offset >= short_data_lap && !data_in_flight();
 		return offset + size > std::min(room_, used_by(size)) || alone ? data_head_ + left : data_head_;
 	}
 	// Puts a payload into the data area, in one piece.
@@ -207,7 +212,7 @@ private:
 		const uint64_t at = place_for(size);
 		if (at + size - data_tail_ > room_) {
 			refresh();
-			if (!carries_data() && size <= room_) // all of it is free, including the rest at the end
+			if (!data_in_flight() && size <= room_) // all of it is free, including the rest at the end
 				data_tail_ = at;
 			if (at + size - data_tail_ > room_)
 				return false;
@@ -225,9 +230,9 @@ private:
 	Ring ring_;
 	uint64_t sent_ = 0, acknowledged_ = 0;
 	uint32_t mask_ = 0, data_bytes_ = 0;
-	uint16_t index_ = 0;  // of the next slot
-	uint16_t limit_ = 0;  // one less than there may be messages in flight
-	uint16_t simple_ = 0; // so many of the next slots are free, and nothing else is due with them
+	uint16_t index_ = 0;      // of the next slot
+	uint16_t limit_ = 0;      // one less than there may be messages in flight
+	uint16_t short_path_ = 0; // slots up to the next boundary that are known to be free
 	uint8_t lap_ = 1;
 	uint64_t data_head_ = 0, data_tail_ = 0, data_claimed_ = 0, room_ = 0;
 	std::unique_ptr<DataEnd[]> data_ends_; // those from data_first_ to data_last_ are not acknowledged
@@ -246,7 +251,7 @@ public:
 	}
 	bool is_open() const { return ring_.head != nullptr; }
 	RingHeader &head() const { return *ring_.head; }
-	// Where the next message comes, and with which lap.
+	// For tests: where the next message arrives, and with which lap.
 	const Slot *slot() const { return next_; }
 	uint8_t lap() const { return lap_; }
 
@@ -336,7 +341,7 @@ private:
 	void pop_data(uint32_t length)
 	{
 		data_unpublished_ += length;
-		if (data_unpublished_ > std::min(data_bytes_ / 8, 2 * length)) // see Writer::place_for
+		if (data_unpublished_ > std::min(data_bytes_ / 8, 2 * length)) // see Writer::used_by
 			publish();
 	}
 	[[gnu::noinline]] const unsigned char *payload_in_data(const Slot &slot, uint32_t length) const

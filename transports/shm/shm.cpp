@@ -124,8 +124,8 @@ Outcome ShmTransport::send_slowly(ShmEndpoint &peer, uint8_t id, uint64_t header
 
 Outcome ShmTransport::send_long(ShmEndpoint &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	// Two ranks that copy together carry a stream of such messages quicker.
-	if (length > peer.max_in_stream && (peer.capabilities & cap_get) && peer.out.still_carries_data())
+	// A stream of such messages is quicker by single copies.
+	if (length > peer.max_in_stream && (peer.capabilities & cap_get) && peer.out.refresh_data_in_flight())
 		return no_room(peer);
 	if (peer.out.cramped(length) && !peer.cannot_grow)
 		grow(peer, length);
@@ -143,30 +143,31 @@ Outcome ShmTransport::send_long(ShmEndpoint &peer, uint8_t id, uint64_t header, 
 	return outcome;
 }
 
-// Long messages go through a quick ring at once; a single copy is better than any other ring. Where there is no single
-// copy, every ring is better than asking first. Within one process a single copy costs no call of the kernel.
+// A quick ring beats a single copy up to Pace::factor times the usual length, and every ring beats pieces. Within one
+// process, a single copy is a memcpy, which beats both.
 void ShmTransport::set_limits(ShmEndpoint &peer)
 {
 	const bool single_copy = peer.capabilities & cap_get;
-	peer.eager_factor = !single_copy || (peer.pace.quick() && !peer.same_process) ? Pace::factor : 1;
-	peer.max_send =
-	    peer.cannot_grow ? std::min<size_t>(peer.out.max_payload(), peer.out.room()) : peer.out.max_payload();
-	peer.max_in_stream = peer.out.max_payload() / 2;
+	const bool ring_wins = single_copy ? peer.pace.quick() && !peer.same_process : true;
+	const size_t longest = peer.out.max_payload();
+	peer.eager_factor = ring_wins ? Pace::factor : 1;
+	peer.max_send = peer.cannot_grow ? std::min<size_t>(longest, peer.out.room()) : longest;
+	peer.max_in_stream = longest / 2;
 	if (single_copy && !peer.pace.quick())
 		peer.max_in_stream = std::min(peer.max_in_stream, Pace::slow_in_stream);
 	env_.events.on_limits_changed(peer.peer);
 }
 
-void ShmTransport::try_quick_rings_again()
+void ShmTransport::retry_slow_rings()
 {
 	constexpr int64_t period = 1000000000; // ns
 	const int64_t now = now_ns();
-	if (now < next_trial_)
+	if (now < next_retry_)
 		return;
-	next_trial_ = now + period;
+	next_retry_ = now + period;
 	for (const auto &peer : peers_)
 		if (peer && peer->out.is_open() && !peer->down && !peer->pace.quick()) {
-			peer->pace.try_again();
+			peer->pace.retry();
 			set_limits(*peer);
 		}
 }
@@ -178,15 +179,15 @@ bool ShmTransport::grow(ShmEndpoint &peer, size_t length)
 		return false;
 	if (peer.segment->grow(peer.out.ring(), 2 * peer.out.room())) {
 		peer.out.double_room();
-		peer.pace.start_anew();
+		peer.pace.restart();
 		if (std::exchange(peer.cannot_grow, false))
 			set_limits(peer);
 		return true;
 	}
 	// The transport goes on with the room that it has, in smaller pieces.
-	const bool told = std::exchange(peer.cannot_grow, true);
+	const bool known = std::exchange(peer.cannot_grow, true);
 	set_limits(peer);
-	if (!told)
+	if (!known)
 		env_.reporter.log(LogLevel::info,
 		                  "rank %d: no memory for more than %u bytes of data in flight to it through shared "
 		                  "memory",

@@ -74,7 +74,7 @@ private:
 	[[gnu::noinline]] Outcome notify(ShmEndpoint &peer);
 	Outcome no_room(ShmEndpoint &peer);
 	void set_limits(ShmEndpoint &peer);
-	void try_quick_rings_again();
+	void retry_slow_rings();
 	bool grow(ShmEndpoint &peer, size_t length);
 	void ring_doorbell(ShmEndpoint &peer);
 	void relieved(ShmEndpoint &peer);
@@ -100,7 +100,7 @@ private:
 	unsigned starved_ = 0; // sends to so many peers have found no room
 	ProcessWatch processes_;
 	uint32_t next_watch_ = 0, checks_ = 0;
-	int64_t next_trial_ = 0; // time, ns
+	int64_t next_retry_ = 0; // time, ns
 };
 
 } // namespace pt2p::shm

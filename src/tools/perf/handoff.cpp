@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The bare cache-line hand-off between two processes: the floor below which no message can go.
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 
@@ -28,6 +29,8 @@ inline void pause_cpu()
 }
 
 } // namespace
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Handoff::~Handoff()
 {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The patterns that pt2p_perf measures, from the side that keeps the time and from the side that answers.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "tools/perf/perf.hpp"
@@ -36,8 +35,6 @@ uint64_t seed(uint64_t burst, uint64_t iteration, uint64_t slot, int sender)
 inline uint64_t word(uint64_t seed, uint64_t index) { return (seed + index) * 0x9e3779b97f4a7c15u; }
 
 } // namespace
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void must(pt2p_context_t *ctx, const char *what, pt2p_status_t status)
 {
