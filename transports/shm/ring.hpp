@@ -161,14 +161,14 @@ private:
 				touch(&slot.payload[inline_max - 1]);
 		}
 	}
-	// After a payload, claims the room of another one of its size.
-	void claim_data(uint64_t size)
+	// After a payload, claims the place of another one of its size.
+	void claim_data(uint64_t place, uint64_t size)
 	{
 		// Local copies: else the compiler stores a member after every claim.
 		unsigned char *const data = ring_.data;
 		const uint64_t mask = room_ - 1;
-		const uint64_t end = std::min(data_head_ + size, data_tail_ + room_);
-		for (uint64_t at = std::max(data_claimed_, data_head_); at < end; at += 64)
+		const uint64_t end = std::min(place + size, data_tail_ + room_);
+		for (uint64_t at = std::max(data_claimed_, place); at < end; at += 64)
 			touch(data + (at & mask));
 		data_claimed_ = std::max(data_claimed_, end);
 	}
@@ -191,39 +191,43 @@ private:
 		return sent_ - acknowledged_ <= limit_;
 	}
 	// Bytes of the data area that a stream of such payloads uses. Small payloads use a part that stays in the
-	// first-level caches and holds at least eight of them. Large ones use all: lines that have been claimed for them
+	// first-level caches and holds at least four of them. Large ones use all: lines that have been claimed for them
 	// gain more.
 	uint64_t used_by(uint64_t size) const
 	{
-		return size > short_data_lap ? data_bytes_
-		                             : std::min<uint64_t>(std::max(4 * short_data_lap, 8 * size), data_bytes_);
+		if (size > 2 * short_data_lap)
+			return data_bytes_;
+		const uint64_t eight = std::min(8 * size, 3 * short_data_lap);
+		return std::min<uint64_t>(std::max({short_data_lap, eight, 4 * size}), data_bytes_);
 	}
-	// The position of a payload. Small ones return to the beginning even sooner while no other is in flight.
-	uint64_t place_for(uint64_t size) const
+	// The position of a payload. Small ones return to the beginning even sooner if they are `alone` in flight.
+	uint64_t place_for(uint64_t size, bool alone) const
 	{
-		const uint64_t offset = data_head_ & (room_ - 1), left = room_ - offset;
-		const bool alone = size <= short_data_lap / 4 && offset >= short_data_lap && !data_in_flight();
-		return offset + size > std::min(room_, used_by(size)) || alone ? data_head_ + left : data_head_;
+		const uint64_t offset = data_head_ & (room_ - 1);
+		const uint64_t lap = alone ? std::max(short_data_lap, 2 * size) : used_by(size);
+		return offset + size > std::min(room_, lap) ? data_head_ + room_ - offset : data_head_;
 	}
 	// Puts a payload into the data area, in one piece.
 	[[gnu::noinline]] bool write_data(uint8_t id, uint64_t header, const void *payload, size_t length, uint32_t credit)
 	{
 		const uint64_t size = round_up(length, 64);
-		const uint64_t at = place_for(size);
-		if (at + size - data_tail_ > room_) {
+		const bool alone = !data_in_flight();
+		const uint64_t at = place_for(size, alone);
+		uint64_t tail = alone ? at : data_tail_;
+		if (at + size - tail > room_) {
 			refresh();
-			if (!data_in_flight() && size <= room_) // all of it is free, including the rest at the end
-				data_tail_ = at;
-			if (at + size - data_tail_ > room_)
+			tail = data_in_flight() ? data_tail_ : at;
+			if (at + size - tail > room_)
 				return false;
 		}
+		data_tail_ = tail;
 		const auto offset = static_cast<uint32_t>(at & (room_ - 1));
 		std::memcpy(ring_.data + offset, payload, length);
 		data_head_ = at + size;
 		data_ends_[data_last_++ & mask_] = {static_cast<uint32_t>(sent_), static_cast<uint32_t>(data_head_)};
 		std::memcpy(ring_.slots[index_].payload, &offset, sizeof offset);
 		publish(id, header, length, credit);
-		claim_data(size);
+		claim_data(place_for(size, alone), size);
 		return true;
 	}
 
