@@ -78,8 +78,9 @@ typedef struct pt2p_options {
 /** What a finished operation did. */
 typedef struct pt2p_result {
 	pt2p_status_t status; /**< PT2P_OK, PT2P_ERR_TRUNCATED, PT2P_ERR_CANCELLED, PT2P_ERR_PEER_LOST, ... */
-	int source;           /**< receive and probe: rank of the sender; send: this rank; one-sided: owner of the memory */
-	uint64_t tag;         /**< tag of the message; one-sided: 0 */
+	int source;           /**< receive and probe: rank of the sender; send: this rank; one-sided: owner of the memory; call:
+	                           the rank that serves it */
+	uint64_t tag;         /**< tag of the message; one-sided: 0; call: the word of the reply */
 	size_t length;        /**< bytes of the message or operation; when truncated, the bytes that would have been needed */
 } pt2p_result_t;
 
@@ -435,9 +436,10 @@ pt2p_status_t pt2p_isend_callback(pt2p_context_t *ctx, const void *buffer, size_
 pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                                   pt2p_callback_t done, void *argument);
 
-/** Withdraws a receive that no message has matched yet: it completes with PT2P_ERR_CANCELLED, and still has to be waited
- *  for. A receive that has been matched completes as if nothing had been asked. Errors: PT2P_ERR_REQUEST for a dead
- *  handle, PT2P_ERR_ARGUMENT for a send or a one-sided operation. */
+/** Withdraws a receive that no message has matched yet, or a call that has not been started: it completes with
+ *  PT2P_ERR_CANCELLED, and still has to be waited for. A receive that has been matched, or a call that was started, completes
+ *  as if nothing had been asked; the handler of the call can find out that it is not wanted. Errors: PT2P_ERR_REQUEST for a
+ *  dead handle, PT2P_ERR_ARGUMENT for a send or a one-sided operation. */
 pt2p_status_t pt2p_cancel(pt2p_context_t *ctx, pt2p_request_t *req);
 
 /** Returns when every rank of the job has entered. Errors: PT2P_ERR_CONTEXT; PT2P_ERR_PEER_LOST or
@@ -488,6 +490,7 @@ pt2p_status_t pt2p_dump(pt2p_context_t *ctx);
 }
 #endif
 
+#include <pt2p_calls.h>
 #include <pt2p_onesided.h>
 
 #endif

@@ -14,6 +14,7 @@
 #include "onesided/onesided.hpp"
 #include "progress/progress.hpp"
 #include "route/route.hpp"
+#include "rpc/rpc.hpp"
 
 namespace pt2p {
 struct Siblings;
@@ -38,6 +39,7 @@ struct pt2p_context {
 	std::unique_ptr<pt2p::Router> router;
 	std::unique_ptr<pt2p::Progress> progress;
 	std::unique_ptr<pt2p::onesided::OneSided> onesided;
+	std::unique_ptr<pt2p::rpc::Rpc> rpc;
 	std::unique_ptr<pt2p::Inspector> inspector;
 	std::shared_ptr<pt2p::Siblings> siblings; // cooperative in-process jobs only
 };

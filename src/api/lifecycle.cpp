@@ -130,6 +130,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.engine->use(*ctx.router, *ctx.progress, &ctx);
 	ctx.onesided =
 	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
+	ctx.rpc = std::make_unique<rpc::Rpc>(config, ctx.reporter, *ctx.engine, &ctx);
 	ctx.inspector = std::make_unique<Inspector>(*ctx.engine, *ctx.router, *ctx.job, ctx.reporter);
 	ctx.progress->dump = [&ctx](const char *reason) { write_to_stderr(ctx.inspector->dump(reason)); };
 	ctx.progress->start_thread();
@@ -211,7 +212,7 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 				siblings->stepping = true;
 				for (size_t i = 0; i < siblings->contexts.size(); ++i)
 					if (pt2p_context *other = siblings->contexts[i]; other && static_cast<int>(i) != rank)
-						other->progress->poll();
+						other->progress->poll_if_free();
 				siblings->stepping = false;
 			};
 		auto jobs = make_inprocess_jobs(size, settings.parsed.config, step);
@@ -253,6 +254,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		constexpr int64_t moment = 100'000'000; // ns
 		const int64_t limit = ctx->config.finalize_time, end = now_ns() + limit;
 		const auto time_left = [&] { return std::max(end - now_ns(), std::min(limit, moment)); };
+		ctx->rpc->services().refuse_all();
 		ctx->progress->poll(); // a rank that has said goodbye needs none
 		if (engine.pending())
 			ctx->progress->wait_for(time_left(), [&] { return !engine.pending(); });

@@ -338,8 +338,13 @@ try {
 	if (!r)
 		return bad_request(ctx, __func__, req);
 	if (r->is_send || r->is_one_sided())
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the request is a %s; only receives can be cancelled",
-		                          __func__, r->is_send ? "send" : r->operation);
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
+		                          "%s: the request is a %s; only receives and calls can be cancelled", __func__,
+		                          r->is_send ? "send" : r->operation);
+	if (r->is_call()) {
+		ctx->rpc->calls().cancel(*r);
+		return PT2P_OK;
+	}
 	ctx->engine->receives().cancel(*r);
 	return PT2P_OK;
 }

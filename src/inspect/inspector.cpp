@@ -63,8 +63,8 @@ std::string Inspector::summary() const
 		if (const Inspection::Memory m = t->memory_per_peer(); m.talking)
 			text += format("  memory for each rank of this node in %s: silent %zu bytes, talked with %zu bytes\n",
 			               t->table().name, m.silent + Router::bytes_per_silent_peer, m.talking + sizeof(Channel));
-	if (const Extension *extension = engine_.extension())
-		text += extension->pending_text();
+	for (const Extension *e : engine_.extensions())
+		text += e->pending_text();
 	for (const std::string &reason : router_.not_open())
 		text += format("  %s\n",
 		               (reason.substr(0, reason.find(':')) + ": not used" + reason.substr(reason.find(':'))).c_str());
@@ -96,8 +96,8 @@ std::string Inspector::dump(const char *reason) const
 		receives |= r.state == Request::State::posted;
 	});
 	const size_t requests = lines;
-	if (const Extension *extension = engine_.extension())
-		text += extension->pending_text();
+	for (const Extension *e : engine_.extensions())
+		text += e->pending_text();
 	lines = 0;
 	engine_.receives().matcher().for_each_unexpected([&](const UnexpectedMessage &m) {
 		unreceived |= m.announced;

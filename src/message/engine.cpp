@@ -1,12 +1,16 @@
 #include "message/engine.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "message/request/explain.hpp"
+#include "route/forward/forwarding.hpp"
 
 namespace pt2p {
+
+static_assert(one_sided_range.last_id < id_forwarded && calls_range.last_id < one_sided_range.first_id);
 
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
     : TransportEvents(*static_cast<SendPacing *>(this)), reporter_(reporter), job_(job), rank_(job.rank()),
@@ -21,10 +25,10 @@ Engine::Engine(const Config &config, Reporter &reporter, Job &job)
 {
 }
 
-Request *Engine::start_one_sided(const char *operation, size_t length, int peer, uint64_t offset)
+Request *Engine::start_special(int source, const char *operation, size_t length, int peer, uint64_t tag)
 {
 	Request *r = requests_.take();
-	r->start_receive(nullptr, length, Request::no_source, offset, 0);
+	r->start_receive(nullptr, length, source, tag, 0);
 	r->state = Request::State::one_sided;
 	r->peer = peer;
 	r->message_tag = 0;
@@ -52,15 +56,17 @@ unsigned Engine::drive()
 	for (DeviceTransport *t : layers_.router->device_transports())
 		t->cork(true);
 	unsigned n = channels_.drive();
-	if (extension_has_work())
-		n += extension_->drive();
+	for (Extension *e : extensions_)
+		if (e->has_work())
+			n += e->drive();
 	if (rendezvous_.has_work())
 		n += rendezvous_.drive();
 	for (DeviceTransport *t : layers_.router->device_transports())
 		t->cork(false);
 	if (requests_.any_finished())
 		n += callbacks_.run();
-	has_work = channels_.busy() || extension_has_work() || rendezvous_.has_work() || requests_.any_finished();
+	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished() ||
+	           std::any_of(extensions_.begin(), extensions_.end(), [](const Extension *e) { return e->has_work(); });
 	return n;
 }
 
@@ -124,11 +130,12 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 	case wire::id_barrier:
 	case wire::id_barrier_failed: good = barrier_.on_control(peer, id, header, data, length); break;
 	default:
-		if (extension_ && id >= Extension::first_id && id <= Extension::last_id) {
-			if (const char *wrong = extension_->on_message(peer, id, header, data, length))
-				channels_.malformed(peer, wrong);
-			return;
-		}
+		for (Extension *e : extensions_)
+			if (e->range.has(id)) {
+				if (const char *wrong = e->on_message(peer, id, header, data, length))
+					channels_.malformed(peer, wrong);
+				return;
+			}
 	}
 	if (!good)
 		channels_.malformed(peer, "a control message that does not exist or has the wrong length");
@@ -147,8 +154,9 @@ void Engine::on_stop_eager(int peer, bool stop)
 void Engine::on_complete(void *operation, pt2p_status_t status, std::string_view reason)
 {
 	const auto handle = reinterpret_cast<uint64_t>(operation);
-	if (extension_ && handle & Extension::operation_bit)
-		return extension_->on_complete(handle, status, reason);
+	for (Extension *e : extensions_)
+		if (handle & e->range.operation_bit)
+			return e->on_complete(handle, status, reason);
 	rendezvous_.on_complete(handle, status, reason);
 }
 
@@ -181,8 +189,8 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 				loss.reported = true;
 		}
 	});
-	if (extension_)
-		extension_->on_peer_down(peer, status);
+	for (Extension *e : extensions_)
+		e->on_peer_down(peer, status);
 }
 
 // Nothing that waits for this peer has left, so the peer does not know of it.
@@ -202,8 +210,8 @@ void Engine::on_refused(int peer, pt2p_status_t status, std::string_view reason)
 		if (r.state == Request::State::moving && r.is_send && r.peer == peer)
 			requests_.complete(r, status, reason);
 	});
-	if (extension_)
-		extension_->on_refused(peer, status, reason);
+	for (Extension *e : extensions_)
+		e->on_refused(peer, status, reason);
 	if (tokens)
 		barrier_.on_refused(peer, status, tokens);
 }
@@ -226,7 +234,8 @@ void Engine::on_rank_event(const RankEvent &event)
 
 bool Engine::pending() const
 {
-	if (channels_.busy() || requests_.any_finished() || (extension_ && extension_->pending()))
+	if (channels_.busy() || requests_.any_finished() ||
+	    std::any_of(extensions_.begin(), extensions_.end(), [](const Extension *e) { return e->pending(); }))
 		return true;
 	bool pending = false;
 	requests_.for_each([&](const Request &r) {
@@ -236,7 +245,10 @@ bool Engine::pending() const
 	return pending;
 }
 
-std::string Engine::unfinished() const { return unfinished_text(requests_, receives_.messages(), losses_, extension_); }
+std::string Engine::unfinished() const
+{
+	return unfinished_text(requests_, receives_.messages(), losses_, extensions_);
+}
 
 void Engine::end_detached()
 {

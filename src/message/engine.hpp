@@ -43,13 +43,25 @@ public:
 	}
 	bool is_rank(int rank) const { return static_cast<unsigned>(rank) < static_cast<unsigned>(size_); }
 
-	// For the one-sided layer.
-	void extend(Extension &extension) { extension_ = &extension; }
-	const Extension *extension() const { return extension_; }
-	// Has the extension driven in the next turn.
-	void wake_extension() { has_work = true; }
-	// A request for an operation on memory of `peer`; Requests::complete() ends it.
-	Request *start_one_sided(const char *operation, size_t length, int peer, uint64_t offset);
+	// For the layers of one-sided operations and of calls.
+	void extend(Extension &extension) { extensions_.push_back(&extension); }
+	const Extensions &extensions() const { return extensions_; }
+	// Has the extensions driven in the next turn.
+	void wake_extensions()
+	{
+		has_work = true;
+		layers_.progress->nudge(); // no thread may be looking
+	}
+	// A request for an operation on memory of `peer`, or for a call to one of its services; Requests::complete() ends
+	// it.
+	Request *start_one_sided(const char *operation, size_t length, int peer, uint64_t offset)
+	{
+		return start_special(Request::no_source, operation, length, peer, offset);
+	}
+	Request *start_call(size_t length, int peer, uint32_t service)
+	{
+		return start_special(Request::call_source, "call", length, peer, service);
+	}
 
 	// As Sends::isend and Receives::irecv where nothing is out of the ordinary: no memory to get, no message waiting,
 	// no rank lost. False, or null: nothing has happened, and the full path is needed.
@@ -136,13 +148,13 @@ private:
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void on_stop_eager(int peer, bool stop);
 	void on_rank_event(const RankEvent &event);
-	bool extension_has_work() const { return extension_ && extension_->has_work(); }
+	Request *start_special(int source, const char *operation, size_t length, int peer, uint64_t tag);
 
 	Reporter &reporter_;
 	Job &job_;
 	const int rank_, size_;
 	Layers layers_;
-	Extension *extension_ = nullptr;
+	Extensions extensions_;
 
 	// Each is given those before it.
 	DetailsPool details_;

@@ -1,20 +1,30 @@
-// The one-sided layer, as the engine sees it: it shares the engine's channels, requests and turns.
+// A layer beside messages, as the engine sees it: it shares the engine's channels, requests and turns.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "pt2p.h"
 
 namespace pt2p {
 
+// The message ids of an extension, and the bit that marks its operations in the numbers that transports name. Handles
+// of requests have none of these bits, as an index is never that large (see HandlePool).
+struct ExtensionRange {
+	uint8_t first_id, last_id;
+	uint64_t operation_bit;
+
+	bool has(uint8_t id) const { return id >= first_id && id <= last_id; }
+};
+inline constexpr ExtensionRange one_sided_range{0x40, 0x5f, UINT64_C(1) << 31};
+inline constexpr ExtensionRange calls_range{0x20, 0x2f, UINT64_C(1) << 30};
+
 class Extension {
 public:
-	// Its message ids, and the bit that marks its operations in the numbers that transports name. Handles of requests
-	// never have this bit, as an index is never that large (see HandlePool).
-	static constexpr uint8_t first_id = 0x40, last_id = 0x5f;
-	static constexpr uint64_t operation_bit = UINT64_C(1) << 31;
+	const ExtensionRange range;
 
 	// A message of `peer`, which is not known to be lost. Null, or what is wrong with it: then the peer is declared
 	// down.
@@ -33,7 +43,10 @@ public:
 	virtual std::string pending_text() const = 0;
 
 protected:
+	explicit Extension(const ExtensionRange &its_range) : range(its_range) {}
 	~Extension() = default;
 };
+
+using Extensions = std::vector<Extension *>;
 
 } // namespace pt2p

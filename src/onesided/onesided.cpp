@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t calls_between_polls = 16; // lets answers in while the program only starts operations
 constexpr size_t max_lines = 16;             // of a report
 
-void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | Extension::operation_bit); }
+void *as_operation(const Operation &op) { return reinterpret_cast<void *>(op.handle | one_sided_range.operation_bit); }
 
 // Does an operation with the processor on the memory at `there`; `w` is a Work or an Operation.
 template <class W>
@@ -37,10 +37,11 @@ Path path_of(const Remote &r, Operation::Kind kind)
 } // namespace
 
 OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Router &router, Progress &progress)
-    : environment_(environment), config_(environment.config), reporter_(environment.reporter), job_(environment.job),
-      engine_(engine), router_(router), progress_(progress), memories_(environment, router),
-      remotes_(std::random_device{}()), targets_(engine), asker_(operations_, targets_, *this),
-      owner_(reporter_, job_.rank(), memories_, operations_, targets_), normal_(environment, router)
+    : Extension(one_sided_range), environment_(environment), config_(environment.config),
+      reporter_(environment.reporter), job_(environment.job), engine_(engine), router_(router), progress_(progress),
+      memories_(environment, router), remotes_(std::random_device{}()), targets_(engine),
+      asker_(operations_, targets_, *this), owner_(reporter_, job_.rank(), memories_, operations_, targets_),
+      normal_(environment, router)
 {
 	engine_.extend(*this);
 }
@@ -375,7 +376,7 @@ bool OneSided::finish_step(Operation &op)
 
 void OneSided::on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason)
 {
-	Operation *op = operations_.find(operation & ~operation_bit);
+	Operation *op = operations_.find(operation & ~range.operation_bit);
 	if (!op || op->path != Path::transport)
 		return;
 	if (status == PT2P_OK && !finish_step(*op)) {

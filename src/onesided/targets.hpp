@@ -45,7 +45,7 @@ public:
 	void list(Target &target)
 	{
 		busy_.add(target);
-		engine_.wake_extension();
+		engine_.wake_extensions();
 	}
 	bool busy() const { return !busy_.empty(); }
 	template <class F>

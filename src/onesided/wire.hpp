@@ -21,7 +21,7 @@
 namespace pt2p::onesided {
 
 enum WireId : uint8_t {
-	id_put = Extension::first_id,
+	id_put = one_sided_range.first_id,
 	id_piece,
 	id_get,
 	id_atomic,

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -60,6 +61,7 @@ public:
 	class Guard {
 	public:
 		explicit Guard(Progress &progress) : progress_(progress) { progress.lock(); }
+		Guard(Progress &progress, std::adopt_lock_t) : progress_(progress) {}
 		~Guard() { progress_.unlock(); }
 		Guard(const Guard &) = delete;
 		Guard &operator=(const Guard &) = delete;
@@ -67,6 +69,15 @@ public:
 	private:
 		Progress &progress_;
 	};
+
+	// A turn on behalf of another context. None if a thread is in a call into this one: that makes progress itself.
+	void poll_if_free()
+	{
+		if (settings_.locking && !lock_.try_lock())
+			return;
+		const Guard guard(*this, std::adopt_lock);
+		poll();
+	}
 
 	// Held while a callback of the program runs: other threads may make calls, and so may the callback.
 	class Callback {

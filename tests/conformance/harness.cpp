@@ -23,6 +23,7 @@ const std::vector<Case> &all_cases()
 		add_traffic_cases(c);
 		add_onesided_cases(c);
 		add_onesided_order_cases(c);
+		add_call_cases(c);
 		return c;
 	}();
 	return cases;
@@ -93,6 +94,8 @@ void learn_tunables(Rank &rank, const std::vector<std::string> &tunables)
 			rank.ring_bytes = value;
 		else if (name == "PT2P_SHM_RING_SLOTS")
 			rank.ring_slots = value;
+		else if (name == "PT2P_CALL_WINDOW")
+			rank.call_window = value;
 		else if (name == "PT2P_ONE_SIDED")
 			rank.one_sided = t.substr(equal + 1);
 		else if (name == "PT2P_TRANSPORTS" && t.ends_with(",rc"))

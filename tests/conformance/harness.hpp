@@ -18,6 +18,7 @@ struct Rank {
 	uint64_t unexpected_max = 64u << 20; // tunables that a case has to know
 	uint64_t ring_bytes = 128u << 10;
 	uint64_t ring_slots = 64;
+	uint64_t call_window = 64;
 	const char *transport = "shm";  // to other ranks
 	std::string one_sided = "auto"; // PT2P_ONE_SIDED
 	int ranks_per_node = 0;         // PT2P_RANKS_PER_NODE
@@ -72,6 +73,7 @@ void add_segment_cases(std::vector<Case> &cases);
 void add_traffic_cases(std::vector<Case> &cases);
 void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);
+void add_call_cases(std::vector<Case> &cases);
 
 // Sets the tunables that cases have to know, from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);

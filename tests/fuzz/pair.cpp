@@ -47,6 +47,7 @@ Pair::Pair(bool single_copy, bool tight, bool gentle) : single_copy_(single_copy
 		exit(1);
 	}
 	share(in_reach_);
+	open_services();
 	slots_ = shm_->peer_of(0)->segment->shape().slots;
 	data_bytes_ = shm_->peer_of(0)->segment->shape().data_bytes;
 	ring_ = shm::Ring::at(&shm_->peer_of(0)->in.head(), slots_);

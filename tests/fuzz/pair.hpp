@@ -45,6 +45,9 @@ private:
 	void check_guards() const;
 	// An operation of rank 0 on that memory. Now and then the memory goes.
 	void one_sided(Input &in);
+	// Services of both ranks; a step of a call between them (forged_calls.cpp).
+	void open_services();
+	void call(Input &in);
 
 	// ---- forged messages (forged_messages.cpp)
 
@@ -72,6 +75,11 @@ private:
 	// An operation of rank 0 on memory of rank 1 as a peer would ask for it, with numbers that are nearly right.
 	void forge_one_sided(Input &in);
 
+	// ---- forged calls (forged_calls.cpp)
+
+	// A message about a call as rank 0 would send it, with numbers that are nearly right.
+	void forge_call(Input &in);
+
 	std::vector<std::unique_ptr<unsigned char[]>> sent_;
 	pt2p_context_t *ctx_[2] = {};
 	shm::ShmTransport *shm_ = nullptr;
@@ -86,6 +94,8 @@ private:
 	unsigned char private_[shared_bytes] = {};
 	pt2p_memory_t *mem_ = nullptr;
 	pt2p_remote_t *remote_[2] = {};
+	pt2p_service_t *services_[2] = {};         // those with lanes
+	std::vector<pt2p_call_t *> kept_calls_[2]; // that have no reply yet
 };
 
 // Announcements are length, token, address, key, flag; acceptances token, length, and the same. Forged ones get an

@@ -38,7 +38,9 @@ void Pair::run(Input in)
 
 void Pair::step(Input &in)
 {
-	const unsigned what = in.byte() % 18;
+	const unsigned what = in.byte() % 24;
+	if (what >= 18)
+		return what < 21 ? forge_call(in) : call(in);
 	if (what >= 14)
 		return what < 17 ? forge_one_sided(in) : one_sided(in);
 	if (what < 8 && gentle_ && in.byte() % 64)

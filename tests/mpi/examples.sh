@@ -61,9 +61,14 @@ for option in PT2P_ONE_SIDED=auto PT2P_ONE_SIDED=transport PT2P_ONE_SIDED=owner;
 done
 expect 8 0 '^134100 steps in 1 tasks: verified$' ./examples/workqueue 1 # more ranks than tasks
 
+for window in 64 1; do
+	expect 1 0 '^1000 numbers: verified$' -x PT2P_CALL_WINDOW=$window ./examples/counter
+	expect 4 0 '^4000 numbers: verified$' -x PT2P_CALL_WINDOW=$window ./examples/counter
+done
+
 # Failures are explained by rank 0 and end every rank.
 expect 8 1 '^usage: heat3d' ./examples/heat3d -n 1
-for program in heat3d pingpong taskfarm workqueue; do
+for program in heat3d pingpong taskfarm workqueue counter; do
 	expect 2 1 'no transport reaches the peer' -x PT2P_TRANSPORTS=self ./examples/$program
 	expect 2 1 'PT2P_EAGER_MAXX.*did you mean PT2P_EAGER_MAX' -x PT2P_EAGER_MAXX=1 ./examples/$program
 done

@@ -31,7 +31,7 @@ src/message/peers
 src/message/request
 src/message/rendezvous
 src/message
-src/onesided
+src/onesided src/rpc
 src/inspect
 src/api
 src/tools
@@ -68,7 +68,7 @@ find base transports src -name '*.?pp' -o -name '*.h' -o -name '*.c' | LC_ALL=C 
 		}
 		{
 			header = $2
-			if (header ~ /^(pt2p|pt2p_status)\.h(pp)?$/)
+			if (header ~ /^(pt2p|pt2p_calls|pt2p_status)\.h(pp)?$/)
 				next
 			if (header !~ /^(base|transports)\//)
 				header = "src/" header

@@ -17,7 +17,7 @@ void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 // Requests that callbacks complete are freed in the next turn.
 unsigned Callbacks::run()
 {
-	if (running_ || held_ || !layers_.progress->may_call_back())
+	if (!may_call())
 		return 0;
 	unsigned n = 0;
 	for (Fifo<Request> finished = requests_.take_finished(); !finished.empty(); ++n) {
@@ -39,21 +39,9 @@ unsigned Callbacks::run()
 		requests_.release_details(r);
 		requests_.release(&r);
 		if (callback)
-			call(callback, result, argument);
+			call([&] { callback(context_, &result, argument); });
 	}
 	return n;
-}
-
-// An exception that leaves the callback ends the program: there is no call that could report it.
-void Callbacks::call(pt2p_callback_t callback, const pt2p_result_t &result, void *argument) noexcept
-{
-	thread_ = pthread_self();
-	running_ = true;
-	{
-		const Progress::Callback section(*layers_.progress);
-		callback(context_, &result, argument);
-	}
-	running_ = false;
 }
 
 } // namespace pt2p

@@ -23,6 +23,20 @@ public:
 	void detach(Request &request, pt2p_callback_t callback = nullptr, void *argument = nullptr);
 	// Frees the detached requests that have completed; returns how many.
 	unsigned run();
+	// Whether functions of the program may be called now, at the end of a turn.
+	bool may_call() const { return !running_ && !held_ && layers_.progress->may_call_back(); }
+	// Calls one. An exception that leaves it ends the program: there is no call that could report it.
+	template <class F>
+	void call(F &&function) noexcept
+	{
+		thread_ = pthread_self();
+		running_ = true;
+		{
+			const Progress::Callback section(*layers_.progress);
+			function();
+		}
+		running_ = false;
+	}
 	// Whether this thread is in a callback.
 	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
 	// While one exists, no callback is called.
@@ -41,8 +55,6 @@ public:
 	bool ended() const { return ended_; }
 
 private:
-	void call(pt2p_callback_t callback, const pt2p_result_t &result, void *argument) noexcept;
-
 	const Layers &layers_;
 	Requests &requests_;
 	Reporter &reporter_;

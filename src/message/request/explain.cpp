@@ -39,14 +39,22 @@ std::string list_text(std::initializer_list<std::pair<size_t, const char *>> cou
 	return text;
 }
 
+// "put of 8 bytes at offset 0 of memory of rank 3", or "call of service 7 of rank 3".
+std::string operation_text(const Request &r)
+{
+	const auto tag = static_cast<unsigned long long>(r.tag);
+	return r.is_call()
+	           ? format("%s of service %llu of rank %d", r.operation, tag, r.peer)
+	           : format("%s of %zu bytes at offset %llu of memory of rank %d", r.operation, r.length, tag, r.peer);
+}
+
 } // namespace
 
 std::string request_text(const Request &r, const std::string &loss)
 {
 	const std::string end = end_text(r, loss);
-	if (r.is_one_sided())
-		return format("%s of %zu bytes at offset %llu of memory of rank %d%s", r.operation, r.length,
-		              static_cast<unsigned long long>(r.tag), r.peer, end.c_str());
+	if (r.is_one_sided() || r.is_call())
+		return operation_text(r) + end;
 	const bool posted = r.state == Request::State::posted;
 	if (r.is_send)
 		return format("send of %zu bytes to rank %d, tag %#llx%s%s", r.length, r.peer,
@@ -80,12 +88,11 @@ void Requests::explain(const Request &r)
 	} else if (r.status == PT2P_ERR_PEER_LOST) {
 		reason = "its process ended during the transfer";
 	} else if (const std::string *why = losses_.why_unreached(r.peer);
-	           why && !r.is_send && r.source != Request::no_source) {
+	           why && !r.is_send && !r.is_one_sided() && !r.is_call()) {
 		reason = "this rank cannot answer now, receive the message again later: " + *why;
 	}
-	if (r.is_one_sided()) {
-		reporter_.fail(r.status, "%s of %zu bytes at offset %llu of memory of rank %d%s%s", r.operation, r.length,
-		               static_cast<unsigned long long>(r.tag), r.peer, reason.empty() ? "" : ": ", reason.c_str());
+	if (r.is_one_sided() || r.is_call()) {
+		reporter_.fail(r.status, "%s%s%s", operation_text(r).c_str(), reason.empty() ? "" : ": ", reason.c_str());
 		return;
 	}
 	switch (r.status) {
@@ -113,16 +120,21 @@ void Requests::explain(const Request &r)
 }
 
 std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages,
-                            const PeerLosses &losses, const Extension *extension)
+                            const PeerLosses &losses, const Extensions &extensions)
 {
-	size_t sends = 0, receives = 0, one_sided = 0, collected = 0, failed = 0;
+	size_t sends = 0, receives = 0, one_sided = 0, calls = 0, collected = 0, failed = 0;
 	std::string first;
 	bool first_is_done = false;
 	requests.for_each([&](const Request &r) {
 		if (!r.active())
 			return;
 		const bool well = r.done() && r.status == PT2P_OK;
-		++(well ? collected : r.done() ? failed : r.is_send ? sends : r.is_one_sided() ? one_sided : receives);
+		++(well               ? collected
+		   : r.done()         ? failed
+		   : r.is_send        ? sends
+		   : r.is_one_sided() ? one_sided
+		   : r.is_call()      ? calls
+		                      : receives);
 		// A request that failed or is pending comes before one that was only not waited for.
 		if (first.empty() || (first_is_done && !well)) {
 			const PeerLosses::Loss *loss = r.done() ? losses.find(r.peer) : nullptr;
@@ -136,15 +148,17 @@ std::string unfinished_text(const Requests &requests, const HandlePool<Unexpecte
 			first = taken_text(m);
 	});
 	// Operations without a request show up there only.
-	if (first.empty() && extension && extension->pending())
-		first = extension->pending_text();
+	for (const Extension *e : extensions)
+		if (first.empty() && e->pending())
+			first = e->pending_text();
 	if (first.empty())
 		return {};
-	const size_t open = sends + receives + one_sided;
+	const size_t open = sends + receives + one_sided + calls;
 	std::string text;
 	if (open)
-		text = list_text({{sends, "send"}, {receives, "receive"}, {one_sided, "one-sided operation"}}) +
-		       (open == 1 ? " has" : " have") + " not completed; ";
+		text =
+		    list_text({{sends, "send"}, {receives, "receive"}, {one_sided, "one-sided operation"}, {calls, "call"}}) +
+		    (open == 1 ? " has" : " have") + " not completed; ";
 	if (failed + collected)
 		text += list_text({{failed, "failed request"}, {collected, "completed request"}}) +
 		        (failed + collected == 1 ? " was" : " were") + " not waited for; ";

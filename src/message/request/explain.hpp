@@ -13,9 +13,9 @@ namespace pt2p {
 std::string request_text(const Request &request, const std::string &loss);
 // Of a message that pt2p_mprobe has given out.
 std::string taken_text(const UnexpectedMessage &message);
-// What pt2p_finalize leaves behind: requests, messages that were probed, and what the extension has under way. Empty:
+// What pt2p_finalize leaves behind: requests, messages that were probed, and what extensions have under way. Empty:
 // nothing.
 std::string unfinished_text(const Requests &requests, const HandlePool<UnexpectedMessage> &messages,
-                            const PeerLosses &losses, const Extension *extension);
+                            const PeerLosses &losses, const Extensions &extensions);
 
 } // namespace pt2p

@@ -1,4 +1,4 @@
-// A request: one send, receive or one-sided operation in flight.
+// A request: one send, receive, one-sided operation or call in flight.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace pt2p {
 //   free --> posted --> moving --> done --> free        receive: posted until a message matches, moving while a large
 //                                                       message comes in
 //   free -------------> moving --> done --> free        send: moving while queued, or until the receiver has the data
-//   free ----------> one_sided --> done --> free        one-sided operation: the one-sided layer completes it
+//   free ----------> one_sided --> done --> free        one-sided operation, or call: their layers complete them
 // A detached request, which nobody waits for, becomes finished instead of done: the engine frees it in a later turn.
 // A request has two cache lines: one that only a receive needs, and one that both need. A send that is done at once
 // touches the second line alone.
 struct alignas(64) Request : PostedReceive {
 	enum class State : uint8_t { free, posted, moving, one_sided, done, finished };
-	// As source, which sends do not have: costs them nothing.
-	static constexpr int no_source = -2;
+	// As source, which sends do not have: costs them nothing. Of one-sided operations, and of calls.
+	static constexpr int no_source = -2, call_source = -3;
 
 	// Receive of an announced message.
 	uint64_t sender_token = 0;
@@ -44,7 +44,7 @@ struct alignas(64) Request : PostedReceive {
 	size_t length = 0; // bytes of the message
 	union {
 		void *buffer = nullptr;
-		const char *operation; // one-sided: its name
+		const char *operation; // one-sided, call: its name
 	};
 	// Receive: bytes of the buffer. The highest bit is set, so that it is negative, when the request is special: one
 	// comparison tells whether a message needs only a copy.
@@ -82,6 +82,7 @@ struct alignas(64) Request : PostedReceive {
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }
 	bool is_one_sided() const { return !is_send && source == no_source; }
+	bool is_call() const { return !is_send && source == call_source; }
 	bool in_segments() const { return (special & with_details) && details->count; }
 	bool is_reading_runs() const { return (special & with_details) && details->phase != Details::Phase::none; }
 	bool is_detached() const { return special & detached; }

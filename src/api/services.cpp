@@ -1,0 +1,273 @@
+// Services and calls at the C boundary.
+#include <algorithm>
+
+#include "api/calls.hpp"
+#include "base/clock.hpp"
+
+using namespace pt2p;
+using rpc::Incoming;
+using rpc::Service;
+
+namespace {
+
+[[gnu::cold]] pt2p_status_t dead_service(pt2p_context_t *ctx, const char *function, const pt2p_service_t *service)
+{
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the service %s", function,
+	                          service ? "has been closed or is not one of this context's" : "is NULL");
+}
+
+[[gnu::cold]] pt2p_status_t dead_call(pt2p_context_t *ctx, const char *function, const pt2p_call_t *call)
+{
+	return ctx->reporter.fail(PT2P_ERR_CALL, "%s: the call %s", function,
+	                          call ? "has its reply, is a notice, or is not one of this context's" : "is NULL");
+}
+
+[[gnu::cold]] pt2p_status_t wrong_size(pt2p_context_t *ctx, const char *function, size_t is, size_t should_be)
+{
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
+	                          "%s: options->struct_size is %zu, this library's options have %zu bytes: initialise them "
+	                          "with the macro and rebuild against this pt2p.h",
+	                          function, is, should_be);
+}
+
+Service *service_of(pt2p_context_t *ctx, const pt2p_service_t *service)
+{
+	return ctx->rpc->services().find(reinterpret_cast<uint64_t>(service));
+}
+
+// PT2P_OK, and what is asked for, when the arguments of a call are good.
+pt2p_status_t check_call(pt2p_context_t *ctx, const char *function, const pt2p_call_options_t *options,
+                         rpc::CallWork &work)
+{
+	if (!is_rank(ctx, work.rank))
+		return bad_rank(ctx, function, "rank", work.rank);
+	if (work.length > PTRDIFF_MAX || work.capacity > PTRDIFF_MAX)
+		return bad_length(ctx, function, std::max(work.length, work.capacity));
+	if (!work.input && work.length)
+		return null_argument(ctx, function, "input");
+	if (!work.reply && work.capacity)
+		return null_argument(ctx, function, "reply");
+	work.deadline = ctx->config.call_deadline;
+	if (!options)
+		return PT2P_OK;
+	if (options->struct_size != sizeof *options)
+		return wrong_size(ctx, function, options->struct_size, sizeof *options);
+	if (options->deadline < 0)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->deadline is %lld ns", function,
+		                          static_cast<long long>(options->deadline));
+	work.lane = options->lane;
+	if (options->deadline)
+		work.deadline = options->deadline;
+	return PT2P_OK;
+}
+
+// Starts a call. Null: `status` says why not.
+Request *start_call(pt2p_context_t *ctx, const char *function, const pt2p_call_options_t *options, rpc::CallWork work,
+                    pt2p_status_t &status)
+{
+	status = check_call(ctx, function, options, work);
+	return status == PT2P_OK ? ctx->rpc->calls().call(work, status) : nullptr;
+}
+
+} // namespace
+
+// ---- serving --------------------------------------------------------------------------------------------------------
+
+pt2p_status_t pt2p_service_open(pt2p_context_t *ctx, uint32_t id, pt2p_handler_t handler, void *argument,
+                                const pt2p_service_options_t *options, pt2p_service_t **service)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!service)
+		return null_argument(ctx, __func__, "service");
+	*service = nullptr;
+	if (!handler)
+		return null_argument(ctx, __func__, "handler");
+	const pt2p_service_options_t standard = PT2P_SERVICE_OPTIONS_INIT;
+	const pt2p_service_options_t &o = options ? *options : standard;
+	if (o.struct_size != sizeof o)
+		return wrong_size(ctx, __func__, o.struct_size, sizeof o);
+	if (o.lanes > rpc::max_lanes)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->lanes is %u, at most %u are possible", __func__,
+		                          o.lanes, rpc::max_lanes);
+	if (o.input_max > PTRDIFF_MAX)
+		return bad_length(ctx, __func__, o.input_max);
+	const Service *opened = ctx->rpc->services().open(id, handler, argument, o.lanes, o.input_max);
+	if (!opened)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: service %u is open already", __func__, id);
+	*service = reinterpret_cast<pt2p_service_t *>(opened->handle);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_service_close(pt2p_context_t *ctx, pt2p_service_t *service)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	Service *s = service_of(ctx, service);
+	if (!s || s->closing)
+		return dead_service(ctx, __func__, service);
+	rpc::Services &services = ctx->rpc->services();
+	services.refuse_all(*s);
+	if (s->in_use())
+		wait_until(ctx, [s] { return !s->in_use(); });
+	services.close(*s);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_serve(pt2p_context_t *ctx, pt2p_service_t *service, uint32_t lane, size_t most, int64_t timeout,
+                         size_t *served)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	if (served)
+		*served = 0;
+	Service *s = service_of(ctx, service);
+	if (!s || s->closing)
+		return dead_service(ctx, __func__, service);
+	if (lane >= s->lanes.size())
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: lane %u of a service that has %zu", __func__, lane,
+		                          s->lanes.size());
+	if (!most)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: most is 0", __func__);
+	const rpc::Service::User user(*s);
+	rpc::Services &services = ctx->rpc->services();
+	const auto ready = [&] { return s->closing || !s->lane(lane).queue.empty(); };
+	const auto call = [ctx](const auto &function) {
+		const Progress::Callback section(*ctx->progress);
+		function();
+	};
+	poll(ctx);
+	for (size_t n = 0; n < most; ++n) {
+		while (!s->closing && !services.serve(*s, lane, call)) {
+			if (n || !timeout)
+				return PT2P_OK;
+			if (timeout < 0)
+				wait_until(ctx, ready);
+			else if (!ctx->progress->wait_for(timeout, ready))
+				return PT2P_OK;
+		}
+		if (s->closing)
+			return n ? PT2P_OK : dead_service(ctx, __func__, service);
+		if (served)
+			*served = n + 1;
+	}
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_reply(pt2p_context_t *ctx, pt2p_call_t *call, uint64_t word, const void *data, size_t length)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Incoming *in = ctx->rpc->services().find_running(call);
+	if (!in || in->notice)
+		return dead_call(ctx, __func__, call);
+	if (length > PTRDIFF_MAX)
+		return bad_length(ctx, __func__, length);
+	if (!data && length)
+		return null_argument(ctx, __func__, "data");
+	ctx->rpc->services().reply(*in, word, data, length);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_call_keep(pt2p_context_t *ctx, pt2p_call_t *call, const void **input)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Incoming *in = ctx->rpc->services().find_running(call);
+	if (!in || in->notice)
+		return dead_call(ctx, __func__, call);
+	if (input)
+		*input = in->length ? in->input.data() : nullptr;
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_call_query(pt2p_context_t *ctx, pt2p_call_t *call, pt2p_call_info_t *info)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!info)
+		return null_argument(ctx, __func__, "info");
+	const Incoming *in = ctx->rpc->services().find_running(call);
+	if (!in)
+		return dead_call(ctx, __func__, call);
+	info->caller = in->caller;
+	info->service = in->service->id;
+	info->lane = in->lane;
+	info->notice = in->notice;
+	info->cancelled = in->cancelled;
+	info->remaining = in->deadline ? std::max<int64_t>(in->deadline - now_ns(), 0) : INT64_MAX;
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+// ---- calling --------------------------------------------------------------------------------------------------------
+
+pt2p_status_t pt2p_icall(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length, void *reply,
+                         size_t capacity, const pt2p_call_options_t *options, pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (req)
+		*req = nullptr;
+	const pt2p_callback_t done = options ? options->done : nullptr;
+	pt2p_status_t status = PT2P_OK;
+	if (done)
+		status = check_callback(ctx, __func__, done);
+	else if (!req)
+		return null_argument(ctx, __func__, "req");
+	if (status != PT2P_OK)
+		return status;
+	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, 0, 0}, status);
+	if (!r)
+		return status;
+	if (done)
+		ctx->engine->callbacks().detach(*r, done, options->argument);
+	else
+		*req = to_handle(r);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length, void *reply,
+                        size_t capacity, const pt2p_call_options_t *options, pt2p_result_t *result)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER(ctx);
+	if (options && options->done)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
+	pt2p_status_t status = PT2P_OK;
+	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, 0, 0}, status);
+	if (!r) {
+		if (result)
+			*result = {status, rank, 0, 0};
+		return status;
+	}
+	wait_for(ctx, r);
+	return ctx->engine->requests().collect(r, result);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_notify(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length,
+                          const pt2p_call_options_t *options)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	rpc::CallWork work{rank, service, input, length, nullptr, 0, 0, 0};
+	if (const pt2p_status_t status = check_call(ctx, __func__, options, work); status != PT2P_OK)
+		return status;
+	if (options && options->done)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
+	const pt2p_status_t status = ctx->rpc->calls().notice(work);
+	poll_now_and_then(ctx);
+	return status;
+}
+PT2P_CATCH

@@ -1,0 +1,358 @@
+#include "rpc/calls.hpp"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
+
+namespace pt2p::rpc {
+
+namespace {
+
+// What the caller learns of a call that was refused.
+std::string refusal_text(const Outgoing &o, pt2p_status_t status)
+{
+	switch (status) {
+	case PT2P_ERR_NO_SERVICE: return "that rank has not opened it, or has closed it";
+	case PT2P_ERR_BUSY: return format("lane %u there has as many calls waiting as it may (PT2P_CALL_QUEUE)", o.lane);
+	case PT2P_ERR_LENGTH: return format("%zu bytes of input are more than it takes (input_max)", o.length);
+	case PT2P_ERR_DEADLINE: return "its deadline had passed before it was started there";
+	case PT2P_ERR_CANCELLED: return "it was cancelled before it was started there";
+	default: return {};
+	}
+}
+
+} // namespace
+
+Calls::Calls(Engine &engine, Reporter &reporter, Peers &peers)
+    : engine_(engine), reporter_(reporter), peers_(peers), pool_(std::random_device{}())
+{
+}
+
+// ---- starting -------------------------------------------------------------------------------------------------------
+
+Outgoing &Calls::make(const CallWork &work, Peer &peer)
+{
+	Outgoing &o = *pool_.take();
+	o.peer = &peer;
+	o.request = nullptr;
+	o.state = Outgoing::State::waiting;
+	o.notice = false;
+	o.lane = work.lane;
+	o.service = work.service;
+	o.input = static_cast<const unsigned char *>(work.input);
+	o.length = work.length;
+	o.moved = 0;
+	o.reply = static_cast<unsigned char *>(work.reply);
+	o.capacity = work.capacity;
+	o.reply_length = o.received = 0;
+	o.word = 0;
+	o.at = 0;
+	++pending_;
+	if (work.deadline) {
+		const int64_t now = now_ns();
+		deadlines_.add(o, now + work.deadline, now);
+		engine_.wake_extensions();
+	}
+	return o;
+}
+
+Request *Calls::call(const CallWork &work, pt2p_status_t &status)
+{
+	Peer &peer = peers_.at(work.rank);
+	if (!engine_.channels().reach(work.rank, status) || !peers_.connect(peer, status))
+		return nullptr;
+	Request *r = engine_.start_call(work.length, work.rank, work.service);
+	Outgoing &o = make(work, peer);
+	o.request = r;
+	r->mask = o.handle; // for cancel()
+	reporter_.add(Counter::calls_made);
+	start_or_queue(o);
+	return r;
+}
+
+pt2p_status_t Calls::notice(const CallWork &work)
+{
+	Peer &peer = peers_.at(work.rank);
+	pt2p_status_t status = PT2P_OK;
+	if (!engine_.channels().reach(work.rank, status) || !peers_.connect(peer, status))
+		return status;
+	Outgoing &o = make(work, peer);
+	// A long one is a call whose reply nobody waits for.
+	o.notice = work.length <= Peers::room_after(*peer.channel, sizeof(CallHead));
+	reporter_.add(Counter::calls_made);
+	if (peer.waiting.empty() && o.notice && start(o))
+		return PT2P_OK;
+	unsigned char *copy = o.copy.take(buffers_, o.length);
+	if (o.length)
+		std::memcpy(copy, o.input, o.length);
+	o.input = copy;
+	start_or_queue(o);
+	return PT2P_OK;
+}
+
+void Calls::start_or_queue(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	if (peer.waiting.empty() && start(o))
+		return;
+	reporter_.add(Counter::calls_waited);
+	peer.waiting.push(o);
+	if (peer.has_work())
+		peers_.list(peer);
+}
+
+// False: there is no slot or no room now. Everything is in place before the message leaves: a call to this rank itself
+// arrives within it.
+bool Calls::start(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	if (!peer.may_start(o))
+		return false;
+	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
+	const CallHead head{o.service, o.lane, static_cast<uint16_t>(peer.window), remaining, o.length};
+	const size_t first = std::min(o.length, Peers::room_after(*peer.channel, sizeof head));
+	if (o.notice) {
+		++peer.notices_sent;
+		if (!peers_.send(*peer.channel, id_notice, 0, head, o.input, first)) {
+			--peer.notices_sent;
+			return false;
+		}
+		forget(o);
+		return true;
+	}
+	if (peer.free_slots.empty()) {
+		peer.free_slots.push_back(static_cast<uint16_t>(peer.slots.size()));
+		peer.slots.push_back(nullptr);
+	}
+	const uint16_t slot = peer.free_slots.back();
+	peer.free_slots.pop_back();
+	peer.slots[slot] = &o;
+	o.number = ++peer.calls << 16 | slot;
+	o.state = Outgoing::State::sent;
+	o.moved = first;
+	if (!peers_.send(*peer.channel, id_call, o.number, head, o.input, first)) {
+		--peer.calls;
+		o.state = Outgoing::State::waiting;
+		o.moved = 0;
+		free_slot(o);
+		return false;
+	}
+	if (first < o.length) {
+		peer.streams.push(o);
+		peers_.list(peer);
+	}
+	return true;
+}
+
+// Sends more of the input; false: there is no room now.
+bool Calls::stream(Outgoing &o)
+{
+	Channel &c = *o.peer->channel;
+	const size_t piece = std::min(o.length - o.moved, c.endpoint.longest_piece());
+	if (c.try_send(id_more, o.number, o.input + o.moved, piece) != Outcome::done)
+		return false;
+	o.moved += piece;
+	return true;
+}
+
+unsigned Calls::drive(Peer &peer)
+{
+	unsigned n = 0;
+	while (!peer.waiting.empty()) {
+		// Before it is started: it may be over when start() returns.
+		Outgoing &o = peer.waiting.pop();
+		if (!start(o)) {
+			peer.waiting.push_front(o);
+			break;
+		}
+		++n;
+	}
+	while (!peer.streams.empty()) {
+		Outgoing &o = *peer.streams.front();
+		if (!stream(o))
+			break;
+		++n;
+		if (o.moved == o.length)
+			peer.streams.pop();
+	}
+	return n;
+}
+
+// ---- the reply ------------------------------------------------------------------------------------------------------
+
+Outgoing *Calls::find(const Peer &peer, uint64_t number) const
+{
+	const uint32_t slot = slot_of(number);
+	Outgoing *o = slot < peer.slots.size() ? peer.slots[slot] : nullptr;
+	return o && o->number == number ? o : nullptr;
+}
+
+const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	ReplyHead head;
+	Outgoing *o = find(peer, number);
+	if (!o || length < sizeof head || o->received || o->reply_length)
+		return wrong_message;
+	std::memcpy(&head, data, sizeof head);
+	length -= sizeof head;
+	if (length > head.length)
+		return wrong_message;
+	// The server may reply, or refuse, before it has all of the input.
+	if (o->moved < o->length)
+		peer.streams.remove_if([o](const Outgoing &other) { return &other == o; });
+	if (head.status != PT2P_OK) {
+		const auto status = static_cast<pt2p_status_t>(head.status);
+		complete(*o, status, refusal_text(*o, status));
+		free_slot(*o);
+		forget(*o);
+		return nullptr;
+	}
+	o->word = head.word;
+	o->reply_length = head.length;
+	take_bytes(*o, static_cast<const unsigned char *>(data) + sizeof head, length);
+	return nullptr;
+}
+
+const char *Calls::on_rest(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	Outgoing *o = find(peer, number);
+	if (!o || !length || length > o->reply_length - o->received)
+		return wrong_message;
+	take_bytes(*o, data, length);
+	return nullptr;
+}
+
+// More of the reply is here.
+void Calls::take_bytes(Outgoing &o, const void *data, size_t length)
+{
+	if (o.received < o.capacity && length)
+		std::memcpy(o.reply + o.received, data, std::min(length, o.capacity - o.received));
+	o.received += length;
+	if (o.received < o.reply_length)
+		return;
+	complete(o, o.reply_length > o.capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);
+	free_slot(o);
+	forget(o);
+}
+
+const char *Calls::on_taken(Peer &peer, uint64_t count)
+{
+	const auto taken = static_cast<uint32_t>(count);
+	if (taken - peer.notices_taken > peer.notices_sent - peer.notices_taken)
+		return wrong_message;
+	peer.notices_taken = taken;
+	if (peer.has_work())
+		peers_.list(peer);
+	return nullptr;
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+// The program gets its request back.
+void Calls::complete(Outgoing &o, pt2p_status_t status, std::string_view reason)
+{
+	deadlines_.remove(o);
+	if (!o.request)
+		return;
+	Request &r = *o.request;
+	o.request = nullptr;
+	r.message_tag = o.word;
+	r.length = o.reply_length;
+	engine_.requests().complete(r, status, reason);
+}
+
+void Calls::free_slot(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	const auto slot = static_cast<uint16_t>(slot_of(o.number));
+	peer.slots[slot] = nullptr;
+	peer.free_slots.push_back(slot);
+	if (!peer.waiting.empty())
+		peers_.list(peer);
+}
+
+void Calls::forget(Outgoing &o)
+{
+	deadlines_.remove(o);
+	o.state = Outgoing::State::free;
+	o.copy.give(buffers_);
+	pool_.give(&o);
+	--pending_;
+}
+
+void Calls::cancel(Request &r)
+{
+	Outgoing *o = pool_.find(r.mask);
+	if (!o || o->request != &r)
+		return; // it is over
+	Peer &peer = *o->peer;
+	if (o->state == Outgoing::State::waiting) {
+		peer.waiting.remove_if([o](const Outgoing &other) { return &other == o; });
+		complete(*o, PT2P_ERR_CANCELLED, "before it left");
+		forget(*o);
+		return;
+	}
+	const uint8_t abandoned = 0;
+	engine_.channels().control(*peer.channel, id_cancel, o->number, &abandoned, sizeof abandoned);
+}
+
+// The deadline has passed. The program's buffers are its own again, so nothing is read or written any more. The slot is
+// kept until the server agrees: it may be replying.
+void Calls::give_up(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	const bool waits = o.state == Outgoing::State::waiting;
+	(waits ? peer.waiting : peer.streams).remove_if([&o](const Outgoing &other) { return &other == &o; });
+	complete(o, PT2P_ERR_DEADLINE, waits ? "it has not left this rank" : "there is no reply yet");
+	reporter_.add(Counter::calls_late);
+	if (waits)
+		return forget(o);
+	o.state = Outgoing::State::left;
+	o.moved = o.length;
+	o.capacity = 0;
+	const uint8_t abandoned = 1;
+	engine_.channels().control(*peer.channel, id_cancel, o.number, &abandoned, sizeof abandoned);
+}
+
+unsigned Calls::drive_deadlines()
+{
+	if (deadlines_.empty())
+		return 0;
+	unsigned n = 0;
+	const int64_t now = now_ns();
+	while (Deadline *d = deadlines_.next_passed(now)) {
+		give_up(static_cast<Outgoing &>(*d));
+		++n;
+	}
+	return n;
+}
+
+size_t Calls::unawaited() const
+{
+	size_t n = 0;
+	pool_.for_each([&n](const Outgoing &o) { n += o.state != Outgoing::State::free && !o.request; });
+	return n;
+}
+
+void Calls::end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting)
+{
+	while (!peer.waiting.empty()) {
+		Outgoing &o = peer.waiting.pop();
+		complete(o, status, reason);
+		forget(o);
+	}
+	if (only_waiting)
+		return;
+	peer.streams.clear();
+	for (size_t slot = 0; slot < peer.slots.size(); ++slot)
+		if (Outgoing *o = peer.slots[slot]) {
+			complete(*o, status, reason);
+			free_slot(*o);
+			forget(*o);
+		}
+}
+
+} // namespace pt2p::rpc

@@ -1,0 +1,73 @@
+// The caller's side: calls that this rank makes, from the start to the reply.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "rpc/peer.hpp"
+
+namespace pt2p::rpc {
+
+// What the program asks for.
+struct CallWork {
+	int rank;
+	uint32_t service;
+	const void *input;
+	size_t length;
+	void *reply;
+	size_t capacity;
+	uint16_t lane;
+	int64_t deadline; // ns from now on; 0: none
+};
+
+class Calls {
+public:
+	Calls(Engine &engine, Reporter &reporter, Peers &peers);
+
+	// Null: it cannot be started, and `status` says why.
+	Request *call(const CallWork &work, pt2p_status_t &status);
+	// A call without a reply. The input is the caller's again on return.
+	pt2p_status_t notice(const CallWork &work);
+	// The program would rather not have it. A call that has not left is cancelled.
+	void cancel(Request &request);
+
+	// What the server sends. Null, or what is wrong with it.
+	const char *on_reply(Peer &peer, uint64_t number, const void *data, size_t length);
+	const char *on_rest(Peer &peer, uint64_t number, const void *data, size_t length);
+	const char *on_taken(Peer &peer, uint64_t count);
+
+	// Sends what there is room for; returns how many messages went.
+	unsigned drive(Peer &peer);
+	// Ends calls whose deadline has passed.
+	unsigned drive_deadlines();
+	bool awaits_deadlines() const { return !deadlines_.empty(); }
+	// All calls to that rank end; only those that have not left.
+	void end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting);
+
+	size_t pending() const { return pending_; }
+	// Of these, those without a request.
+	size_t unawaited() const;
+
+private:
+	Outgoing &make(const CallWork &work, Peer &peer);
+	void start_or_queue(Outgoing &o);
+	bool start(Outgoing &o);
+	bool stream(Outgoing &o);
+	Outgoing *find(const Peer &peer, uint64_t number) const;
+	void take_bytes(Outgoing &o, const void *data, size_t length);
+	void complete(Outgoing &o, pt2p_status_t status, std::string_view reason = {});
+	void free_slot(Outgoing &o);
+	void forget(Outgoing &o);
+	void give_up(Outgoing &o);
+
+	Engine &engine_;
+	Reporter &reporter_;
+	Peers &peers_;
+	HandlePool<Outgoing> pool_;
+	BufferPool buffers_;
+	Deadlines deadlines_;
+	size_t pending_ = 0;
+};
+
+} // namespace pt2p::rpc

@@ -1,0 +1,202 @@
+// Calls in flight, and everything about them between this rank and another.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+#include "base/memory/fifo.hpp"
+#include "base/memory/pool.hpp"
+#include "base/memory/work_list.hpp"
+#include "message/engine.hpp"
+#include "rpc/deadlines.hpp"
+#include "rpc/wire.hpp"
+
+namespace pt2p::rpc {
+
+struct Peer;
+struct Service;
+
+// Bytes from a pool, or from `small` when they are few.
+struct Storage {
+	void *memory = nullptr;
+	size_t bytes = 0;
+	alignas(16) unsigned char small[64];
+
+	unsigned char *take(BufferPool &pool, size_t length)
+	{
+		bytes = length;
+		memory = length > sizeof small ? pool.take(length) : nullptr;
+		return data();
+	}
+	unsigned char *data() { return memory ? static_cast<unsigned char *>(memory) : small; }
+	void give(BufferPool &pool)
+	{
+		if (memory)
+			pool.give(memory, bytes);
+		memory = nullptr;
+	}
+};
+
+// A call that this rank makes.
+//
+//   waiting ---> sent ---> free       waiting: for a slot, or for room in the transport
+//                 |
+//                 +-----> left ---> free     left: its deadline has passed, and its slot is kept until the server
+//                 agrees
+struct Outgoing : Deadline {
+	enum class State : uint8_t { free, waiting, sent, left };
+
+	uint64_t handle = 0; // see HandlePool
+	Outgoing *next_free = nullptr;
+	Outgoing *next = nullptr; // in a queue
+	Peer *peer = nullptr;
+	Request *request = nullptr; // null: nobody waits for it
+	State state = State::free;
+	bool notice = false;
+	uint16_t lane = 0;
+	uint32_t service = 0;
+	uint64_t number = 0; // see wire.hpp; once it is sent
+	const unsigned char *input = nullptr;
+	size_t length = 0, moved = 0; // of the input
+	Storage copy;                 // of the input, if nobody waits for the call
+	unsigned char *reply = nullptr;
+	size_t capacity = 0, reply_length = 0, received = 0; // of the reply
+	uint64_t word = 0;
+};
+
+// A call that this rank serves.
+//
+//   coming ---> queued ---> running ---> replied ---> ended ---> free      ended: the handler has not returned
+struct Incoming {
+	enum class State : uint8_t { free, coming, queued, running, replied, ended };
+
+	uint64_t handle = 0; // see HandlePool; what the program knows it by
+	Incoming *next_free = nullptr;
+	Incoming *next = nullptr; // in a queue
+	Peer *peer = nullptr;     // null: the caller takes no reply any more
+	int caller = 0;
+	Service *service = nullptr;
+	State state = State::free;
+	bool notice = false;
+	bool cancelled = false; // the caller would rather not have it
+	bool started = false;   // counted among those that run
+	bool handling = false;  // its handler has not returned
+	bool begun = false;     // part of the reply has left
+	uint16_t lane = 0;
+	uint64_t number = 0;
+	int64_t deadline = 0; // of now_ns(); 0: none
+	Storage input;
+	size_t length = 0, received = 0; // of the input
+	ReplyHead reply{};
+	Storage data;     // of the reply
+	size_t moved = 0; // of the reply, bytes that have left
+};
+
+// Everything between this rank and another, in both directions.
+struct Peer {
+	int rank = 0;
+	Channel *channel = nullptr; // once it was needed
+	bool gone = false;
+	bool listed = false; // among those that have work
+
+	// Calls of this rank.
+	std::vector<Outgoing *> slots; // as many as were needed at once so far
+	std::vector<uint16_t> free_slots;
+	uint64_t calls = 0; // so far
+	uint32_t notices_sent = 0, notices_taken = 0;
+	Fifo<Outgoing> waiting;
+	Fifo<Outgoing> streams; // calls whose input is partly sent
+
+	// Calls of that rank.
+	std::vector<Incoming *> served; // by slot
+	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
+	Fifo<Incoming> replies; // those that are not sent, or partly
+
+	uint32_t window = 0; // calls, and notices, of this rank at once
+	bool may_start(const Outgoing &o) const
+	{
+		return o.notice ? notices_sent - notices_taken < window : !free_slots.empty() || slots.size() < window;
+	}
+	bool has_work() const
+	{
+		return !streams.empty() || !replies.empty() || (!waiting.empty() && may_start(*waiting.front()));
+	}
+};
+
+// The peers, and how frames get to them.
+class Peers {
+public:
+	Peers(Engine &engine, uint32_t window) : engine_(engine), window_(window) {}
+
+	Peer &at(int rank)
+	{
+		const auto [found, made] = peers_.try_emplace(rank);
+		if (made) {
+			found->second.rank = rank;
+			found->second.window = window_;
+			found->second.gone = engine_.losses().contain(rank);
+		}
+		return found->second;
+	}
+	// Null: nothing was exchanged with it yet.
+	Peer *find(int rank)
+	{
+		const auto found = peers_.find(rank);
+		return found == peers_.end() ? nullptr : &found->second;
+	}
+	// Gives it a channel if it has none; false: that cannot be done, and `status` says why.
+	bool connect(Peer &peer, pt2p_status_t &status)
+	{
+		if (!peer.channel)
+			peer.channel = engine_.channels().reach(peer.rank, status);
+		return peer.channel != nullptr;
+	}
+	// Bytes that follow a head in one message.
+	static size_t room_after(const Channel &channel, size_t head)
+	{
+		return std::min(channel.endpoint.longest_piece(), longest_frame) - head;
+	}
+	// Sends a head and what follows it in one message; false: there is no room now.
+	template <class Head>
+	bool send(Channel &channel, uint8_t id, uint64_t header, const Head &head, const void *data, size_t length)
+	{
+		unsigned char few[sizeof head + 256];
+		unsigned char *frame = few;
+		if (sizeof head + length > sizeof few) {
+			frame_.resize(longest_frame);
+			frame = frame_.data();
+		}
+		std::memcpy(frame, &head, sizeof head);
+		if (length)
+			std::memcpy(frame + sizeof head, data, length);
+		return channel.try_send(id, header, frame, sizeof head + length) == Outcome::done;
+	}
+
+	// It has work.
+	void list(Peer &peer)
+	{
+		busy_.add(peer);
+		engine_.wake_extensions();
+	}
+	bool busy() const { return !busy_.empty(); }
+	template <class F>
+	unsigned drive(F &&function)
+	{
+		return busy_.drive(function);
+	}
+
+private:
+	static constexpr size_t longest_frame = 16384; // bytes
+
+	Engine &engine_;
+	const uint32_t window_;
+	std::unordered_map<int, Peer> peers_; // by rank
+	WorkList<Peer> busy_;
+	std::vector<unsigned char> frame_;
+};
+
+} // namespace pt2p::rpc

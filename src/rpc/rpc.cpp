@@ -1,0 +1,85 @@
+#include "rpc/rpc.hpp"
+
+#include "base/config/config.hpp"
+
+namespace pt2p::rpc {
+
+namespace {
+
+constexpr size_t max_lines = 16; // of a report
+
+const char *state_text(const Incoming &in)
+{
+	switch (in.state) {
+	case Incoming::State::coming: return "its input is coming";
+	case Incoming::State::queued: return in.service->lanes.empty() ? "waits for a turn" : "waits for pt2p_serve";
+	case Incoming::State::running:
+		return in.cancelled ? "has no reply yet, the caller waits no more" : "has no reply yet";
+	default: return "its reply is being sent";
+	}
+}
+
+} // namespace
+
+Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, pt2p_context_t *context)
+    : Extension(calls_range), peers_(engine, static_cast<uint32_t>(config.call_window)),
+      calls_(engine, reporter, peers_),
+      services_(engine, reporter, peers_, static_cast<size_t>(config.call_queue), context)
+{
+	engine.extend(*this);
+}
+
+const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	Peer &peer = peers_.at(rank);
+	switch (id) {
+	case id_call: return services_.on_call(peer, header, false, data, length);
+	case id_notice: return services_.on_call(peer, header, true, data, length);
+	case id_more: return services_.on_more(peer, header, data, length);
+	case id_cancel: return services_.on_cancel(peer, header, data, length);
+	case id_reply: return calls_.on_reply(peer, header, data, length);
+	case id_rest: return calls_.on_rest(peer, header, data, length);
+	case id_taken: return length ? wrong_message : calls_.on_taken(peer, header);
+	default: return wrong_message;
+	}
+}
+
+void Rpc::on_peer_down(int rank, pt2p_status_t status)
+{
+	if (Peer *peer = peers_.find(rank)) {
+		calls_.end(*peer, status, {}, false);
+		services_.end(*peer);
+	}
+}
+
+void Rpc::on_refused(int rank, pt2p_status_t status, std::string_view reason)
+{
+	if (Peer *peer = peers_.find(rank)) {
+		calls_.end(*peer, status, reason, true);
+		services_.end(*peer);
+	}
+}
+
+unsigned Rpc::drive()
+{
+	unsigned n = calls_.drive_deadlines();
+	n += peers_.drive([this](Peer &peer) { return calls_.drive(peer) + services_.drive(peer); });
+	return n + services_.drive_handlers();
+}
+
+std::string Rpc::pending_text() const
+{
+	std::string text;
+	size_t lines = 0;
+	services_.for_each_call([&](const Incoming &in) {
+		if (in.service && lines++ < max_lines)
+			text += format("  call of service %u by rank %d: %s\n", in.service->id, in.caller, state_text(in));
+	});
+	if (lines > max_lines)
+		text += format("  and %zu more calls\n", lines - max_lines);
+	if (calls_.unawaited())
+		text += format("  %zu calls that nobody waits for have not ended\n", calls_.unawaited());
+	return text;
+}
+
+} // namespace pt2p::rpc

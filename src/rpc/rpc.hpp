@@ -1,0 +1,45 @@
+// Calls: a rank asks another one to do something, and gets a reply. pt2p_calls(7) tells the semantics, wire.hpp draws
+// the messages and says why calls do not deadlock.
+//
+//   Calls      calls that this rank makes
+//   Services   services of this rank, and the calls of others
+//   Peers      what the two share: the state between this rank and another, and the way there
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "message/engine.hpp"
+#include "rpc/calls.hpp"
+#include "rpc/services.hpp"
+
+namespace pt2p {
+struct Config;
+}
+
+namespace pt2p::rpc {
+
+class Rpc final : public Extension {
+public:
+	Rpc(const Config &config, Reporter &reporter, Engine &engine, pt2p_context_t *context);
+
+	Calls &calls() { return calls_; }
+	Services &services() { return services_; }
+
+	// From the engine.
+	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
+	void on_complete(uint64_t, pt2p_status_t, std::string_view) override {} // it asks transports for no operation
+	void on_peer_down(int peer, pt2p_status_t status) override;
+	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
+	unsigned drive() override;
+	bool has_work() const override { return peers_.busy() || services_.has_calls() || calls_.awaits_deadlines(); }
+	bool pending() const override { return calls_.pending() || services_.pending(); }
+	std::string pending_text() const override;
+
+private:
+	Peers peers_;
+	Calls calls_;
+	Services services_;
+};
+
+} // namespace pt2p::rpc

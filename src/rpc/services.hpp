@@ -1,0 +1,152 @@
+// The server's side: services, the calls of others that they have, and the replies.
+//
+// Calls to a service without lanes are handled at the end of a turn, as callbacks are. Those to one with lanes wait in
+// their lane until a thread of the program serves it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/report/report.hpp"
+#include "pt2p.h"
+#include "rpc/peer.hpp"
+
+namespace pt2p::rpc {
+
+constexpr uint32_t max_lanes = 65536;
+
+struct Service {
+	uint64_t handle = 0; // see HandlePool
+	Service *next_free = nullptr;
+	bool open = false;
+	uint32_t id = 0;
+	pt2p_handler_t handler = nullptr;
+	void *argument = nullptr;
+	size_t input_max = 0;
+	struct Lane {
+		Fifo<Incoming> queue;
+		size_t length = 0;
+	};
+	std::vector<Lane> lanes; // none: handled in progress
+	size_t running = 0;      // calls that were started and have not ended
+	size_t users = 0;        // threads in pt2p_serve
+	bool closing = false;
+
+	struct User {
+		explicit User(Service &s) : service(s) { ++service.users; }
+		~User() { --service.users; }
+		User(const User &) = delete;
+		User &operator=(const User &) = delete;
+		Service &service;
+	};
+	bool in_use() const { return running || users; }
+
+	Lane &lane(uint32_t n) { return lanes[n % lanes.size()]; }
+};
+
+class Services {
+public:
+	// `queue`: calls that may wait in a lane.
+	Services(Engine &engine, Reporter &reporter, Peers &peers, size_t queue, pt2p_context_t *context);
+
+	Service *find(uint64_t handle) const;
+	// Null: that id is open already.
+	Service *open(uint32_t id, pt2p_handler_t handler, void *argument, uint32_t lanes, size_t input_max);
+	// Takes no more calls, and refuses those that wait. The second does so for all services.
+	void refuse_all(Service &service);
+	void refuse_all();
+	// Once none of its calls is running.
+	void close(Service &service);
+
+	// Calls the handler with a call that waits in the lane; false: none does. `call` runs a function of the program
+	// without the lock.
+	template <class F>
+	bool serve(Service &service, uint32_t lane, const F &call)
+	{
+		Service::Lane &its_lane = service.lane(lane);
+		Incoming *in = take_queued(its_lane.queue, &its_lane.length);
+		if (!in)
+			return false;
+		run(*in, call);
+		return true;
+	}
+
+	// A call that is running, by the program's handle.
+	Incoming *find_running(const pt2p_call_t *call) const;
+	void reply(Incoming &in, uint64_t word, const void *data, size_t length);
+
+	// What callers send. Null, or what is wrong with it.
+	const char *on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length);
+	const char *on_more(Peer &peer, uint64_t number, const void *data, size_t length);
+	const char *on_cancel(Peer &peer, uint64_t number, const void *data, size_t length);
+
+	// Sends what there is room for; returns how many messages went.
+	unsigned drive(Peer &peer);
+	// Handles calls to services without lanes.
+	unsigned drive_handlers();
+	bool has_calls() const { return !ready_.empty(); }
+	// That rank takes no replies any more.
+	void end(Peer &peer);
+
+	size_t pending() const { return pending_; }
+	// All calls of others.
+	template <class F>
+	void for_each_call(F &&function) const
+	{
+		pool_.for_each([&](Incoming &in) {
+			if (in.state != Incoming::State::free)
+				function(in);
+		});
+	}
+
+private:
+	template <class F>
+	void run(Incoming &in, const F &call)
+	{
+		Service &service = *in.service;
+		in.state = Incoming::State::running;
+		in.started = in.handling = true;
+		++service.running;
+		reporter_.add(Counter::calls_served);
+		call([&] {
+			service.handler(context_, reinterpret_cast<pt2p_call_t *>(in.handle), in.length ? in.input.data() : nullptr,
+			                in.length, service.argument);
+		});
+		in.handling = false;
+		if (in.notice && in.state == Incoming::State::running)
+			forget(in);
+		else if (in.state == Incoming::State::ended)
+			release(in);
+	}
+	static Incoming *served_in(const Peer &peer, uint32_t slot)
+	{
+		return slot < peer.served.size() ? peer.served[slot] : nullptr;
+	}
+	Incoming &make(Peer &peer, uint64_t number);
+	Incoming *take_queued(Fifo<Incoming> &queue, size_t *length);
+	void queue(Incoming &in);
+	void unqueue(Incoming &in);
+	void refuse(Incoming &in, pt2p_status_t status);
+	bool send_some(Incoming &in);
+	void forget(Incoming &in);
+	void release(Incoming &in);
+	void take_notice(Peer &peer);
+
+	Engine &engine_;
+	Reporter &reporter_;
+	Peers &peers_;
+	const size_t queue_;
+	pt2p_context_t *const context_;
+	HandlePool<Service> services_;
+	std::unordered_map<uint32_t, Service *> by_id_;
+	HandlePool<Incoming> pool_;
+	BufferPool buffers_;
+	Fifo<Incoming> ready_;
+	size_t pending_ = 0;
+};
+
+} // namespace pt2p::rpc

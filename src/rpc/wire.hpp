@@ -1,0 +1,63 @@
+// What ranks send each other for calls.
+//
+//   caller                                            server
+//   CALL(number; service, input) -->                  with all of the input, or with its beginning:
+//   MORE(number; bytes) --> ...                       the rest follows
+//                       <-- REPLY(number; word, status, data)    the same
+//                       <-- REST(number; bytes) ...
+//   CANCEL(number; abandoned) -->                     the caller would rather have no reply, or takes none any more
+//
+//   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
+//                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
+//
+// The number of a call has the slot that it occupies at both ends in its lowest 16 bits. A caller has `window` slots
+// for each server (PT2P_CALL_WINDOW). A slot is free again when the whole reply is there, so a reply always finds its
+// place kept, and a server holds at most so many calls of each caller.
+//
+// Why calls do not deadlock. A call waits for a slot of the pair (caller, server), and nothing else does. Replies,
+// CANCEL and TAKEN wait for nothing but room in a transport, which a rank gets as long as its peer makes progress. So a
+// server always gets rid of its replies, and every slot whose call is replied to becomes free. A handler that makes
+// calls itself takes slots of other pairs. What remains is the program's: handlers that wait for each other in a
+// circle.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "message/extension.hpp"
+
+namespace pt2p::rpc {
+
+enum WireId : uint8_t {
+	id_call = calls_range.first_id,
+	id_notice,
+	id_more,
+	id_cancel,
+	id_reply,
+	id_rest,
+	id_taken,
+};
+
+constexpr uint32_t max_window = 4096; // slots
+inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number & 0xffff); }
+
+struct CallHead {
+	uint32_t service;
+	uint16_t lane;
+	uint16_t window;   // notices that the server may hold of this caller
+	int64_t remaining; // until the deadline, ns; 0: there is none
+	uint64_t length;   // of the whole input, bytes
+};
+static_assert(sizeof(CallHead) == 24);
+
+struct ReplyHead {
+	uint64_t word;
+	uint64_t length : 56; // of the whole reply, bytes
+	uint64_t status : 8;
+};
+static_assert(sizeof(ReplyHead) == 16);
+
+// Said of a peer that sends something else.
+inline constexpr const char *wrong_message = "a message about a call that does not exist or has the wrong length";
+
+} // namespace pt2p::rpc

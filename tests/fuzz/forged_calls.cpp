@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls between the two ranks, and forged messages about them from rank 0 to rank 1.
+#include "tests/fuzz/pair.hpp"
+
+#include <cstring>
+
+#include "rpc/wire.hpp"
+
+namespace fuzz {
+
+namespace {
+
+constexpr uint32_t inline_service = 1, lane_service = 2;
+
+// Replies at once, or leaves the call to a later step; reads all of its input.
+void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	unsigned char sum = 0;
+	for (size_t i = 0; i < length; ++i)
+		sum = static_cast<unsigned char>(sum + static_cast<const unsigned char *>(input)[i]);
+	if (sum % 4)
+		pt2p_reply(ctx, call, sum, input, length);
+	else
+		static_cast<std::vector<pt2p_call_t *> *>(argument)->push_back(call);
+}
+
+} // namespace
+
+void Pair::open_services()
+{
+	for (int rank = 0; rank < 2; ++rank) {
+		pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
+		options.input_max = 3000;
+		pt2p_service_open(ctx_[rank], inline_service, handle, &kept_calls_[rank], &options, &services_[rank]);
+		options.lanes = 2;
+		pt2p_service_open(ctx_[rank], lane_service, handle, &kept_calls_[rank], &options, &services_[rank]);
+	}
+}
+
+void Pair::call(Input &in)
+{
+	const uint8_t how = in.byte();
+	const int rank = how & 1;
+	pt2p_context_t *c = ctx_[rank];
+	switch (how / 2 % 8) {
+	case 0: // a reply that was put off
+		if (!kept_calls_[rank].empty()) {
+			pt2p_reply(c, kept_calls_[rank].back(), how, private_, in.number(2) % sizeof private_);
+			kept_calls_[rank].pop_back();
+		}
+		return;
+	case 1: pt2p_serve(c, services_[rank], in.byte() % 2, 3, 0, nullptr); return;
+	case 2: pt2p_notify(c, 1 - rank, 1 + in.byte() % 3u, private_, in.number(2) % sizeof private_, nullptr); return;
+	case 3:
+		if (!requests_[rank].empty())
+			pt2p_cancel(c, requests_[rank][in.byte() % requests_[rank].size()].request);
+		return;
+	default: {
+		if (requests_[rank].size() >= 12)
+			return collect_from(rank);
+		pt2p_request_t *r = nullptr;
+		const size_t capacity = in.number(2) % 3000;
+		auto reply = std::make_unique<unsigned char[]>(capacity + 1); // of nearly that size, so that more is seen
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.lane = how;
+		options.deadline = how % 3 ? 0 : 20000; // ns
+		pt2p_icall(c, 1 - rank, 1 + in.byte() % 3u, private_, in.number(2) % sizeof private_, reply.get(), capacity,
+		           &options, &r);
+		keep(rank, r, std::move(reply), false);
+	}
+	}
+}
+
+void Pair::forge_call(Input &in)
+{
+	using namespace rpc;
+	unsigned char payload[512];
+	std::memset(payload, in.byte(), sizeof payload);
+	const auto near = [&](uint64_t right) {
+		const uint8_t how = in.byte();
+		return how < 160 ? right : how < 200 ? right + in.byte() - 128 : any_number(in);
+	};
+	const auto tell = [&](uint8_t id, uint64_t header, size_t length) {
+		ctx_[1]->engine->on_message(0, id, header, payload, in.byte() < 8 ? in.number(2) % sizeof payload : length);
+	};
+	// Of a call of rank 0, and of one that rank 1 may have made.
+	const auto number = [&] { return near(uint64_t{in.byte() % 8u} << 16 | in.byte() % 8u); };
+	switch (in.byte() % 8) {
+	case 0:
+	case 1:
+	case 2: {
+		const uint64_t here = in.byte(), id = in.byte() % 3 ? id_call : id_notice;
+		const uint64_t whole = id == id_call && in.byte() % 2 ? here + in.number(2) % 3000 : here;
+		const CallHead head{static_cast<uint32_t>(near(1 + in.byte() % 2u)), in.byte(), in.byte(),
+		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)), near(whole)};
+		std::memcpy(payload, &head, sizeof head);
+		return tell(static_cast<uint8_t>(id), number(), sizeof head + here);
+	}
+	case 3: return tell(id_more, number(), in.number(2) % sizeof payload);
+	case 4: payload[0] = in.byte() % 2; return tell(id_cancel, number(), 1);
+	case 5: {
+		ReplyHead head{};
+		const uint64_t here = in.byte() % 200;
+		head.word = any_number(in);
+		head.length = near(in.byte() % 2 ? here : here + in.number(2) % 3000);
+		head.status = in.byte() % 4 ? 0 : in.byte();
+		std::memcpy(payload, &head, sizeof head);
+		return tell(id_reply, number(), sizeof head + here);
+	}
+	case 6: return tell(id_rest, number(), in.number(2) % sizeof payload);
+	default: return tell(id_taken, near(in.byte() % 4), 0);
+	}
+}
+
+} // namespace fuzz
