@@ -129,6 +129,7 @@ void Nic::forget(Responder &responder)
 {
 	if (std::exchange(responder.queued, false))
 		scheduler_->forget(responder);
+	std::erase_if(paused_, [&](const auto &paused) { return paused.first == &responder; });
 }
 
 // ---- time -----------------------------------------------------------------------------------------------------------
@@ -141,9 +142,23 @@ void Nic::remind(Time deadline)
 	scheduler_->remind(deadline);
 }
 
+void Nic::pause(Responder &responder, Time until)
+{
+	paused_.emplace_back(&responder, until);
+	remind(until);
+}
+
 void Nic::check_times()
 {
 	next_deadline_ = 0;
+	std::erase_if(paused_, [&](const auto &paused) {
+		if (now_ < paused.second) {
+			remind(paused.second);
+			return false;
+		}
+		scheduler_->owes(*paused.first);
+		return true;
+	});
 	for (Qp *qp : watched_)
 		if (qp->requester.waits())
 			qp->requester.check_time(*this);
@@ -193,6 +208,7 @@ void Nic::abandon()
 		qp->watched = 0;
 	watched_.clear();
 	armed_.clear();
+	paused_.clear();
 	count_ = 0;
 	next_deadline_ = 0;
 	accounts_.abandon();

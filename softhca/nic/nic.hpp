@@ -55,6 +55,8 @@ public:
 	void forget(Qp &qp);
 	const std::vector<Qp *> &watched() const { return watched_; }
 	void forget(Responder &responder);
+	// The responder has something to answer, but not before that time.
+	void pause(Responder &responder, Time until);
 	// Looks at its arm commands.
 	void watch(Cq &cq) { armed_.push_back(&cq); }
 	void forget(Cq &cq) { std::erase(armed_, &cq); }
@@ -66,7 +68,7 @@ public:
 	// When the next time-out is due; 0: none.
 	Time next_deadline() const { return next_deadline_; }
 	void remind(Time deadline);
-	// Lets those that wait look at their time-outs.
+	// Lets those that wait look at their time-outs, or go on.
 	void check_times();
 
 	// Sends a packet of this queue pair: `fill` writes the payload. False when it must be tried again later. A packet
@@ -115,6 +117,7 @@ private:
 	uint32_t connections_ = 0;
 	std::vector<Qp *> watched_;
 	std::vector<Cq *> armed_;
+	std::vector<std::pair<Responder *, Time>> paused_;
 	Time now_ = 0, next_deadline_ = 0;
 	Accounts accounts_;
 	const std::string fault_file_;

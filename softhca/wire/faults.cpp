@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sys/stat.h>
 
 namespace softhca {
@@ -22,9 +23,10 @@ struct Named {
 };
 
 constexpr Named<Action> actions[] = {
-    {"drop", Action::drop},     {"duplicate", Action::duplicate}, {"reorder", Action::reorder},
-    {"delay", Action::delay},   {"link_down", Action::link_down}, {"break", Action::break_qp},
-    {"starve", Action::starve}, {"refuse", Action::refuse},       {"fatal", Action::fatal},
+    {"drop", Action::drop},      {"duplicate", Action::duplicate}, {"reorder", Action::reorder},
+    {"delay", Action::delay},    {"link_down", Action::link_down}, {"tear", Action::tear},
+    {"break", Action::break_qp}, {"starve", Action::starve},       {"refuse", Action::refuse},
+    {"fatal", Action::fatal},
 };
 constexpr Named<FaultRule::Object> objects[] = {
     {"mr", FaultRule::Object::mr}, {"dm", FaultRule::Object::dm}, {"qp", FaultRule::Object::qp}};
@@ -145,17 +147,39 @@ std::string parse_rule(std::string_view text, FaultRule &rule)
 	return "";
 }
 
-// A number from 0 to 1 that depends on all arguments (the mixing of SplitMix64).
-double chance(uint64_t seed, uint64_t qp, uint64_t n)
+// A number that depends on all arguments (the mixing of SplitMix64).
+uint64_t mix(uint64_t seed, uint64_t qp, uint64_t n)
 {
 	uint64_t z = seed * 0x9e3779b97f4a7c15 + qp * 0xd1b54a32d192ed03 + n * 0x8cb92ba72f3d8dd7;
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	z ^= z >> 31;
-	return static_cast<double>(z >> 11) * 0x1p-53;
+	return z ^ (z >> 31);
 }
 
+// The same from 0 to 1.
+double chance(uint64_t seed, uint64_t qp, uint64_t n) { return static_cast<double>(mix(seed, qp, n) >> 11) * 0x1p-53; }
+
 } // namespace
+
+std::vector<Piece> pieces_of(uint64_t address, uint32_t bytes, uint64_t seed)
+{
+	constexpr uint64_t line = 64, most = 8;
+	const uint64_t lines = (address % line + bytes + line - 1) / line;
+	if (lines < 2)
+		return {{0, bytes}};
+	uint64_t draws = 0;
+	const auto draw = [&](uint64_t below) { return mix(seed, below, ++draws) % below; };
+	const uint64_t count = std::min(lines, 2 + draw(most - 1));
+	std::set<uint32_t> borders{0, bytes};
+	while (borders.size() <= count)
+		borders.insert(static_cast<uint32_t>((1 + draw(lines - 1)) * line - address % line));
+	std::vector<Piece> pieces;
+	for (auto next = borders.begin(), from = next++; next != borders.end(); from = next++)
+		pieces.push_back({*from, *next - *from});
+	for (size_t i = pieces.size(); i > 1; --i)
+		std::swap(pieces[i - 1], pieces[draw(i)]);
+	return pieces;
+}
 
 std::string Faults::add(std::string_view text)
 {
@@ -253,6 +277,16 @@ bool Faults::starves(uint32_t qp, unsigned device)
 {
 	return std::any_of(rules_.begin(), rules_.end(),
 	                   [&](FaultRule &rule) { return rule.action == Action::starve && hits(rule, qp, device); });
+}
+
+std::optional<Faults::Tear> Faults::tears(uint32_t qp, uint32_t requester, unsigned device)
+{
+	constexpr Time pause = 10'000;
+	for (FaultRule &rule : rules_)
+		if (rule.action == Action::tear && (!rule.destination || rule.destination == requester) &&
+		    hits(rule, qp, device))
+			return Tear{mix(rule.seed, qp, rule.seen[qp]), rule.time ? rule.time : pause};
+	return std::nullopt;
 }
 
 bool Faults::refuses(FaultRule::Object object, unsigned device)

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ struct FaultRule {
 		reorder, // held back until the next packet of the queue pair is sent
 		delay,
 		link_down, // all packets, for a time
+		tear,      // a READ is answered in pieces
 		break_qp,  // to the error state, with a fatal event
 		starve,    // receives are not seen
 		refuse,    // registration of memory, device memory, queue pairs
@@ -37,7 +39,7 @@ struct FaultRule {
 	double rate = 1;
 	uint64_t after = 0, count = UINT64_MAX; // of the matches: the first that counts, and how many
 	uint64_t seed = 1;
-	Time time = 0;   // of a delay, or of a link that is down
+	Time time = 0;   // of a delay, of a link that is down, or between pieces
 	uint32_t qp = 0; // 0: any
 	uint32_t destination = 0;
 	int kind = -1; // PacketKind; -1: any
@@ -45,6 +47,15 @@ struct FaultRule {
 	std::map<uint32_t, uint64_t> seen; // how often it has matched, for each queue pair
 	Time until = 0;                    // the link is down until then
 };
+
+// A part of a range of bytes.
+struct Piece {
+	uint32_t offset, bytes;
+};
+
+// A range of bytes in the order in which a torn READ takes its pieces: 2 to 8 of them, as the seed wants it. They meet
+// where cache lines do, as a device reads whole lines; what lies in one line is one piece.
+std::vector<Piece> pieces_of(uint64_t address, uint32_t bytes, uint64_t seed);
 
 class Faults {
 public:
@@ -62,6 +73,12 @@ public:
 	Time links_until(Time now) const;
 	// Whether a receive of that queue pair is hidden.
 	bool starves(uint32_t qp, unsigned device);
+	// Whether the answer to a READ is torn, by which seed, and how long the responder waits after each piece.
+	struct Tear {
+		uint64_t seed;
+		Time pause;
+	};
+	std::optional<Tear> tears(uint32_t qp, uint32_t requester, unsigned device);
 	// Whether an object is refused.
 	bool refuses(FaultRule::Object object, unsigned device);
 	// Whether a work request of that queue pair breaks it.

@@ -319,11 +319,46 @@ void Responder::owe_read(Nic &nic, const Packet &packet, bool again)
 	          packet.remote_key});
 }
 
-// Whether the next packet of a READ's response may be sent.
+// Whether the next packet of a READ's response may be sent, or all of them where a fault rule tears it.
 bool Responder::readable(const Owed &owed) const
 {
-	const uint32_t bytes = std::min(owed.bytes, qp_.settings.mtu_bytes());
+	const uint32_t bytes = owed.torn ? owed.bytes : std::min(owed.bytes, qp_.settings.mtu_bytes());
 	return bytes == 0 || qp_.context.memory(*qp_.pd, owed.key, owed.address, bytes, IB_UVERBS_ACCESS_REMOTE_READ).bytes;
+}
+
+// Whether nothing keeps the response to a READ from being sent. A fault rule may have its bytes taken in pieces: then
+// the program goes on after each of them.
+bool Responder::complete(Nic &nic, Owed &owed)
+{
+	constexpr uint32_t longest = 1u << 20;
+	if (!owed.looked && !nic.faults.none() && owed.bytes <= longest)
+		if (const auto tear = nic.faults.tears(qp_.number, number_, qp_.context.device())) {
+			std::vector<Piece> pieces = pieces_of(owed.address, owed.bytes, tear->seed);
+			if (pieces.size() > 1) {
+				qp_.count(Counter::faults, 1);
+				owed.torn = std::make_shared<Torn>(
+				    Torn{std::move(pieces), std::vector<uint8_t>(owed.bytes), owed.address, tear->pause, 0});
+			}
+		}
+	owed.looked = true;
+	if (!owed.torn || owed.begun)
+		return true;
+	Torn &torn = *owed.torn;
+	if (nic.now() < torn.until)
+		return false;
+	if (torn.pieces.empty())
+		return true;
+	const Piece piece = torn.pieces.back();
+	torn.pieces.pop_back();
+	const Memory memory =
+	    qp_.context.memory(*qp_.pd, owed.key, owed.address + piece.offset, piece.bytes, IB_UVERBS_ACCESS_REMOTE_READ);
+	std::memcpy(&torn.bytes[piece.offset], memory.bytes, piece.bytes);
+	count_read(qp_, memory, piece.bytes);
+	if (torn.pieces.empty())
+		return true;
+	torn.until = nic.now() + torn.pause;
+	nic.pause(*this, torn.until);
+	return false;
 }
 
 bool Responder::respond(Nic &nic, unsigned burst)
@@ -340,6 +375,8 @@ bool Responder::respond(Nic &nic, unsigned burst)
 			break_off(nic, psn, Refusal::remote_access);
 		}
 		Owed &owed = owed_.front();
+		if (owed.kind == PacketKind::read_response && !complete(nic, owed))
+			return false; // the NIC calls when the pause is over
 		if (!pay(nic, owed))
 			return true;
 		if (final_ != Refusal::none && owed_.size() == 1 && owed.kind == PacketKind::refuse) {
@@ -374,7 +411,7 @@ bool Responder::pay(Nic &nic, Owed &owed)
 	case PacketKind::read_response:
 		p.payload = std::min(owed.bytes, qp_.settings.mtu_bytes());
 		p.flags = static_cast<uint8_t>((owed.begun ? 0 : packet_first) | (p.payload == owed.bytes ? packet_last : 0));
-		if (p.payload)
+		if (p.payload && !owed.torn)
 			memory = qp_.context.memory(*qp_.pd, owed.key, owed.address, p.payload, IB_UVERBS_ACCESS_REMOTE_READ);
 		break;
 	case PacketKind::atomic_response: p.operand = owed.value; break;
@@ -387,6 +424,10 @@ bool Responder::pay(Nic &nic, Owed &owed)
 	if (!nic.transmit(qp_, p, [&](uint8_t *to) {
 		    if (!p.payload)
 			    return;
+		    if (owed.torn) {
+			    std::memcpy(to, &owed.torn->bytes[owed.address - owed.torn->address], p.payload);
+			    return;
+		    }
 		    std::memcpy(to, memory.bytes, p.payload);
 		    count_read(qp_, memory, p.payload);
 	    }))

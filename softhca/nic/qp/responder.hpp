@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "softhca/kernel/objects.hpp"
 #include "softhca/nic/completion.hpp"
 #include "softhca/nic/packet.hpp"
+#include "softhca/time/clock.hpp"
+#include "softhca/wire/faults.hpp"
 
 namespace softhca {
 
@@ -36,6 +40,13 @@ public:
 
 private:
 	enum class Message : uint8_t { none, send, write };
+	// A READ whose bytes a fault rule takes from memory in pieces, with pauses after them.
+	struct Torn {
+		std::vector<Piece> pieces; // that are left, the next one last
+		std::vector<uint8_t> bytes;
+		uint64_t address; // of the first byte
+		Time pause, until;
+	};
 	// An answer that the requester has not been sent yet.
 	struct Owed {
 		PacketKind kind; // acknowledge, refuse, read_response or atomic_response
@@ -46,7 +57,9 @@ private:
 		uint64_t address = 0;
 		uint32_t bytes = 0, key = 0;
 		bool begun = false;
-		uint64_t value = 0; // of an atomic operation: the old value
+		uint64_t value = 0;  // of an atomic operation: the old value
+		bool looked = false; // at the fault rules
+		std::shared_ptr<Torn> torn = nullptr;
 	};
 	struct AtomicResult {
 		uint32_t psn;
@@ -67,6 +80,7 @@ private:
 	void owe(Nic &nic, const Owed &owed);
 	void owe_read(Nic &nic, const Packet &packet, bool again);
 	bool readable(const Owed &owed) const;
+	bool complete(Nic &nic, Owed &owed);
 	bool pay(Nic &nic, Owed &owed);
 	Completion completion(const Packet &packet) const;
 

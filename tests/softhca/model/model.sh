@@ -29,6 +29,11 @@ run $softhca --model connectx5 --devices 2 --fault 'drop count=1000 rate=0.02 se
 run $softhca --model connectx5 --devices 2 --fault 'link_down device=1 after=100 count=1 ms=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
 	random_exact unexpected_flood
 
+# READs that are torn bring the right bytes where nothing changes them, and torn objects where something does.
+run $softhca --model connectx5 --devices 2 --fault 'tear rate=0.5 seed=3' $cases threads 2 PT2P_TRANSPORTS=self,rc $nodes \
+	random_exact put_get
+run $softhca --model connectx5 --devices 1 --fault clear tests/softhca/verbs_tests '[tear]'
+
 # Two runs are the same to the bit, whether or not the machine is busy.
 same()
 {

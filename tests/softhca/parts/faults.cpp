@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "softhca/wire/faults.hpp"
 
@@ -46,6 +49,7 @@ TEST_CASE("rules that cannot be understood say why, and change nothing")
 	CHECK(faults.add("drop count=many").find("not a number") != std::string::npos);
 	CHECK(faults.add("drop qp=0x1000000").find("no setting") != std::string::npos);
 	CHECK(faults.add("delay").find("us=") != std::string::npos);
+	CHECK(faults.add("tear us=soon").find("not a number") != std::string::npos);
 	CHECK(faults.add("refuse").find("mr, dm, qp") != std::string::npos);
 	CHECK(faults.add("drop; explode").find("explode") != std::string::npos);
 	CHECK(faults.none());
@@ -110,6 +114,40 @@ TEST_CASE("a link is down for a time")
 	CHECK(faults.packet(packet, 0, 2'999'999, delay) == Faults::Fate::drop);
 	CHECK(faults.packet(packet, 0, 3'000'000, delay) == Faults::Fate::pass);
 	CHECK_FALSE(faults.down(0, 3'000'000));
+}
+
+TEST_CASE("a torn READ takes each byte once, in pieces that meet between cache lines, in an order of the seed")
+{
+	std::set<std::vector<uint32_t>> orders;
+	std::set<size_t> counts;
+	for (uint64_t seed = 0; seed < 200; ++seed)
+		for (const uint32_t bytes : {0u, 1u, 64u, 65u, 128u, 1000u, 4096u, 1u << 20}) {
+			constexpr uint64_t address = 0x1030; // 16 bytes before a line
+			const std::vector<Piece> pieces = pieces_of(address, bytes, seed);
+			std::vector<uint32_t> offsets;
+			std::map<uint32_t, uint32_t> sorted;
+			for (const Piece &piece : pieces) {
+				offsets.push_back(piece.offset);
+				sorted[piece.offset] = piece.bytes;
+				CHECK((piece.offset == 0 || (address + piece.offset) % 64 == 0));
+			}
+			uint32_t end = 0;
+			for (const auto &[offset, length] : sorted) {
+				CHECK(offset == end);
+				end += length;
+			}
+			CHECK(end == bytes);
+			const auto again = pieces_of(address, bytes, seed);
+			CHECK(
+			    std::equal(pieces.begin(), pieces.end(), again.begin(), again.end(),
+			               [](const Piece &a, const Piece &b) { return a.offset == b.offset && a.bytes == b.bytes; }));
+			CHECK((pieces.size() > 1) == (bytes > 16));
+			counts.insert(pieces.size());
+			if (bytes == 4096)
+				orders.insert(offsets);
+		}
+	CHECK(counts == std::set<size_t>{1, 2, 3, 4, 5, 6, 7, 8});
+	CHECK(orders.size() > 100);
 }
 
 TEST_CASE("objects are refused as often as asked for")
