@@ -91,6 +91,13 @@ struct Receive {
 // Reads the data segments of a receive WQE.
 void parse_receive(std::span<const uint8_t> segments, Receive &receive);
 
+// Receive WQEs that the device has read and no message has taken (model mode), and how long the read keeps a processing
+// unit busy for each of them, in picoseconds.
+struct ReadAhead {
+	unsigned left = 0;
+	uint64_t share = 0;
+};
+
 struct Srq {
 	Context *context;
 	std::shared_ptr<Pd> pd;
@@ -108,6 +115,7 @@ struct Srq {
 	uint16_t next = 0; // the WQE to take next: they form a list
 	uint16_t taken = 0;
 	uint16_t seen = 0; // the doorbell's value at the last look
+	ReadAhead ahead;
 
 	uint16_t available() const;
 	bool take(Receive &receive);

@@ -190,6 +190,29 @@ void Packets::arrive(uint64_t number)
 	units_.serve(*qp, flight.packet.source, n);
 }
 
+// A message takes a receive, whose WQE says where its payload goes. The device reads several WQEs at once, ahead of the
+// messages, so that each costs a share of a read. A message without payload does not need the WQE: otherwise it could
+// not be as quick as a WRITE, which is published.
+void Packets::use_receive(Qp &qp, Device &device, const Packet &packet)
+{
+	if ((packet.kind != PacketKind::send && packet.kind != PacketKind::datagram) || !(packet.flags & packet_first))
+		return;
+	ReadAhead &ahead = qp.srq ? qp.srq->ahead : qp.rings.ahead;
+	if (!ahead.left && packet.payload) {
+		const auto burst = static_cast<unsigned>(core_.p.receive_burst);
+		const uint32_t stride = qp.srq ? qp.srq->stride : qp.rings.receive_stride;
+		const Picoseconds start = core_.now + core_.busy + core_.late;
+		ahead.left = std::clamp<unsigned>(qp.receives_posted(), 1, burst);
+		ahead.share = (core_.read(device, start, ahead.left * stride) - start) / burst;
+		qp.count(Counter::receive_reads, 1);
+		qp.count(Counter::receive_read_bytes, ahead.left * stride);
+	}
+	if (packet.payload)
+		core_.busy += ahead.share;
+	if (ahead.left)
+		--ahead.left;
+}
+
 // The responder's unit takes a request.
 void Packets::serve_request(Qp &qp, Device &device, const Packet &packet)
 {
@@ -201,6 +224,7 @@ void Packets::serve_request(Qp &qp, Device &device, const Packet &packet)
 		core_.miss(device, p.context_bytes, 1); // requests are taken in order
 		core_.busy += from_ns(p.responder_miss);
 	}
+	use_receive(qp, device, packet);
 	if (packet.kind == PacketKind::atomic) {
 		constexpr uint64_t lock_mask = 0xfff; // K16, 3.3: by the low 12 bits
 		const Picoseconds start = core_.now + core_.busy + core_.late;

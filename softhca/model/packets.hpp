@@ -44,6 +44,7 @@ private:
 	Start connect(Qp &qp, QpRecord &record, Picoseconds arrived);
 	Start begin_request(Qp &qp, QpRecord &record, const Packet &packet, bool idle);
 	Picoseconds waited_for_memory(Qp &qp, Picoseconds arrived);
+	void use_receive(Qp &qp, Device &device, const Packet &packet);
 	void serve_request(Qp &qp, Device &device, const Packet &packet);
 	void serve_answer(Qp &qp, Device &device, const Packet &packet);
 

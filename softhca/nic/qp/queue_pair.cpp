@@ -18,6 +18,15 @@ uint16_t Qp::send_producer() const
 	return static_cast<uint16_t>(be32toh(__atomic_load_n(rings.doorbell + 1, __ATOMIC_ACQUIRE)));
 }
 
+uint16_t Qp::receives_posted() const
+{
+	if (srq)
+		return srq->available();
+	if (rings.receive.empty())
+		return 0;
+	return static_cast<uint16_t>(be32toh(__atomic_load_n(rings.doorbell, __ATOMIC_ACQUIRE)) - rings.received);
+}
+
 bool Qp::take_receive(Receive &receive)
 {
 	Faults &faults = context.nic().faults;
@@ -33,8 +42,7 @@ bool Qp::take_receive(Receive &receive)
 		if (!srq->take(receive))
 			return false;
 	} else {
-		if (rings.receive.empty() ||
-		    static_cast<uint16_t>(be32toh(__atomic_load_n(rings.doorbell, __ATOMIC_ACQUIRE))) == rings.received)
+		if (!receives_posted())
 			return false;
 		const size_t stride = rings.receive_stride, wqes = rings.receive.size() / stride;
 		parse_receive(rings.receive.subspan(rings.received % wqes * stride, stride), receive);
@@ -107,6 +115,7 @@ void Qp::reset(Nic &nic)
 	responder.begin(0, 0, 0);
 	initiators.clear();
 	rings.received = 0;
+	rings.ahead = {};
 	settings = {};
 	drain_event = overrun = false;
 }

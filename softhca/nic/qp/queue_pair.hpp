@@ -61,6 +61,7 @@ struct Qp {
 		uint32_t receive_stride = 0;
 		uint32_t *doorbell = nullptr; // big-endian: receives posted, WQEBBs of the send queue filled; modulo 2^16
 		uint16_t received = 0;        // receives consumed
+		ReadAhead ahead;              // of receives
 	} rings;                          // in memory of the program
 
 	Requester requester;
@@ -78,6 +79,8 @@ struct Qp {
 	}
 	// What the doorbell record of the send queue says.
 	uint16_t send_producer() const;
+	// How many receives are posted, of its own or of a shared queue.
+	uint16_t receives_posted() const;
 	// Takes the next receive; false when there is none.
 	bool take_receive(Receive &receive);
 	// Writes a CQE. When the completion queue has overrun, the queue pair will enter the error state, though not at

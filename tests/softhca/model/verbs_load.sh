@@ -51,11 +51,12 @@ if [ $model = yes ]; then
 		[ "$(latency turn ,pcie_write=200)" -gt "$(latency turn ,pcie_write=0)" ] || fail "READ by DC: an answer is waited for too long"
 	echo "ok: DC goes on"
 	# field COLUMN PROFILE OPTION...
+	devices=6
 	field()
 	{
 		column=$1 profile=$2
 		shift 2
-		timeout -k 5 60 $softhca --model "$profile" --devices 6 $load header=1 "$@" >"$work/out" || fail "$*"
+		timeout -k 5 60 $softhca --model "$profile" --devices "$devices" $load header=1 "$@" >"$work/out" || fail "$*"
 		awk -F , -v name="$column" 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == name) column = i } NR == 2 { print $column }' "$work/out"
 	}
 	# The rate of the first is higher than that of the second by so many per cent and no more than so many.
@@ -74,6 +75,23 @@ if [ $model = yes ]; then
 	swarm="pattern=all machines=6 threads=11 qps=5 window=64 choose=random"
 	# shellcheck disable=SC2086
 	falls "$(field rate_per_machine connectib $swarm period=8)" "$(field rate_per_machine connectib $swarm period=16)" 5 30 "READs with signal periods of 8 and 16"
+	# Published: 122 and 82 (K16). A message with payload takes its share of a read of receives, and no more.
+	inward="op=send transport=ud inline=1 pattern=in machines=6 threads=8 qps=2 window=16 period=16 postlist=16 receivers=28"
+	# shellcheck disable=SC2086
+	with=$(field rate connectib $inward bytes=16)
+	# shellcheck disable=SC2086
+	falls "$(field rate connectib $inward bytes=0)" "$with" 20 45 "datagrams without payload and with 16 bytes"
+	# shellcheck disable=SC2086
+	falls "$(field rate connectib,receive_burst=1000 $inward bytes=16)" "$with" 20 45 "the same where a read of receives lasts for 1000"
+	one=$(field median_ns connectib op=send bytes=16) share=$(field median_ns connectib,receive_burst=1 op=send bytes=16)
+	[ "$((share - one))" -gt 300 ] && [ "$((share - one))" -lt 420 ] ||
+		fail "SEND: $one ns, $share with a read for each receive"
+	# Published: WRITEs of 36 bytes 9.6 M/s or more, SENDs at most 8.2, from 448 queue pairs (S0).
+	many="bytes=36 inline=1 pattern=in machines=29 threads=16 window=16"
+	devices=29
+	# shellcheck disable=SC2086
+	falls "$(field rate connectx3 op=write $many)" "$(field rate connectx3 op=send $many)" 40 65 "WRITEs and SENDs to one ConnectX-3"
+	devices=6
 	# The program's own time takes as long as it says.
 	falls "$(field rate connectx5 op=write work=0)" "$(field rate connectx5 op=write work=2000)" 40 70 "2 us of the program for each operation"
 fi
