@@ -56,12 +56,13 @@ void Core::miss(Device &device, double bytes, double overlap)
 	wait(read(device, start, bytes) - start, overlap);
 }
 
-void Core::use_requester(Device &device, Qp &qp)
+bool Core::use_requester(Device &device, Qp &qp)
 {
 	if (device.requesters.use(qp.number))
-		return;
+		return true;
 	qp.count(Counter::requester_misses, 1);
 	miss(device, p.context_bytes, p.unit_overlap);
+	return false;
 }
 
 } // namespace softhca::model

@@ -109,8 +109,8 @@ public:
 	void wait(Picoseconds whole, double overlap);
 	// The unit reads that from host memory before it can go on.
 	void miss(Device &device, double bytes, double overlap);
-	// A requester's context, which the device has in its cache or reads.
-	void use_requester(Device &device, Qp &qp);
+	// A requester's context: false when it was not in the device's cache and had to be read.
+	bool use_requester(Device &device, Qp &qp);
 
 	// part.function(argument) in a turn of its own, at that time.
 	template <auto function, class Part>

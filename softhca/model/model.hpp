@@ -9,9 +9,10 @@
 //   programs.hpp                 units.hpp, packets.hpp
 //
 // A miss in a cache costs a PCIe read; a unit can have several of them in flight, and waits the less for each. A WQE is
-// in the cache from its fetch until it is complete or thrown out. Of receives, one read brings several, and each
-// message with payload costs its share of that. What a packet does to memory happens in one step, when it can be seen
-// there; answers leave earlier than that, and get a way that is so much shorter.
+// in the cache from its fetch until it is complete or thrown out. A unit that had to read the context of a queue pair
+// sends several of its WRITEs or SENDs, for one acknowledgement. Of receives, one read brings several, and each message
+// with payload costs its share of that. What a packet does to memory happens in one step, when it can be seen there;
+// answers leave earlier than that, and get a way that is so much shorter.
 #pragma once
 
 #include "softhca/model/core.hpp"

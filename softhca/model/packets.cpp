@@ -16,6 +16,10 @@ bool is_response(PacketKind kind) { return kind == PacketKind::read_response || 
 // Whether it goes from a requester to a responder.
 bool is_forth(PacketKind kind) { return asks(kind) || kind == PacketKind::disconnect; }
 
+// A READ or an atomic operation needs state until its answer comes: a unit turns to another queue pair after each. More
+// of them outstanding are not quicker (S0), unlike WRITEs.
+bool may_stay(PacketKind kind) { return kind == PacketKind::write || kind == PacketKind::send; }
+
 // Headers beyond those of every packet (InfiniBand specification, volume 1, 9.2 to 9.3).
 double extended_headers(const Packet &packet)
 {
@@ -97,11 +101,15 @@ Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet,
 	Device &device = core_.device_of(qp);
 	const bool dc = qp.kind == QpKind::dci, first = packet.flags & packet_first;
 	core_.busy += from_ns((first ? p.unit_request : p.unit_packet) + (dc ? p.unit_dc : 0));
-	core_.use_requester(device, qp);
+	if (!core_.use_requester(device, qp) && may_stay(packet.kind))
+		stay_.left = static_cast<unsigned>(p.unit_stay);
 	const Wqe *wqe = qp.requester.sending();
 	if (wqe && first && !device.wqes.use(wqe_key(qp.number, wqe->index))) {
 		qp.count(Counter::wqe_misses, 1);
-		core_.miss(device, wqebb_bytes, p.unit_overlap);
+		if (std::exchange(stay_.reads_wqes, stay_.left != 0))
+			core_.read(device, core_.now + core_.busy + core_.late, wqebb_bytes);
+		else
+			core_.miss(device, wqebb_bytes, p.unit_overlap);
 	}
 	if (wqe && packet.flags & packet_last && !is_needed_again(packet.kind))
 		device.wqes.forget(wqe_key(qp.number, wqe->index));
@@ -114,6 +122,34 @@ Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet,
 	}
 	const bool first_of_all = first && wqe && wqe == qp.requester.oldest();
 	return packet.flags & packet_connect || (idle && first_of_all) ? connect(qp, r, arrived) : Start{};
+}
+
+// What acknowledging the message costs the unit does not become less with the number of acknowledgements.
+void Packets::stay(Flight &flight, uint32_t number)
+{
+	if (!may_stay(flight.packet.kind))
+		stay_.left = 0;
+	if (!stay_.left)
+		return;
+	--stay_.left;
+	if (!(flight.packet.flags & packet_ack_request))
+		return;
+	stay_.unasked = stay_.left != 0;
+	if (!stay_.unasked)
+		return;
+	flight.packet.flags &= static_cast<uint8_t>(~packet_ack_request);
+	core_.busy += from_ns(core_.p.unit_acknowledged);
+	stay_.flight = number;
+}
+
+// Whatever ended the stay, the last message asks: that one's acknowledgement is paid for when it comes.
+void Packets::leave()
+{
+	if (stay_.unasked) {
+		flights_[stay_.flight].packet.flags |= packet_ack_request;
+		core_.busy -= from_ns(core_.p.unit_acknowledged);
+	}
+	stay_ = {};
 }
 
 void Packets::send(Qp &qp, const Packet &given, const Fill &fill, Time held)
@@ -163,6 +199,8 @@ void Packets::send(Qp &qp, const Packet &given, const Fill &fill, Time held)
 	direction.departed = std::max(direction.departed, leaves);
 	flight.bytes = packet.payload + p.header_bytes + extended_headers(packet) + (dc && request ? p.dc_header_bytes : 0);
 	core_.at<&Packets::depart>(held ? leaves : direction.departed, *this, number);
+	if (request)
+		stay(flight, number);
 }
 
 // ---- in -------------------------------------------------------------------------------------------------------------

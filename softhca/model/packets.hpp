@@ -17,6 +17,9 @@ public:
 
 	// A packet leaves, `held` ns later than it would.
 	void send(Qp &qp, const Packet &packet, const Fill &fill, Time held);
+	// Whether a unit goes on with the queue pair that it has just sent a packet of; it does not any more.
+	bool stays() const { return stay_.left != 0; }
+	void leave();
 	// A unit takes a packet that has come.
 	void serve(uint32_t number);
 	// The WQE is complete.
@@ -37,6 +40,15 @@ private:
 	struct Start {
 		Picoseconds not_before = 0, earlier = 0;
 	};
+	// A unit that had to read the context of a queue pair sends several of its packets before it turns to another. The
+	// last one asks for the acknowledgement of all of them.
+	struct Stay {
+		unsigned left = 0;       // packets
+		bool reads_wqes = false; // one read brings those of all
+		bool unasked = false;    // there is an earlier packet that would have asked by itself
+		uint32_t flight = 0;     // the last such
+	};
+	void stay(Flight &flight, uint32_t number);
 	uint32_t new_flight(const Packet &packet);
 	void free(uint32_t number) { free_.push_back(number); }
 	bool is_needed_again(PacketKind request) const;
@@ -57,6 +69,7 @@ private:
 	Units &units_;
 	std::deque<Flight> flights_;
 	std::vector<uint32_t> free_;
+	Stay stay_;
 };
 
 } // namespace softhca::model

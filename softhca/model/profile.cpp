@@ -54,10 +54,11 @@ Profile read_profile(const std::string &text)
 		if (end == value || *end || !(profile.*found->member >= 0))
 			throw std::runtime_error("parameter " + part + ": the value is to be a number, not negative");
 	}
-	if (profile.units < 1 || profile.unit_overlap < 1 || profile.receive_burst < 1 || profile.wire_rate <= 0 ||
-	    profile.pcie_lane <= 0 || profile.pcie_lanes < 1 || profile.pcie_read_piece < 1 || profile.pcie_write_piece < 1)
-		throw std::runtime_error("a device has at least one processing unit, lane, read in flight and receive for "
-		                         "each read, and rates and pieces above zero");
+	if (profile.units < 1 || profile.unit_overlap < 1 || profile.receive_burst < 1 || profile.unit_stay < 1 ||
+	    profile.wire_rate <= 0 || profile.pcie_lane <= 0 || profile.pcie_lanes < 1 || profile.pcie_read_piece < 1 ||
+	    profile.pcie_write_piece < 1)
+		throw std::runtime_error("a device has at least one processing unit, lane, read in flight, receive for each "
+		                         "read and packet for each stay, and rates and pieces above zero");
 	return profile;
 }
 

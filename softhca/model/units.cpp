@@ -118,7 +118,11 @@ void Units::work(uint64_t argument)
 	case Work::Kind::run:
 		if (Qp *qp = core_.nic.find(work.number)) {
 			core_.record(*qp).due = false;
-			if (qp->requester.run(core_.nic, 1))
+			bool more = qp->requester.run(core_.nic, 1);
+			while (more && packets_.stays())
+				more = qp->requester.run(core_.nic, 1);
+			packets_.leave();
+			if (more)
 				ready(*qp);
 		}
 		break;

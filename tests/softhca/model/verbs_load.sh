@@ -91,7 +91,31 @@ if [ $model = yes ]; then
 	devices=29
 	# shellcheck disable=SC2086
 	falls "$(field rate connectx3 op=write $many)" "$(field rate connectx3 op=send $many)" 40 65 "WRITEs and SENDs to one ConnectX-3"
+	# Published: 28 Gb/s of WRITEs, 9.6 M/s, over 448 queue pairs, and 0.7 M/s of READs. A unit reads the context once for
+	# many WRITEs and once for their acknowledgement, but not for READs.
+	over="machines=29 threads=16 qps=28"
+	for stay in '' ,unit_stay=1; do
+		# shellcheck disable=SC2086
+		rate=$(field rate connectx3$stay op=write bytes=365 $over window=3584 ops=60000)
+		misses=$(awk -F , 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "requester_misses_per_op") column = i } NR == 2 { print $column }' "$work/out")
+		# shellcheck disable=SC2086
+		reads=$(field rate connectx3$stay op=read bytes=365 $over window=448 ops=5000)
+		# shellcheck disable=SC2086
+		few=$(field rate connectx3$stay op=write bytes=365 $over window=28 ops=5000)
+		echo "over 448 queue pairs$stay: WRITEs $rate M/s, one at a time $few, READs $reads; $misses misses of contexts for a WRITE"
+		awk -v stay="$stay" -v rate="$rate" -v few="$few" -v reads="$reads" -v misses="$misses" 'BEGIN {
+			exit !(few < 1.2 && reads > 0.5 && reads < 1 && (stay ? rate < 1.3 && misses > 0.8 : rate > 8.5 && rate < 11 && misses < 0.1))
+		}' || fail "WRITEs and READs over many queue pairs"
+	done
 	devices=6
+	# Nothing is lost when a message that would have asked for an acknowledgement of many is.
+	for fault in 'drop rate=0.02 seed=2' 'reorder rate=0.05; duplicate rate=0.05' 'starve rate=0.1'; do
+		for op in write send read; do
+			# shellcheck disable=SC2086
+			timeout -k 5 60 $softhca --model connectx3,requester_cache=1,wqe_cache=2 --fault "$fault" --devices 3 $load op=$op \
+				pattern=all period=4 postlist=4 $small >"$work/out" || fail "few contexts, $op, $fault"
+		done
+	done
 	# The program's own time takes as long as it says.
 	falls "$(field rate connectx5 op=write work=0)" "$(field rate connectx5 op=write work=2000)" 40 70 "2 us of the program for each operation"
 fi

@@ -132,8 +132,9 @@ TEST_CASE("an impossible profile is refused with the cause", "[model]")
 	for (const char *bad : {"connectx5,units", "connectx5,units=", "connectx5,units=x", "connectx5,units=4x",
 	                        "connectx5,units=-1", "connectx5,units=nan"})
 		CHECK(refusal(bad).find("is to be a number") != std::string::npos);
-	for (const char *bad : {"connectx5,units=0", "connectx5,wire_rate=0", "connectx5,pcie_lanes=0",
-	                        "connectx5,unit_overlap=0", "connectx5,receive_burst=0", "connectx5,pcie_read_piece=0"})
+	for (const char *bad :
+	     {"connectx5,units=0", "connectx5,wire_rate=0", "connectx5,pcie_lanes=0", "connectx5,unit_overlap=0",
+	      "connectx5,receive_burst=0", "connectx5,unit_stay=0", "connectx5,pcie_read_piece=0"})
 		CHECK(refusal(bad).find("at least one") != std::string::npos);
 	CHECK(refusal("connectx5,units=4") == "");
 }
