@@ -16,6 +16,9 @@ int ignored(bool synchronous);
 int taken();
 int one_sided(bool stopped);
 
+// killed_calls.cpp
+int calls(bool as_caller);
+
 // killed_waits.cpp
 int barrier(bool before);
 int starting(const std::string &call, bool unpublished);

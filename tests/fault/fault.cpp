@@ -32,6 +32,8 @@ const Case cases[] = {
     {"ignored", 0, [](char **) { return ignored(false); }},
     {"ignored_synchronous", 0, [](char **) { return ignored(true); }},
     {"taken", 0, [](char **) { return taken(); }},
+    {"calls", 0, [](char **) { return calls(false); }},
+    {"calls_kept", 0, [](char **) { return calls(true); }},
     {"one_sided", 0, [](char **) { return one_sided(false); }},
     {"one_sided_stopped", 0, [](char **) { return one_sided(true); }},
 

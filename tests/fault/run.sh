@@ -152,6 +152,9 @@ if [ $openmpi = yes ]; then
 	killed ignored_synchronous 3
 	killed taken 3
 	killed taken 3 PT2P_SHM_SINGLE_COPY=0
+	killed calls 3
+	killed calls_kept 3
+	killed calls 3 PT2P_CALL_WINDOW=1
 	killed barrier 4
 	killed barrier_before 4
 	for call in barrier send recv delivery flush; do
@@ -174,7 +177,7 @@ if [ $openmpi = yes ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
 		for transport in rc dct; do
 			for case in eager large_sender large_receiver callbacks overtaken overtaken_any ignored ignored_synchronous taken \
-				barrier any_source finalize_dead one_sided; do
+				barrier any_source finalize_dead one_sided calls calls_kept; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 			killed finalized 4 PT2P_TRANSPORTS=self,$transport

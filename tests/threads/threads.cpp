@@ -1,6 +1,6 @@
 // Thread level multiple. Several threads of each rank send, receive, probe, wait for any and cancel at the same time.
 // Several take the messages of one thread by matched probes. At the same time there are callbacks, lists, one-sided
-// operations, cancelled receives and barriers. In-process, so that ThreadSanitizer sees both sides.
+// operations, calls, cancelled receives and barriers. In-process, so that ThreadSanitizer sees both sides.
 // Arguments: seconds (default: 4).
 #include <atomic>
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -328,6 +329,84 @@ void withdraw(pt2p_context_t *ctx)
 }
 
 // Allocates memory on each rank, which the other one imports.
+// Threads of one rank call the other's services: one within progress, whose calls are replied to by another thread, and
+// one with a lane that two threads serve. Some calls have deadlines that are too short, and some are cancelled.
+struct Called {
+	pt2p_service_t *inner = nullptr, *lane = nullptr;
+	std::mutex mutex;
+	std::vector<pt2p_call_t *> kept;
+	std::atomic<uint64_t> served{0}, ended{0}, late{0}, cancelled{0};
+	std::atomic<bool> closing{false};
+};
+
+void open_services(pt2p_context_t *ctx, Called &c)
+{
+	const auto keep = [](pt2p_context_t *, pt2p_call_t *call, const void *, size_t, void *argument) {
+		auto &called = *static_cast<Called *>(argument);
+		const std::lock_guard<std::mutex> guard(called.mutex);
+		called.kept.push_back(call);
+	};
+	const auto answer = [](pt2p_context_t *context, pt2p_call_t *call, const void *input, size_t length,
+	                       void *argument) {
+		static_cast<Called *>(argument)->served++;
+		if (pt2p_reply(context, call, length, input, length) != PT2P_OK)
+			fail(context, __LINE__, "pt2p_reply");
+	};
+	pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
+	OK(pt2p_service_open(ctx, 1, keep, &c, nullptr, &c.inner));
+	options.lanes = 1;
+	OK(pt2p_service_open(ctx, 2, answer, &c, &options, &c.lane));
+}
+
+void serve(pt2p_context_t *ctx, Called &c)
+{
+	while (!c.closing.load()) {
+		OK(pt2p_serve(ctx, c.lane, 0, 4, 1000000, nullptr));
+		std::vector<pt2p_call_t *> kept;
+		{
+			const std::lock_guard<std::mutex> guard(c.mutex);
+			kept.swap(c.kept);
+		}
+		for (pt2p_call_t *call : kept) {
+			const void *input = nullptr;
+			pt2p_call_info_t info;
+			OK(pt2p_call_query(ctx, call, &info));
+			OK(pt2p_call_keep(ctx, call, &input));
+			OK(pt2p_reply(ctx, call, 8, input, 8));
+			c.served++;
+		}
+	}
+}
+
+void call(pt2p_context_t *ctx, Called &c, int t)
+{
+	const int other = 1 - pt2p_rank(ctx);
+	for (uint64_t number = 0; !stop.load(); ++number) {
+		uint64_t out[50], in[50] = {};
+		for (size_t i = 0; i < 50; ++i)
+			out[i] = word(static_cast<uint64_t>(t), number, i);
+		const uint32_t service = 1 + number % 2;
+		const size_t bytes = service == 1 ? 8 : number % 51 * 8;
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.deadline = number % 7 ? 0 : 20000; // ns
+		pt2p_request_t *req;
+		OK(pt2p_icall(ctx, other, service, out, bytes, in, sizeof in, &options, &req));
+		if (number % 5 == 0)
+			OK(pt2p_cancel(ctx, req));
+		pt2p_result_t result;
+		const pt2p_status_t status = pt2p_wait(ctx, req, &result);
+		++c.ended;
+		if (status == PT2P_ERR_DEADLINE && options.deadline) {
+			++c.late;
+		} else if (status == PT2P_ERR_CANCELLED && number % 5 == 0) {
+			++c.cancelled;
+		} else {
+			OK(status);
+			TRUE(result.length == bytes && result.tag == bytes && !std::memcmp(in, out, bytes));
+		}
+	}
+}
+
 void share_memory(pt2p_context_t *const *contexts, Reached *reached)
 {
 	for (int i = 0; i < ranks; ++i) {
@@ -394,14 +473,35 @@ void run(const std::vector<const char *> &tunables, double seconds)
 		relays[i].begin(contexts[i]);
 	for (int i = 0; i < ranks; ++i)
 		start_threads(threads, contexts[i], reached[i]);
+	Called called[ranks];
+	std::vector<std::thread> servers;
+	for (int i = 0; i < ranks; ++i)
+		open_services(contexts[i], called[i]);
+	for (int i = 0; i < ranks; ++i)
+		for (int t = 0; t < 2; ++t) {
+			servers.emplace_back(serve, contexts[i], std::ref(called[i]));
+			threads.emplace_back(call, contexts[i], std::ref(called[i]), t);
+		}
 	// Longer where the machine is slow: a run that has done little has tried little.
 	const auto begin = std::chrono::steady_clock::now();
-	for (double time = 0; time < seconds || (time < 60 && !(messages > 20 && taken > 2 * probers));
+	for (double time = 0;
+	     time < seconds ||
+	     (time < 60 && !(messages > 20 && taken > 2 * probers && called[0].ended > 10 && called[1].ended > 10));
 	     time = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())
 		std::this_thread::sleep_for(std::chrono::milliseconds(20));
 	stop = true;
 	for (std::thread &t : threads)
 		t.join();
+	for (Called &c : called)
+		c.closing = true;
+	for (std::thread &t : servers)
+		t.join();
+	for (int i = 0; i < ranks; ++i) {
+		OK(pt2p_service_close(contexts[i], called[i].lane));
+		const Called &c = called[i], &server = called[1 - i];
+		TRUE(c.ended > 10);
+		TRUE(server.served + c.late + c.cancelled >= c.ended && server.served <= c.ended); // at most once
+	}
 	for (Relay &r : relays) {
 		while (!r.over.load())
 			OK(pt2p_progress(r.ctx));
