@@ -1,6 +1,6 @@
 /*
- * libpt2p: calls, by which a rank asks another one to do something and gets a reply. Part of pt2p.h, whose conventions hold
- * here, too. pt2p_calls(7) has a first program and tells what a status says about execution.
+ * libpt2p: calls, by which a rank asks another one to do something and gets a reply. Part of pt2p.h, whose conventions
+ * hold here, too. pt2p_calls(7) has a first program and tells what a status says about execution.
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -16,7 +16,8 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/** A call that this rank serves. Opaque. Goes stale with the reply: using it then gives PT2P_ERR_CALL, never a crash. */
+/** A call that this rank serves. Opaque. Goes stale with the reply: using it then gives PT2P_ERR_CALL, never a crash.
+ */
 typedef struct pt2p_call pt2p_call_t;
 
 /** A service that this rank has opened. Opaque. */
@@ -26,34 +27,41 @@ typedef struct pt2p_service pt2p_service_t;
  * Handles one call. It may reply at once, or let any thread reply later.
  *
  * call:  for pt2p_reply and pt2p_call_query.
- * input: what the caller sent, aligned to 16 bytes; NULL when length is 0. Valid until the handler returns, and until the
- *        reply if pt2p_call_keep was called.
+ * input: what the caller sent, aligned to 16 bytes; NULL when length is 0. Valid until the handler returns, and until
+ * the reply if pt2p_call_keep was called.
  *
- * The handler of a service without lanes runs within progress, in any thread that makes it, and must not wait: it may start
- * operations and calls, but functions that wait return PT2P_ERR_IN_HANDLER. One of a service with lanes runs in pt2p_serve
- * and may wait. An exception that leaves a handler ends the program.
+ * The handler of a service without lanes runs within progress, in any thread that makes it, and must not wait: it may
+ * start operations and calls, but functions that wait return PT2P_ERR_IN_HANDLER. One of a service with lanes runs in
+ * pt2p_serve and may wait. An exception that leaves a handler ends the program.
  */
-typedef void (*pt2p_handler_t)(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument);
+typedef void (*pt2p_handler_t)(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length,
+                               void *argument);
 
 /** Options of a service. Initialise with PT2P_SERVICE_OPTIONS_INIT and change what you need. */
 typedef struct pt2p_service_options {
 	size_t struct_size; /**< sizeof(pt2p_service_options_t) */
-	uint32_t lanes;     /**< 0: the handler runs within progress. 1 ... 65536: calls wait in so many queues for pt2p_serve */
+	uint32_t lanes;     /**< 0: the handler runs within progress. 1 ... 65536: so many queues for pt2p_serve */
 	size_t input_max;   /**< longest input that is taken, bytes; longer calls fail with PT2P_ERR_LENGTH */
 } pt2p_service_options_t;
 
-#define PT2P_SERVICE_OPTIONS_INIT { sizeof(pt2p_service_options_t), 0, (size_t)1 << 20 }
+#define PT2P_SERVICE_OPTIONS_INIT                                                                                      \
+	{                                                                                                                  \
+		sizeof(pt2p_service_options_t), 0, 1048576                                                                     \
+	}
 
 /** Options of a call. Initialise with PT2P_CALL_OPTIONS_INIT and change what you need. */
 typedef struct pt2p_call_options {
 	size_t struct_size;   /**< sizeof(pt2p_call_options_t) */
-	uint16_t lane;        /**< calls with the same lane are started in the order in which they arrive: lane modulo lanes */
+	uint16_t lane;        /**< calls with one number are started in the order in which they arrive */
 	int64_t deadline;     /**< ns from now on, waiting in queues here and there included; 0: PT2P_CALL_DEADLINE */
 	pt2p_callback_t done; /**< called once when the call has ended, in place of a request; NULL: there is a request */
 	void *argument;       /**< of done */
 } pt2p_call_options_t;
 
-#define PT2P_CALL_OPTIONS_INIT { sizeof(pt2p_call_options_t), 0, 0, NULL, NULL }
+#define PT2P_CALL_OPTIONS_INIT                                                                                         \
+	{                                                                                                                  \
+		sizeof(pt2p_call_options_t), 0, 0, NULL, NULL                                                                  \
+	}
 
 /** A call that this rank serves; filled by pt2p_call_query. */
 typedef struct pt2p_call_info {
@@ -96,8 +104,8 @@ pt2p_status_t pt2p_service_close(pt2p_context_t *ctx, pt2p_service_t *service);
  * timeout: ns to wait while the lane is empty; 0: not at all, negative: for ever.
  * served:  NULL, or receives how many were handled.
  *
- * Errors: PT2P_ERR_CONTEXT; PT2P_ERR_ARGUMENT for a dead handle, also when it is closed meanwhile, or a lane that does not
- * exist; PT2P_ERR_IN_HANDLER.
+ * Errors: PT2P_ERR_CONTEXT; PT2P_ERR_ARGUMENT for a dead handle, also when it is closed meanwhile, or a lane that does
+ * not exist; PT2P_ERR_IN_HANDLER.
  */
 pt2p_status_t pt2p_serve(pt2p_context_t *ctx, pt2p_service_t *service, uint32_t lane, size_t most, int64_t timeout,
                          size_t *served);
@@ -108,17 +116,17 @@ pt2p_status_t pt2p_serve(pt2p_context_t *ctx, pt2p_service_t *service, uint32_t 
  * input:    the caller's, and not to be changed until the call has ended. NULL when length is 0.
  * reply:    where the bytes of the reply go; not to be touched until the call has ended. NULL when capacity is 0.
  * options:  NULL: the default.
- * req:      receives the request for pt2p_wait and its relatives, pt2p_cancel included. NULL with options->done, and after a
- *           failure.
+ * req:      receives the request for pt2p_wait and its relatives, pt2p_cancel included. NULL with options->done, and
+ * after a failure.
  *
- * The result has the serving rank as source, the reply's word as tag, and the bytes of the reply as length. A longer reply
- * than capacity is cut and gives PT2P_ERR_TRUNCATED. Calls are not ordered, neither with each other nor with messages. A call
- * that has ended well was executed once. One that fails was executed once or not at all; pt2p_calls(7) tells which status
- * says what. A rank has at most PT2P_CALL_WINDOW calls at a server; others wait here.
+ * The result has the serving rank as source, the reply's word as tag, and the bytes of the reply as length. A longer
+ * reply than capacity is cut and gives PT2P_ERR_TRUNCATED. Calls are not ordered, neither with each other nor with
+ * messages. A call that has ended well was executed once. One that fails was executed once or not at all; pt2p_calls(7)
+ * tells which status says what. A rank has at most PT2P_CALL_WINDOW calls at a server; others wait here.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH, those of a first send to that rank. Of the
- * call: PT2P_ERR_TRUNCATED, PT2P_ERR_NO_SERVICE, PT2P_ERR_BUSY, PT2P_ERR_DEADLINE, PT2P_ERR_CANCELLED, PT2P_ERR_LENGTH,
- * PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH, those of a first send to that rank. Of
+ * the call: PT2P_ERR_TRUNCATED, PT2P_ERR_NO_SERVICE, PT2P_ERR_BUSY, PT2P_ERR_DEADLINE, PT2P_ERR_CANCELLED,
+ * PT2P_ERR_LENGTH, PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED.
  */
 pt2p_status_t pt2p_icall(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length, void *reply,
                          size_t capacity, const pt2p_call_options_t *options, pt2p_request_t **req);
@@ -128,8 +136,9 @@ pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const v
                         size_t capacity, const pt2p_call_options_t *options, pt2p_result_t *result);
 
 /**
- * A call without a reply. The input is copied, and the caller's again on return. Nothing tells whether it was executed: it is
- * dropped where pt2p_icall would fail (the counter calls_refused of the server counts those). pt2p_finalize sends what waits.
+ * A call without a reply. The input is copied, and the caller's again on return. Nothing tells whether it was executed:
+ * it is dropped where pt2p_icall would fail (the counter calls_refused of the server counts those). pt2p_finalize sends
+ * what waits.
  *
  * options: done must be NULL.
  *
@@ -144,9 +153,9 @@ pt2p_status_t pt2p_notify(pt2p_context_t *ctx, int rank, uint32_t service, const
  * word: arrives as the result's tag; a reply that is only a number needs no bytes.
  * data: copied, so it is the caller's on return. NULL when length is 0.
  *
- * A reply to a caller that has given up or is gone is dropped, and is no error. Errors: PT2P_ERR_CONTEXT; PT2P_ERR_CALL for
- * a call that has a reply, was a notice, or never was; PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_NO_MEMORY: the call then
- * still needs a reply.
+ * A reply to a caller that has given up or is gone is dropped, and is no error. Errors: PT2P_ERR_CONTEXT; PT2P_ERR_CALL
+ * for a call that has a reply, was a notice, or never was; PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_NO_MEMORY: the
+ * call then still needs a reply.
  */
 pt2p_status_t pt2p_reply(pt2p_context_t *ctx, pt2p_call_t *call, uint64_t word, const void *data, size_t length);
 
