@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <unordered_map>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "base/memory/fifo.hpp"
@@ -22,6 +23,11 @@ struct Service;
 
 // Bytes from a pool, or from `small` when they are few.
 struct Storage {
+	Storage() = default;
+	~Storage() { ::operator delete(memory); } // of a call that has not ended: as the pool would
+	Storage(const Storage &) = delete;
+	Storage &operator=(const Storage &) = delete;
+
 	void *memory = nullptr;
 	size_t bytes = 0;
 	alignas(16) unsigned char small[64];
@@ -100,8 +106,7 @@ struct Incoming {
 struct Peer {
 	int rank = 0;
 	Channel *channel = nullptr; // once it was needed
-	bool gone = false;
-	bool listed = false; // among those that have work
+	bool listed = false;        // among those that have work
 
 	// Calls of this rank.
 	std::vector<Outgoing *> slots; // as many as were needed at once so far
@@ -130,24 +135,25 @@ struct Peer {
 // The peers, and how frames get to them.
 class Peers {
 public:
-	Peers(Engine &engine, uint32_t window) : engine_(engine), window_(window) {}
+	// `size`: ranks of the job.
+	Peers(Engine &engine, int size, uint32_t window)
+	    : engine_(engine), window_(window), peers_(static_cast<size_t>(size))
+	{
+	}
 
+	// Made when it is first asked for.
 	Peer &at(int rank)
 	{
-		const auto [found, made] = peers_.try_emplace(rank);
-		if (made) {
-			found->second.rank = rank;
-			found->second.window = window_;
-			found->second.gone = engine_.losses().contain(rank);
+		std::unique_ptr<Peer> &peer = peers_[static_cast<size_t>(rank)];
+		if (__builtin_expect(!peer, 0)) {
+			peer = std::make_unique<Peer>();
+			peer->rank = rank;
+			peer->window = window_;
 		}
-		return found->second;
+		return *peer;
 	}
 	// Null: nothing was exchanged with it yet.
-	Peer *find(int rank)
-	{
-		const auto found = peers_.find(rank);
-		return found == peers_.end() ? nullptr : &found->second;
-	}
+	Peer *find(int rank) const { return peers_[static_cast<size_t>(rank)].get(); }
 	// Gives it a channel if it has none; false: that cannot be done, and `status` says why.
 	bool connect(Peer &peer, pt2p_status_t &status)
 	{
@@ -194,7 +200,7 @@ private:
 
 	Engine &engine_;
 	const uint32_t window_;
-	std::unordered_map<int, Peer> peers_; // by rank
+	std::vector<std::unique_ptr<Peer>> peers_; // by rank
 	WorkList<Peer> busy_;
 	std::vector<unsigned char> frame_;
 };

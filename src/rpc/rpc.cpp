@@ -21,8 +21,8 @@ const char *state_text(const Incoming &in)
 
 } // namespace
 
-Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, pt2p_context_t *context)
-    : Extension(calls_range), peers_(engine, static_cast<uint32_t>(config.call_window)),
+Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, int size, pt2p_context_t *context)
+    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window)),
       calls_(engine, reporter, peers_),
       services_(engine, reporter, peers_, static_cast<size_t>(config.call_queue), context)
 {

@@ -21,7 +21,8 @@ namespace pt2p::rpc {
 
 class Rpc final : public Extension {
 public:
-	Rpc(const Config &config, Reporter &reporter, Engine &engine, pt2p_context_t *context);
+	// `size`: ranks of the job.
+	Rpc(const Config &config, Reporter &reporter, Engine &engine, int size, pt2p_context_t *context);
 
 	Calls &calls() { return calls_; }
 	Services &services() { return services_; }
