@@ -137,13 +137,15 @@ class Peers {
 public:
 	// `size`: ranks of the job.
 	Peers(Engine &engine, int size, uint32_t window)
-	    : engine_(engine), window_(window), peers_(static_cast<size_t>(size))
+	    : engine_(engine), size_(static_cast<size_t>(size)), window_(window)
 	{
 	}
 
 	// Made when it is first asked for.
 	Peer &at(int rank)
 	{
+		if (__builtin_expect(peers_.empty(), 0))
+			peers_.resize(size_); // a job without calls pays nothing for its ranks
 		std::unique_ptr<Peer> &peer = peers_[static_cast<size_t>(rank)];
 		if (__builtin_expect(!peer, 0)) {
 			peer = std::make_unique<Peer>();
@@ -153,7 +155,7 @@ public:
 		return *peer;
 	}
 	// Null: nothing was exchanged with it yet.
-	Peer *find(int rank) const { return peers_[static_cast<size_t>(rank)].get(); }
+	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
 	// Gives it a channel if it has none; false: that cannot be done, and `status` says why.
 	bool connect(Peer &peer, pt2p_status_t &status)
 	{
@@ -199,6 +201,7 @@ private:
 	static constexpr size_t longest_frame = 16384; // bytes
 
 	Engine &engine_;
+	const size_t size_;
 	const uint32_t window_;
 	std::vector<std::unique_ptr<Peer>> peers_; // by rank
 	WorkList<Peer> busy_;
