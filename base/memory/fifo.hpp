@@ -56,6 +56,11 @@ public:
 			item = next;
 		}
 	}
+	// Takes one item out, if it is there.
+	void remove(T &item)
+	{
+		remove_if([&item](const T &other) { return &other == &item; });
+	}
 	// Takes out the items for which `wanted` holds; it is asked once for each, in order.
 	template <class F>
 	void remove_if(F &&wanted)

@@ -62,6 +62,8 @@ bool place_is_taken();
 // The status for an argument `name` that must not be NULL; recorded.
 [[gnu::cold]] pt2p_status_t null_argument(const pt2p_context_t *ctx, const char *function, const char *name);
 inline bool is_rank(const pt2p_context_t *ctx, int rank) { return ctx->engine->is_rank(rank); }
+// What is wrong with the struct_size of options that `macro` initialises.
+std::string wrong_size_text(size_t is, size_t should_be, const char *macro);
 // The status for a rank, called `name`, that is none; for a length that cannot be. Recorded.
 [[gnu::cold]] pt2p_status_t bad_rank(const pt2p_context_t *ctx, const char *function, const char *name, int rank);
 [[gnu::cold]] pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t length);

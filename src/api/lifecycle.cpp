@@ -30,6 +30,13 @@ pt2p_status_t bad_length(const pt2p_context_t *ctx, const char *function, size_t
 	                                                        length, static_cast<ptrdiff_t>(length));
 }
 
+std::string wrong_size_text(size_t is, size_t should_be, const char *macro)
+{
+	return format("options->struct_size is %zu, this library's options have %zu bytes: initialise them with %s and "
+	              "rebuild against this pt2p.h",
+	              is, should_be, macro);
+}
+
 pt2p_status_t not_a_context(const pt2p_context_t *ctx, const char *function) noexcept
 {
 	const bool forked = ctx && ctx->magic == pt2p_context::forked;
@@ -81,10 +88,7 @@ Settings read_options(const pt2p_options_t *options)
 	Settings s;
 	if (options) {
 		if (options->struct_size != sizeof *options)
-			throw Error(PT2P_ERR_ARGUMENT,
-			            format("options->struct_size is %zu, this library's options have %zu bytes: "
-			                   "initialise them with PT2P_OPTIONS_INIT and rebuild against this pt2p.h",
-			                   options->struct_size, sizeof *options));
+			throw Error(PT2P_ERR_ARGUMENT, wrong_size_text(options->struct_size, sizeof *options, "PT2P_OPTIONS_INIT"));
 		const unsigned level = raw(options->thread_level);
 		if (level > PT2P_THREAD_MULTIPLE)
 			throw Error(PT2P_ERR_ARGUMENT, format("options->thread_level is %u, the levels are 0 to 2", level));

@@ -22,12 +22,17 @@ namespace {
 	                          call ? "has its reply, is a notice, or is not one of this context's" : "is NULL");
 }
 
-[[gnu::cold]] pt2p_status_t wrong_size(pt2p_context_t *ctx, const char *function, size_t is, size_t should_be)
+[[gnu::cold]] pt2p_status_t wrong_size(pt2p_context_t *ctx, const char *function, size_t is, size_t should_be,
+                                       const char *macro)
 {
-	return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
-	                          "%s: options->struct_size is %zu, this library's options have %zu bytes: initialise them "
-	                          "with the macro and rebuild against this pt2p.h",
-	                          function, is, should_be);
+	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s", function, wrong_size_text(is, should_be, macro).c_str());
+}
+
+// A call that needs a reply; null: it is none.
+Incoming *unreplied(pt2p_context_t *ctx, const pt2p_call_t *call)
+{
+	Incoming *in = ctx->rpc->services().find_running(call);
+	return in && !in->notice ? in : nullptr;
 }
 
 Service *service_of(pt2p_context_t *ctx, const pt2p_service_t *service)
@@ -51,7 +56,7 @@ pt2p_status_t check_call(pt2p_context_t *ctx, const char *function, const pt2p_c
 	if (!options)
 		return PT2P_OK;
 	if (options->struct_size != sizeof *options)
-		return wrong_size(ctx, function, options->struct_size, sizeof *options);
+		return wrong_size(ctx, function, options->struct_size, sizeof *options, "PT2P_CALL_OPTIONS_INIT");
 	if (options->deadline < 0)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->deadline is %lld ns", function,
 		                          static_cast<long long>(options->deadline));
@@ -86,7 +91,7 @@ try {
 	const pt2p_service_options_t standard = PT2P_SERVICE_OPTIONS_INIT;
 	const pt2p_service_options_t &o = options ? *options : standard;
 	if (o.struct_size != sizeof o)
-		return wrong_size(ctx, __func__, o.struct_size, sizeof o);
+		return wrong_size(ctx, __func__, o.struct_size, sizeof o, "PT2P_SERVICE_OPTIONS_INIT");
 	if (o.lanes > rpc::max_lanes)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->lanes is %u, at most %u are possible", __func__,
 		                          o.lanes, rpc::max_lanes);
@@ -106,7 +111,7 @@ try {
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER(ctx);
 	Service *s = service_of(ctx, service);
-	if (!s || s->closing)
+	if (!s)
 		return dead_service(ctx, __func__, service);
 	rpc::Services &services = ctx->rpc->services();
 	services.refuse_all(*s);
@@ -126,7 +131,7 @@ try {
 	if (served)
 		*served = 0;
 	Service *s = service_of(ctx, service);
-	if (!s || s->closing)
+	if (!s)
 		return dead_service(ctx, __func__, service);
 	if (lane >= s->lanes.size())
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: lane %u of a service that has %zu", __func__, lane,
@@ -135,14 +140,14 @@ try {
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: most is 0", __func__);
 	const rpc::Service::User user(*s);
 	rpc::Services &services = ctx->rpc->services();
-	const auto ready = [&] { return s->closing || !s->lane(lane).queue.empty(); };
+	const auto ready = [&] { return !s->open || !s->lane(lane).queue.empty(); };
 	const auto call = [ctx](const auto &function) {
 		const Progress::Callback section(*ctx->progress);
 		function();
 	};
 	poll(ctx);
 	for (size_t n = 0; n < most; ++n) {
-		while (!s->closing && !services.serve(*s, lane, call)) {
+		while (s->open && !services.serve(*s, lane, call)) {
 			if (n || !timeout)
 				return PT2P_OK;
 			if (timeout < 0)
@@ -150,7 +155,7 @@ try {
 			else if (!ctx->progress->wait_for(timeout, ready))
 				return PT2P_OK;
 		}
-		if (s->closing)
+		if (!s->open)
 			return n ? PT2P_OK : dead_service(ctx, __func__, service);
 		if (served)
 			*served = n + 1;
@@ -163,8 +168,8 @@ pt2p_status_t pt2p_reply(pt2p_context_t *ctx, pt2p_call_t *call, uint64_t word, 
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	Incoming *in = ctx->rpc->services().find_running(call);
-	if (!in || in->notice)
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
 		return dead_call(ctx, __func__, call);
 	if (length > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, length);
@@ -179,8 +184,8 @@ pt2p_status_t pt2p_call_keep(pt2p_context_t *ctx, pt2p_call_t *call, const void 
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	Incoming *in = ctx->rpc->services().find_running(call);
-	if (!in || in->notice)
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
 		return dead_call(ctx, __func__, call);
 	if (input)
 		*input = in->length ? in->input.data() : nullptr;

@@ -62,7 +62,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 Request *Calls::call(const CallWork &work, pt2p_status_t &status)
 {
 	Peer &peer = peers_.at(work.rank);
-	if (!engine_.channels().reach(work.rank, status) || !peers_.connect(peer, status))
+	if (!peers_.connect(peer, status))
 		return nullptr;
 	Request *r = engine_.start_call(work.length, work.rank, work.service);
 	Outgoing &o = make(work, peer);
@@ -77,7 +77,7 @@ pt2p_status_t Calls::notice(const CallWork &work)
 {
 	Peer &peer = peers_.at(work.rank);
 	pt2p_status_t status = PT2P_OK;
-	if (!engine_.channels().reach(work.rank, status) || !peers_.connect(peer, status))
+	if (!peers_.connect(peer, status))
 		return status;
 	Outgoing &o = make(work, peer);
 	// A long one is a call whose reply nobody waits for.
@@ -105,7 +105,7 @@ void Calls::start_or_queue(Outgoing &o)
 }
 
 // False: there is no slot or no room now. Everything is in place before the message leaves: a call to this rank itself
-// arrives within it.
+// arrives within it. An attempt may find out that the peer is lost; then the call has ended.
 bool Calls::start(Outgoing &o)
 {
 	Peer &peer = *o.peer;
@@ -118,7 +118,8 @@ bool Calls::start(Outgoing &o)
 		++peer.notices_sent;
 		if (!peers_.send(*peer.channel, id_notice, 0, head, o.input, first)) {
 			--peer.notices_sent;
-			return false;
+			if (!peer.channel->down())
+				return false;
 		}
 		forget(o);
 		return true;
@@ -134,6 +135,8 @@ bool Calls::start(Outgoing &o)
 	o.state = Outgoing::State::sent;
 	o.moved = first;
 	if (!peers_.send(*peer.channel, id_call, o.number, head, o.input, first)) {
+		if (o.state == Outgoing::State::free)
+			return true;
 		--peer.calls;
 		o.state = Outgoing::State::waiting;
 		o.moved = 0;
@@ -202,7 +205,7 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 		return wrong_message;
 	// The server may reply, or refuse, before it has all of the input.
 	if (o->moved < o->length)
-		peer.streams.remove_if([o](const Outgoing &other) { return &other == o; });
+		peer.streams.remove(*o);
 	if (head.status != PT2P_OK) {
 		const auto status = static_cast<pt2p_status_t>(head.status);
 		complete(*o, status, refusal_text(*o, status));
@@ -290,7 +293,7 @@ void Calls::cancel(Request &r)
 		return; // it is over
 	Peer &peer = *o->peer;
 	if (o->state == Outgoing::State::waiting) {
-		peer.waiting.remove_if([o](const Outgoing &other) { return &other == o; });
+		peer.waiting.remove(*o);
 		complete(*o, PT2P_ERR_CANCELLED, "before it left");
 		forget(*o);
 		return;
@@ -305,12 +308,11 @@ void Calls::give_up(Outgoing &o)
 {
 	Peer &peer = *o.peer;
 	const bool waits = o.state == Outgoing::State::waiting;
-	(waits ? peer.waiting : peer.streams).remove_if([&o](const Outgoing &other) { return &other == &o; });
+	(waits ? peer.waiting : peer.streams).remove(o);
 	complete(o, PT2P_ERR_DEADLINE, waits ? "it has not left this rank" : "there is no reply yet");
 	reporter_.add(Counter::calls_late);
 	if (waits)
 		return forget(o);
-	o.state = Outgoing::State::left;
 	o.moved = o.length;
 	o.capacity = 0;
 	const uint8_t abandoned = 1;

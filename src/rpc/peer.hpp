@@ -50,11 +50,10 @@ struct Storage {
 // A call that this rank makes.
 //
 //   waiting ---> sent ---> free       waiting: for a slot, or for room in the transport
-//                 |
-//                 +-----> left ---> free     left: its deadline has passed, and its slot is kept until the server
-//                 agrees
+//
+// A call whose deadline has passed loses its request, and keeps its slot until the server agrees.
 struct Outgoing : Deadline {
-	enum class State : uint8_t { free, waiting, sent, left };
+	enum class State : uint8_t { free, waiting, sent };
 
 	uint64_t handle = 0; // see HandlePool
 	Outgoing *next_free = nullptr;
@@ -156,10 +155,10 @@ public:
 	}
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
-	// Gives it a channel if it has none; false: that cannot be done, and `status` says why.
+	// Gives it a channel if it has none; false: it cannot be reached, and `status` says why.
 	bool connect(Peer &peer, pt2p_status_t &status)
 	{
-		if (!peer.channel)
+		if (!peer.channel || peer.channel->down())
 			peer.channel = engine_.channels().reach(peer.rank, status);
 		return peer.channel != nullptr;
 	}

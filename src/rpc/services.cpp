@@ -41,14 +41,13 @@ Service *Services::open(uint32_t id, pt2p_handler_t handler, void *argument, uin
 	s->lanes.clear();
 	s->lanes.resize(lanes);
 	s->running = s->users = 0;
-	s->closing = false;
 	by_id_[id] = s;
 	return s;
 }
 
 void Services::refuse_all(Service &s)
 {
-	s.closing = true;
+	s.open = false;
 	by_id_.erase(s.id);
 	engine_.wake_extensions(); // threads in pt2p_serve
 	for_each_call([&](Incoming &in) {
@@ -65,11 +64,7 @@ void Services::refuse_all()
 		refuse_all(*by_id_.begin()->second);
 }
 
-void Services::close(Service &s)
-{
-	s.open = false;
-	services_.give(&s);
-}
+void Services::close(Service &s) { services_.give(&s); }
 
 // ---- calls that come ------------------------------------------------------------------------------------------------
 
@@ -167,12 +162,19 @@ void Services::unqueue(Incoming &in)
 {
 	if (in.state != Incoming::State::queued)
 		return;
-	const auto it = [&in](const Incoming &other) { return &other == &in; };
 	if (in.service->lanes.empty())
-		return ready_.remove_if(it);
+		return ready_.remove(in);
 	Service::Lane &lane = in.service->lane(in.lane);
-	lane.queue.remove_if(it);
+	lane.queue.remove(in);
 	--lane.length;
+}
+
+// Ends a call whose handler has not replied, as the caller sees it.
+void Services::give_slot_back(Peer &peer, uint64_t number)
+{
+	Incoming &in = make(peer, number);
+	peer.served[slot_of(number)] = &in;
+	reply_without_data(in, PT2P_ERR_DEADLINE);
 }
 
 const char *Services::on_cancel(Peer &peer, uint64_t number, const void *data, size_t length)
@@ -193,13 +195,8 @@ const char *Services::on_cancel(Peer &peer, uint64_t number, const void *data, s
 		in->cancelled = true;
 		if (!abandoned)
 			break;
-		// The caller gets its slot back. The handler's reply will go nowhere.
-		in->peer = nullptr;
-		{
-			Incoming &answer = make(peer, number);
-			peer.served[slot_of(number)] = &answer;
-			refuse(answer, PT2P_ERR_DEADLINE);
-		}
+		in->peer = nullptr; // the handler's reply goes nowhere
+		give_slot_back(peer, number);
 		break;
 	default: break;
 	}
@@ -257,6 +254,8 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 	    length <= Peers::room_after(*peer.channel, sizeof in.reply) &&
 	    peers_.send(*peer.channel, id_reply, in.number, in.reply, data, length))
 		return forget(in);
+	if (in.state != Incoming::State::replied)
+		return; // the attempt has found out that the caller is lost
 	unsigned char *copy = in.data.take(buffers_, length);
 	if (length)
 		std::memcpy(copy, data, length);
@@ -268,10 +267,15 @@ void Services::refuse(Incoming &in, pt2p_status_t status)
 {
 	reporter_.add(Counter::calls_refused);
 	if (in.notice || !in.peer)
-		return forget(in);
+		forget(in);
+	else
+		reply_without_data(in, status);
+}
+
+void Services::reply_without_data(Incoming &in, pt2p_status_t status)
+{
 	in.state = Incoming::State::replied;
 	in.reply.status = status;
-	in.length = 0;
 	in.peer->replies.push(in);
 	peers_.list(*in.peer);
 }

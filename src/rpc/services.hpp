@@ -22,7 +22,7 @@ constexpr uint32_t max_lanes = 65536;
 struct Service {
 	uint64_t handle = 0; // see HandlePool
 	Service *next_free = nullptr;
-	bool open = false;
+	bool open = false; // for new calls
 	uint32_t id = 0;
 	pt2p_handler_t handler = nullptr;
 	void *argument = nullptr;
@@ -34,7 +34,6 @@ struct Service {
 	std::vector<Lane> lanes; // none: handled in progress
 	size_t running = 0;      // calls that were started and have not ended
 	size_t users = 0;        // threads in pt2p_serve
-	bool closing = false;
 
 	struct User {
 		explicit User(Service &s) : service(s) { ++service.users; }
@@ -75,7 +74,7 @@ public:
 		return true;
 	}
 
-	// A call that is running, by the program's handle.
+	// A call that was started and has no reply, by the program's handle.
 	Incoming *find_running(const pt2p_call_t *call) const;
 	void reply(Incoming &in, uint64_t word, const void *data, size_t length);
 
@@ -130,7 +129,9 @@ private:
 	Incoming *take_queued(Fifo<Incoming> &queue, size_t *length);
 	void queue(Incoming &in);
 	void unqueue(Incoming &in);
+	void give_slot_back(Peer &peer, uint64_t number);
 	void refuse(Incoming &in, pt2p_status_t status);
+	void reply_without_data(Incoming &in, pt2p_status_t status);
 	bool send_some(Incoming &in);
 	void forget(Incoming &in);
 	void release(Incoming &in);
