@@ -28,7 +28,8 @@ typedef struct pt2p_service pt2p_service_t;
  *
  * call:  for pt2p_reply and pt2p_call_query.
  * input: what the caller sent, aligned to 16 bytes; NULL when length is 0. Valid until the handler returns, and until
- * the reply if pt2p_call_keep was called.
+ * the reply if pt2p_call_keep was called. NULL also when length is above input_max of the service: the handler gets the
+ * bytes by pt2p_call_pull.
  *
  * The handler of a service without lanes runs within progress, in any thread that makes it, and must not wait: it may
  * start operations and calls, but functions that wait return PT2P_ERR_IN_HANDLER. One of a service with lanes runs in
@@ -41,7 +42,7 @@ typedef void (*pt2p_handler_t)(pt2p_context_t *ctx, pt2p_call_t *call, const voi
 typedef struct pt2p_service_options {
 	size_t struct_size; /**< sizeof(pt2p_service_options_t) */
 	uint32_t lanes;     /**< 0: the handler runs within progress. 1 ... 65536: so many queues for pt2p_serve */
-	size_t input_max;   /**< longest input that is taken, bytes; longer calls fail with PT2P_ERR_LENGTH */
+	size_t input_max;   /**< longest input that is there when the handler runs, bytes; it pulls longer ones */
 } pt2p_service_options_t;
 
 #define PT2P_SERVICE_OPTIONS_INIT                                                                                      \
@@ -49,18 +50,31 @@ typedef struct pt2p_service_options {
 		sizeof(pt2p_service_options_t), 0, 1048576                                                                     \
 	}
 
+/** Memory that a caller lends to the server while the call lasts. */
+typedef struct pt2p_window {
+	void *address;
+	size_t length; /**< bytes; 0: there is no window */
+} pt2p_window_t;
+
 /** Options of a call. Initialise with PT2P_CALL_OPTIONS_INIT and change what you need. */
 typedef struct pt2p_call_options {
-	size_t struct_size;   /**< sizeof(pt2p_call_options_t) */
-	uint16_t lane;        /**< calls with one number are started in the order in which they arrive */
-	int64_t deadline;     /**< ns from now on, waiting in queues here and there included; 0: PT2P_CALL_DEADLINE */
+	size_t struct_size; /**< sizeof(pt2p_call_options_t) */
+	uint16_t lane;      /**< calls with one number are started in the order in which they arrive */
+	int64_t deadline;   /**< ns from now on, waiting in queues here and there included; 0: PT2P_CALL_DEADLINE */
+	pt2p_window_t give; /**< what pt2p_call_pull reads at the server. Not changed before the call has ended */
+	pt2p_window_t take; /**< where pt2p_call_push writes. Not touched before the call has ended */
+	/**
+	 * Where to put a reply that is longer than capacity: returns memory for `length` bytes, the caller's to free, or
+	 * NULL to cut the reply. Called once, at the end of a turn of progress; must not wait. NULL: such replies are cut.
+	 */
+	void *(*room)(void *argument, size_t length);
 	pt2p_callback_t done; /**< called once when the call has ended, in place of a request; NULL: there is a request */
-	void *argument;       /**< of done */
+	void *argument;       /**< of room and done */
 } pt2p_call_options_t;
 
 #define PT2P_CALL_OPTIONS_INIT                                                                                         \
 	{                                                                                                                  \
-		sizeof(pt2p_call_options_t), 0, 0, NULL, NULL                                                                  \
+		sizeof(pt2p_call_options_t), 0, 0, {NULL, 0}, {NULL, 0}, NULL, NULL, NULL                                      \
 	}
 
 /** A call that this rank serves; filled by pt2p_call_query. */
@@ -71,7 +85,24 @@ typedef struct pt2p_call_info {
 	int notice;        /**< 1: there is no reply */
 	int cancelled;     /**< 1: the caller has cancelled it, has given up waiting, or is gone */
 	int64_t remaining; /**< until the deadline, ns, not below 0; INT64_MAX: there is none */
+	size_t length;     /**< of the input, bytes */
+	size_t give, take; /**< lengths of the caller's windows, bytes; 0: none */
 } pt2p_call_info_t;
+
+/** Calls of this rank to another one; filled by pt2p_calls_query. */
+typedef struct pt2p_calls_info {
+	size_t struct_size; /**< sizeof(pt2p_calls_info_t), set by the program */
+	uint32_t window;    /**< calls that may be there at once (PT2P_CALL_WINDOW) */
+	uint32_t in_flight; /**< calls that are there, and have not ended */
+	uint32_t waiting;   /**< calls and notices that wait here, for a place there or for room in the transport */
+	uint32_t notices;   /**< notices on their way, or not taken there as far as this rank knows */
+	uint32_t serving;   /**< calls of that rank that are here and have no reply */
+} pt2p_calls_info_t;
+
+#define PT2P_CALLS_INFO_INIT                                                                                           \
+	{                                                                                                                  \
+		sizeof(pt2p_calls_info_t), 0, 0, 0, 0, 0                                                                       \
+	}
 
 /**
  * Opens a service: from now on other ranks, and this one, can call it. A call that arrives earlier fails with
@@ -120,13 +151,18 @@ pt2p_status_t pt2p_serve(pt2p_context_t *ctx, pt2p_service_t *service, uint32_t 
  * after a failure.
  *
  * The result has the serving rank as source, the reply's word as tag, and the bytes of the reply as length. A longer
- * reply than capacity is cut and gives PT2P_ERR_TRUNCATED. Calls are not ordered, neither with each other nor with
- * messages. A call that has ended well was executed once. One that fails was executed once or not at all; pt2p_calls(7)
- * tells which status says what. A rank has at most PT2P_CALL_WINDOW calls at a server; others wait here.
+ * reply than capacity is cut and gives PT2P_ERR_TRUNCATED, unless options->room finds a place for it. Calls are not
+ * ordered, neither with each other nor with messages. A call that has ended well was executed once. One that fails was
+ * executed once or not at all; pt2p_calls(7) tells which status says what. A rank has at most PT2P_CALL_WINDOW calls at
+ * a server; others wait here.
+ *
+ * Memory that the server can reach stays as it is once the call has ended: a call with windows, or with 64 KiB of input
+ * and more, whose deadline passes ends only when the server has let go of that memory, or is lost.
  *
  * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH, those of a first send to that rank. Of
  * the call: PT2P_ERR_TRUNCATED, PT2P_ERR_NO_SERVICE, PT2P_ERR_BUSY, PT2P_ERR_DEADLINE, PT2P_ERR_CANCELLED,
- * PT2P_ERR_LENGTH, PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED.
+ * PT2P_ERR_LENGTH (an input above input_max of the service, with a give window), PT2P_ERR_ABANDONED, PT2P_ERR_SYSTEM
+ * (bytes could not be moved at the server), PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED.
  */
 pt2p_status_t pt2p_icall(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length, void *reply,
                          size_t capacity, const pt2p_call_options_t *options, pt2p_request_t **req);
@@ -140,7 +176,7 @@ pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const v
  * it is dropped where pt2p_icall would fail (the counter calls_refused of the server counts those). pt2p_finalize sends
  * what waits.
  *
- * options: done must be NULL.
+ * options: without windows, room and done.
  *
  * Errors: as pt2p_icall at once.
  */
@@ -151,13 +187,51 @@ pt2p_status_t pt2p_notify(pt2p_context_t *ctx, int rank, uint32_t service, const
  * Replies to a call: once, from any thread, within the handler or any time later.
  *
  * word: arrives as the result's tag; a reply that is only a number needs no bytes.
- * data: copied, so it is the caller's on return. NULL when length is 0.
+ * data: copied, so it is the caller's on return. NULL when length is 0. What pt2p_reply_room gave is not copied.
+ *
+ * The reply leaves when everything that was pulled and pushed has ended.
  *
  * A reply to a caller that has given up or is gone is dropped, and is no error. Errors: PT2P_ERR_CONTEXT; PT2P_ERR_CALL
  * for a call that has a reply, was a notice, or never was; PT2P_ERR_ARGUMENT, PT2P_ERR_LENGTH, PT2P_ERR_NO_MEMORY: the
  * call then still needs a reply.
  */
 pt2p_status_t pt2p_reply(pt2p_context_t *ctx, pt2p_call_t *call, uint64_t word, const void *data, size_t length);
+
+/**
+ * Gives memory for a reply, to be filled and passed to pt2p_reply as its data.
+ *
+ * length: bytes; the reply may be shorter.
+ * room:   receives the memory, aligned to 16 bytes. The library's; valid until the reply, or the next call of this.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_CALL, PT2P_ERR_LENGTH, PT2P_ERR_NO_MEMORY.
+ */
+pt2p_status_t pt2p_reply_room(pt2p_context_t *ctx, pt2p_call_t *call, size_t length, void **room);
+
+/**
+ * Ends a call without a reply: the caller gets PT2P_ERR_ABANDONED. In place of pt2p_reply, and with its errors.
+ */
+pt2p_status_t pt2p_call_abandon(pt2p_context_t *ctx, pt2p_call_t *call);
+
+/**
+ * Reads from the caller's window `give`, or from an input that is longer than input_max of the service.
+ *
+ * to:     not touched until the request has completed.
+ * offset: in the window, or in the input, bytes.
+ * req:    receives the request. NULL: the reply waits for the end, and if the transfer fails the call does, with
+ * PT2P_ERR_SYSTEM.
+ *
+ * Any number of transfers may be in flight. They are not ordered. Any thread, also within the handler.
+ *
+ * Errors: PT2P_ERR_CONTEXT; PT2P_ERR_ARGUMENT, also when there is nothing to pull from; PT2P_ERR_CALL;
+ * PT2P_ERR_BOUNDS; PT2P_ERR_DEADLINE when the caller has given up; PT2P_ERR_PEER_LOST, PT2P_ERR_PEER_FINALIZED. The
+ * call still needs a reply.
+ */
+pt2p_status_t pt2p_call_pull(pt2p_context_t *ctx, pt2p_call_t *call, void *to, size_t offset, size_t length,
+                             pt2p_request_t **req);
+
+/** Writes to the caller's window `take`; as pt2p_call_pull. from: not changed until the request has completed. */
+pt2p_status_t pt2p_call_push(pt2p_context_t *ctx, pt2p_call_t *call, const void *from, size_t offset, size_t length,
+                             pt2p_request_t **req);
 
 /**
  * Keeps the input of a call until the reply, for a handler that returns before it. Copies nothing.
@@ -170,6 +244,12 @@ pt2p_status_t pt2p_call_keep(pt2p_context_t *ctx, pt2p_call_t *call, const void 
 
 /** Fills *info about a call that has no reply yet. Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_CALL. */
 pt2p_status_t pt2p_call_query(pt2p_context_t *ctx, pt2p_call_t *call, pt2p_call_info_t *info);
+
+/**
+ * Fills *info about the calls between this rank and another. Initialise it with PT2P_CALLS_INFO_INIT.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK.
+ */
+pt2p_status_t pt2p_calls_query(pt2p_context_t *ctx, int rank, pt2p_calls_info_t *info);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

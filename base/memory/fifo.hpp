@@ -1,6 +1,8 @@
 // A queue of items that are linked through a member `next`: first in, first out. It takes no memory of its own.
 #pragma once
 
+#include <cstddef>
+
 namespace pt2p {
 
 template <class T>
@@ -9,6 +11,12 @@ public:
 	bool empty() const { return !first_; }
 	// Null when it is empty.
 	T *front() const { return first_; }
+	size_t size() const
+	{
+		size_t n = 0;
+		for_each([&n](const T &) { ++n; });
+		return n;
+	}
 	void push(T &item)
 	{
 		item.next = nullptr;

@@ -134,7 +134,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.engine->use(*ctx.router, *ctx.progress, &ctx);
 	ctx.onesided =
 	    std::make_unique<onesided::OneSided>(ctx.router->environment(), *ctx.engine, *ctx.router, *ctx.progress);
-	ctx.rpc = std::make_unique<rpc::Rpc>(config, ctx.reporter, *ctx.engine, ctx.job->size(), &ctx);
+	ctx.rpc = std::make_unique<rpc::Rpc>(config, ctx.reporter, *ctx.engine, *ctx.onesided, ctx.job->size(), &ctx);
 	ctx.inspector = std::make_unique<Inspector>(*ctx.engine, *ctx.router, *ctx.job, ctx.reporter);
 	ctx.progress->dump = [&ctx](const char *reason) { write_to_stderr(ctx.inspector->dump(reason)); };
 	ctx.progress->start_thread();

@@ -60,9 +60,32 @@ pt2p_status_t check_call(pt2p_context_t *ctx, const char *function, const pt2p_c
 	if (options->deadline < 0)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->deadline is %lld ns", function,
 		                          static_cast<long long>(options->deadline));
+	for (const pt2p_window_t *window : {&options->give, &options->take}) {
+		if (window->length > PTRDIFF_MAX)
+			return bad_length(ctx, function, window->length);
+		if (!window->address && window->length)
+			return null_argument(ctx, function, "the address of a window");
+	}
+	if (options->give.length || options->take.length || options->room)
+		work.rare = options;
 	work.lane = options->lane;
 	if (options->deadline)
 		work.deadline = options->deadline;
+	return PT2P_OK;
+}
+
+// PT2P_OK when bytes may be moved between the caller's memory, of `bytes` bytes, and this rank's.
+pt2p_status_t check_transfer(pt2p_context_t *ctx, const char *function, const Incoming &in, const void *memory,
+                             size_t offset, size_t length, size_t bytes)
+{
+	if (!memory && length)
+		return null_argument(ctx, function, "the memory");
+	if (offset > bytes || length > bytes - offset)
+		return ctx->reporter.fail(PT2P_ERR_BOUNDS, "%s: %zu bytes at offset %zu of %zu", function, length, offset,
+		                          bytes);
+	if (in.late)
+		return ctx->reporter.fail(PT2P_ERR_DEADLINE, "%s: the caller, rank %d, has given up waiting", function,
+		                          in.caller);
 	return PT2P_OK;
 }
 
@@ -180,6 +203,75 @@ try {
 }
 PT2P_CATCH
 
+pt2p_status_t pt2p_reply_room(pt2p_context_t *ctx, pt2p_call_t *call, size_t length, void **room)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!room)
+		return null_argument(ctx, __func__, "room");
+	*room = nullptr;
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
+		return dead_call(ctx, __func__, call);
+	if (length > PTRDIFF_MAX)
+		return bad_length(ctx, __func__, length);
+	*room = ctx->rpc->services().room(*in, length);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_call_abandon(pt2p_context_t *ctx, pt2p_call_t *call)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
+		return dead_call(ctx, __func__, call);
+	ctx->rpc->services().abandon(*in);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_call_pull(pt2p_context_t *ctx, pt2p_call_t *call, void *to, size_t offset, size_t length,
+                             pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (req)
+		*req = nullptr;
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
+		return dead_call(ctx, __func__, call);
+	const bool gives = in->has(rpc::give_window);
+	if (!gives && !in->withheld)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
+		                          "%s: the caller gives no window, and the handler has got all of the input", __func__);
+	const size_t bytes = gives ? in->reach->lent[rpc::give_window].length : in->length;
+	if (const pt2p_status_t status = check_transfer(ctx, __func__, *in, to, offset, length, bytes); status != PT2P_OK)
+		return status;
+	return ctx->rpc->services().pull(*in, gives ? rpc::give_window : rpc::input_window, to, offset, length, req);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_call_push(pt2p_context_t *ctx, pt2p_call_t *call, const void *from, size_t offset, size_t length,
+                             pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (req)
+		*req = nullptr;
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
+		return dead_call(ctx, __func__, call);
+	if (!in->has(rpc::take_window))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the caller takes no window", __func__);
+	const size_t bytes = in->reach->lent[rpc::take_window].length;
+	if (const pt2p_status_t status = check_transfer(ctx, __func__, *in, from, offset, length, bytes); status != PT2P_OK)
+		return status;
+	return ctx->rpc->services().push(*in, from, offset, length, req);
+}
+PT2P_CATCH
+
 pt2p_status_t pt2p_call_keep(pt2p_context_t *ctx, pt2p_call_t *call, const void **input)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
@@ -188,7 +280,7 @@ try {
 	if (!in)
 		return dead_call(ctx, __func__, call);
 	if (input)
-		*input = in->length ? in->input.data() : nullptr;
+		*input = in->visible();
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -207,7 +299,25 @@ try {
 	info->lane = in->lane;
 	info->notice = in->notice;
 	info->cancelled = in->cancelled;
+	info->length = in->length;
+	info->give = in->has(rpc::give_window) ? in->reach->lent[rpc::give_window].length : 0;
+	info->take = in->has(rpc::take_window) ? in->reach->lent[rpc::take_window].length : 0;
 	info->remaining = in->deadline ? std::max<int64_t>(in->deadline - now_ns(), 0) : INT64_MAX;
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_calls_query(pt2p_context_t *ctx, int rank, pt2p_calls_info_t *info)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!is_rank(ctx, rank))
+		return bad_rank(ctx, __func__, "rank", rank);
+	if (!info)
+		return null_argument(ctx, __func__, "info");
+	if (info->struct_size != sizeof *info)
+		return wrong_size(ctx, __func__, info->struct_size, sizeof *info, "PT2P_CALLS_INFO_INIT");
+	ctx->rpc->describe(rank, *info);
 	return PT2P_OK;
 }
 PT2P_CATCH
@@ -269,8 +379,8 @@ try {
 	rpc::CallWork work{rank, service, input, length, nullptr, 0, 0, 0};
 	if (const pt2p_status_t status = check_call(ctx, __func__, options, work); status != PT2P_OK)
 		return status;
-	if (options && options->done)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
+	if (work.rare || (options && options->done))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: windows, room and done are for calls with a reply", __func__);
 	const pt2p_status_t status = ctx->rpc->calls().notice(work);
 	poll_now_and_then(ctx);
 	return status;

@@ -78,13 +78,18 @@ MemoryTable::~MemoryTable()
 	});
 }
 
-Memory &MemoryTable::add(void *address, size_t length, size_t room)
+Memory &MemoryTable::lend(void *address, size_t length) { return add(address, length, length, false); }
+
+Memory &MemoryTable::add(void *address, size_t length, size_t room, bool atomics)
 {
 	Memory &m = *table_.take();
 	m.address = static_cast<unsigned char *>(address);
 	m.length = length;
+	m.agent = Agent::cpu;
 	try {
-		choose_agent(m, room, expose(m, room));
+		const std::string refusal = expose(m, room);
+		if (atomics)
+			choose_agent(m, room, refusal);
 	} catch (...) {
 		withdraw(m);
 		table_.give(&m);
@@ -148,7 +153,6 @@ std::string MemoryTable::expose(Memory &m, size_t room)
 // words only, so the first and the last word must not reach into memory that belongs to somebody else.
 void MemoryTable::choose_agent(Memory &m, size_t room, const std::string &refusal)
 {
-	m.agent = Agent::cpu;
 	const choice::atomics wanted = environment_.config.atomics;
 	const bool several_nodes = environment_.job.local_size() < environment_.job.size();
 	if (wanted == choice::atomics::cpu || (wanted == choice::atomics::automatic && !several_nodes))

@@ -48,6 +48,8 @@ public:
 	// Throw Error.
 	Memory &add(void *address, size_t length) { return add(address, length, length); }
 	Memory &allocate(size_t length);
+	// Only for puts and gets, and for a short time.
+	Memory &lend(void *address, size_t length);
 	void release(Memory &memory);
 	// `async_progress`: this rank makes progress while its program computes.
 	std::string blob(const Memory &memory, bool async_progress);
@@ -64,7 +66,7 @@ public:
 
 private:
 	// `room`: bytes that belong to the memory, including what is left over at its end.
-	Memory &add(void *address, size_t length, size_t room);
+	Memory &add(void *address, size_t length, size_t room, bool atomics = true);
 	std::string expose(Memory &memory, size_t room);
 	void choose_agent(Memory &memory, size_t room, const std::string &refusal);
 	void withdraw(Memory &memory);

@@ -142,6 +142,16 @@ void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view r
 
 pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 {
+	const pt2p_status_t status = start(w, req);
+	if (status == PT2P_OK && ++calls_ % calls_between_polls == 0) {
+		const Callbacks::Hold none(engine_.callbacks()); // within a call that starts something
+		progress_.poll();
+	}
+	return status;
+}
+
+pt2p_status_t OneSided::start(const Work &w, pt2p_request_t **req)
+{
 	Target &t = *w.remote->target;
 	const pt2p_status_t status = examine(w);
 	if (status != PT2P_OK)
@@ -162,10 +172,6 @@ pt2p_status_t OneSided::submit(const Work &w, pt2p_request_t **req)
 	drive(t);
 	if (t.has_work())
 		targets_.list(t);
-	if (++calls_ % calls_between_polls == 0) {
-		const Callbacks::Hold none(engine_.callbacks()); // within a call that starts something
-		progress_.poll();
-	}
 	return PT2P_OK;
 }
 

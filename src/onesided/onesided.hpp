@@ -50,6 +50,11 @@ public:
 	Remote &import(int rank, std::string_view bytes);
 	// Waits for the operations that use it.
 	void release(Remote &remote);
+	// The same for memory that a peer has lent to this rank for one call.
+	LentMemory describe(const Memory &memory, Endpoint &endpoint) const;
+	Remote &import(int rank, const LentMemory &memory);
+	// None of its operations is in flight.
+	void forget(Remote &remote);
 	// Chooses the paths if that has not been done. A failure has been recorded.
 	pt2p_status_t choose_paths(Remote &remote);
 	// Memory is unmapped: transports forget their registrations of it.
@@ -68,6 +73,8 @@ public:
 		uint64_t signal_offset = 0;
 	};
 	// Starts it. Without `req`, flush reports its failure.
+	pt2p_status_t start(const Work &work, pt2p_request_t **req);
+	// The same, and polls from time to time.
 	pt2p_status_t submit(const Work &work, pt2p_request_t **req);
 	pt2p_status_t flush(int rank);
 	pt2p_status_t flush_all();
@@ -88,6 +95,7 @@ private:
 	unsigned drive(Target &target);
 	unsigned start_waiting(Target &target);
 
+	Remote &make_remote(int rank);
 	pt2p_status_t examine(const Work &work);
 	bool at_once(const Work &work, Target &target);
 	Operation &make_operation(const Work &work, Request *request);

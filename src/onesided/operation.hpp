@@ -56,6 +56,14 @@ struct Remote {
 	bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
 };
 
+// Memory that its owner lends to one rank for a call.
+struct LentMemory {
+	uint64_t memory; // the owner's handle
+	uint64_t address, length;
+	Key key; // of the transport by which the owner reaches that rank
+};
+static_assert(sizeof(LentMemory) == 40);
+
 struct Operation {
 	enum class Kind : uint8_t { put, get, atomic };
 

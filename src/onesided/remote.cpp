@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.hpp"
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/job/topology.hpp"
@@ -44,6 +45,51 @@ const Key *key_of(const Remote &r, const char *transport)
 
 } // namespace
 
+Remote &OneSided::make_remote(int rank)
+{
+	Remote &r = *remotes_.take();
+	const uint64_t handle = r.handle;
+	r = Remote{};
+	r.handle = handle;
+	r.active = true;
+	r.rank = rank;
+	r.target = &targets_.at(rank);
+	return r;
+}
+
+LentMemory OneSided::describe(const Memory &m, Endpoint &endpoint) const
+{
+	LentMemory lent{m.handle, reinterpret_cast<uint64_t>(m.address), m.length, {}};
+	const char *name = endpoint.direct().table->name;
+	for (const Memory::Exposure &e : m.exposures)
+		if (!std::strcmp(e.transport->table().name, name)) {
+			std::strncpy(lent.key.transport, name, sizeof lent.key.transport - 1);
+			lent.key.key = e.key;
+		}
+	return lent;
+}
+
+// The owner has named it in a call, or in a reply, so it needs no proof.
+Remote &OneSided::import(int rank, const LentMemory &lent)
+{
+	Remote &r = make_remote(rank);
+	r.memory = lent.memory;
+	r.address = lent.address;
+	r.length = lent.length;
+	if (rank == job_.rank())
+		r.base = reinterpret_cast<unsigned char *>(lent.address);
+	else if (lent.key.transport[0] && !lent.key.transport[sizeof lent.key.transport - 1])
+		r.keys.push_back(lent.key);
+	return r;
+}
+
+void OneSided::forget(Remote &r)
+{
+	PT2P_ASSERT(!r.pending);
+	r.active = false;
+	remotes_.give(&r);
+}
+
 Remote &OneSided::import(int rank, std::string_view bytes)
 {
 	MemoryBlob b;
@@ -83,13 +129,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 			}
 		}
 	}
-	Remote &r = *remotes_.take();
-	const uint64_t handle = r.handle;
-	r = Remote{};
-	r.handle = handle;
-	r.active = true;
-	r.rank = rank;
-	r.target = &targets_.at(rank);
+	Remote &r = make_remote(rank);
 	r.memory = b.handle;
 	r.address = b.address;
 	r.length = b.length;

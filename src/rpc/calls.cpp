@@ -17,7 +17,11 @@ std::string refusal_text(const Outgoing &o, pt2p_status_t status)
 	switch (status) {
 	case PT2P_ERR_NO_SERVICE: return "that rank has not opened it, or has closed it";
 	case PT2P_ERR_BUSY: return format("lane %u there has as many calls waiting as it may (PT2P_CALL_QUEUE)", o.lane);
-	case PT2P_ERR_LENGTH: return format("%zu bytes of input are more than it takes (input_max)", o.length);
+	case PT2P_ERR_LENGTH:
+		return format("%zu bytes of input are more than it takes (input_max), and the call gives a window besides",
+		              o.length);
+	case PT2P_ERR_ABANDONED: return "it was given up there without a reply";
+	case PT2P_ERR_SYSTEM: return "its bytes cannot be moved there";
 	case PT2P_ERR_DEADLINE: return "its deadline had passed before it was started there";
 	case PT2P_ERR_CANCELLED: return "it was cancelled before it was started there";
 	default: return {};
@@ -26,8 +30,8 @@ std::string refusal_text(const Outgoing &o, pt2p_status_t status)
 
 } // namespace
 
-Calls::Calls(Engine &engine, Reporter &reporter, Peers &peers)
-    : engine_(engine), reporter_(reporter), peers_(peers), pool_(std::random_device{}())
+Calls::Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows)
+    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), pool_(std::random_device{}())
 {
 }
 
@@ -51,12 +55,26 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.word = 0;
 	o.at = 0;
 	++pending_;
+	if (work.rare || work.length >= lent_from)
+		add_rare(o, work);
 	if (work.deadline) {
 		const int64_t now = now_ns();
 		deadlines_.add(o, now + work.deadline, now);
 		engine_.wake_extensions();
 	}
 	return o;
+}
+
+void Calls::add_rare(Outgoing &o, const CallWork &work)
+{
+	o.rare = rares_.take();
+	*o.rare = {};
+	if (!work.rare)
+		return;
+	o.rare->give = work.rare->give;
+	o.rare->take = work.rare->take;
+	o.rare->room = work.rare->room;
+	o.rare->argument = work.rare->argument;
 }
 
 Request *Calls::call(const CallWork &work, pt2p_status_t &status)
@@ -112,8 +130,10 @@ bool Calls::start(Outgoing &o)
 	if (!peer.may_start(o))
 		return false;
 	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
-	const CallHead head{o.service, o.lane, static_cast<uint16_t>(peer.window), remaining, o.length};
-	const size_t first = std::min(o.length, Peers::room_after(*peer.channel, sizeof head));
+	CallHead head{o.service, o.lane, static_cast<uint16_t>(peer.window), remaining, o.length, 0};
+	size_t first = std::min(o.length, Peers::room_after(*peer.channel, sizeof head));
+	if (__builtin_expect(o.rare != nullptr, 0))
+		first = lend(o, head);
 	if (o.notice) {
 		++peer.notices_sent;
 		if (!peers_.send(*peer.channel, id_notice, 0, head, o.input, first)) {
@@ -133,8 +153,8 @@ bool Calls::start(Outgoing &o)
 	peer.slots[slot] = &o;
 	o.number = ++peer.calls << 16 | slot;
 	o.state = Outgoing::State::sent;
-	o.moved = first;
-	if (!peers_.send(*peer.channel, id_call, o.number, head, o.input, first)) {
+	o.moved = head.windows & 1u << input_window ? o.length : first;
+	if (!send_call(o, head, first)) {
 		if (o.state == Outgoing::State::free)
 			return true;
 		--peer.calls;
@@ -143,11 +163,49 @@ bool Calls::start(Outgoing &o)
 		free_slot(o);
 		return false;
 	}
-	if (first < o.length) {
+	if (o.moved < o.length && o.state == Outgoing::State::sent) {
 		peer.streams.push(o);
 		peers_.list(peer);
 	}
 	return true;
+}
+
+// Lends what a call lends, once, and says so in its head. Returns how many bytes of the input go with it.
+size_t Calls::lend(Outgoing &o, CallHead &head)
+{
+	Rare &rare = *o.rare;
+	if (!rare.lent) {
+		if (o.length >= lent_from)
+			windows_.lend(rare.lent, input_window, o.input, o.length);
+		if (rare.give.length)
+			windows_.lend(rare.lent, give_window, rare.give.address, rare.give.length);
+		if (rare.take.length)
+			windows_.lend(rare.lent, take_window, rare.take.address, rare.take.length);
+	}
+	size_t heads = sizeof head;
+	for (unsigned window = 0; rare.lent && window < window_count; ++window)
+		if (rare.lent->memory[window]) {
+			head.windows |= 1u << window;
+			heads += sizeof(LentMemory);
+		}
+	return head.windows & 1u << input_window ? 0 : std::min(o.length, Peers::room_after(*o.peer->channel, heads));
+}
+
+bool Calls::send_call(const Outgoing &o, const CallHead &head, size_t first)
+{
+	Channel &channel = *o.peer->channel;
+	if (__builtin_expect(!head.windows, 1))
+		return peers_.send(channel, id_call, o.number, head, o.input, first);
+	unsigned char heads[sizeof head + window_count * sizeof(LentMemory)];
+	size_t length = sizeof head;
+	std::memcpy(heads, &head, sizeof head);
+	for (unsigned window = 0; window < window_count; ++window)
+		if (head.windows & 1u << window) {
+			const LentMemory lent = windows_.describe(*o.rare->lent, static_cast<Window>(window), channel.endpoint);
+			std::memcpy(heads + length, &lent, sizeof lent);
+			length += sizeof lent;
+		}
+	return peers_.send(channel, id_call, o.number, heads, length, o.input, first);
 }
 
 // Sends more of the input; false: there is no room now.
@@ -197,17 +255,21 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 {
 	ReplyHead head;
 	Outgoing *o = find(peer, number);
-	if (!o || length < sizeof head || o->received || o->reply_length)
+	if (!o || length < sizeof head || o->state != Outgoing::State::sent || o->received || o->reply_length)
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
 	length -= sizeof head;
-	if (length > head.length)
+	const auto *bytes = static_cast<const unsigned char *>(data) + sizeof head;
+	LentMemory lent;
+	if (head.lent ? length != sizeof lent || !head.length : length > head.length)
 		return wrong_message;
 	// The server may reply, or refuse, before it has all of the input.
 	if (o->moved < o->length)
 		peer.streams.remove(*o);
 	if (head.status != PT2P_OK) {
-		const auto status = static_cast<pt2p_status_t>(head.status);
+		auto status = static_cast<pt2p_status_t>(head.status);
+		if (status == PT2P_ERR_CANCELLED && o->rare && o->rare->late)
+			status = PT2P_ERR_DEADLINE;
 		complete(*o, status, refusal_text(*o, status));
 		free_slot(*o);
 		forget(*o);
@@ -215,14 +277,29 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 	}
 	o->word = head.word;
 	o->reply_length = head.length;
-	take_bytes(*o, static_cast<const unsigned char *>(data) + sizeof head, length);
+	if (__builtin_expect(head.lent, 0)) {
+		if (!o->rare)
+			add_rare(*o, {});
+		std::memcpy(&lent, bytes, sizeof lent);
+		o->rare->reach = &windows_.reach();
+		o->rare->reach->lent[input_window] = lent;
+		place_later(*o);
+		return nullptr;
+	}
+	if (__builtin_expect(o->rare && o->rare->room && head.length > o->capacity, 0)) {
+		Rare &rare = *o->rare;
+		rare.gathered = true;
+		rare.reply = std::exchange(o->reply, o->copy.take(buffers_, head.length));
+		rare.capacity = std::exchange(o->capacity, size_t{head.length});
+	}
+	take_bytes(*o, bytes, length);
 	return nullptr;
 }
 
 const char *Calls::on_rest(Peer &peer, uint64_t number, const void *data, size_t length)
 {
 	Outgoing *o = find(peer, number);
-	if (!o || !length || length > o->reply_length - o->received)
+	if (!o || !length || o->state != Outgoing::State::sent || length > o->reply_length - o->received)
 		return wrong_message;
 	take_bytes(*o, data, length);
 	return nullptr;
@@ -236,9 +313,92 @@ void Calls::take_bytes(Outgoing &o, const void *data, size_t length)
 	o.received += length;
 	if (o.received < o.reply_length)
 		return;
+	free_slot(o);
+	if (__builtin_expect(o.rare && o.rare->gathered, 0))
+		return place_later(o);
 	complete(o, o.reply_length > o.capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);
+	forget(o);
+}
+
+// ---- replies whose place is not known, or whose bytes are at the server ---------------------------------------------
+
+void Calls::place_later(Outgoing &o)
+{
+	deadlines_.remove(o); // it ends soon
+	o.state = Outgoing::State::placing;
+	placing_.push(o);
+	engine_.wake_extensions();
+}
+
+unsigned Calls::drive_replies()
+{
+	unsigned n = 0;
+	while (!placing_.empty() && place(*placing_.front()))
+		++n;
+	// Each once; the end of one may end others.
+	for (size_t left = fetching_.size(); left && !fetching_.empty(); --left) {
+		Outgoing &o = fetching_.pop();
+		if (windows_.moving(*o.rare->reach)) {
+			fetching_.push(o);
+			continue;
+		}
+		end_fetch(o, o.rare->reach->failure);
+		++n;
+	}
+	return n;
+}
+
+// Of the first one that waits. False: room() cannot be called now.
+bool Calls::place(Outgoing &first)
+{
+	Outgoing *o = &first;
+	const uint64_t handle = o->handle;
+	Rare &rare = *o->rare;
+	const bool wants_room = rare.room && (rare.gathered || o->reply_length > o->capacity);
+	void *found = nullptr;
+	if (wants_room) {
+		if (!engine_.callbacks().may_call())
+			return false;
+		placing_.pop();
+		engine_.callbacks().call([&, room = rare.room, argument = rare.argument, length = o->reply_length] {
+			found = room(argument, length);
+		});
+		o = pool_.find(handle);
+		if (!o)
+			return true; // the server was lost meanwhile
+	} else {
+		placing_.pop();
+	}
+	unsigned char *to = found ? static_cast<unsigned char *>(found) : rare.gathered ? rare.reply : o->reply;
+	o->capacity = found ? o->reply_length : rare.gathered ? rare.capacity : o->capacity;
+	const size_t length = std::min(o->capacity, o->reply_length);
+	if (rare.gathered) {
+		if (length)
+			std::memcpy(to, o->reply, length);
+		complete(*o, length < o->reply_length ? PT2P_ERR_TRUNCATED : PT2P_OK);
+		forget(*o);
+		return true;
+	}
+	o->state = Outgoing::State::fetching;
+	fetching_.push(*o);
+	const pt2p_status_t status = windows_.get(*rare.reach, input_window, o->peer->rank, to, 0, length, nullptr);
+	if (status != PT2P_OK && pool_.find(handle))
+		rare.reach->failure = status;
+	return true;
+}
+
+// The bytes are here, or the transfer has failed.
+void Calls::end_fetch(Outgoing &o, pt2p_status_t status)
+{
+	Peer &peer = *o.peer;
+	const uint64_t number = o.number;
+	if (status == PT2P_OK && o.reply_length > o.capacity)
+		status = PT2P_ERR_TRUNCATED;
+	complete(o, status);
 	free_slot(o);
 	forget(o);
+	if (!peer.channel->down())
+		engine_.channels().control(*peer.channel, id_fetched, number, nullptr, 0);
 }
 
 const char *Calls::on_taken(Peer &peer, uint64_t count)
@@ -258,6 +418,8 @@ const char *Calls::on_taken(Peer &peer, uint64_t count)
 void Calls::complete(Outgoing &o, pt2p_status_t status, std::string_view reason)
 {
 	deadlines_.remove(o);
+	if (__builtin_expect(o.rare != nullptr, 0))
+		windows_.take_back(o.rare->lent);
 	if (!o.request)
 		return;
 	Request &r = *o.request;
@@ -281,6 +443,10 @@ void Calls::forget(Outgoing &o)
 {
 	deadlines_.remove(o);
 	o.state = Outgoing::State::free;
+	if (__builtin_expect(o.rare != nullptr, 0)) {
+		windows_.let_go(o.rare->reach);
+		rares_.give(std::exchange(o.rare, nullptr));
+	}
 	o.copy.give(buffers_);
 	pool_.give(&o);
 	--pending_;
@@ -298,23 +464,29 @@ void Calls::cancel(Request &r)
 		forget(*o);
 		return;
 	}
+	if (o->state != Outgoing::State::sent)
+		return; // its reply is here
 	const uint8_t abandoned = 0;
 	engine_.channels().control(*peer.channel, id_cancel, o->number, &abandoned, sizeof abandoned);
 }
 
 // The deadline has passed. The program's buffers are its own again, so nothing is read or written any more. The slot is
-// kept until the server agrees: it may be replying.
+// kept until the server agrees: it may be replying. So is all of a call that lends memory.
 void Calls::give_up(Outgoing &o)
 {
 	Peer &peer = *o.peer;
-	const bool waits = o.state == Outgoing::State::waiting;
+	const bool waits = o.state == Outgoing::State::waiting, lends = !waits && o.lends();
 	(waits ? peer.waiting : peer.streams).remove(o);
-	complete(o, PT2P_ERR_DEADLINE, waits ? "it has not left this rank" : "there is no reply yet");
+	if (lends)
+		o.rare->late = true;
+	else
+		complete(o, PT2P_ERR_DEADLINE, waits ? "it has not left this rank" : "there is no reply yet");
 	reporter_.add(Counter::calls_late);
 	if (waits)
 		return forget(o);
 	o.moved = o.length;
-	o.capacity = 0;
+	if (!lends)
+		o.capacity = 0;
 	const uint8_t abandoned = 1;
 	engine_.channels().control(*peer.channel, id_cancel, o.number, &abandoned, sizeof abandoned);
 }
@@ -351,6 +523,10 @@ void Calls::end(Peer &peer, pt2p_status_t status, std::string_view reason, bool 
 	peer.streams.clear();
 	for (size_t slot = 0; slot < peer.slots.size(); ++slot)
 		if (Outgoing *o = peer.slots[slot]) {
+			if (o->state == Outgoing::State::placing)
+				placing_.remove(*o);
+			else if (o->state == Outgoing::State::fetching)
+				fetching_.remove(*o);
 			complete(*o, status, reason);
 			free_slot(*o);
 			forget(*o);

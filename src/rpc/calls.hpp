@@ -19,11 +19,13 @@ struct CallWork {
 	size_t capacity;
 	uint16_t lane;
 	int64_t deadline; // ns from now on; 0: none
+	// Null, or with windows or room().
+	const pt2p_call_options_t *rare = nullptr;
 };
 
 class Calls {
 public:
-	Calls(Engine &engine, Reporter &reporter, Peers &peers);
+	Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows);
 
 	// Null: it cannot be started, and `status` says why.
 	Request *call(const CallWork &work, pt2p_status_t &status);
@@ -42,6 +44,9 @@ public:
 	// Ends calls whose deadline has passed.
 	unsigned drive_deadlines();
 	bool awaits_deadlines() const { return !deadlines_.empty(); }
+	// Finds places for replies, and fetches those that are lent.
+	unsigned drive_replies();
+	bool has_replies() const { return !placing_.empty() || !fetching_.empty(); }
 	// All calls to that rank end; only those that have not left.
 	void end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting);
 
@@ -51,11 +56,17 @@ public:
 
 private:
 	Outgoing &make(const CallWork &work, Peer &peer);
+	void add_rare(Outgoing &o, const CallWork &work);
 	void start_or_queue(Outgoing &o);
 	bool start(Outgoing &o);
+	size_t lend(Outgoing &o, CallHead &head);
+	bool send_call(const Outgoing &o, const CallHead &head, size_t first);
 	bool stream(Outgoing &o);
 	Outgoing *find(const Peer &peer, uint64_t number) const;
 	void take_bytes(Outgoing &o, const void *data, size_t length);
+	void place_later(Outgoing &o);
+	bool place(Outgoing &o);
+	void end_fetch(Outgoing &o, pt2p_status_t status);
 	void complete(Outgoing &o, pt2p_status_t status, std::string_view reason = {});
 	void free_slot(Outgoing &o);
 	void forget(Outgoing &o);
@@ -64,7 +75,10 @@ private:
 	Engine &engine_;
 	Reporter &reporter_;
 	Peers &peers_;
+	Windows &windows_;
 	HandlePool<Outgoing> pool_;
+	Pool<Rare> rares_;
+	Fifo<Outgoing> placing_, fetching_;
 	BufferPool buffers_;
 	Deadlines deadlines_;
 	size_t pending_ = 0;

@@ -14,6 +14,7 @@
 #include "base/memory/work_list.hpp"
 #include "message/engine.hpp"
 #include "rpc/deadlines.hpp"
+#include "rpc/windows.hpp"
 #include "rpc/wire.hpp"
 
 namespace pt2p::rpc {
@@ -47,13 +48,28 @@ struct Storage {
 	}
 };
 
+// What few calls have: memory that they lend, and replies whose place is found when they arrive.
+struct Rare {
+	pt2p_window_t give{}, take{};
+	void *(*room)(void *argument, size_t length) = nullptr;
+	void *argument = nullptr;
+	Lent *lent = nullptr;
+	bool late = false; // its deadline has passed
+	// A reply that waits for room().
+	bool gathered = false; // its bytes are in Outgoing::copy
+	unsigned char *reply = nullptr;
+	size_t capacity = 0;
+	Reach *reach = nullptr; // of a reply that is lent
+};
+
 // A call that this rank makes.
 //
-//   waiting ---> sent ---> free       waiting: for a slot, or for room in the transport
+//   waiting ---> sent ---> placing ---> fetching ---> free       waiting: for a slot, or for room in the transport
 //
-// A call whose deadline has passed loses its request, and keeps its slot until the server agrees.
+// Placing is a reply that waits for room() or for a transfer, fetching one whose transfer is in flight. A call whose
+// deadline has passed loses its request, and keeps its slot until the server agrees.
 struct Outgoing : Deadline {
-	enum class State : uint8_t { free, waiting, sent };
+	enum class State : uint8_t { free, waiting, sent, placing, fetching };
 
 	uint64_t handle = 0; // see HandlePool
 	Outgoing *next_free = nullptr;
@@ -71,11 +87,17 @@ struct Outgoing : Deadline {
 	unsigned char *reply = nullptr;
 	size_t capacity = 0, reply_length = 0, received = 0; // of the reply
 	uint64_t word = 0;
+	Rare *rare = nullptr;
+
+	bool lends() const { return rare && rare->lent; }
 };
 
 // A call that this rank serves.
 //
 //   coming ---> queued ---> running ---> replied ---> ended ---> free      ended: the handler has not returned
+//
+// While one is settling, something waits for its transfers: the handler for the input, the reply for those that the
+// handler has started, the refusal of a call that came to an end before.
 struct Incoming {
 	enum class State : uint8_t { free, coming, queued, running, replied, ended };
 
@@ -91,14 +113,25 @@ struct Incoming {
 	bool started = false;   // counted among those that run
 	bool handling = false;  // its handler has not returned
 	bool begun = false;     // part of the reply has left
+	bool withheld = false;  // the input is longer than the service takes; the handler pulls it
+	bool fetched = false;   // the input has been asked for
+	bool settling = false;
+	bool late = false; // the caller waits for transfers to end, and for nothing else
+	uint8_t refusal = PT2P_OK;
 	uint16_t lane = 0;
 	uint64_t number = 0;
 	int64_t deadline = 0; // of now_ns(); 0: none
 	Storage input;
 	size_t length = 0, received = 0; // of the input
 	ReplyHead reply{};
-	Storage data;     // of the reply
-	size_t moved = 0; // of the reply, bytes that have left
+	Storage data;           // of the reply
+	size_t moved = 0;       // of the reply, bytes that have left
+	Reach *reach = nullptr; // null: the caller lends nothing
+	Lent *lent = nullptr;   // the reply, if the caller fetches it
+
+	// What the handler gets.
+	const void *visible() { return length && !withheld ? input.data() : nullptr; }
+	bool has(Window window) const { return reach && reach->lent[window].length; }
 };
 
 // Everything between this rank and another, in both directions.
@@ -153,6 +186,7 @@ public:
 		}
 		return *peer;
 	}
+	uint32_t window() const { return window_; }
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
 	// Gives it a channel if it has none; false: it cannot be reached, and `status` says why.
@@ -171,16 +205,21 @@ public:
 	template <class Head>
 	bool send(Channel &channel, uint8_t id, uint64_t header, const Head &head, const void *data, size_t length)
 	{
-		unsigned char few[sizeof head + 256];
+		return send(channel, id, header, &head, sizeof head, data, length);
+	}
+	[[gnu::always_inline]] bool send(Channel &channel, uint8_t id, uint64_t header, const void *head,
+	                                 size_t head_length, const void *data, size_t length)
+	{
+		unsigned char few[256];
 		unsigned char *frame = few;
-		if (sizeof head + length > sizeof few) {
+		if (head_length + length > sizeof few) {
 			frame_.resize(longest_frame);
 			frame = frame_.data();
 		}
-		std::memcpy(frame, &head, sizeof head);
+		std::memcpy(frame, head, head_length);
 		if (length)
-			std::memcpy(frame + sizeof head, data, length);
-		return channel.try_send(id, header, frame, sizeof head + length) == Outcome::done;
+			std::memcpy(frame + head_length, data, length);
+		return channel.try_send(id, header, frame, head_length + length) == Outcome::done;
 	}
 
 	// It has work.

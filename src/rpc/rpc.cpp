@@ -21,10 +21,11 @@ const char *state_text(const Incoming &in)
 
 } // namespace
 
-Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, int size, pt2p_context_t *context)
+Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
+         pt2p_context_t *context)
     : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window)),
-      calls_(engine, reporter, peers_),
-      services_(engine, reporter, peers_, static_cast<size_t>(config.call_queue), context)
+      windows_(onesided, engine), calls_(engine, reporter, peers_, windows_),
+      services_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_queue), context)
 {
 	engine.extend(*this);
 }
@@ -40,8 +41,23 @@ const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *d
 	case id_reply: return calls_.on_reply(peer, header, data, length);
 	case id_rest: return calls_.on_rest(peer, header, data, length);
 	case id_taken: return length ? wrong_message : calls_.on_taken(peer, header);
+	case id_fetched: return length ? wrong_message : services_.on_fetched(peer, header);
 	default: return wrong_message;
 	}
+}
+
+void Rpc::describe(int rank, pt2p_calls_info_t &info) const
+{
+	info.window = peers_.window();
+	info.in_flight = info.waiting = info.notices = info.serving = 0;
+	const Peer *peer = peers_.find(rank);
+	if (!peer)
+		return;
+	info.in_flight = static_cast<uint32_t>(peer->slots.size() - peer->free_slots.size());
+	info.waiting = static_cast<uint32_t>(peer->waiting.size());
+	info.notices = peer->notices_sent - peer->notices_taken;
+	for (const Incoming *in : peer->served)
+		info.serving += in && in->state < Incoming::State::replied;
 }
 
 void Rpc::on_peer_down(int rank, pt2p_status_t status)
@@ -62,7 +78,7 @@ void Rpc::on_refused(int rank, pt2p_status_t status, std::string_view reason)
 
 unsigned Rpc::drive()
 {
-	unsigned n = calls_.drive_deadlines();
+	unsigned n = calls_.drive_deadlines() + calls_.drive_replies() + services_.drive_transfers();
 	n += peers_.drive([this](Peer &peer) { return calls_.drive(peer) + services_.drive(peer); });
 	return n + services_.drive_handlers();
 }

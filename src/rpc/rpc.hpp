@@ -4,6 +4,7 @@
 //   Calls      calls that this rank makes
 //   Services   services of this rank, and the calls of others
 //   Peers      what the two share: the state between this rank and another, and the way there
+//   Windows    memory that is lent for a call
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,13 @@ namespace pt2p::rpc {
 class Rpc final : public Extension {
 public:
 	// `size`: ranks of the job.
-	Rpc(const Config &config, Reporter &reporter, Engine &engine, int size, pt2p_context_t *context);
+	Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
+	    pt2p_context_t *context);
 
 	Calls &calls() { return calls_; }
 	Services &services() { return services_; }
+
+	void describe(int rank, pt2p_calls_info_t &info) const;
 
 	// From the engine.
 	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
@@ -33,12 +37,16 @@ public:
 	void on_peer_down(int peer, pt2p_status_t status) override;
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
-	bool has_work() const override { return peers_.busy() || services_.has_calls() || calls_.awaits_deadlines(); }
+	bool has_work() const override
+	{
+		return peers_.busy() || services_.has_calls() || calls_.awaits_deadlines() || calls_.has_replies();
+	}
 	bool pending() const override { return calls_.pending() || services_.pending(); }
 	std::string pending_text() const override;
 
 private:
 	Peers peers_;
+	Windows windows_;
 	Calls calls_;
 	Services services_;
 };

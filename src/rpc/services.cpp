@@ -14,8 +14,9 @@ constexpr unsigned handled_in_turn = 32; // calls
 
 } // namespace
 
-Services::Services(Engine &engine, Reporter &reporter, Peers &peers, size_t queue, pt2p_context_t *context)
-    : engine_(engine), reporter_(reporter), peers_(peers), queue_(queue), context_(context),
+Services::Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, size_t queue,
+                   pt2p_context_t *context)
+    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), queue_(queue), context_(context),
       services_(std::random_device{}()), pool_(std::random_device{}())
 {
 }
@@ -51,10 +52,8 @@ void Services::refuse_all(Service &s)
 	by_id_.erase(s.id);
 	engine_.wake_extensions(); // threads in pt2p_serve
 	for_each_call([&](Incoming &in) {
-		if (in.service == &s && (in.state == Incoming::State::coming || in.state == Incoming::State::queued)) {
-			unqueue(in);
-			refuse(in, PT2P_ERR_NO_SERVICE);
-		}
+		if (in.service == &s && (in.state == Incoming::State::coming || in.state == Incoming::State::queued))
+			stop(in, PT2P_ERR_NO_SERVICE);
 	});
 }
 
@@ -76,6 +75,8 @@ Incoming &Services::make(Peer &peer, uint64_t number)
 	in.service = nullptr;
 	in.state = Incoming::State::coming;
 	in.notice = in.cancelled = in.handling = false;
+	in.withheld = in.late = in.fetched = false;
+	in.refusal = PT2P_OK;
 	in.lane = 0;
 	in.number = number;
 	in.deadline = 0;
@@ -93,16 +94,31 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	std::memcpy(&head, data, sizeof head);
 	length -= sizeof head;
 	const uint32_t slot = slot_of(number);
-	if (length > head.length || head.remaining < 0 || (notice && length != head.length) ||
+	const size_t windows = static_cast<size_t>(__builtin_popcount(head.windows)) * sizeof(LentMemory);
+	if (length < windows || length - windows > head.length || head.remaining < 0 ||
+	    head.windows >= 1u << window_count || (notice && (length != head.length || windows)) ||
 	    (!notice && (slot >= max_window || served_in(peer, slot))))
 		return wrong_message;
+	const unsigned char *bytes = static_cast<const unsigned char *>(data) + sizeof head;
 	Incoming &in = make(peer, number);
 	in.notice = notice;
 	in.lane = head.lane;
 	in.length = head.length;
-	in.received = length;
+	in.received = length - windows;
 	if (head.remaining)
 		in.deadline = now_ns() + head.remaining;
+	if (__builtin_expect(windows != 0, 0)) {
+		in.reach = &windows_.reach();
+		for (unsigned window = 0; window < window_count; ++window) {
+			in.reach->lent[window] = {};
+			if (head.windows & 1u << window) {
+				std::memcpy(&in.reach->lent[window], bytes, sizeof(LentMemory));
+				bytes += sizeof(LentMemory);
+			}
+		}
+		if (in.has(input_window))
+			in.received = in.length;
+	}
 	if (notice) {
 		peer.notices_window = head.window;
 	} else {
@@ -113,13 +129,21 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	const auto service = by_id_.find(head.service);
 	if (service == by_id_.end()) {
 		refuse(in, PT2P_ERR_NO_SERVICE);
-	} else if (head.length > service->second->input_max) {
-		refuse(in, PT2P_ERR_LENGTH);
+		return nullptr;
+	}
+	in.service = service->second;
+	in.withheld = head.length > in.service->input_max;
+	if (in.withheld && (notice || in.has(give_window))) {
+		refuse(in, PT2P_ERR_LENGTH); // it could not be pulled
+	} else if (__builtin_expect(in.has(input_window), 0)) {
+		if (in.withheld)
+			queue(in);
+		else
+			settle_later(in); // is fetched in drive_transfers(), as this is called by a transport
 	} else {
-		in.service = service->second;
 		unsigned char *input = in.input.take(buffers_, in.length);
-		if (length)
-			std::memcpy(input, static_cast<const unsigned char *>(data) + sizeof head, length);
+		if (in.received)
+			std::memcpy(input, bytes, in.received);
 		if (in.received == in.length)
 			queue(in);
 	}
@@ -160,6 +184,8 @@ void Services::queue(Incoming &in)
 // Takes it out of the queue where it waits, if it does.
 void Services::unqueue(Incoming &in)
 {
+	if (std::exchange(in.settling, false))
+		return settling_.remove(in);
 	if (in.state != Incoming::State::queued)
 		return;
 	if (in.service->lanes.empty())
@@ -169,12 +195,24 @@ void Services::unqueue(Incoming &in)
 	--lane.length;
 }
 
-// Ends a call whose handler has not replied, as the caller sees it.
-void Services::give_slot_back(Peer &peer, uint64_t number)
+// Refuses a call that was not started.
+void Services::stop(Incoming &in, pt2p_status_t status)
 {
-	Incoming &in = make(peer, number);
-	peer.served[slot_of(number)] = &in;
-	reply_without_data(in, PT2P_ERR_DEADLINE);
+	if (in.settling && windows_.moving(*in.reach)) {
+		in.refusal = status; // once nothing moves into its input any more
+		return;
+	}
+	unqueue(in);
+	refuse(in, status);
+}
+
+// Ends a call whose handler has not replied, as the caller sees it. The handler's reply goes nowhere.
+void Services::give_slot_back(Incoming &in)
+{
+	Incoming &answer = make(*in.peer, in.number);
+	in.peer->served[slot_of(in.number)] = &answer;
+	in.peer = nullptr;
+	reply_without_data(answer, PT2P_ERR_DEADLINE);
 }
 
 const char *Services::on_cancel(Peer &peer, uint64_t number, const void *data, size_t length)
@@ -187,20 +225,109 @@ const char *Services::on_cancel(Peer &peer, uint64_t number, const void *data, s
 		return nullptr; // the reply is on its way
 	switch (in->state) {
 	case Incoming::State::coming:
-	case Incoming::State::queued:
-		unqueue(*in);
-		refuse(*in, PT2P_ERR_CANCELLED);
-		break;
+	case Incoming::State::queued: stop(*in, PT2P_ERR_CANCELLED); break;
 	case Incoming::State::running:
 		in->cancelled = true;
-		if (!abandoned)
+		if (!abandoned || in->late)
 			break;
-		in->peer = nullptr; // the handler's reply goes nowhere
-		give_slot_back(peer, number);
+		in->late = true;
+		if (in->reach && windows_.moving(*in->reach))
+			settle_later(*in);
+		else
+			give_slot_back(*in);
 		break;
 	default: break;
 	}
 	return nullptr;
+}
+
+const char *Services::on_fetched(Peer &peer, uint64_t number)
+{
+	Incoming *in = served_in(peer, slot_of(number));
+	if (!in || in->number != number || !in->lent || !in->begun)
+		return wrong_message;
+	forget(*in);
+	return nullptr;
+}
+
+// ---- transfers ------------------------------------------------------------------------------------------------------
+
+pt2p_status_t Services::pull(Incoming &in, Window window, void *to, size_t offset, size_t length, pt2p_request_t **req)
+{
+	if (in.has(window))
+		return windows_.get(*in.reach, window, in.caller, to, offset, length, req);
+	// An input that came in pieces.
+	if (length)
+		std::memcpy(to, in.input.data() + offset, length);
+	if (req) {
+		Request *r = engine_.start_one_sided("call_pull", length, in.caller, offset);
+		*req = to_handle(r);
+		engine_.requests().complete(*r, PT2P_OK);
+	}
+	return PT2P_OK;
+}
+
+pt2p_status_t Services::push(Incoming &in, const void *from, size_t offset, size_t length, pt2p_request_t **req)
+{
+	return windows_.put(*in.reach, take_window, in.caller, from, offset, length, req);
+}
+
+void Services::settle_later(Incoming &in)
+{
+	if (in.settling)
+		return;
+	in.settling = true;
+	settling_.push(in);
+	engine_.wake_extensions();
+}
+
+unsigned Services::drive_transfers()
+{
+	unsigned n = 0;
+	// Each once; what one does may end others.
+	for (size_t left = settling_.size(); left && !settling_.empty(); --left) {
+		Incoming &in = settling_.pop();
+		if (windows_.moving(*in.reach)) {
+			settling_.push(in);
+			continue;
+		}
+		in.settling = false;
+		settle(in);
+		++n;
+	}
+	return n;
+}
+
+// Nothing moves between the caller's memory and this rank's.
+void Services::settle(Incoming &in)
+{
+	switch (in.state) {
+	case Incoming::State::coming:
+		if (in.refusal != PT2P_OK)
+			refuse(in, static_cast<pt2p_status_t>(in.refusal));
+		else if (in.reach->failure != PT2P_OK)
+			refuse(in, PT2P_ERR_SYSTEM);
+		else if (in.fetched)
+			queue(in);
+		else
+			fetch_input(in);
+		break;
+	case Incoming::State::running: give_slot_back(in); break; // it is late
+	case Incoming::State::replied: send_reply(in, in.data.data()); break;
+	default: break;
+	}
+}
+
+void Services::fetch_input(Incoming &in)
+{
+	in.fetched = true;
+	settle_later(in);
+	const uint64_t handle = in.handle;
+	Reach &reach = *in.reach;
+	const pt2p_status_t status =
+	    windows_.get(reach, input_window, in.caller, in.input.take(buffers_, in.length), 0, in.length, nullptr);
+	if (status != PT2P_OK && pool_.find(handle)) // else the caller is lost, and the call is over
+		reach.failure = status;
 }
 
 // ---- handlers -------------------------------------------------------------------------------------------------------
@@ -248,19 +375,60 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 	in.state = Incoming::State::replied;
 	in.reply.word = word;
 	in.reply.length = length;
+	if (__builtin_expect(in.reach && windows_.moving(*in.reach), 0)) {
+		keep_reply(in, data);
+		settle_later(in);
+	} else {
+		send_reply(in, data);
+	}
+}
+
+void *Services::room(Incoming &in, size_t length)
+{
+	in.data.give(buffers_);
+	return in.data.take(buffers_, length);
+}
+
+void Services::abandon(Incoming &in)
+{
+	in.reply.status = PT2P_ERR_ABANDONED;
+	reply(in, 0, nullptr, 0);
+}
+
+// All that the handler has started is over.
+void Services::send_reply(Incoming &in, const void *data)
+{
+	if (in.settling)
+		unqueue(in);
+	if (__builtin_expect(in.reach && in.reach->failure != PT2P_OK, 0)) {
+		in.reply.status = PT2P_ERR_SYSTEM;
+		in.reply.length = 0;
+	}
 	Peer &peer = *in.peer;
+	const size_t length = in.reply.length;
 	pt2p_status_t status = PT2P_OK;
-	if (peer.replies.empty() && peers_.connect(peer, status) &&
+	if (peer.replies.empty() && peers_.connect(peer, status) && length < lent_from &&
 	    length <= Peers::room_after(*peer.channel, sizeof in.reply) &&
 	    peers_.send(*peer.channel, id_reply, in.number, in.reply, data, length))
 		return forget(in);
 	if (in.state != Incoming::State::replied)
 		return; // the attempt has found out that the caller is lost
-	unsigned char *copy = in.data.take(buffers_, length);
-	if (length)
-		std::memcpy(copy, data, length);
+	keep_reply(in, data);
+	if (length >= lent_from)
+		windows_.lend(in.lent, input_window, in.data.data(), length);
 	peer.replies.push(in);
 	peers_.list(peer);
+}
+
+// Unless it is there already, see room().
+void Services::keep_reply(Incoming &in, const void *data)
+{
+	if (data == in.data.data())
+		return;
+	in.data.give(buffers_);
+	unsigned char *copy = in.data.take(buffers_, in.reply.length);
+	if (in.reply.length)
+		std::memcpy(copy, data, in.reply.length);
 }
 
 void Services::refuse(Incoming &in, pt2p_status_t status)
@@ -285,6 +453,20 @@ bool Services::send_some(Incoming &in)
 {
 	Channel &c = *in.peer->channel;
 	const size_t left = in.reply.length - in.moved;
+	if (in.lent) {
+		struct {
+			ReplyHead head;
+			LentMemory lent;
+		} const offer{{in.reply.word, in.reply.length, 1, PT2P_OK},
+		              windows_.describe(*in.lent, input_window, c.endpoint)};
+		in.begun = true; // FETCHED may come within the call
+		if (!peers_.send(c, id_reply, in.number, offer, nullptr, 0)) {
+			in.begun = false;
+			return false;
+		}
+		in.moved = in.reply.length;
+		return true;
+	}
 	if (!in.begun) {
 		const size_t first = std::min(left, Peers::room_after(c, sizeof in.reply));
 		if (!peers_.send(c, id_reply, in.number, in.reply, in.data.data(), first))
@@ -315,7 +497,8 @@ unsigned Services::drive(Peer &peer)
 		if (in.moved < in.reply.length)
 			continue;
 		peer.replies.pop();
-		forget(in);
+		if (!in.lent) // else the caller fetches it
+			forget(in);
 	}
 	return n;
 }
@@ -344,6 +527,10 @@ void Services::release(Incoming &in)
 	in.state = Incoming::State::free;
 	in.input.give(buffers_);
 	in.data.give(buffers_);
+	if (__builtin_expect(in.reach || in.lent, 0)) {
+		windows_.let_go(in.reach);
+		windows_.take_back(in.lent);
+	}
 	pool_.give(&in);
 	--pending_;
 }
@@ -367,10 +554,9 @@ void Services::end(Peer &peer)
 			return;
 		in.peer = nullptr;
 		in.cancelled = true;
-		if (in.state == Incoming::State::running)
-			return;
 		unqueue(in);
-		forget(in);
+		if (in.state != Incoming::State::running)
+			forget(in);
 	});
 	peer.served.clear();
 }

@@ -50,7 +50,7 @@ struct Service {
 class Services {
 public:
 	// `queue`: calls that may wait in a lane.
-	Services(Engine &engine, Reporter &reporter, Peers &peers, size_t queue, pt2p_context_t *context);
+	Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, size_t queue, pt2p_context_t *context);
 
 	Service *find(uint64_t handle) const;
 	// Null: that id is open already.
@@ -77,17 +77,27 @@ public:
 	// A call that was started and has no reply, by the program's handle.
 	Incoming *find_running(const pt2p_call_t *call) const;
 	void reply(Incoming &in, uint64_t word, const void *data, size_t length);
+	// Memory for the reply, which reply() then need not copy.
+	void *room(Incoming &in, size_t length);
+	// The caller learns that there will be no reply.
+	void abandon(Incoming &in);
+	// Moves bytes between the caller's memory and this rank's.
+	pt2p_status_t pull(Incoming &in, Window window, void *to, size_t offset, size_t length, pt2p_request_t **req);
+	pt2p_status_t push(Incoming &in, const void *from, size_t offset, size_t length, pt2p_request_t **req);
 
 	// What callers send. Null, or what is wrong with it.
 	const char *on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length);
 	const char *on_more(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_cancel(Peer &peer, uint64_t number, const void *data, size_t length);
+	const char *on_fetched(Peer &peer, uint64_t number);
 
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive(Peer &peer);
+	// Goes on with calls whose transfers have ended.
+	unsigned drive_transfers();
 	// Handles calls to services without lanes.
 	unsigned drive_handlers();
-	bool has_calls() const { return !ready_.empty(); }
+	bool has_calls() const { return !ready_.empty() || !settling_.empty(); }
 	// That rank takes no replies any more.
 	void end(Peer &peer);
 
@@ -112,8 +122,8 @@ private:
 		++service.running;
 		reporter_.add(Counter::calls_served);
 		call([&] {
-			service.handler(context_, reinterpret_cast<pt2p_call_t *>(in.handle), in.length ? in.input.data() : nullptr,
-			                in.length, service.argument);
+			service.handler(context_, reinterpret_cast<pt2p_call_t *>(in.handle), in.visible(), in.length,
+			                service.argument);
 		});
 		in.handling = false;
 		if (in.notice && in.state == Incoming::State::running)
@@ -129,7 +139,13 @@ private:
 	Incoming *take_queued(Fifo<Incoming> &queue, size_t *length);
 	void queue(Incoming &in);
 	void unqueue(Incoming &in);
-	void give_slot_back(Peer &peer, uint64_t number);
+	void stop(Incoming &in, pt2p_status_t status);
+	void settle_later(Incoming &in);
+	void settle(Incoming &in);
+	void fetch_input(Incoming &in);
+	void send_reply(Incoming &in, const void *data);
+	void keep_reply(Incoming &in, const void *data);
+	void give_slot_back(Incoming &in);
 	void refuse(Incoming &in, pt2p_status_t status);
 	void reply_without_data(Incoming &in, pt2p_status_t status);
 	bool send_some(Incoming &in);
@@ -140,6 +156,7 @@ private:
 	Engine &engine_;
 	Reporter &reporter_;
 	Peers &peers_;
+	Windows &windows_;
 	const size_t queue_;
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;
@@ -147,6 +164,7 @@ private:
 	HandlePool<Incoming> pool_;
 	BufferPool buffers_;
 	Fifo<Incoming> ready_;
+	Fifo<Incoming> settling_;
 	size_t pending_ = 0;
 };
 

@@ -1,11 +1,15 @@
 // What ranks send each other for calls.
 //
 //   caller                                            server
-//   CALL(number; service, input) -->                  with all of the input, or with its beginning:
+//   CALL(number; service, windows, input) -->         with all of the input, or with its beginning:
 //   MORE(number; bytes) --> ...                       the rest follows
 //                       <-- REPLY(number; word, status, data)    the same
 //                       <-- REST(number; bytes) ...
 //   CANCEL(number; abandoned) -->                     the caller would rather have no reply, or takes none any more
+//
+// An input of 64 KiB and more is a window as well: the server gets its bytes itself (windows.hpp). So is such a reply:
+//                       <-- REPLY(number; word, window)
+//   FETCHED(number) -->                               the caller has got its bytes
 //
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
@@ -13,6 +17,9 @@
 // The number of a call has the slot that it occupies at both ends in its lowest 16 bits. A caller has `window` slots
 // for each server (PT2P_CALL_WINDOW). A slot is free again when the whole reply is there, so a reply always finds its
 // place kept, and a server holds at most so many calls of each caller.
+//
+// A call that lends memory ends when the server has answered, or is lost: nothing moves from then on. If the deadline
+// passes before, the server answers CANCEL once its transfers have ended, and starts no others.
 //
 // Why calls do not deadlock. A call waits for a slot of the pair (caller, server), and nothing else does. Replies,
 // CANCEL and TAKEN wait for nothing but room in a transport, which a rank gets as long as its peer makes progress. So a
@@ -36,6 +43,7 @@ enum WireId : uint8_t {
 	id_reply,
 	id_rest,
 	id_taken,
+	id_fetched,
 };
 
 constexpr uint32_t max_window = 4096; // slots
@@ -44,15 +52,17 @@ inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number &
 struct CallHead {
 	uint32_t service;
 	uint16_t lane;
-	uint16_t window;   // notices that the server may hold of this caller
-	int64_t remaining; // until the deadline, ns; 0: there is none
-	uint64_t length;   // of the whole input, bytes
+	uint16_t window;      // notices that the server may hold of this caller
+	int64_t remaining;    // until the deadline, ns; 0: there is none
+	uint64_t length : 56; // of the whole input, bytes
+	uint64_t windows : 8; // a bit for each that follows, in the order of Window
 };
 static_assert(sizeof(CallHead) == 24);
 
 struct ReplyHead {
 	uint64_t word;
-	uint64_t length : 56; // of the whole reply, bytes
+	uint64_t length : 55; // of the whole reply, bytes
+	uint64_t lent : 1;    // it is a window, which follows
 	uint64_t status : 8;
 };
 static_assert(sizeof(ReplyHead) == 16);

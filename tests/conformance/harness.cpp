@@ -24,6 +24,7 @@ const std::vector<Case> &all_cases()
 		add_onesided_cases(c);
 		add_onesided_order_cases(c);
 		add_call_cases(c);
+		add_call_memory_cases(c);
 		return c;
 	}();
 	return cases;

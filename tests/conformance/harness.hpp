@@ -74,6 +74,7 @@ void add_traffic_cases(std::vector<Case> &cases);
 void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);
 void add_call_cases(std::vector<Case> &cases);
+void add_call_memory_cases(std::vector<Case> &cases);
 
 // Sets the tunables that cases have to know, from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);

@@ -31,7 +31,8 @@ src/message/peers
 src/message/request
 src/message/rendezvous
 src/message
-src/onesided src/rpc
+src/onesided
+src/rpc
 src/inspect
 src/api
 src/tools

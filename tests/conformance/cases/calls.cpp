@@ -1,53 +1,8 @@
 // Calls: words, bytes of any length, notices, lanes, replies later, deadlines, cancelling, errors.
-#include <cstring>
-#include <memory>
-
-#include "tests/conformance/harness.hpp"
+#include "tests/conformance/cases/served.hpp"
 
 namespace conformance {
 namespace {
-
-// All ranks have done what is before it. In a cooperative job all first halves have.
-void meet(const Rank &r)
-{
-	if (!r.cooperative)
-		EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
-}
-
-// What a service of a case is given.
-struct Served {
-	Rank *rank = nullptr;
-	pt2p_service_t *service = nullptr;
-	uint64_t calls = 0, sum = 0;
-	std::vector<pt2p_call_t *> kept;
-	std::vector<int> statuses; // of calls of functions within a handler
-	bool cancelled = false;
-};
-
-using Handler = pt2p_handler_t;
-
-std::shared_ptr<Served> open(Rank &r, uint32_t id, Handler handler, uint32_t lanes = 0,
-                             size_t input_max = size_t{1} << 20)
-{
-	auto s = std::make_shared<Served>();
-	s->rank = &r;
-	pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
-	options.lanes = lanes;
-	options.input_max = input_max;
-	EXPECT_OK(r.ctx, pt2p_service_open(r.ctx, id, handler, s.get(), &options, &s->service));
-	return s;
-}
-
-// The services of a case are closed once no rank calls them any more.
-void close_last(Rank &r, std::vector<std::shared_ptr<Served>> services)
-{
-	r.last = [&r, services] {
-		for (const auto &s : services)
-			EXPECT_OK(r.ctx, pt2p_service_close(r.ctx, s->service));
-	};
-}
-
-Served &of(void *argument) { return *static_cast<Served *>(argument); }
 
 void add(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
@@ -437,9 +392,14 @@ Finish errors(Rank &r)
 		              PT2P_ERR_NO_SERVICE);
 		EXPECT(std::strstr(pt2p_last_error(r.ctx), "998"));
 		EXPECT_EQ(int{result.status}, int{PT2P_ERR_NO_SERVICE});
-		EXPECT_STATUS(r.ctx,
-		              pt2p_call(r.ctx, r.right(), 22, longer.data(), longer.size(), nullptr, 0, nullptr, nullptr),
+		pt2p_call_options_t gives = PT2P_CALL_OPTIONS_INIT;
+		gives.give = {&byte, 1}; // so that the handler could not pull the input
+		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 22, longer.data(), longer.size(), nullptr, 0, &gives, nullptr),
 		              PT2P_ERR_LENGTH);
+		EXPECT_STATUS(r.ctx, pt2p_notify(r.ctx, r.right(), 22, nullptr, 0, &gives), PT2P_ERR_ARGUMENT);
+		gives.give = {nullptr, 1};
+		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 22, nullptr, 0, nullptr, 0, &gives, nullptr),
+		              PT2P_ERR_ARGUMENT);
 		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.size, 22, nullptr, 0, nullptr, 0, nullptr, nullptr), PT2P_ERR_RANK);
 		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.me, 22, nullptr, 1, nullptr, 0, nullptr, nullptr), PT2P_ERR_ARGUMENT);
 		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.me, 22, nullptr, 0, nullptr, 1, nullptr, nullptr), PT2P_ERR_ARGUMENT);

@@ -1,0 +1,256 @@
+// Calls with memory: windows, inputs that are pulled, replies whose place is found when they arrive, replies that are
+// built in place.
+#include <algorithm>
+
+#include "tests/conformance/cases/served.hpp"
+
+namespace conformance {
+namespace {
+
+constexpr size_t lengths[] = {1, 40, 1000, 4096, 65535, 65536, 300001};
+
+// What the server is asked to do with the windows.
+struct Order {
+	uint64_t seed; // of `take`
+	uint64_t detached;
+};
+
+// A call whose windows the server moves in two halves, and what for.
+struct Transfers {
+	pt2p_call_t *call;
+	Order order;
+	Bytes given, taken;
+	pt2p_request_t *requests[4] = {};
+};
+
+struct Mover : Served {
+	std::vector<std::unique_ptr<Transfers>> transfers;
+};
+
+void move_windows(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	EXPECT_EQ(length, sizeof(Order));
+	pt2p_call_info_t info{};
+	EXPECT_OK(ctx, pt2p_call_query(ctx, call, &info));
+	auto t = std::make_unique<Transfers>();
+	t->call = call;
+	std::memcpy(&t->order, input, sizeof t->order);
+	t->given.resize(info.give);
+	t->taken = payload(info.take, t->order.seed);
+	const size_t half_given = info.give / 2, half_taken = info.take / 2;
+	pt2p_request_t **req = t->order.detached ? nullptr : t->requests;
+	EXPECT_OK(ctx, pt2p_call_pull(ctx, call, t->given.data(), 0, half_given, req));
+	EXPECT_OK(ctx, pt2p_call_pull(ctx, call, t->given.data() + half_given, half_given, info.give - half_given,
+	                              req ? req + 1 : nullptr));
+	EXPECT_OK(ctx, pt2p_call_push(ctx, call, t->taken.data(), 0, half_taken, req ? req + 2 : nullptr));
+	EXPECT_OK(ctx, pt2p_call_push(ctx, call, t->taken.data() + half_taken, half_taken, info.take - half_taken,
+	                              req ? req + 3 : nullptr));
+	for (const size_t offset : {info.give, info.give + 1})
+		EXPECT_STATUS(ctx, pt2p_call_pull(ctx, call, t->given.data(), offset, 1, nullptr), PT2P_ERR_BOUNDS);
+	EXPECT_STATUS(ctx, pt2p_call_push(ctx, call, t->taken.data(), 1, info.take, nullptr), PT2P_ERR_BOUNDS);
+	if (t->order.detached)
+		EXPECT_OK(ctx, pt2p_reply(ctx, call, mix(t->order.seed), nullptr, 0)); // waits for the transfers
+	of<Mover>(argument).transfers.push_back(std::move(t));
+}
+
+// Replies to the first call once its transfers have ended, if the handler has not replied.
+void reply_to_transfers(Rank &r, const Mover &s, uint64_t seed_given)
+{
+	Transfers &t = *s.transfers.front();
+	if (t.order.detached)
+		return;
+	EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, 4, t.requests, nullptr));
+	EXPECT_PAYLOAD(t.given.data(), t.given.size(), seed_given);
+	EXPECT_OK(r.ctx, pt2p_reply(r.ctx, t.call, mix(t.order.seed), nullptr, 0));
+}
+
+Finish windows(Rank &r)
+{
+	auto s = open<Mover>(r, 60, move_windows);
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (const bool detached : {false, true})
+			for (const size_t length : lengths) {
+				const uint64_t given_seed = seed_of(60, r.left(), r.me, length);
+				Bytes given = payload(length, seed_of(60, r.me, r.right(), length)), taken(length + 1, 77);
+				const Order order{mix(length + static_cast<uint64_t>(r.me)), detached};
+				pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+				options.give = {given.data(), length};
+				options.take = {taken.data(), length};
+				pt2p_request_t *request = nullptr;
+				EXPECT_OK(r.ctx,
+				          pt2p_icall(r.ctx, r.right(), 60, &order, sizeof order, nullptr, 0, &options, &request));
+				for (; s->transfers.empty(); r.poll())
+					EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
+				reply_to_transfers(r, *s, given_seed);
+				pt2p_result_t result{};
+				EXPECT_OK(r.ctx, pt2p_wait(r.ctx, request, &result));
+				EXPECT_EQ(result.tag, mix(order.seed));
+				EXPECT_PAYLOAD(taken.data(), length, order.seed);
+				EXPECT_EQ(taken[length], 77);
+				meet(r); // the transfers of this rank as a server have ended, too
+				EXPECT_PAYLOAD(s->transfers[0]->given.data(), length, given_seed);
+				s->transfers.erase(s->transfers.begin()); // the next call may be here
+			}
+	};
+}
+
+// A service that takes no more than 100 bytes at once: the handler pulls longer inputs.
+Finish pulled_input(Rank &r)
+{
+	auto s = open(
+	    r, 61,
+	    [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument) {
+		    EXPECT(input ? length <= 100 : length > 100);
+		    if (input) {
+			    EXPECT_STATUS(ctx, pt2p_call_pull(ctx, call, argument, 0, 1, nullptr), PT2P_ERR_ARGUMENT);
+			    EXPECT_OK(ctx, pt2p_reply(ctx, call, 1, input, length));
+			    return;
+		    }
+		    void *room = nullptr;
+		    EXPECT_OK(ctx, pt2p_reply_room(ctx, call, length, &room));
+		    EXPECT_OK(ctx, pt2p_call_pull(ctx, call, room, 0, length, nullptr));
+		    // The room is the library's until the reply: it leaves when the bytes are there.
+		    EXPECT_OK(ctx, pt2p_reply(ctx, call, 2, room, length));
+		    ++of(argument).calls;
+	    },
+	    0, 100);
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (const size_t length : lengths) {
+			const Bytes out = payload(length, seed_of(61, r.me, r.right(), length));
+			Bytes in(length + 1, 77);
+			pt2p_result_t result{};
+			EXPECT_OK(r.ctx, pt2p_call(r.ctx, r.right(), 61, out.data(), length, in.data(), length, nullptr, &result));
+			EXPECT_EQ(result.tag, length > 100 ? 2u : 1u);
+			EXPECT_EQ(result.length, length);
+			EXPECT_EQ(in[length], 77);
+			EXPECT(!std::memcmp(in.data(), out.data(), length));
+		}
+		meet(r);
+	};
+}
+
+// Replies longer than the caller's buffer, and a caller that finds a place for them, or does not.
+struct Place {
+	Bytes memory;
+	size_t calls = 0;
+	bool refuse = false;
+};
+
+void *find_place(void *argument, size_t length)
+{
+	auto &place = *static_cast<Place *>(argument);
+	++place.calls;
+	if (place.refuse)
+		return nullptr;
+	place.memory.assign(length + 1, 77);
+	return place.memory.data();
+}
+
+Finish room(Rank &r)
+{
+	auto s = open(r, 62, [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t, void *) {
+		uint64_t length;
+		std::memcpy(&length, input, sizeof length);
+		const Bytes reply = payload(length, length);
+		EXPECT_OK(ctx, pt2p_reply(ctx, call, length, reply.data(), length));
+	});
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (const bool refuse : {false, true})
+			for (const uint64_t length : lengths) {
+				Place place;
+				place.refuse = refuse;
+				pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+				options.room = find_place;
+				options.argument = &place;
+				Bytes small(51, 77);
+				pt2p_result_t result{};
+				EXPECT_STATUS(
+				    r.ctx, pt2p_call(r.ctx, r.right(), 62, &length, sizeof length, small.data(), 50, &options, &result),
+				    refuse && length > 50 ? PT2P_ERR_TRUNCATED : PT2P_OK);
+				EXPECT_EQ(result.tag, length);
+				EXPECT_EQ(result.length, size_t{length});
+				EXPECT_EQ(place.calls, size_t{length > 50});
+				EXPECT_EQ(small[50], 77);
+				if (length <= 50 || refuse)
+					EXPECT_PAYLOAD(small.data(), std::min<size_t>(length, 50), length);
+				else
+					EXPECT_EQ(place.memory[length], 77);
+				if (length > 50 && !refuse)
+					EXPECT_PAYLOAD(place.memory.data(), length, length);
+			}
+		meet(r);
+	};
+}
+
+Finish abandoned(Rank &r)
+{
+	auto s = open(r, 63, [](pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *) {
+		EXPECT_OK(ctx, pt2p_call_abandon(ctx, call));
+		EXPECT_STATUS(ctx, pt2p_call_abandon(ctx, call), PT2P_ERR_CALL);
+	});
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (int i = 0; i < 5; ++i) {
+			uint64_t word = 5;
+			EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 63, &word, 8, &word, 8, nullptr, nullptr),
+			              PT2P_ERR_ABANDONED);
+			EXPECT_EQ(word, 5u);
+		}
+		meet(r);
+	};
+}
+
+// The deadline of a call with a window passes while the server holds it. The call ends when the server has let go of
+// the window, and what the server pushes later is refused.
+Finish late_window(Rank &r)
+{
+	auto s = open(r, 64, [](pt2p_context_t *, pt2p_call_t *call, const void *, size_t, void *argument) {
+		of(argument).kept.push_back(call);
+	});
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		const Bytes pushed = payload(100000, 64);
+		Bytes taken(pushed.size(), 77);
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.take = {taken.data(), taken.size()};
+		options.deadline = 2000000;
+		pt2p_request_t *request = nullptr;
+		EXPECT_OK(r.ctx, pt2p_icall(r.ctx, r.right(), 64, nullptr, 0, nullptr, 0, &options, &request));
+		EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, request, nullptr), PT2P_ERR_DEADLINE);
+		const Bytes after = taken; // as the call has left it
+		meet(r);
+		for (pt2p_call_t *call : s->kept) { // none, if it came too late
+			pt2p_call_info_t info{};
+			EXPECT_OK(r.ctx, pt2p_call_query(r.ctx, call, &info));
+			EXPECT(info.cancelled);
+			EXPECT_STATUS(r.ctx, pt2p_call_push(r.ctx, call, pushed.data(), 0, pushed.size(), nullptr),
+			              PT2P_ERR_DEADLINE);
+			EXPECT_OK(r.ctx, pt2p_reply(r.ctx, call, 0, nullptr, 0));
+		}
+		meet(r);
+		EXPECT(taken == after);
+	};
+}
+
+} // namespace
+
+void add_call_memory_cases(std::vector<Case> &cases)
+{
+	cases.insert(cases.end(), {
+	                              {"call_windows", false, windows},
+	                              {"call_pulled_input", true, pulled_input},
+	                              {"call_room", true, room},
+	                              {"call_abandoned", true, abandoned},
+	                              {"call_late_window", false, late_window},
+	                          });
+}
+
+} // namespace conformance
