@@ -168,6 +168,7 @@ try {
 		const Progress::Callback section(*ctx->progress);
 		function();
 	};
+	const int64_t limit = std::min(timeout, INT64_MAX / 2); // beside the clock
 	poll(ctx);
 	for (size_t n = 0; n < most; ++n) {
 		while (s->open && !services.serve(*s, lane, call)) {
@@ -175,7 +176,7 @@ try {
 				return PT2P_OK;
 			if (timeout < 0)
 				wait_until(ctx, ready);
-			else if (!ctx->progress->wait_for(timeout, ready))
+			else if (!ctx->progress->wait_for(limit, ready))
 				return PT2P_OK;
 		}
 		if (!s->open)

@@ -59,7 +59,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 		add_rare(o, work);
 	if (work.deadline) {
 		const int64_t now = now_ns();
-		deadlines_.add(o, now + work.deadline, now);
+		deadlines_.add(o, time_after(now, work.deadline), now);
 		engine_.wake_extensions();
 	}
 	return o;

@@ -7,6 +7,9 @@
 
 namespace pt2p::rpc {
 
+// The time when so many nanoseconds have passed. What lasts longer than the clock can tell never ends.
+inline int64_t time_after(int64_t now, int64_t span) { return span < INT64_MAX - now ? now + span : INT64_MAX; }
+
 // Something with a deadline. It unlinks itself when it is removed.
 struct Deadline {
 	Deadline *earlier = nullptr, *later = nullptr; // in its list; `earlier` is null outside of one

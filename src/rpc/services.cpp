@@ -106,7 +106,7 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	in.length = head.length;
 	in.received = length - windows;
 	if (head.remaining)
-		in.deadline = now_ns() + head.remaining;
+		in.deadline = time_after(now_ns(), head.remaining);
 	if (__builtin_expect(windows != 0, 0)) {
 		in.reach = &windows_.reach();
 		for (unsigned window = 0; window < window_count; ++window) {
