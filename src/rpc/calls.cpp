@@ -20,6 +20,7 @@ std::string refusal_text(const Outgoing &o, pt2p_status_t status)
 	case PT2P_ERR_LENGTH:
 		return format("%zu bytes of input are more than it takes (input_max), and the call gives a window besides",
 		              o.length);
+	case PT2P_ERR_NO_MEMORY: return format("that rank has no memory for %zu bytes of input", o.length);
 	case PT2P_ERR_ABANDONED: return "it was given up there without a reply";
 	case PT2P_ERR_SYSTEM: return "its bytes cannot be moved there";
 	case PT2P_ERR_DEADLINE: return "its deadline had passed before it was started there";
@@ -103,7 +104,13 @@ pt2p_status_t Calls::notice(const CallWork &work)
 	reporter_.add(Counter::calls_made);
 	if (peer.waiting.empty() && o.notice && start(o))
 		return PT2P_OK;
-	unsigned char *copy = o.copy.take(buffers_, o.length);
+	unsigned char *copy;
+	try {
+		copy = o.copy.take(buffers_, o.length);
+	} catch (...) {
+		forget(o);
+		throw;
+	}
 	if (o.length)
 		std::memcpy(copy, o.input, o.length);
 	o.input = copy;

@@ -141,7 +141,13 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 		else
 			settle_later(in); // is fetched in drive_transfers(), as this is called by a transport
 	} else {
-		unsigned char *input = in.input.take(buffers_, in.length);
+		unsigned char *input;
+		try {
+			input = in.input.take(buffers_, in.length);
+		} catch (const std::bad_alloc &) {
+			refuse(in, PT2P_ERR_NO_MEMORY);
+			return nullptr;
+		}
 		if (in.received)
 			std::memcpy(input, bytes, in.received);
 		if (in.received == in.length)
@@ -320,12 +326,17 @@ void Services::settle(Incoming &in)
 
 void Services::fetch_input(Incoming &in)
 {
+	unsigned char *input;
+	try {
+		input = in.input.take(buffers_, in.length);
+	} catch (const std::bad_alloc &) {
+		return refuse(in, PT2P_ERR_NO_MEMORY);
+	}
 	in.fetched = true;
 	settle_later(in);
 	const uint64_t handle = in.handle;
 	Reach &reach = *in.reach;
-	const pt2p_status_t status =
-	    windows_.get(reach, input_window, in.caller, in.input.take(buffers_, in.length), 0, in.length, nullptr);
+	const pt2p_status_t status = windows_.get(reach, input_window, in.caller, input, 0, in.length, nullptr);
 	if (status != PT2P_OK && pool_.find(handle)) // else the caller is lost, and the call is over
 		reach.failure = status;
 }
@@ -426,7 +437,13 @@ void Services::keep_reply(Incoming &in, const void *data)
 	if (data == in.data.data())
 		return;
 	in.data.give(buffers_);
-	unsigned char *copy = in.data.take(buffers_, in.reply.length);
+	unsigned char *copy;
+	try {
+		copy = in.data.take(buffers_, in.reply.length);
+	} catch (...) {
+		in.state = Incoming::State::running; // it still needs a reply
+		throw;
+	}
 	if (in.reply.length)
 		std::memcpy(copy, data, in.reply.length);
 }
