@@ -168,7 +168,7 @@ try {
 		const Progress::Callback section(*ctx->progress);
 		function();
 	};
-	const int64_t limit = std::min(timeout, INT64_MAX / 2); // beside the clock
+	const int64_t end = timeout > 0 ? now_ns() + std::min(timeout, INT64_MAX / 2) : 0;
 	poll(ctx);
 	for (size_t n = 0; n < most; ++n) {
 		while (s->open && !services.serve(*s, lane, call)) {
@@ -176,8 +176,8 @@ try {
 				return PT2P_OK;
 			if (timeout < 0)
 				wait_until(ctx, ready);
-			else if (!ctx->progress->wait_for(limit, ready))
-				return PT2P_OK;
+			else if (const int64_t left = end - now_ns(); left <= 0 || !ctx->progress->wait_for(left, ready))
+				return PT2P_OK; // late calls may have come meanwhile
 		}
 		if (!s->open)
 			return n ? PT2P_OK : dead_service(ctx, __func__, service);
