@@ -53,20 +53,22 @@ pt2p_status_t Engine::set_delivery(int rank, pt2p_delivery_t delivery)
 
 unsigned Engine::drive()
 {
-	for (DeviceTransport *t : layers_.router->device_transports())
+	const auto &devices = layers_.router->device_transports();
+	for (DeviceTransport *t : devices)
 		t->cork(true);
-	unsigned n = channels_.drive();
+	unsigned n = channels_.busy() ? channels_.drive() : 0;
 	for (Extension *e : extensions_)
 		if (e->has_work())
 			n += e->drive();
 	if (rendezvous_.has_work())
 		n += rendezvous_.drive();
-	for (DeviceTransport *t : layers_.router->device_transports())
+	for (DeviceTransport *t : devices)
 		t->cork(false);
 	if (requests_.any_finished())
 		n += callbacks_.run();
-	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished() ||
-	           std::any_of(extensions_.begin(), extensions_.end(), [](const Extension *e) { return e->has_work(); });
+	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished();
+	for (const Extension *e : extensions_)
+		has_work |= e->has_work();
 	return n;
 }
 
@@ -114,6 +116,11 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 		return receives_.on_synchronous(peer, header, data, length);
 	if (losses_.contain(peer))
 		return;
+	if (Extension *e = extension_of_[ExtensionRange::block_of(id)]) {
+		if (const char *wrong = e->on_message(peer, id, header, data, length))
+			channels_.malformed(peer, wrong);
+		return;
+	}
 	bool good = false;
 	switch (id) {
 	case wire::id_announce: good = receives_.on_announce(peer, header, data, length); break;
@@ -129,13 +136,7 @@ void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data,
 		break;
 	case wire::id_barrier:
 	case wire::id_barrier_failed: good = barrier_.on_control(peer, id, header, data, length); break;
-	default:
-		for (Extension *e : extensions_)
-			if (e->range.has(id)) {
-				if (const char *wrong = e->on_message(peer, id, header, data, length))
-					channels_.malformed(peer, wrong);
-				return;
-			}
+	default: break;
 	}
 	if (!good)
 		channels_.malformed(peer, "a control message that does not exist or has the wrong length");

@@ -44,7 +44,11 @@ public:
 	bool is_rank(int rank) const { return static_cast<unsigned>(rank) < static_cast<unsigned>(size_); }
 
 	// For the layers of one-sided operations and of calls.
-	void extend(Extension &extension) { extensions_.push_back(&extension); }
+	void extend(Extension &extension)
+	{
+		extensions_.push_back(&extension);
+		extension_of_[extension.range.block()] = &extension;
+	}
 	const Extensions &extensions() const { return extensions_; }
 	// Has the extensions driven in the next turn.
 	void wake_extensions()
@@ -155,6 +159,7 @@ private:
 	const int rank_, size_;
 	Layers layers_;
 	Extensions extensions_;
+	Extension *extension_of_[ExtensionRange::blocks] = {}; // by block of ids
 
 	// Each is given those before it.
 	DetailsPool details_;

@@ -17,10 +17,15 @@ struct ExtensionRange {
 	uint8_t first_id, last_id;
 	uint64_t operation_bit;
 
-	bool has(uint8_t id) const { return id >= first_id && id <= last_id; }
+	// Ids come in blocks of 32, and no two extensions share one.
+	static constexpr unsigned blocks = 8;
+	static constexpr unsigned block_of(uint8_t id) { return id >> 5; }
+	constexpr unsigned block() const { return block_of(first_id); }
 };
 inline constexpr ExtensionRange one_sided_range{0x40, 0x5f, UINT64_C(1) << 31};
 inline constexpr ExtensionRange calls_range{0x20, 0x2f, UINT64_C(1) << 30};
+static_assert(one_sided_range.block() == ExtensionRange::block_of(one_sided_range.last_id) &&
+              calls_range.block() == ExtensionRange::block_of(calls_range.last_id));
 
 class Extension {
 public:

@@ -56,14 +56,18 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.word = 0;
 	o.at = 0;
 	++pending_;
-	if (work.rare || work.length >= lent_from)
+	if (__builtin_expect(work.rare || work.length >= lent_from, 0))
 		add_rare(o, work);
-	if (work.deadline) {
-		const int64_t now = now_ns();
-		deadlines_.add(o, time_after(now, work.deadline), now);
-		engine_.wake_extensions();
-	}
+	if (__builtin_expect(work.deadline != 0, 0))
+		add_deadline(o, work.deadline);
 	return o;
+}
+
+void Calls::add_deadline(Outgoing &o, int64_t span)
+{
+	const int64_t now = now_ns();
+	deadlines_.add(o, time_after(now, span), now);
+	engine_.wake_extensions();
 }
 
 void Calls::add_rare(Outgoing &o, const CallWork &work)
@@ -121,8 +125,13 @@ pt2p_status_t Calls::notice(const CallWork &work)
 void Calls::start_or_queue(Outgoing &o)
 {
 	Peer &peer = *o.peer;
-	if (peer.waiting.empty() && start(o))
-		return;
+	if (!(peer.waiting.empty() && start(o)))
+		wait_for_slot(o);
+}
+
+void Calls::wait_for_slot(Outgoing &o)
+{
+	Peer &peer = *o.peer;
 	reporter_.add(Counter::calls_waited);
 	peer.waiting.push(o);
 	if (peer.has_work())
@@ -136,22 +145,9 @@ bool Calls::start(Outgoing &o)
 	Peer &peer = *o.peer;
 	if (!peer.may_start(o))
 		return false;
-	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
-	CallHead head{o.service, o.lane, static_cast<uint16_t>(peer.window), remaining, o.length, 0};
-	size_t first = std::min(o.length, Peers::room_after(*peer.channel, sizeof head));
-	if (__builtin_expect(o.rare != nullptr, 0))
-		first = lend(o, head);
-	if (o.notice) {
-		++peer.notices_sent;
-		if (!peers_.send(*peer.channel, id_notice, 0, head, o.input, first)) {
-			--peer.notices_sent;
-			if (!peer.channel->down())
-				return false;
-		}
-		forget(o);
-		return true;
-	}
-	if (peer.free_slots.empty()) {
+	if (o.notice)
+		return start_notice(o);
+	if (__builtin_expect(peer.free_slots.empty(), 0)) {
 		peer.free_slots.push_back(static_cast<uint16_t>(peer.slots.size()));
 		peer.slots.push_back(nullptr);
 	}
@@ -160,8 +156,11 @@ bool Calls::start(Outgoing &o)
 	peer.slots[slot] = &o;
 	o.number = ++peer.calls << 16 | slot;
 	o.state = Outgoing::State::sent;
-	o.moved = head.windows & 1u << input_window ? o.length : first;
-	if (!send_call(o, head, first)) {
+	o.moved = o.length;
+	const bool is_short = !o.at && !o.rare && o.length <= Peers::room_after(*peer.channel, sizeof(ShortCall));
+	if (!(is_short
+	          ? peers_.send(*peer.channel, id_short_call, o.number, ShortCall{o.service, o.lane, 0}, o.input, o.length)
+	          : send_call(o))) {
 		if (o.state == Outgoing::State::free)
 			return true;
 		--peer.calls;
@@ -170,48 +169,66 @@ bool Calls::start(Outgoing &o)
 		free_slot(o);
 		return false;
 	}
-	if (o.moved < o.length && o.state == Outgoing::State::sent) {
+	if (__builtin_expect(o.moved < o.length && o.state == Outgoing::State::sent, 0)) {
 		peer.streams.push(o);
 		peers_.list(peer);
 	}
 	return true;
 }
 
-// Lends what a call lends, once, and says so in its head. Returns how many bytes of the input go with it.
-size_t Calls::lend(Outgoing &o, CallHead &head)
+CallHead Calls::head_of(const Outgoing &o)
 {
-	Rare &rare = *o.rare;
-	if (!rare.lent) {
-		if (o.length >= lent_from)
-			windows_.lend(rare.lent, input_window, o.input, o.length);
-		if (rare.give.length)
-			windows_.lend(rare.lent, give_window, rare.give.address, rare.give.length);
-		if (rare.take.length)
-			windows_.lend(rare.lent, take_window, rare.take.address, rare.take.length);
-	}
-	size_t heads = sizeof head;
-	for (unsigned window = 0; rare.lent && window < window_count; ++window)
-		if (rare.lent->memory[window]) {
-			head.windows |= 1u << window;
-			heads += sizeof(LentMemory);
-		}
-	return head.windows & 1u << input_window ? 0 : std::min(o.length, Peers::room_after(*o.peer->channel, heads));
+	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
+	return {o.service, o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0};
 }
 
-bool Calls::send_call(const Outgoing &o, const CallHead &head, size_t first)
+bool Calls::start_notice(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	++peer.notices_sent;
+	if (!peers_.send(*peer.channel, id_notice, 0, head_of(o), o.input, o.length)) {
+		--peer.notices_sent;
+		if (!peer.channel->down())
+			return false;
+	}
+	forget(o);
+	return true;
+}
+
+// Lends what a call lends, once.
+void Calls::lend(Outgoing &o)
+{
+	Rare &rare = *o.rare;
+	if (rare.lent)
+		return;
+	if (o.length >= lent_from)
+		windows_.lend(rare.lent, input_window, o.input, o.length);
+	if (rare.give.length)
+		windows_.lend(rare.lent, give_window, rare.give.address, rare.give.length);
+	if (rare.take.length)
+		windows_.lend(rare.lent, take_window, rare.take.address, rare.take.length);
+}
+
+// In the long form, with as much of the input as there is room for.
+bool Calls::send_call(Outgoing &o)
 {
 	Channel &channel = *o.peer->channel;
-	if (__builtin_expect(!head.windows, 1))
-		return peers_.send(channel, id_call, o.number, head, o.input, first);
+	CallHead head = head_of(o);
 	unsigned char heads[sizeof head + window_count * sizeof(LentMemory)];
 	size_t length = sizeof head;
-	std::memcpy(heads, &head, sizeof head);
-	for (unsigned window = 0; window < window_count; ++window)
-		if (head.windows & 1u << window) {
+	if (o.rare)
+		lend(o);
+	for (unsigned window = 0; o.lends() && window < window_count; ++window)
+		if (o.rare->lent->memory[window]) {
 			const LentMemory lent = windows_.describe(*o.rare->lent, static_cast<Window>(window), channel.endpoint);
 			std::memcpy(heads + length, &lent, sizeof lent);
 			length += sizeof lent;
+			head.windows |= 1u << window;
 		}
+	std::memcpy(heads, &head, sizeof head);
+	const bool input_lent = head.windows & 1u << input_window;
+	const size_t first = input_lent ? 0 : std::min(o.length, Peers::room_after(channel, length));
+	o.moved = input_lent ? o.length : first;
 	return peers_.send(channel, id_call, o.number, heads, length, o.input, first);
 }
 
@@ -268,7 +285,7 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 	length -= sizeof head;
 	const auto *bytes = static_cast<const unsigned char *>(data) + sizeof head;
 	LentMemory lent;
-	if (head.lent ? length != sizeof lent || !head.length : length > head.length)
+	if (head.lent ? length != sizeof lent || !head.length : length > head.length || head.length >= lent_from)
 		return wrong_message;
 	// The server may reply, or refuse, before it has all of the input.
 	if (o->moved < o->length)
@@ -293,14 +310,39 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 		place_later(*o);
 		return nullptr;
 	}
-	if (__builtin_expect(o->rare && o->rare->room && head.length > o->capacity, 0)) {
-		Rare &rare = *o->rare;
-		rare.gathered = true;
-		rare.reply = std::exchange(o->reply, o->copy.take(buffers_, head.length));
-		rare.capacity = std::exchange(o->capacity, size_t{head.length});
-	}
-	take_bytes(*o, bytes, length);
+	begin_reply(*o, bytes, length);
 	return nullptr;
+}
+
+const char *Calls::on_short_reply(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	Outgoing *o = find(peer, number);
+	if (!o || length < sizeof o->word || o->state != Outgoing::State::sent || o->received | o->reply_length)
+		return wrong_message;
+	std::memcpy(&o->word, data, sizeof o->word);
+	length -= sizeof o->word;
+	o->reply_length = length;
+	if (__builtin_expect(o->moved < o->length, 0)) // as above
+		peer.streams.remove(*o);
+	begin_reply(*o, static_cast<const unsigned char *>(data) + sizeof o->word, length);
+	return nullptr;
+}
+
+// The first bytes of a reply are here.
+void Calls::begin_reply(Outgoing &o, const void *bytes, size_t length)
+{
+	if (__builtin_expect(o.rare && o.rare->room && o.reply_length > o.capacity, 0))
+		gather(o);
+	take_bytes(o, bytes, length);
+}
+
+// Its place will be known when all of it is here.
+void Calls::gather(Outgoing &o)
+{
+	Rare &rare = *o.rare;
+	rare.gathered = true;
+	rare.reply = std::exchange(o.reply, o.copy.take(buffers_, o.reply_length));
+	rare.capacity = std::exchange(o.capacity, o.reply_length);
 }
 
 const char *Calls::on_rest(Peer &peer, uint64_t number, const void *data, size_t length)
@@ -324,7 +366,7 @@ void Calls::take_bytes(Outgoing &o, const void *data, size_t length)
 	if (__builtin_expect(o.rare && o.rare->gathered, 0))
 		return place_later(o);
 	complete(o, o.reply_length > o.capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);
-	forget(o);
+	forget_at_once(o);
 }
 
 // ---- replies whose place is not known, or whose bytes are at the server ---------------------------------------------
@@ -433,7 +475,9 @@ void Calls::complete(Outgoing &o, pt2p_status_t status, std::string_view reason)
 	o.request = nullptr;
 	r.message_tag = o.word;
 	r.length = o.reply_length;
-	engine_.requests().complete(r, status, reason);
+	if (__builtin_expect(!reason.empty(), 0))
+		engine_.requests().keep_reason(r, reason);
+	engine_.requests().complete(r, status);
 }
 
 void Calls::free_slot(Outgoing &o)
@@ -446,14 +490,20 @@ void Calls::free_slot(Outgoing &o)
 		peers_.list(peer);
 }
 
-void Calls::forget(Outgoing &o)
+void Calls::forget_rare(Outgoing &o)
+{
+	windows_.let_go(o.rare->reach);
+	rares_.give(std::exchange(o.rare, nullptr));
+}
+
+void Calls::forget(Outgoing &o) { forget_at_once(o); }
+
+void Calls::forget_at_once(Outgoing &o)
 {
 	deadlines_.remove(o);
 	o.state = Outgoing::State::free;
-	if (__builtin_expect(o.rare != nullptr, 0)) {
-		windows_.let_go(o.rare->reach);
-		rares_.give(std::exchange(o.rare, nullptr));
-	}
+	if (__builtin_expect(o.rare != nullptr, 0))
+		forget_rare(o);
 	o.copy.give(buffers_);
 	pool_.give(&o);
 	--pending_;

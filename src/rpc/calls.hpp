@@ -35,6 +35,7 @@ public:
 	void cancel(Request &request);
 
 	// What the server sends. Null, or what is wrong with it.
+	const char *on_short_reply(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_reply(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_rest(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_taken(Peer &peer, uint64_t count);
@@ -55,21 +56,29 @@ public:
 	size_t unawaited() const;
 
 private:
-	Outgoing &make(const CallWork &work, Peer &peer);
-	void add_rare(Outgoing &o, const CallWork &work);
-	void start_or_queue(Outgoing &o);
-	bool start(Outgoing &o);
-	size_t lend(Outgoing &o, CallHead &head);
-	bool send_call(const Outgoing &o, const CallHead &head, size_t first);
+	[[gnu::always_inline]] inline Outgoing &make(const CallWork &work, Peer &peer);
+	[[gnu::noinline]] void add_deadline(Outgoing &o, int64_t span);
+	[[gnu::noinline]] void add_rare(Outgoing &o, const CallWork &work);
+	[[gnu::always_inline]] inline void start_or_queue(Outgoing &o);
+	[[gnu::noinline]] void wait_for_slot(Outgoing &o);
+	[[gnu::always_inline]] inline bool start(Outgoing &o);
+	[[gnu::noinline]] bool start_notice(Outgoing &o);
+	static CallHead head_of(const Outgoing &o);
+	void lend(Outgoing &o);
+	[[gnu::noinline]] bool send_call(Outgoing &o);
 	bool stream(Outgoing &o);
 	Outgoing *find(const Peer &peer, uint64_t number) const;
-	void take_bytes(Outgoing &o, const void *data, size_t length);
-	void place_later(Outgoing &o);
+	[[gnu::always_inline]] inline void begin_reply(Outgoing &o, const void *bytes, size_t length);
+	[[gnu::always_inline]] inline void take_bytes(Outgoing &o, const void *data, size_t length);
+	[[gnu::noinline]] void place_later(Outgoing &o);
+	[[gnu::noinline]] void gather(Outgoing &o);
 	bool place(Outgoing &o);
 	void end_fetch(Outgoing &o, pt2p_status_t status);
-	void complete(Outgoing &o, pt2p_status_t status, std::string_view reason = {});
-	void free_slot(Outgoing &o);
+	[[gnu::always_inline]] inline void complete(Outgoing &o, pt2p_status_t status, std::string_view reason = {});
+	[[gnu::always_inline]] inline void free_slot(Outgoing &o);
 	void forget(Outgoing &o);
+	[[gnu::always_inline]] inline void forget_at_once(Outgoing &o);
+	[[gnu::noinline]] void forget_rare(Outgoing &o);
 	void give_up(Outgoing &o);
 
 	Engine &engine_;

@@ -29,23 +29,31 @@ struct Storage {
 	Storage(const Storage &) = delete;
 	Storage &operator=(const Storage &) = delete;
 
-	void *memory = nullptr;
-	size_t bytes = 0;
-	alignas(16) unsigned char small[64];
-
 	unsigned char *take(BufferPool &pool, size_t length)
 	{
+		if (__builtin_expect(length <= sizeof small, 1))
+			return small;
+		memory = pool.take(length);
 		bytes = length;
-		memory = length > sizeof small ? pool.take(length) : nullptr;
-		return data();
+		return static_cast<unsigned char *>(memory);
 	}
 	unsigned char *data() { return memory ? static_cast<unsigned char *>(memory) : small; }
 	void give(BufferPool &pool)
 	{
-		if (memory)
-			pool.give(memory, bytes);
+		if (__builtin_expect(memory != nullptr, 0))
+			give_memory(pool);
+	}
+
+private:
+	[[gnu::noinline]] void give_memory(BufferPool &pool)
+	{
+		pool.give(memory, bytes);
 		memory = nullptr;
 	}
+
+	void *memory = nullptr;
+	size_t bytes = 0;
+	alignas(16) unsigned char small[64];
 };
 
 // What few calls have: memory that they lend, and replies whose place is found when they arrive.
@@ -176,15 +184,8 @@ public:
 	// Made when it is first asked for.
 	Peer &at(int rank)
 	{
-		if (__builtin_expect(peers_.empty(), 0))
-			peers_.resize(size_); // a job without calls pays nothing for its ranks
-		std::unique_ptr<Peer> &peer = peers_[static_cast<size_t>(rank)];
-		if (__builtin_expect(!peer, 0)) {
-			peer = std::make_unique<Peer>();
-			peer->rank = rank;
-			peer->window = window_;
-		}
-		return *peer;
+		Peer *peer = find(rank);
+		return __builtin_expect(peer != nullptr, 1) ? *peer : make(rank);
 	}
 	uint32_t window() const { return window_; }
 	// Null: nothing was exchanged with it yet.
@@ -203,7 +204,8 @@ public:
 	}
 	// Sends a head and what follows it in one message; false: there is no room now.
 	template <class Head>
-	bool send(Channel &channel, uint8_t id, uint64_t header, const Head &head, const void *data, size_t length)
+	[[gnu::always_inline]] bool send(Channel &channel, uint8_t id, uint64_t header, const Head &head, const void *data,
+	                                 size_t length)
 	{
 		return send(channel, id, header, &head, sizeof head, data, length);
 	}
@@ -211,11 +213,7 @@ public:
 	                                 size_t head_length, const void *data, size_t length)
 	{
 		unsigned char few[256];
-		unsigned char *frame = few;
-		if (head_length + length > sizeof few) {
-			frame_.resize(longest_frame);
-			frame = frame_.data();
-		}
+		unsigned char *const frame = __builtin_expect(head_length + length > sizeof few, 0) ? large_frame() : few;
 		std::memcpy(frame, head, head_length);
 		if (length)
 			std::memcpy(frame + head_length, data, length);
@@ -237,6 +235,21 @@ public:
 
 private:
 	static constexpr size_t longest_frame = 16384; // bytes
+
+	[[gnu::noinline]] Peer &make(int rank)
+	{
+		peers_.resize(size_); // a job without calls pays nothing for its ranks
+		std::unique_ptr<Peer> &peer = peers_[static_cast<size_t>(rank)];
+		peer = std::make_unique<Peer>();
+		peer->rank = rank;
+		peer->window = window_;
+		return *peer;
+	}
+	[[gnu::noinline]] unsigned char *large_frame()
+	{
+		frame_.resize(longest_frame);
+		return frame_.data();
+	}
 
 	Engine &engine_;
 	const size_t size_;

@@ -33,6 +33,10 @@ Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::One
 const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *data, size_t length)
 {
 	Peer &peer = peers_.at(rank);
+	if (__builtin_expect(id == id_short_call, 1))
+		return services_.on_short_call(peer, header, data, length);
+	if (__builtin_expect(id == id_short_reply, 1))
+		return calls_.on_short_reply(peer, header, data, length);
 	switch (id) {
 	case id_call: return services_.on_call(peer, header, false, data, length);
 	case id_notice: return services_.on_call(peer, header, true, data, length);
@@ -78,9 +82,18 @@ void Rpc::on_refused(int rank, pt2p_status_t status, std::string_view reason)
 
 unsigned Rpc::drive()
 {
-	unsigned n = calls_.drive_deadlines() + calls_.drive_replies() + services_.drive_transfers();
-	n += peers_.drive([this](Peer &peer) { return calls_.drive(peer) + services_.drive(peer); });
-	return n + services_.drive_handlers();
+	unsigned n = 0;
+	if (calls_.awaits_deadlines())
+		n += calls_.drive_deadlines();
+	if (calls_.has_replies())
+		n += calls_.drive_replies();
+	if (services_.has_transfers())
+		n += services_.drive_transfers();
+	if (peers_.busy())
+		n += peers_.drive([this](Peer &peer) { return calls_.drive(peer) + services_.drive(peer); });
+	if (services_.has_calls())
+		n += services_.drive_handlers();
+	return n;
 }
 
 std::string Rpc::pending_text() const

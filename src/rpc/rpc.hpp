@@ -39,7 +39,8 @@ public:
 	unsigned drive() override;
 	bool has_work() const override
 	{
-		return peers_.busy() || services_.has_calls() || calls_.awaits_deadlines() || calls_.has_replies();
+		return peers_.busy() || services_.has_calls() || services_.has_transfers() || calls_.awaits_deadlines() ||
+		       calls_.has_replies();
 	}
 	bool pending() const override { return calls_.pending() || services_.pending(); }
 	std::string pending_text() const override;

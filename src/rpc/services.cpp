@@ -49,6 +49,7 @@ Service *Services::open(uint32_t id, pt2p_handler_t handler, void *argument, uin
 void Services::refuse_all(Service &s)
 {
 	s.open = false;
+	last_ = nullptr;
 	by_id_.erase(s.id);
 	engine_.wake_extensions(); // threads in pt2p_serve
 	for_each_call([&](Incoming &in) {
@@ -86,6 +87,30 @@ Incoming &Services::make(Peer &peer, uint64_t number)
 	return in;
 }
 
+// It occupies its slot.
+void Services::enter(Incoming &in)
+{
+	Peer &peer = *in.peer;
+	const uint32_t slot = slot_of(in.number);
+	if (__builtin_expect(slot >= peer.served.size(), 0))
+		peer.served.resize(slot + size_t{1});
+	peer.served[slot] = &in;
+}
+
+const char *Services::on_short_call(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	ShortCall head;
+	if (length < sizeof head || !may_come(peer, number))
+		return wrong_message;
+	std::memcpy(&head, data, sizeof head);
+	Incoming &in = make(peer, number);
+	in.lane = head.lane;
+	in.length = in.received = length - sizeof head;
+	enter(in);
+	take_input(in, head.service, static_cast<const unsigned char *>(data) + sizeof head);
+	return nullptr;
+}
+
 const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length)
 {
 	CallHead head;
@@ -93,11 +118,11 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
 	length -= sizeof head;
-	const uint32_t slot = slot_of(number);
 	const size_t windows = static_cast<size_t>(__builtin_popcount(head.windows)) * sizeof(LentMemory);
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
 	    head.windows >= 1u << window_count || (notice && (length != head.length || windows)) ||
-	    (!notice && (slot >= max_window || served_in(peer, slot))))
+	    (!notice && !may_come(peer, number)) ||
+	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
 		return wrong_message;
 	const unsigned char *bytes = static_cast<const unsigned char *>(data) + sizeof head;
 	Incoming &in = make(peer, number);
@@ -107,53 +132,58 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	in.received = length - windows;
 	if (head.remaining)
 		in.deadline = time_after(now_ns(), head.remaining);
-	if (__builtin_expect(windows != 0, 0)) {
-		in.reach = &windows_.reach();
-		for (unsigned window = 0; window < window_count; ++window) {
-			in.reach->lent[window] = {};
-			if (head.windows & 1u << window) {
-				std::memcpy(&in.reach->lent[window], bytes, sizeof(LentMemory));
-				bytes += sizeof(LentMemory);
-			}
-		}
-		if (in.has(input_window))
-			in.received = in.length;
-	}
-	if (notice) {
+	if (windows)
+		bytes = note_windows(in, head.windows, bytes);
+	if (notice)
 		peer.notices_window = head.window;
-	} else {
-		if (slot >= peer.served.size())
-			peer.served.resize(slot + size_t{1});
-		peer.served[slot] = &in;
+	else
+		enter(in);
+	take_input(in, head.service, bytes);
+	return nullptr;
+}
+
+// Returns what follows their descriptions.
+const unsigned char *Services::note_windows(Incoming &in, unsigned windows, const unsigned char *bytes)
+{
+	in.reach = &windows_.reach();
+	for (unsigned window = 0; window < window_count; ++window) {
+		in.reach->lent[window] = {};
+		if (windows & 1u << window) {
+			std::memcpy(&in.reach->lent[window], bytes, sizeof(LentMemory));
+			bytes += sizeof(LentMemory);
+		}
 	}
-	const auto service = by_id_.find(head.service);
-	if (service == by_id_.end()) {
-		refuse(in, PT2P_ERR_NO_SERVICE);
-		return nullptr;
-	}
-	in.service = service->second;
-	in.withheld = head.length > in.service->input_max;
-	if (in.withheld && (notice || in.has(give_window))) {
-		refuse(in, PT2P_ERR_LENGTH); // it could not be pulled
-	} else if (__builtin_expect(in.has(input_window), 0)) {
+	if (in.has(input_window))
+		in.received = in.length;
+	return bytes;
+}
+
+// `bytes` are those of the input that have come with the call.
+void Services::take_input(Incoming &in, uint32_t service, const unsigned char *bytes)
+{
+	in.service = service_of(service);
+	if (!in.service)
+		return refuse(in, PT2P_ERR_NO_SERVICE);
+	in.withheld = in.length > in.service->input_max;
+	if (__builtin_expect(in.withheld && (in.notice || in.has(give_window)), 0))
+		return refuse(in, PT2P_ERR_LENGTH); // it could not be pulled
+	if (__builtin_expect(in.has(input_window), 0)) {
 		if (in.withheld)
 			queue(in);
 		else
 			settle_later(in); // is fetched in drive_transfers(), as this is called by a transport
-	} else {
-		unsigned char *input;
-		try {
-			input = in.input.take(buffers_, in.length);
-		} catch (const std::bad_alloc &) {
-			refuse(in, PT2P_ERR_NO_MEMORY);
-			return nullptr;
-		}
-		if (in.received)
-			std::memcpy(input, bytes, in.received);
-		if (in.received == in.length)
-			queue(in);
+		return;
 	}
-	return nullptr;
+	unsigned char *input;
+	try {
+		input = in.input.take(buffers_, in.length);
+	} catch (const std::bad_alloc &) {
+		return refuse(in, PT2P_ERR_NO_MEMORY);
+	}
+	if (in.received)
+		std::memcpy(input, bytes, in.received);
+	if (in.received == in.length)
+		queue(in);
 }
 
 const char *Services::on_more(Peer &peer, uint64_t number, const void *data, size_t length)
@@ -343,20 +373,6 @@ void Services::fetch_input(Incoming &in)
 
 // ---- handlers -------------------------------------------------------------------------------------------------------
 
-// The next call of a queue that is to be started; null: there is none.
-Incoming *Services::take_queued(Fifo<Incoming> &queue, size_t *length)
-{
-	while (!queue.empty()) {
-		Incoming &in = queue.pop();
-		if (length)
-			--*length;
-		if (!in.deadline || now_ns() < in.deadline)
-			return &in;
-		refuse(in, PT2P_ERR_DEADLINE);
-	}
-	return nullptr;
-}
-
 unsigned Services::drive_handlers()
 {
 	unsigned n = 0;
@@ -371,27 +387,36 @@ unsigned Services::drive_handlers()
 	return n;
 }
 
-Incoming *Services::find_running(const pt2p_call_t *call) const
-{
-	Incoming *in = pool_.find(reinterpret_cast<uint64_t>(call));
-	return in && in->state == Incoming::State::running ? in : nullptr;
-}
-
 // ---- replies --------------------------------------------------------------------------------------------------------
 
 void Services::reply(Incoming &in, uint64_t word, const void *data, size_t length)
 {
-	if (!in.peer)
+	if (__builtin_expect(!in.peer, 0))
 		return forget(in);
 	in.state = Incoming::State::replied;
 	in.reply.word = word;
 	in.reply.length = length;
-	if (__builtin_expect(in.reach && windows_.moving(*in.reach), 0)) {
+	if (__builtin_expect(in.reach != nullptr, 0) && windows_.moving(*in.reach)) {
 		keep_reply(in, data);
 		settle_later(in);
-	} else {
+	} else if (__builtin_expect(in.reach || !send_at_once(in, data), 0)) {
 		send_reply(in, data);
 	}
+}
+
+// In the short form. False: that cannot be done now. The attempt may find out that the caller is lost; then the call
+// has ended.
+bool Services::send_at_once(Incoming &in, const void *data)
+{
+	Peer &peer = *in.peer;
+	const size_t length = in.reply.length;
+	pt2p_status_t status = PT2P_OK;
+	if (!peer.replies.empty() || in.reply.status != PT2P_OK || !peers_.connect(peer, status) ||
+	    length > Peers::room_after(*peer.channel, sizeof in.reply.word) ||
+	    !peers_.send(*peer.channel, id_short_reply, in.number, in.reply.word, data, length))
+		return in.state != Incoming::State::replied;
+	forget(in);
+	return true;
 }
 
 void *Services::room(Incoming &in, size_t length)
@@ -411,24 +436,15 @@ void Services::send_reply(Incoming &in, const void *data)
 {
 	if (in.settling)
 		unqueue(in);
-	if (__builtin_expect(in.reach && in.reach->failure != PT2P_OK, 0)) {
+	if (in.reach && in.reach->failure != PT2P_OK) {
 		in.reply.status = PT2P_ERR_SYSTEM;
 		in.reply.length = 0;
 	}
-	Peer &peer = *in.peer;
-	const size_t length = in.reply.length;
-	pt2p_status_t status = PT2P_OK;
-	if (peer.replies.empty() && peers_.connect(peer, status) && length < lent_from &&
-	    length <= Peers::room_after(*peer.channel, sizeof in.reply) &&
-	    peers_.send(*peer.channel, id_reply, in.number, in.reply, data, length))
-		return forget(in);
-	if (in.state != Incoming::State::replied)
-		return; // the attempt has found out that the caller is lost
 	keep_reply(in, data);
-	if (length >= lent_from)
-		windows_.lend(in.lent, input_window, in.data.data(), length);
-	peer.replies.push(in);
-	peers_.list(peer);
+	if (in.reply.length >= lent_from)
+		windows_.lend(in.lent, input_window, in.data.data(), in.reply.length);
+	in.peer->replies.push(in);
+	peers_.list(*in.peer);
 }
 
 // Unless it is there already, see room().

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/report/report.hpp"
 #include "pt2p.h"
 #include "rpc/peer.hpp"
@@ -75,7 +76,11 @@ public:
 	}
 
 	// A call that was started and has no reply, by the program's handle.
-	Incoming *find_running(const pt2p_call_t *call) const;
+	Incoming *find_running(const pt2p_call_t *call) const
+	{
+		Incoming *in = pool_.find(reinterpret_cast<uint64_t>(call));
+		return in && in->state == Incoming::State::running ? in : nullptr;
+	}
 	void reply(Incoming &in, uint64_t word, const void *data, size_t length);
 	// Memory for the reply, which reply() then need not copy.
 	void *room(Incoming &in, size_t length);
@@ -86,6 +91,7 @@ public:
 	pt2p_status_t push(Incoming &in, const void *from, size_t offset, size_t length, pt2p_request_t **req);
 
 	// What callers send. Null, or what is wrong with it.
+	const char *on_short_call(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length);
 	const char *on_more(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_cancel(Peer &peer, uint64_t number, const void *data, size_t length);
@@ -95,9 +101,10 @@ public:
 	unsigned drive(Peer &peer);
 	// Goes on with calls whose transfers have ended.
 	unsigned drive_transfers();
+	bool has_transfers() const { return !settling_.empty(); }
 	// Handles calls to services without lanes.
 	unsigned drive_handlers();
-	bool has_calls() const { return !ready_.empty() || !settling_.empty(); }
+	bool has_calls() const { return !ready_.empty(); }
 	// That rank takes no replies any more.
 	void end(Peer &peer);
 
@@ -135,15 +142,44 @@ private:
 	{
 		return slot < peer.served.size() ? peer.served[slot] : nullptr;
 	}
-	Incoming &make(Peer &peer, uint64_t number);
-	Incoming *take_queued(Fifo<Incoming> &queue, size_t *length);
-	void queue(Incoming &in);
+	[[gnu::always_inline]] inline Incoming &make(Peer &peer, uint64_t number);
+	static bool may_come(const Peer &peer, uint64_t number)
+	{
+		return slot_of(number) < max_window && !served_in(peer, slot_of(number));
+	}
+	[[gnu::always_inline]] inline void enter(Incoming &in);
+	[[gnu::always_inline]] inline void take_input(Incoming &in, uint32_t service, const unsigned char *bytes);
+	Service *service_of(uint32_t id)
+	{
+		return __builtin_expect(last_ && last_->id == id, 1) ? last_ : find_service(id);
+	}
+	[[gnu::noinline]] Service *find_service(uint32_t id)
+	{
+		const auto found = by_id_.find(id);
+		return last_ = found == by_id_.end() ? nullptr : found->second;
+	}
+	// The next call of a queue that is to be started; null: there is none.
+	Incoming *take_queued(Fifo<Incoming> &queue, size_t *length)
+	{
+		while (!queue.empty()) {
+			Incoming &in = queue.pop();
+			if (length)
+				--*length;
+			if (__builtin_expect(!in.deadline || now_ns() < in.deadline, 1))
+				return &in;
+			refuse(in, PT2P_ERR_DEADLINE);
+		}
+		return nullptr;
+	}
+	[[gnu::always_inline]] inline void queue(Incoming &in);
 	void unqueue(Incoming &in);
 	void stop(Incoming &in, pt2p_status_t status);
 	void settle_later(Incoming &in);
 	void settle(Incoming &in);
+	const unsigned char *note_windows(Incoming &in, unsigned windows, const unsigned char *bytes);
 	void fetch_input(Incoming &in);
-	void send_reply(Incoming &in, const void *data);
+	[[gnu::always_inline]] inline bool send_at_once(Incoming &in, const void *data);
+	[[gnu::noinline]] void send_reply(Incoming &in, const void *data);
 	void keep_reply(Incoming &in, const void *data);
 	void give_slot_back(Incoming &in);
 	void refuse(Incoming &in, pt2p_status_t status);
@@ -160,7 +196,8 @@ private:
 	const size_t queue_;
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;
-	std::unordered_map<uint32_t, Service *> by_id_;
+	std::unordered_map<uint32_t, Service *> by_id_; // those that are open
+	Service *last_ = nullptr;                       // of these, the one that was called last
 	HandlePool<Incoming> pool_;
 	BufferPool buffers_;
 	Fifo<Incoming> ready_;

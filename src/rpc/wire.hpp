@@ -11,6 +11,10 @@
 //                       <-- REPLY(number; word, window)
 //   FETCHED(number) -->                               the caller has got its bytes
 //
+// Short forms of CALL and REPLY, if all goes in one message and there is neither a deadline nor a window nor a failure:
+//   SHORT_CALL(number; service, input) -->
+//                       <-- SHORT_REPLY(number; word, data)
+//
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
 //
@@ -44,6 +48,8 @@ enum WireId : uint8_t {
 	id_rest,
 	id_taken,
 	id_fetched,
+	id_short_call,
+	id_short_reply,
 };
 
 constexpr uint32_t max_window = 4096; // slots
@@ -58,6 +64,13 @@ struct CallHead {
 	uint64_t windows : 8; // a bit for each that follows, in the order of Window
 };
 static_assert(sizeof(CallHead) == 24);
+
+struct ShortCall {
+	uint32_t service;
+	uint16_t lane;
+	uint16_t unused;
+};
+static_assert(sizeof(ShortCall) == 8);
 
 struct ReplyHead {
 	uint64_t word;
