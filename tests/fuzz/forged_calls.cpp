@@ -2,6 +2,7 @@
 // Calls between the two ranks, and forged messages about them from rank 0 to rank 1.
 #include "tests/fuzz/pair.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "rpc/wire.hpp"
@@ -12,10 +13,19 @@ namespace {
 
 constexpr uint32_t inline_service = 1, lane_service = 2;
 
-// Replies at once, or leaves the call to a later step; reads all of its input.
+unsigned char lent[4096]; // what forged windows name
+
+// Replies at once, or leaves the call to a later step; reads all of its input. Moves what the windows hold.
 void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
 	unsigned char sum = 0;
+	static unsigned char memory[4096];
+	pt2p_call_info_t info{};
+	pt2p_call_query(ctx, call, &info);
+	pt2p_call_pull(ctx, call, memory, 0, std::min(info.give ? info.give : length, sizeof memory), nullptr);
+	pt2p_call_push(ctx, call, memory, info.take / 2, std::min(info.take - info.take / 2, sizeof memory), nullptr);
+	if (!input)
+		length = 0;
 	for (size_t i = 0; i < length; ++i)
 		sum = static_cast<unsigned char>(sum + static_cast<const unsigned char *>(input)[i]);
 	if (sum % 4)
@@ -42,10 +52,24 @@ void Pair::call(Input &in)
 	const uint8_t how = in.byte();
 	const int rank = how & 1;
 	pt2p_context_t *c = ctx_[rank];
-	switch (how / 2 % 8) {
+	switch (how / 2 % 16) {
 	case 0: // a reply that was put off
 		if (!kept_calls_[rank].empty()) {
 			pt2p_reply(c, kept_calls_[rank].back(), how, private_, in.number(2) % sizeof private_);
+			kept_calls_[rank].pop_back();
+		}
+		return;
+	case 4:
+		if (!kept_calls_[rank].empty()) {
+			pt2p_call_abandon(c, kept_calls_[rank].back());
+			kept_calls_[rank].pop_back();
+		}
+		return;
+	case 5: // one that is fetched
+		if (!kept_calls_[rank].empty()) {
+			void *room = nullptr;
+			pt2p_reply_room(c, kept_calls_[rank].back(), 70000, &room);
+			pt2p_reply(c, kept_calls_[rank].back(), how, room, 70000);
 			kept_calls_[rank].pop_back();
 		}
 		return;
@@ -64,6 +88,13 @@ void Pair::call(Input &in)
 		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 		options.lane = how;
 		options.deadline = how % 3 ? 0 : 20000; // ns
+		const uint8_t rare = in.byte();
+		if (rare % 4 == 0)
+			options.give = {lent, in.number(2) % sizeof lent};
+		if (rare % 8 == 0)
+			options.take = {lent, in.number(2) % sizeof lent};
+		if (rare % 3 == 0)
+			options.room = [](void *, size_t length) -> void * { return length < sizeof lent ? lent : nullptr; };
 		pt2p_icall(c, 1 - rank, 1 + in.byte() % 3u, private_, in.number(2) % sizeof private_, reply.get(), capacity,
 		           &options, &r);
 		keep(rank, r, std::move(reply), false);
@@ -85,16 +116,52 @@ void Pair::forge_call(Input &in)
 	};
 	// Of a call of rank 0, and of one that rank 1 may have made.
 	const auto number = [&] { return near(uint64_t{in.byte() % 8u} << 16 | in.byte() % 8u); };
-	switch (in.byte() % 8) {
+	// Of memory that may be read and written, or of none.
+	const auto window = [&](unsigned char *at) {
+		const LentMemory memory{any_number(in),
+		                        in.byte() % 4 ? reinterpret_cast<uint64_t>(lent) : 16,
+		                        in.number(2) % sizeof lent,
+		                        {"shm", 0}};
+		std::memcpy(at, &memory, sizeof memory);
+		return sizeof memory;
+	};
+	switch (in.byte() % 12) {
 	case 0:
 	case 1:
 	case 2: {
 		const uint64_t here = in.byte(), id = in.byte() % 3 ? id_call : id_notice;
 		const uint64_t whole = id == id_call && in.byte() % 2 ? here + in.number(2) % 3000 : here;
-		const CallHead head{static_cast<uint32_t>(near(1 + in.byte() % 2u)), in.byte(), in.byte(),
-		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)), near(whole)};
+		const CallHead head{static_cast<uint32_t>(near(1 + in.byte() % 2u)),      in.byte(),   in.byte(),
+		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)), near(whole), 0};
 		std::memcpy(payload, &head, sizeof head);
 		return tell(static_cast<uint8_t>(id), number(), sizeof head + here);
+	}
+	case 8: {
+		const uint8_t windows = in.byte() % 16 ? in.byte() % 8 : in.byte();
+		const uint64_t here = in.byte();
+		const CallHead head{1 + in.byte() % 2u, in.byte(), in.byte(), 0, near(here), windows};
+		std::memcpy(payload, &head, sizeof head);
+		size_t length = sizeof head;
+		for (int bit = 0; bit < 8; ++bit)
+			if (windows >> bit & 1)
+				length += window(payload + length);
+		return tell(id_call, number(), std::min(length + here, sizeof payload));
+	}
+	case 9: {
+		const ShortCall head{static_cast<uint32_t>(near(1 + in.byte() % 2u)), in.byte(), 0};
+		std::memcpy(payload, &head, sizeof head);
+		return tell(id_short_call, number(), sizeof head + in.byte());
+	}
+	case 10: return tell(id_short_reply, number(), in.byte());
+	case 11: {
+		ReplyHead head{};
+		head.word = any_number(in);
+		head.length = near(in.number(2));
+		head.lent = 1;
+		std::memcpy(payload, &head, sizeof head);
+		const size_t length = window(payload + sizeof head);
+		tell(id_reply, number(), sizeof head + length);
+		return tell(id_fetched, number(), 0);
 	}
 	case 3: return tell(id_more, number(), in.number(2) % sizeof payload);
 	case 4: payload[0] = in.byte() % 2; return tell(id_cancel, number(), 1);
