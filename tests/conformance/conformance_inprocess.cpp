@@ -151,13 +151,9 @@ int main(int argc, char **argv)
 		}
 		run_job(false, 3, {"PT2P_ONE_SIDED=owner", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, one_sided);
 		run_job(false, 2, {"PT2P_ONE_SIDED=owner", "PT2P_PROGRESS_THREAD=1"}, one_sided);
-		const std::vector<std::string> calls = {"call_words",  "call_sizes",     "many_calls",      "call_notices",
-		                                        "call_lanes",  "call_later",     "call_nested",     "call_deadlines",
-		                                        "call_cancel", "call_errors",    "call_windows",    "call_pulled_input",
-		                                        "call_room",   "call_abandoned", "call_late_window"};
-		run_job(false, 3, {"PT2P_CALL_WINDOW=1"}, calls);
-		run_job(true, 3, {"PT2P_CALL_WINDOW=1"}, calls);
-		run_job(false, 2, {"PT2P_CALL_WINDOW=4096", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, calls);
+		run_job(false, 3, {"PT2P_CALL_WINDOW=1"}, {"calls"});
+		run_job(true, 3, {"PT2P_CALL_WINDOW=1"}, {"calls"});
+		run_job(false, 2, {"PT2P_CALL_WINDOW=4096", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, {"calls"});
 		run_job(false, 4, {}, {});
 		run_job(true, 4, {}, {});
 		run_job(true, 16, {}, {"empty_messages", "any_source", "random_exact", "wait_all"});

@@ -13,6 +13,7 @@ run()
 	echo "ok: $*"
 }
 run threads 2 PT2P_TRANSPORTS=self,device # all cases
+run threads 3 PT2P_TRANSPORTS=self,device PT2P_CALL_WINDOW=1 calls
 # shellcheck disable=SC2086 # several words
 for setting in PT2P_RANKS_PER_NODE=1 PT2P_RANKS_PER_NODE=2 PT2P_ATOMICS=nic 'PT2P_RANKS_PER_NODE=1 PT2P_ATOMICS=cpu' \
 	'PT2P_RANKS_PER_NODE=2 PT2P_ONE_SIDED=owner' 'PT2P_RANKS_PER_NODE=2 PT2P_ONE_SIDED=transport'; do

@@ -10,6 +10,28 @@
 
 namespace conformance {
 
+namespace {
+
+const std::vector<Case> &all_call_cases()
+{
+	static const std::vector<Case> cases = [] {
+		std::vector<Case> c;
+		add_call_cases(c);
+		add_call_memory_cases(c);
+		add_call_race_cases(c);
+		add_call_history_cases(c);
+		return c;
+	}();
+	return cases;
+}
+
+bool has(const std::vector<Case> &cases, const std::string &name)
+{
+	return std::any_of(cases.begin(), cases.end(), [&](const Case &c) { return name == c.name; });
+}
+
+} // namespace
+
 const std::vector<Case> &all_cases()
 {
 	static const std::vector<Case> cases = [] {
@@ -23,8 +45,7 @@ const std::vector<Case> &all_cases()
 		add_traffic_cases(c);
 		add_onesided_cases(c);
 		add_onesided_order_cases(c);
-		add_call_cases(c);
-		add_call_memory_cases(c);
+		c.insert(c.end(), all_call_cases().begin(), all_call_cases().end());
 		return c;
 	}();
 	return cases;
@@ -34,14 +55,15 @@ std::vector<Case> choose_cases(const std::vector<std::string> &names)
 {
 	if (names.empty())
 		return all_cases();
+	const bool calls = std::find(names.begin(), names.end(), "calls") != names.end();
 	for (const std::string &name : names)
-		if (std::none_of(all_cases().begin(), all_cases().end(), [&](const Case &c) { return name == c.name; })) {
+		if (name != "calls" && !has(all_cases(), name)) {
 			fprintf(stderr, "FAIL: there is no case %s\n", name.c_str());
 			exit(2);
 		}
 	std::vector<Case> chosen;
 	for (const Case &c : all_cases())
-		if (std::find(names.begin(), names.end(), c.name) != names.end())
+		if (std::find(names.begin(), names.end(), c.name) != names.end() || (calls && has(all_call_cases(), c.name)))
 			chosen.push_back(c);
 	return chosen;
 }

@@ -62,7 +62,8 @@ struct Case {
 
 // Every case, in the order in which they run.
 const std::vector<Case> &all_cases();
-// The cases with these names, or all without names. An unknown name ends the program.
+// The cases with these names, or all without names. The name "calls" stands for all cases of calls. An unknown name
+// ends the program.
 std::vector<Case> choose_cases(const std::vector<std::string> &names);
 void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);
@@ -75,6 +76,8 @@ void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);
 void add_call_cases(std::vector<Case> &cases);
 void add_call_memory_cases(std::vector<Case> &cases);
+void add_call_race_cases(std::vector<Case> &cases);
+void add_call_history_cases(std::vector<Case> &cases);
 
 // Sets the tunables that cases have to know, from "PT2P_NAME=value" strings.
 void learn_tunables(Rank &rank, const std::vector<std::string> &tunables);

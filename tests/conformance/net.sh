@@ -14,6 +14,7 @@ all_cases()
 	run_cases $softhca $cases threads 2 $only
 	run_cases $softhca $cases threads 8 $only
 	run_cases $softhca $cases cooperative 4 $only
+	run_cases $softhca $cases threads 3 $only PT2P_CALL_WINDOW=1 calls
 	# From here on dct stands for both: the tunables are about code that they share.
 	if [ "$1" = rc ]; then
 		! sanitized || return 0
@@ -78,6 +79,8 @@ for transport in ${*:-rc dct}; do
 	done
 	timeout -k 5 170 $softhca tests/threads/threads 3 >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "threads, $transport"; }
 	echo "ok: threads, $transport"
+	timeout -k 5 170 $softhca tests/threads/call_races 500 >"$work/out" 2>&1 || failed "call_races, $transport"
+	echo "ok: call_races, $transport"
 	unset PT2P_TRANSPORTS
 done
 echo "net: all passed"

@@ -26,6 +26,7 @@ ones='PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 PT2P_GROUPS=nodes:1'
 		run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=forward
 		run_cases $softhca $cases threads 5 $ones PT2P_ROUTE=forward
 		run_cases $softhca $cases cooperative 8 $even PT2P_ROUTE=forward $several
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_CALL_WINDOW=1 calls
 		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_DCT_INITIATORS=1 PT2P_NET_MESSAGE_BYTES=256 PT2P_ONE_SIDED=owner \
 			PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4 $several
 		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_RENDEZVOUS=pieces PT2P_EAGER_MAX=0 PT2P_FORWARD_MAX=100 \

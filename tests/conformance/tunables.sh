@@ -26,6 +26,15 @@ beside()
 	*) echo 2 ;;
 	esac
 }
+# The cases in which it has an effect.
+moves_for()
+{
+	case $1 in
+	PT2P_CALL_QUEUE) echo call_words call_nested many_calls ;; # others let more calls wait than its minimum
+	PT2P_CALL_*) echo calls ;;
+	*) echo $moves ;;
+	esac
+}
 several_transports='rc dct'
 ! sanitized || several_transports=dct # see common.sh
 # shellcheck disable=SC2086 # several words
@@ -37,7 +46,8 @@ while read -r name least largest; do
 	esac
 	for way in $ways; do
 		for value in $least $largest; do
-			run_cases $softhca $cases threads $(beside $name) PT2P_TRANSPORTS=self,$way $name=$value $moves </dev/null
+			run_cases $softhca $cases threads $(beside $name) PT2P_TRANSPORTS=self,$way $name=$value $(moves_for $name) \
+				</dev/null
 		done
 	done
 done <"$work/ranges"

@@ -5,15 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <new>
 #include <string>
 #include <system_error>
 #include <vector>
 
-#include <malloc.h>
 #include <sys/stat.h>
 
 #include "api/context.hpp"
+#include "tests/memory/heap.hpp"
 #include "transports/shm/shm.hpp"
 
 namespace {
@@ -26,45 +25,6 @@ constexpr double talked_limit = 1184; // a ring of 64 slots each way: the ring i
 // Shared memory in one process: the pages of a ring that a short message writes. The last context frees it, which takes
 // the kernel a second for 2 GB.
 constexpr double ring_limit = 2 * 4096;
-
-size_t live = 0;
-
-} // namespace
-
-void *operator new(size_t bytes)
-{
-	void *p = malloc(bytes);
-	if (!p)
-		throw std::bad_alloc();
-	live += malloc_usable_size(p);
-	return p;
-}
-void *operator new(size_t bytes, std::align_val_t alignment)
-{
-	void *p = aligned_alloc(static_cast<size_t>(alignment),
-	                        (bytes + static_cast<size_t>(alignment) - 1) & ~(static_cast<size_t>(alignment) - 1));
-	if (!p)
-		throw std::bad_alloc();
-	live += malloc_usable_size(p);
-	return p;
-}
-void operator delete(void *p) noexcept
-{
-	if (p)
-		live -= malloc_usable_size(p);
-	free(p);
-}
-void operator delete(void *p, size_t) noexcept { operator delete(p); }
-void operator delete(void *p, std::align_val_t) noexcept { operator delete(p); }
-void operator delete(void *p, size_t, std::align_val_t) noexcept { operator delete(p); }
-void *operator new[](size_t bytes) { return operator new(bytes); }
-void *operator new[](size_t bytes, std::align_val_t alignment) { return operator new(bytes, alignment); }
-void operator delete[](void *p) noexcept { operator delete(p); }
-void operator delete[](void *p, size_t) noexcept { operator delete(p); }
-void operator delete[](void *p, std::align_val_t) noexcept { operator delete(p); }
-void operator delete[](void *p, size_t, std::align_val_t) noexcept { operator delete(p); }
-
-namespace {
 
 int failures = 0;
 
@@ -98,20 +58,20 @@ double shared_bytes()
 
 Heap heap_of(int n)
 {
-	const size_t before = live;
+	const size_t before = heap::live();
 	std::vector<pt2p_context_t *> ctx(static_cast<size_t>(n));
-	const size_t list = live - before;
+	const size_t list = heap::live() - before;
 	if (pt2p_init_inprocess(n, PT2P_INPROCESS_COOPERATIVE, nullptr, ctx.data()) != PT2P_OK) {
 		printf("FAIL: %s\n", pt2p_last_error(nullptr));
 		exit(1);
 	}
 	Heap heap{};
-	heap.silent = static_cast<double>(live - before - list);
+	heap.silent = static_cast<double>(heap::live() - before - list);
 	heap.shared = -shared_bytes();
 	for (pt2p_context_t *c : ctx)
 		for (int i = 0; i < n; ++i)
 			c->engine->check();
-	heap.watched = static_cast<double>(live - before - list);
+	heap.watched = static_cast<double>(heap::live() - before - list);
 	for (pt2p_context_t *c : ctx)
 		for (int to = 0; to < n; ++to) {
 			char byte = 1;
@@ -124,7 +84,7 @@ Heap heap_of(int n)
 			if (from != pt2p_rank(c))
 				expect(pt2p_recv(c, &byte, 1, from, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK && byte == 1, "receive");
 		}
-	heap.talked = static_cast<double>(live - before - list);
+	heap.talked = static_cast<double>(heap::live() - before - list);
 	heap.shared += shared_bytes();
 	for (pt2p_context_t *c : ctx)
 		expect(pt2p_finalize(c) == PT2P_OK, "finalize");

@@ -20,6 +20,7 @@ for transport in rc dct; do
 	PT2P_TRANSPORTS=self,$transport
 	export PT2P_TRANSPORTS
 	run $softhca tests/threads/threads 8
+	run $softhca tests/threads/call_races 200
 	unset PT2P_TRANSPORTS
 	for cases in '' 'PT2P_PROGRESS_THREAD=1 random_exact put_get signal_order barrier'; do
 		# shellcheck disable=SC2086 # several words

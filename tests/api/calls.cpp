@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls in jobs whose ranks are driven one turn at a time: limits, deadlines in every queue, failures, handlers that
+// never reply, and a server that one caller floods.
+#include "tests/api/job.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include <unistd.h>
+
+namespace {
+
+struct CallJob {
+	explicit CallJob(int size, std::vector<const char *> tunables = {}) : contexts(static_cast<size_t>(size))
+	{
+		tunables.push_back(nullptr);
+		pt2p_options_t options = PT2P_OPTIONS_INIT;
+		options.tunables = tunables.data();
+		const pt2p_status_t status = pt2p_init_inprocess(size, PT2P_INPROCESS_COOPERATIVE, &options, contexts.data());
+		INFO(pt2p_last_error(nullptr));
+		REQUIRE(status == PT2P_OK);
+	}
+	~CallJob()
+	{
+		for (pt2p_context_t *c : contexts)
+			if (c)
+				CHECK(pt2p_finalize(c) == PT2P_OK);
+	}
+	// A turn of each rank.
+	void turn()
+	{
+		for (pt2p_context_t *c : contexts)
+			if (c)
+				turns_well &= pt2p_progress(c) == PT2P_OK;
+	}
+	pt2p_context_t *operator[](size_t i) const { return contexts[i]; }
+	std::vector<pt2p_context_t *> contexts;
+	bool turns_well = true;
+};
+
+// What a service has seen.
+struct Served {
+	std::vector<uint64_t> numbers; // of its calls, in the order of their start
+	std::vector<pt2p_call_t *> kept;
+};
+
+uint64_t number_in(const void *input, size_t length)
+{
+	uint64_t number = 0;
+	std::memcpy(&number, input, std::min(length, sizeof number));
+	return number;
+}
+
+void reply_at_once(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	auto &s = *static_cast<Served *>(argument);
+	s.numbers.push_back(number_in(input, length));
+	pt2p_reply(ctx, call, s.numbers.back(), nullptr, 0); // no error is expected of one to a notice
+}
+
+void keep(pt2p_context_t *, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	auto &s = *static_cast<Served *>(argument);
+	s.numbers.push_back(number_in(input, length));
+	s.kept.push_back(call);
+}
+
+pt2p_service_t *open(pt2p_context_t *ctx, uint32_t id, pt2p_handler_t handler, void *argument, uint32_t lanes = 0,
+                     size_t input_max = 1000)
+{
+	pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
+	options.lanes = lanes;
+	options.input_max = input_max;
+	pt2p_service_t *service = nullptr;
+	REQUIRE(pt2p_service_open(ctx, id, handler, argument, &options, &service) == PT2P_OK);
+	return service;
+}
+
+// A call with a number as input.
+struct Call {
+	uint64_t number = 0;
+	pt2p_request_t *request = nullptr;
+	int ended = 0; // how often
+	pt2p_status_t status = PT2P_OK;
+
+	void start(pt2p_context_t *ctx, int rank, uint32_t service, uint16_t lane = 0, int64_t deadline = 0,
+	           size_t length = sizeof(uint64_t))
+	{
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.lane = lane;
+		options.deadline = deadline;
+		options.argument = this;
+		options.done = [](pt2p_context_t *, const pt2p_result_t *result, void *argument) {
+			auto &c = *static_cast<Call *>(argument);
+			++c.ended;
+			c.status = static_cast<pt2p_status_t>(result->status);
+		};
+		static const char longer[2000] = {};
+		const void *input = length > sizeof number ? static_cast<const void *>(longer) : &number;
+		REQUIRE(pt2p_icall(ctx, rank, service, input, length, nullptr, 0, &options, nullptr) == PT2P_OK);
+	}
+};
+
+constexpr int64_t ms = 1'000'000;
+
+void sleep_ms(int n) { std::this_thread::sleep_for(std::chrono::milliseconds(n)); }
+
+uint64_t counter(const pt2p_context_t *ctx, const char *name)
+{
+	for (int i = 0; i < pt2p_counter_count(); ++i)
+		if (!strcmp(pt2p_counter_name(i), name)) {
+			uint64_t value = 0;
+			CHECK(pt2p_counter_read(const_cast<pt2p_context_t *>(ctx), i, &value) == PT2P_OK);
+			return value;
+		}
+	FAIL("no counter " << name);
+	return 0;
+}
+
+} // namespace
+
+TEST_CASE("calls: a lane holds PT2P_CALL_QUEUE calls, and the next one is refused")
+{
+	CallJob job(3, {"PT2P_CALL_QUEUE=3"});
+	Served served;
+	pt2p_service_t *service = open(job[0], 7, reply_at_once, &served, 2);
+	std::deque<Call> calls(9);
+	for (size_t i = 0; i < 5; ++i) {
+		calls[i].number = i;
+		calls[i].start(job[1 + i % 2], 0, 7);
+		job.turn();
+	}
+	calls[5].number = 5;
+	calls[5].start(job[1], 0, 7, 1); // another lane
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	for (size_t i = 0; i < 6; ++i) {
+		const bool refused = i == 3 || i == 4;
+		CHECK(calls[i].ended == int{refused});
+		CHECK(calls[i].status == (refused ? PT2P_ERR_BUSY : PT2P_OK));
+	}
+	CHECK(counter(job[0], "calls_refused") == 2);
+	// The explanation of a call that waits.
+	pt2p_request_t *request = nullptr;
+	REQUIRE(pt2p_icall(job[1], 0, 7, nullptr, 0, nullptr, 0, nullptr, &request) == PT2P_OK);
+	refused(job[1], pt2p_wait(job[1], request, nullptr), PT2P_ERR_BUSY, "PT2P_CALL_QUEUE");
+	// One that was taken makes room for one.
+	size_t count = 0;
+	REQUIRE(pt2p_serve(job[0], service, 0, 1, 0, &count) == PT2P_OK);
+	CHECK(count == 1);
+	for (size_t i = 6; i < 8; ++i) {
+		calls[i].number = i;
+		calls[i].start(job[1], 0, 7);
+	}
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK(calls[6].ended == 0);
+	CHECK(calls[7].status == PT2P_ERR_BUSY);
+	// A notice beyond the limit is dropped and counted.
+	REQUIRE(pt2p_notify(job[2], 0, 7, nullptr, 0, nullptr) == PT2P_OK);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK(counter(job[0], "calls_refused") == 5);
+	REQUIRE(pt2p_serve(job[0], service, 0, 100, 0, &count) == PT2P_OK);
+	CHECK(count == 3);
+	REQUIRE(pt2p_serve(job[0], service, 1, 100, 0, &count) == PT2P_OK);
+	CHECK(count == 1);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK(served.numbers == std::vector<uint64_t>{0, 1, 2, 6, 5});
+	for (size_t i = 0; i < 8; ++i)
+		CHECK(calls[i].ended == 1);
+	CHECK(job.turns_well);
+}
+
+TEST_CASE("calls: deadlines pass in every queue, and the server does not start what is late")
+{
+	CallJob job(2, {"PT2P_CALL_WINDOW=2", "PT2P_CALL_DEADLINE=10s"});
+	Served served, kept;
+	pt2p_service_t *service = open(job[1], 7, reply_at_once, &served, 1);
+	open(job[1], 8, keep, &kept);
+	pt2p_context_t *c = job[0];
+	SECTION("while it waits for a slot at the caller")
+	{
+		std::deque<Call> calls(3);
+		for (Call &call : calls)
+			call.start(c, 1, 7, 0, &call == &calls[2] ? 2 * ms : 0);
+		pt2p_request_t *request = nullptr;
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.deadline = 2 * ms;
+		REQUIRE(pt2p_icall(c, 1, 7, nullptr, 0, nullptr, 0, &options, &request) == PT2P_OK);
+		refused(c, pt2p_wait(c, request, nullptr), PT2P_ERR_DEADLINE, "it has not left this rank");
+		sleep_ms(1);
+		job.turn();
+		CHECK(calls[2].ended == 1);
+		CHECK(calls[2].status == PT2P_ERR_DEADLINE);
+		CHECK(counter(c, "calls_late") == 2);
+		size_t count = 0;
+		REQUIRE(pt2p_serve(job[1], service, 0, 10, 0, &count) == PT2P_OK);
+		CHECK(count == 2);
+		job.turn();
+		CHECK((calls[0].ended == 1 && calls[0].status == PT2P_OK));
+		CHECK((calls[1].ended == 1 && calls[1].status == PT2P_OK));
+	}
+	SECTION("in the lane, of a caller that does not notice it")
+	{
+		Call call;
+		call.start(c, 1, 7, 0, 3 * ms);
+		CHECK(pt2p_progress(job[1]) == PT2P_OK); // now it is in the lane
+		sleep_ms(5);
+		size_t count = 7;
+		REQUIRE(pt2p_serve(job[1], service, 0, 10, 0, &count) == PT2P_OK);
+		CHECK(count == 0);
+		CHECK(served.numbers.empty());
+		CHECK(counter(job[1], "calls_refused") == 1);
+		job.turn();
+		CHECK(call.ended == 1);
+		CHECK(call.status == PT2P_ERR_DEADLINE);
+		// So are notices.
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.deadline = 1 * ms;
+		REQUIRE(pt2p_notify(c, 1, 7, nullptr, 0, &options) == PT2P_OK);
+		CHECK(pt2p_progress(job[1]) == PT2P_OK);
+		sleep_ms(3);
+		REQUIRE(pt2p_serve(job[1], service, 0, 10, 0, &count) == PT2P_OK);
+		CHECK(count == 0);
+		CHECK(counter(job[1], "calls_refused") == 2);
+	}
+	SECTION("while it runs: the server is told, and the slot comes back")
+	{
+		for (int round = 0; round < 5; ++round) { // more than there are slots
+			Call call;
+			call.start(c, 1, 8, 0, 20 * ms);
+			job.turn();
+			REQUIRE(kept.kept.size() == 1);
+			pt2p_call_info_t info{};
+			REQUIRE(pt2p_call_query(job[1], kept.kept[0], &info) == PT2P_OK);
+			CHECK(info.remaining <= 20 * ms);
+			if (round == 0)
+				CHECK(info.remaining > 0);
+			sleep_ms(21);
+			for (int i = 0; i < 4; ++i)
+				job.turn();
+			CHECK(call.ended == 1);
+			CHECK(call.status == PT2P_ERR_DEADLINE);
+			REQUIRE(pt2p_call_query(job[1], kept.kept[0], &info) == PT2P_OK);
+			CHECK(info.remaining == 0);
+			CHECK(info.cancelled == 1);
+			CHECK(pt2p_reply(job[1], kept.kept[0], 0, "late", 4) == PT2P_OK); // and is dropped
+			kept.kept.clear();
+			job.turn();
+			CHECK(call.ended == 1);
+		}
+	}
+	SECTION("the deadline that the environment gives")
+	{
+		Call call;
+		call.start(c, 1, 8);
+		job.turn();
+		pt2p_call_info_t info{};
+		REQUIRE(pt2p_call_query(job[1], kept.kept.at(0), &info) == PT2P_OK);
+		CHECK(info.remaining > 5000 * ms);
+		CHECK(info.remaining <= 10000 * ms);
+		CHECK(pt2p_reply(job[1], kept.kept[0], 0, nullptr, 0) == PT2P_OK);
+		job.turn();
+		CHECK(call.ended == 1);
+	}
+	CHECK(job.turns_well);
+}
+
+TEST_CASE("calls: a failure belongs to its call, and progress and other calls go on")
+{
+	CallJob job(2, {"PT2P_CALL_QUEUE=1"});
+	Served served, waiting;
+	open(job[1], 7, reply_at_once, &served);
+	pt2p_service_t *lane = open(job[1], 8, reply_at_once, &waiting, 1);
+	std::deque<Call> good(50), no_service(10), too_long(10), late(10);
+	std::vector<pt2p_request_t *> cancelled(10);
+	Call taken, busy;
+	taken.start(job[0], 1, 8, 0, 0);
+	busy.start(job[0], 1, 8, 0, 0);
+	for (size_t i = 0; i < good.size(); ++i) {
+		good[i].number = i;
+		good[i].start(job[0], 1, 7);
+		const size_t n = i / 5;
+		switch (i % 5) {
+		case 0: no_service[n].start(job[0], 1, 999); break;
+		case 1: too_long[n].start(job[0], 1, 7, 0, 0, 1001); break;
+		case 2: late[n].start(job[0], 1, 7, 0, 1); break;
+		case 3:
+			REQUIRE(pt2p_icall(job[0], 1, 7, nullptr, 0, nullptr, 0, nullptr, &cancelled[n]) == PT2P_OK);
+			CHECK(pt2p_cancel(job[0], cancelled[n]) == PT2P_OK);
+			break;
+		default: break;
+		}
+	}
+	for (int i = 0; i < 20; ++i)
+		job.turn();
+	CHECK(job.turns_well);
+	for (const Call &call : good)
+		CHECK((call.ended == 1 && call.status == PT2P_OK));
+	for (const Call &call : no_service)
+		CHECK((call.ended == 1 && call.status == PT2P_ERR_NO_SERVICE));
+	for (const Call &call : too_long)
+		CHECK((call.ended == 1 && call.status == PT2P_ERR_LENGTH));
+	for (const Call &call : late)
+		CHECK((call.ended == 1 && call.status == PT2P_ERR_DEADLINE));
+	for (pt2p_request_t *request : cancelled) {
+		const pt2p_status_t status = pt2p_wait(job[0], request, nullptr);
+		CHECK((status == PT2P_ERR_CANCELLED || status == PT2P_OK));
+	}
+	CHECK(taken.ended == 0);
+	CHECK((busy.ended == 1 && busy.status == PT2P_ERR_BUSY));
+	REQUIRE(pt2p_service_close(job[1], lane) == PT2P_OK);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK((taken.ended == 1 && taken.status == PT2P_ERR_NO_SERVICE));
+	CHECK(waiting.numbers.empty());
+	CHECK(served.numbers.size() >= good.size());
+	CHECK(served.numbers.size() <= good.size() + cancelled.size() + late.size());
+}
+
+TEST_CASE("calls: an id is open once, and again after its service has closed")
+{
+	CallJob job(2);
+	Served first, second;
+	pt2p_service_t *service = open(job[1], 7, keep, &first), *twice = service;
+	refused(job[1], pt2p_service_open(job[1], 7, reply_at_once, &second, nullptr, &twice), PT2P_ERR_ARGUMENT,
+	        "service 7 is open already");
+	CHECK(twice == nullptr);
+	Call kept, again;
+	kept.start(job[0], 1, 7);
+	job.turn();
+	REQUIRE(first.kept.size() == 1);
+	CHECK(pt2p_reply(job[1], first.kept[0], 0, nullptr, 0) == PT2P_OK);
+	REQUIRE(pt2p_service_close(job[1], service) == PT2P_OK);
+	refused(job[1], pt2p_service_close(job[1], service), PT2P_ERR_ARGUMENT, "closed");
+	pt2p_service_t *reopened = open(job[1], 7, reply_at_once, &second);
+	CHECK(reopened != service); // the old handle does not become that of the new service
+	refused(job[1], pt2p_service_close(job[1], service), PT2P_ERR_ARGUMENT, "closed");
+	again.start(job[0], 1, 7);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK((kept.ended == 1 && again.ended == 1));
+	CHECK((first.numbers.size() == 1 && second.numbers.size() == 1));
+}
+
+namespace {
+
+// What is written to stderr meanwhile.
+struct Stderr {
+	Stderr() : file(tmpfile()), saved(dup(STDERR_FILENO))
+	{
+		REQUIRE(file != nullptr);
+		dup2(fileno(file), STDERR_FILENO);
+	}
+	~Stderr()
+	{
+		restore();
+		fclose(file);
+	}
+	void restore()
+	{
+		if (saved < 0)
+			return;
+		dup2(saved, STDERR_FILENO);
+		close(saved);
+		saved = -1;
+	}
+	std::string text()
+	{
+		restore();
+		std::string all(static_cast<size_t>(ftell_end()), 0);
+		rewind(file);
+		all.resize(fread(all.data(), 1, all.size(), file));
+		return all;
+	}
+	long ftell_end()
+	{
+		fseek(file, 0, SEEK_END);
+		return ftell(file);
+	}
+	FILE *file;
+	int saved;
+};
+
+} // namespace
+
+TEST_CASE("calls: who is told of a handler that never replies")
+{
+	CallJob job(2, {"PT2P_STALL_TIME=30ms", "PT2P_FINALIZE_TIME=20ms"});
+	Served served, queued;
+	open(job[1], 7, keep, &served);
+	pt2p_service_t *lane = open(job[1], 8, keep, &queued, 2);
+	pt2p_request_t *request = nullptr, *waiting = nullptr;
+	REQUIRE(pt2p_icall(job[0], 1, 7, "x", 1, nullptr, 0, nullptr, &request) == PT2P_OK);
+	REQUIRE(pt2p_icall(job[0], 1, 8, "x", 1, nullptr, 0, nullptr, &waiting) == PT2P_OK);
+	job.turn();
+	REQUIRE(served.kept.size() == 1);
+	// A wait of the rank that serves, for something else.
+	Stderr captured;
+	const pt2p_status_t status = pt2p_serve(job[1], lane, 1, 1, 100 * ms, nullptr);
+	const std::string text = captured.text();
+	CHECK(status == PT2P_OK);
+	INFO(text);
+	CHECK(text.find("call of service 7 by rank 0: has no reply yet") != std::string::npos);
+	CHECK(text.find("call of service 8 by rank 0: waits for pt2p_serve") != std::string::npos);
+	// The caller has its request.
+	{
+		Stderr of_caller;
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.deadline = 100 * ms;
+		const pt2p_status_t late = pt2p_call(job[0], 1, 7, "x", 1, nullptr, 0, &options, nullptr);
+		const std::string report = of_caller.text();
+		INFO(report);
+		CHECK(late == PT2P_ERR_DEADLINE);
+		CHECK(report.find("call of service 7") != std::string::npos);
+	}
+	job.turn();
+	refused(nullptr, pt2p_finalize(job[1]), PT2P_ERR_UNFINISHED, "call of service 7 by rank 0: has no reply yet");
+	job.contexts[1] = nullptr;
+	// The one that waited in the lane was refused; the other one's server is gone.
+	CHECK(pt2p_wait(job[0], waiting, nullptr) == PT2P_ERR_NO_SERVICE);
+	CHECK(pt2p_wait(job[0], request, nullptr) == PT2P_ERR_PEER_FINALIZED);
+}
+
+TEST_CASE("calls: a caller that finalizes names the calls that have no reply")
+{
+	CallJob job(2, {"PT2P_FINALIZE_TIME=20ms"});
+	Served served;
+	open(job[1], 7, keep, &served);
+	pt2p_request_t *request = nullptr;
+	REQUIRE(pt2p_icall(job[0], 1, 7, "x", 1, nullptr, 0, nullptr, &request) == PT2P_OK);
+	job.turn();
+	REQUIRE(served.kept.size() == 1);
+	refused(nullptr, pt2p_finalize(job[0]), PT2P_ERR_UNFINISHED, "service 7");
+	job.contexts[0] = nullptr;
+	// The server learns that the caller is gone when it next looks after its peers.
+	pt2p_call_info_t info{};
+	for (int i = 0; i < 2000 && !info.cancelled; ++i) {
+		sleep_ms(1);
+		for (int k = 0; k < 1000; ++k)
+			job.turn();
+		REQUIRE(pt2p_call_query(job[1], served.kept[0], &info) == PT2P_OK);
+	}
+	CHECK(info.cancelled == 1);
+	CHECK(info.caller == 0);
+	CHECK(pt2p_reply(job[1], served.kept[0], 0, nullptr, 0) == PT2P_OK);
+	CHECK(pt2p_reply(job[1], served.kept[0], 0, nullptr, 0) == PT2P_ERR_CALL);
+}
+
+// ---- fairness -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int polite_callers = 63, flooding = polite_callers + 1;
+
+struct Flooded {
+	uint64_t flood_served = 0, all_served = 0, turns = 0;
+	struct Polite {
+		Call call;
+		uint64_t flood_at_start = 0, turn_at_start = 0, served = 0;
+	};
+	std::deque<Polite> polite{static_cast<size_t>(flooding)};
+	uint64_t longest = 0, longest_turns = 0, sum = 0;
+};
+
+void serve_flooded(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	auto &f = *static_cast<Flooded *>(argument);
+	const uint64_t caller = number_in(input, length);
+	++f.all_served;
+	if (caller == flooding) {
+		++f.flood_served;
+	} else {
+		Flooded::Polite &p = f.polite.at(caller);
+		const uint64_t waited = f.flood_served - p.flood_at_start;
+		f.sum += waited;
+		f.longest = std::max(f.longest, waited);
+		f.longest_turns = std::max(f.longest_turns, f.turns - p.turn_at_start);
+		++p.served;
+	}
+	CHECK(pt2p_reply(ctx, call, 0, nullptr, 0) == PT2P_OK);
+}
+
+} // namespace
+
+TEST_CASE("calls: a caller that floods a server delays 63 others by no more than its window")
+{
+	constexpr uint64_t window = 64, handled_in_turn = 32, rounds = 3000;
+	const uint32_t lanes = GENERATE(0u, 1u);
+	CallJob job(flooding + 1);
+	Flooded f;
+	pt2p_service_t *service = open(job[0], 7, serve_flooded, &f, lanes);
+	std::deque<Call> flood;
+	for (; f.turns < rounds; ++f.turns) {
+		// Always far more calls than may be under way.
+		while (!flood.empty() && flood.front().ended)
+			flood.pop_front();
+		while (flood.size() < 500) {
+			flood.emplace_back().number = flooding;
+			flood.back().start(job[flooding], 0, 7);
+		}
+		for (size_t i = 1; i < flooding; ++i) {
+			Flooded::Polite &p = f.polite[i];
+			if (p.call.ended || !p.call.number) {
+				p.call = {};
+				p.call.number = i;
+				p.flood_at_start = f.flood_served;
+				p.turn_at_start = f.turns;
+				p.call.start(job[i], 0, 7);
+			}
+		}
+		job.turn();
+		if (lanes)
+			REQUIRE(pt2p_serve(job[0], service, 0, handled_in_turn, 0, nullptr) == PT2P_OK);
+	}
+	const auto by_calls = [](const Flooded::Polite &a, const Flooded::Polite &b) { return a.served < b.served; };
+	const auto [least, most] = std::minmax_element(f.polite.begin() + 1, f.polite.end(), by_calls);
+	const uint64_t polite = f.all_served - f.flood_served;
+	printf(
+	    "one flooding caller beside %d, %s: %llu of its calls served, %llu to %llu of each of the others; these waited "
+	    "for at most %llu of its calls (on average %.1f) and %llu turns\n",
+	    polite_callers, lanes ? "a lane" : "within progress", static_cast<unsigned long long>(f.flood_served),
+	    static_cast<unsigned long long>(least->served), static_cast<unsigned long long>(most->served),
+	    static_cast<unsigned long long>(f.longest), static_cast<double>(f.sum) / static_cast<double>(polite),
+	    static_cast<unsigned long long>(f.longest_turns));
+	CHECK(f.flood_served > window * 10);
+	// What can be ahead of a call: the window of the flooding caller, and one call of each of the others.
+	CHECK(f.longest <= window);
+	CHECK(f.longest_turns <= (window + polite_callers + handled_in_turn - 1) / handled_in_turn + 1);
+	CHECK(least->served >= rounds / ((window + polite_callers) / handled_in_turn + 2));
+	CHECK(most->served <= 2 * least->served); // some wait for a turn more than others
+	// It ends before what the calls refer to.
+	while (!flood.empty() ||
+	       std::any_of(f.polite.begin() + 1, f.polite.end(), [](const auto &p) { return !p.call.ended; })) {
+		job.turn();
+		if (lanes)
+			REQUIRE(pt2p_serve(job[0], service, 0, 1000, 0, nullptr) == PT2P_OK);
+		while (!flood.empty() && flood.front().ended)
+			flood.pop_front();
+	}
+	CHECK(job.turns_well);
+}
