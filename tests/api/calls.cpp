@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <thread>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace {
@@ -271,6 +273,114 @@ TEST_CASE("calls: deadlines pass in every queue, and the server does not start w
 	}
 	CHECK(job.turns_well);
 }
+
+TEST_CASE("calls: the longest deadlines and times are no short ones")
+{
+	CallJob job(2);
+	Served kept;
+	open(job[1], 8, keep, &kept);
+	pt2p_service_t *lane = open(job[1], 9, keep, &kept, 1);
+	Call call;
+	// As a handler would pass on the time that its caller has left, when that is without end.
+	call.start(job[0], 1, 8, 0, INT64_MAX);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK(call.ended == 0);
+	REQUIRE(kept.kept.size() == 1);
+	pt2p_call_info_t info{};
+	REQUIRE(pt2p_call_query(job[1], kept.kept[0], &info) == PT2P_OK);
+	CHECK(info.remaining > INT64_MAX / 2);
+	CHECK(pt2p_reply(job[1], kept.kept[0], 0, nullptr, 0) == PT2P_OK);
+	job.turn();
+	CHECK((call.ended == 1 && call.status == PT2P_OK));
+	// pt2p_serve waits for a call that comes later: in a cooperative job the other rank makes its turns meanwhile.
+	Call soon, later;
+	soon.start(job[0], 1, 9, 0, 20 * ms);
+	later.start(job[0], 1, 9);
+	size_t count = 0;
+	REQUIRE(pt2p_serve(job[1], lane, 0, 2, INT64_MAX, &count) == PT2P_OK);
+	CHECK(count >= 1);
+	for (size_t i = 1; i < kept.kept.size(); ++i)
+		CHECK(pt2p_reply(job[1], kept.kept[i], 0, nullptr, 0) == PT2P_OK);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK((soon.ended == 1 && later.ended == 1));
+	CHECK(later.status == PT2P_OK);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // they end the program
+
+namespace {
+
+// Address space of a size that no machine has as memory.
+struct Huge {
+	static constexpr size_t bytes = size_t{1} << 45;
+	Huge() : address(mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+	~Huge()
+	{
+		if (address != MAP_FAILED)
+			munmap(address, bytes);
+	}
+	// Whether there is such address space, and malloc refuses as much memory.
+	bool usable() const
+	{
+		void *volatile memory = malloc(bytes);
+		free(memory);
+		return address != MAP_FAILED && !memory;
+	}
+	void *address;
+};
+
+} // namespace
+
+TEST_CASE("calls: memory that is lacking is the failure of one call")
+{
+	const Huge huge;
+	if (!huge.usable()) {
+		WARN("skipped: this system promises any amount of memory");
+		return;
+	}
+	CallJob job(2);
+	Served served, kept;
+	open(job[1], 7, reply_at_once, &served, 0, PTRDIFF_MAX);
+	open(job[1], 8, keep, &kept);
+	pt2p_context_t *c = job[0];
+	SECTION("at the server, for the input")
+	{
+		pt2p_request_t *request = nullptr;
+		REQUIRE(pt2p_icall(c, 1, 7, huge.address, Huge::bytes, nullptr, 0, nullptr, &request) == PT2P_OK);
+		for (int i = 0; i < 3; ++i)
+			job.turn();
+		int done = 0;
+		CHECK(pt2p_test(c, request, &done, nullptr) == PT2P_ERR_NO_MEMORY);
+		CHECK(done);
+		CHECK(served.numbers.empty());
+	}
+	SECTION("at the server, for the reply: the call still needs one")
+	{
+		Call call;
+		call.start(c, 1, 8);
+		job.turn();
+		REQUIRE(kept.kept.size() == 1);
+		CHECK(pt2p_reply(job[1], kept.kept[0], 0, huge.address, Huge::bytes) == PT2P_ERR_NO_MEMORY);
+		CHECK(pt2p_reply(job[1], kept.kept[0], 0, nullptr, 0) == PT2P_OK);
+		job.turn();
+		CHECK((call.ended == 1 && call.status == PT2P_OK));
+	}
+	SECTION("at the caller, for a copy of the input")
+	{
+		CHECK(pt2p_notify(c, 1, 7, huge.address, Huge::bytes, nullptr) == PT2P_ERR_NO_MEMORY);
+	}
+	// The job goes on, and nothing is left over.
+	Call call;
+	call.start(c, 1, 7);
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK((call.ended == 1 && call.status == PT2P_OK));
+	CHECK(job.turns_well);
+}
+
+#endif
 
 TEST_CASE("calls: a failure belongs to its call, and progress and other calls go on")
 {
