@@ -308,6 +308,37 @@ TEST_CASE("calls: the longest deadlines and times are no short ones")
 	CHECK(later.status == PT2P_OK);
 }
 
+TEST_CASE("calls: pt2p_serve ends in time while only late calls come")
+{
+	CallJob job(2);
+	Served served;
+	pt2p_service_t *lane = open(job[1], 7, reply_at_once, &served, 1);
+	// Each call starts the next one when it has ended, and is late when it arrives.
+	struct Chain {
+		int left = 300000;
+		static void next(pt2p_context_t *ctx, const pt2p_result_t *, void *argument)
+		{
+			auto &c = *static_cast<Chain *>(argument);
+			pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+			options.deadline = 1;
+			options.done = next;
+			options.argument = argument;
+			if (c.left-- > 0)
+				CHECK(pt2p_icall(ctx, 1, 7, nullptr, 0, nullptr, 0, &options, nullptr) == PT2P_OK);
+		}
+	} chain;
+	Chain::next(job[0], nullptr, &chain);
+	size_t count = 0;
+	CHECK(pt2p_serve(job[1], lane, 0, 1, 1 * ms, &count) == PT2P_OK);
+	CHECK(count == 0);
+	INFO(chain.left);
+	CHECK(chain.left > 290000); // about 600 of these take 1 ms
+	chain.left = 0;
+	for (int i = 0; i < 10; ++i)
+		job.turn();
+	CHECK(served.numbers.empty());
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // they end the program
 
 namespace {
