@@ -81,6 +81,10 @@ for transport in ${*:-rc dct}; do
 	echo "ok: threads, $transport"
 	timeout -k 5 170 $softhca tests/threads/call_races 500 >"$work/out" 2>&1 || failed "call_races, $transport"
 	echo "ok: call_races, $transport"
+	if ! sanitized; then
+		timeout -k 5 60 $softhca tests/memory/allocations >"$work/out" 2>&1 || failed "allocations, $transport"
+		echo "ok: allocations, $transport"
+	fi
 	unset PT2P_TRANSPORTS
 done
 echo "net: all passed"
