@@ -156,7 +156,7 @@ struct Job {
 				     "pt2p_icall");
 		if (p.notice)
 			// A long one is a call, whose reply nobody waits for: it takes some more turns.
-			for (int more = 0; handled < count || more < 20; more += handled == count)
+			for (int more = 0; handled < count || more < (own_only ? 300 : 20); more += handled == count)
 				turn();
 		else if (p.callback)
 			while (ended < count)
