@@ -2,6 +2,7 @@
 // history from a seed, so it knows what has to come and what its memory has to hold at the end. A failure tells the
 // seed; CALL_HISTORY_SEED=... in the environment repeats it, with as many ranks.
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -262,7 +263,7 @@ private:
 	std::vector<std::pair<int, uint64_t>> early_, late_; // sources and tags whose receives are posted so
 	std::vector<Message> received_, sent_;
 	std::vector<Open> open_;
-	uint64_t notices_ = 0;
+	std::atomic<uint64_t> notices_{0}; // handlers may run in a progress thread
 	int caller_ = 0;
 };
 

@@ -1,9 +1,11 @@
 // Calls that end in several ways at once: cancelling, deadlines and replies race at every stage of a call, and services
 // are closed while they are called. The servers count what they execute, and the statuses have to agree with that.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "tests/conformance/harness.hpp"
@@ -32,10 +34,11 @@ struct Server {
 	Rank &r;
 	std::vector<Bytes> executed; // how often: by caller, by number of call
 	std::vector<std::vector<pt2p_call_t *>> gathered;
+	std::mutex mutex; // handlers may run in a progress thread
 	std::deque<pt2p_call_t *> kept;
 	std::vector<pt2p_service_t *> services;
 	pt2p_service_t *lane = nullptr;
-	int callers_finished = 0;
+	std::atomic<int> callers_finished{0};
 
 	Server(Rank &rank, size_t calls)
 	    : r(rank), executed(static_cast<size_t>(rank.size), Bytes(calls)), gathered(static_cast<size_t>(rank.size))
@@ -99,21 +102,27 @@ void keep(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t leng
 {
 	Server &s = of(argument);
 	execute(ctx, call, input, length, s);
+	const std::lock_guard<std::mutex> guard(s.mutex);
 	s.kept.push_back(call);
 }
 
-// Replies to a call that was kept. Its input is still there, also when the caller has given up.
-void reply_to_kept(Server &s)
+// Replies to a call that was kept; false: none is. Its input is still there, also when the caller has given up.
+bool reply_to_kept(Server &s)
 {
-	if (s.kept.empty())
-		return;
-	pt2p_call_t *call = s.kept.front();
-	s.kept.pop_front();
+	pt2p_call_t *call;
+	{
+		const std::lock_guard<std::mutex> guard(s.mutex);
+		if (s.kept.empty())
+			return false;
+		call = s.kept.front();
+		s.kept.pop_front();
+	}
 	const void *input = nullptr;
 	EXPECT_OK(s.r.ctx, pt2p_call_keep(s.r.ctx, call, &input));
 	InputHead head;
 	std::memcpy(&head, input, sizeof head);
 	reply(s.r.ctx, call, head);
+	return true;
 }
 
 // How often each call of the caller was executed.
@@ -365,8 +374,8 @@ Finish race(Rank &r, bool deadlines)
 			std::this_thread::yield();
 		}
 		// Calls that a caller has given up may have been kept.
-		while (!s->kept.empty())
-			reply_to_kept(*s);
+		while (reply_to_kept(*s))
+			;
 		meet(r);
 		caller.check_fates();
 		caller.check_slots();
@@ -381,15 +390,22 @@ Finish deadline_races(Rank &r) { return race(r, true); }
 
 // One opening of a service.
 struct Opening {
+	Server &server;
 	std::vector<uint64_t> &executed; // by caller
-	bool closed = false;
+	std::atomic<bool> closed{false};
+
+	Opening(Server &s, std::vector<uint64_t> &counts) : server(s), executed(counts) {}
 };
 
 void count_call(pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *argument)
 {
 	auto &opening = *static_cast<Opening *>(argument);
 	EXPECT(!opening.closed);
-	++opening.executed[static_cast<size_t>(caller_of(ctx, call))];
+	{
+		const auto caller = static_cast<size_t>(caller_of(ctx, call));
+		const std::lock_guard<std::mutex> guard(opening.server.mutex);
+		++opening.executed[caller];
+	}
 	EXPECT_OK(ctx, pt2p_reply(ctx, call, 0, nullptr, 0));
 }
 
@@ -411,7 +427,7 @@ Finish closing(Rank &r)
 		std::deque<Opening> openings;
 		pt2p_service_t *lane = nullptr, *within = nullptr;
 		const auto open = [&] {
-			openings.push_back({*executed});
+			openings.emplace_back(*s, *executed);
 			lane = s->open(closed_lane, count_call, 1, &openings.back());
 			within = s->open(closed_inline, count_call, 0, &openings.back());
 			pt2p_service_t *twice = nullptr;
