@@ -164,7 +164,7 @@ try {
 	const rpc::Service::User user(*s);
 	rpc::Services &services = ctx->rpc->services();
 	const auto ready = [&] { return !s->open || !s->lane(lane).queue.empty(); };
-	const auto call = [ctx](const auto &function) {
+	const auto call = [ctx](const auto &function) noexcept {
 		const Progress::Callback section(*ctx->progress);
 		function();
 	};
