@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -306,6 +310,38 @@ TEST_CASE("calls: the longest deadlines and times are no short ones")
 		job.turn();
 	CHECK((soon.ended == 1 && later.ended == 1));
 	CHECK(later.status == PT2P_OK);
+}
+
+TEST_CASE("calls: an exception that leaves a handler ends the program")
+{
+	const uint32_t lanes = GENERATE(0u, 1u);
+	fflush(nullptr);
+	const pid_t child = fork();
+	REQUIRE(child >= 0);
+	if (child == 0) {
+		signal(SIGABRT, SIG_DFL); // not Catch's
+		dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
+		pt2p_context_t *ctx = nullptr;
+		pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
+		options.lanes = lanes;
+		pt2p_service_t *service = nullptr;
+		const auto handler = [](pt2p_context_t *, pt2p_call_t *, const void *, size_t, void *) {
+			throw std::runtime_error("of the handler");
+		};
+		pt2p_request_t *request = nullptr;
+		if (pt2p_init_inprocess(1, PT2P_INPROCESS_COOPERATIVE, nullptr, &ctx) != PT2P_OK ||
+		    pt2p_service_open(ctx, 7, handler, nullptr, &options, &service) != PT2P_OK ||
+		    pt2p_icall(ctx, 0, 7, nullptr, 0, nullptr, 0, nullptr, &request) != PT2P_OK)
+			_exit(1);
+		pt2p_progress(ctx);
+		if (lanes)
+			pt2p_serve(ctx, service, 0, 1, 0, nullptr);
+		_exit(2); // it was caught
+	}
+	int status = 0;
+	REQUIRE(waitpid(child, &status, 0) == child);
+	CHECK(WIFSIGNALED(status));
+	CHECK(WTERMSIG(status) == SIGABRT);
 }
 
 TEST_CASE("calls: pt2p_serve ends in time while only late calls come")

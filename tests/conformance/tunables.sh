@@ -30,8 +30,9 @@ beside()
 moves_for()
 {
 	case $1 in
-	PT2P_CALL_QUEUE) echo call_words call_nested many_calls ;; # others let more calls wait than its minimum
-	PT2P_CALL_*) echo calls ;;
+	PT2P_CALL_WINDOW) echo calls ;;
+	# Others let more calls wait than its minimum, or expect that there is no deadline.
+	PT2P_CALL_*) echo call_words call_nested many_calls call_history ;;
 	*) echo $moves ;;
 	esac
 }
