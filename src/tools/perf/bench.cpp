@@ -49,7 +49,7 @@ Point Bench::measure(Test test, size_t size)
 	Point p;
 	p.test = test;
 	p.size = size;
-	p.window = test == Test::lat ? 1 : pair_.usable_window(size, options_.window);
+	p.window = one_at_a_time(test) ? 1 : pair_.usable_window(size, options_.window);
 	const bool beside = baseline_ && test == Test::lat;
 	double first = 0;
 	const double target = options_.time / kRepetitions / (beside ? 2 : 1);
@@ -87,6 +87,7 @@ double Bench::figure(const Point &p, uint64_t iterations, double seconds) const
 	const double bytes = static_cast<double>(p.size) * static_cast<double>(p.window) * n;
 	switch (p.test) {
 	case Test::lat: return seconds / n * 1e6 / (pair_.alone() ? 1 : 2);
+	case Test::call: return seconds / n * 1e6;
 	case Test::bw: return bytes / seconds / 1e6;
 	case Test::bibw: return bytes * (pair_.alone() ? 1 : 2) / seconds / 1e6;
 	default: return static_cast<double>(p.window) * n / seconds / 1e6;
@@ -148,7 +149,7 @@ void Bench::combine(Point &p)
 			for (size_t i = 0; i < theirs.size(); ++i)
 				(*list)[i] += theirs[i];
 		}
-		if (p.test == Test::lat)
+		if (one_at_a_time(p.test))
 			for (double &value : *list)
 				value /= pair_.pairs();
 	}

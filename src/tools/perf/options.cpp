@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The command line of pt2p_perf.
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cmath>
@@ -12,7 +13,7 @@ namespace pt2p::perf {
 
 namespace {
 
-constexpr Test kTests[] = {Test::lat, Test::bw, Test::bibw, Test::rate};
+constexpr Test kTests[] = {Test::lat, Test::bw, Test::bibw, Test::rate, Test::echo, Test::call, Test::callrate};
 
 std::vector<std::string> split(const std::string &list)
 {
@@ -96,7 +97,10 @@ const char *test_name(Test test)
 	case Test::lat: return "lat";
 	case Test::bw: return "bw";
 	case Test::bibw: return "bibw";
-	default: return "rate";
+	case Test::rate: return "rate";
+	case Test::echo: return "echo";
+	case Test::call: return "call";
+	default: return "callrate";
 	}
 }
 
@@ -104,18 +108,23 @@ const char *usage_text()
 {
 	return "usage: mpirun -n N pt2p_perf [options]\n"
 	       "Measures libpt2p between ranks: rank i with rank i+N/2, all pairs at once; a single rank with itself.\n"
-	       "  --test LIST       lat, bw, bibw, rate, split by commas (default: all)\n"
-	       "                      lat   one-way latency in us: half a round trip\n"
-	       "                      bw    one-way bandwidth in MB/s (10^6 bytes): windows of sends, each answered\n"
-	       "                      bibw  the same in both directions at once\n"
-	       "                      rate  messages a second in one direction, in millions\n"
+	       "  --test LIST       lat, bw, bibw, rate, echo, call, callrate, split by commas (default: all)\n"
+	       "                      lat       one-way latency in us: half a round trip\n"
+	       "                      bw        one-way bandwidth in MB/s (10^6 bytes): windows of sends, each answered\n"
+	       "                      bibw      the same in both directions at once\n"
+	       "                      rate      messages a second in one direction, in millions\n"
+	       "                      echo      messages that are each answered by one with as many bytes, millions a "
+	       "second\n"
+	       "                      call      round trip of a call in us; the reply has as many bytes as the input\n"
+	       "                      callrate  calls a second, in millions\n"
 	       "  --sizes LIST      bytes with k, m, g (powers of 1024); 1:4m doubles from 1 to 4m (default: by test)\n"
-	       "  --window N        messages in flight in bw, bibw and rate (default: 64)\n"
+	       "  --window N        messages or calls in flight, but for lat and call (default: 64)\n"
 	       "  --iterations N    round trips or windows in one repetition (default: as many as fit the time)\n"
 	       "  --repetitions N   repetitions of each point; the table shows their median (default: 51, fewer if slow)\n"
 	       "  --time SECONDS    time for each point, warm-up not counted (default: 0.2)\n"
 	       "  --check           verify every payload; a mismatch ends the run with status 1\n"
 	       "  --spoil           damage a byte of every message of the leading ranks, to see that --check notices\n"
+	       "  --one-server      the last rank serves the calls of all others; for call and callrate\n"
 	       "  --baseline        alternate the latency test with the bare hand-off of a cache line\n"
 	       "  --json            one JSON object instead of the table\n"
 	       "  --demo            a short readable summary\n"
@@ -145,7 +154,8 @@ std::string parse_options(int argc, char **argv, Options &options)
 			options.help = true;
 		if (argument == "-h" || flag("--check", options.check) || flag("--spoil", options.spoil) ||
 		    flag("--json", options.json) || flag("--baseline", options.baseline) || flag("--demo", options.demo) ||
-		    flag("--routes", options.routes) || flag("--help", options.help))
+		    flag("--routes", options.routes) || flag("--one-server", options.one_server) ||
+		    flag("--help", options.help))
 			continue;
 		if (name != "--test" && name != "--sizes" && name != "--window" && name != "--iterations" &&
 		    name != "--repetitions" && name != "--time" && name != "--tune-trace" && name != "--tune-draw" &&
@@ -181,6 +191,11 @@ std::string parse_options(int argc, char **argv, Options &options)
 		return "--routes makes no sense with --json or --demo";
 	if (!options.output.empty() && options.draw.empty())
 		return "--output makes sense only with --tune-draw";
+	if (options.one_server && options.tests.empty())
+		options.tests = {Test::call, Test::callrate};
+	if (options.one_server && (options.demo || options.routes || options.baseline ||
+	                           !std::all_of(options.tests.begin(), options.tests.end(), is_call)))
+		return "--one-server makes sense only with the tests call and callrate";
 	if (options.tests.empty())
 		options.tests.assign(std::begin(kTests), std::end(kTests));
 	return "";

@@ -52,11 +52,14 @@ uint64_t counter(pt2p_context_t *ctx, const char *name)
 }
 
 Pair::Pair(pt2p_context_t *ctx, const Options &options)
-    : ctx_(ctx), rank_(pt2p_rank(ctx)), size_(pt2p_size(ctx)), pairs_(size_ == 1 ? 1 : size_ / 2),
-      peer_(size_ == 1       ? 0
-            : rank_ < pairs_ ? rank_ + pairs_
-                             : rank_ - pairs_),
-      check_(options.check), spoil_(options.spoil)
+    : ctx_(ctx), rank_(pt2p_rank(ctx)), size_(pt2p_size(ctx)), pairs_(size_ == 1           ? 1
+                                                                      : options.one_server ? size_ - 1
+                                                                                           : size_ / 2),
+      peer_(size_ == 1           ? 0
+            : options.one_server ? size_ - 1
+            : rank_ < pairs_     ? rank_ + pairs_
+                                 : rank_ - pairs_),
+      check_(options.check), spoil_(options.spoil), one_server_(options.one_server)
 {
 }
 
@@ -78,7 +81,7 @@ size_t Pair::usable_window(size_t size, size_t window) const
 
 void Pair::reserve(Test test, size_t size, size_t window)
 {
-	const size_t slots = test == Test::lat ? 1 : window;
+	const size_t slots = one_at_a_time(test) ? 1 : window;
 	// A message on its way may not share its buffer with another when every one has its own contents.
 	stride_ = check_ ? (size + 63) / 64 * 64 : 0;
 	const size_t bytes = std::max<size_t>(stride_ ? stride_ * slots : size, 64);
@@ -97,8 +100,7 @@ void Pair::reserve(Test test, size_t size, size_t window)
 	grow(out_, out_size_, bytes);
 	grow(in_, in_size_, bytes);
 	requests_.resize(2 * slots);
-	if (check_)
-		results_.resize(2 * slots);
+	results_.resize(check_ ? 2 * slots : 1);
 }
 
 void Pair::fill(unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot)
@@ -113,16 +115,16 @@ void Pair::fill(unsigned char *buffer, size_t size, uint64_t iteration, uint64_t
 }
 
 void Pair::verify(const unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot,
-                  const pt2p_result_t &result)
+                  const pt2p_result_t &result, int writer, uint64_t tag)
 {
 	const auto place = [&] {
 		return "message " + std::to_string(slot) + " of iteration " + std::to_string(iteration) + ", " +
 		       std::to_string(size) + " bytes from rank " + std::to_string(peer_) + " to rank " + std::to_string(rank_);
 	};
-	if (result.length != size || result.source != peer_ || result.tag != kTagPayload)
+	if (result.length != size || result.source != peer_ || result.tag != tag)
 		throw Failure{"check: " + place() + ": the result says " + std::to_string(result.length) + " bytes from rank " +
 		              std::to_string(result.source) + " with tag " + std::to_string(result.tag)};
-	const uint64_t s = seed(bursts_, iteration, slot, peer_);
+	const uint64_t s = seed(bursts_, iteration, slot, writer);
 	for (size_t i = 0; i < size; i += 8) {
 		const uint64_t w = word(s, i);
 		const size_t n = std::min<size_t>(8, size - i);
@@ -157,18 +159,28 @@ void Pair::wait_window(size_t count)
 void Pair::verify_window(size_t size, size_t window, size_t first_request, uint64_t iteration)
 {
 	for (size_t w = 0; w < window; ++w)
-		verify(in_.get() + w * stride_, size, iteration, w, results_[first_request + w]);
+		verify(in_.get() + w * stride_, size, iteration, w, results_[first_request + w], peer_, kTagPayload);
 }
 
 double Pair::burst(Test test, size_t size, size_t window, uint64_t iterations)
 {
 	++bursts_;
 	reserve(test, size, window);
-	if (alone())
-		return talk_to_self(test, size, window, iterations);
+	if (alone()) {
+		if (!is_call(test))
+			return talk_to_self(test, size, window, test == Test::echo ? 2 * iterations : iterations);
+		serve_calls(rank_);
+		return make_calls(test, size, window, iterations);
+	}
 	command({kKindBurst, static_cast<uint32_t>(test), size, window, iterations});
 	await(peer_, kTagReady);
-	return test == Test::bibw ? both_ways(size, window, iterations) : lead(test, size, window, iterations);
+	switch (test) {
+	case Test::bibw: return both_ways(size, window, iterations);
+	case Test::echo: return get_echoes(size, window, iterations);
+	case Test::call:
+	case Test::callrate: return make_calls(test, size, window, iterations);
+	default: return lead(test, size, window, iterations);
+	}
 }
 
 double Pair::lead(Test test, size_t size, size_t window, uint64_t iterations)
@@ -182,7 +194,7 @@ double Pair::lead(Test test, size_t size, size_t window, uint64_t iterations)
 			must(ctx_, "pt2p_send", pt2p_send(ctx_, out_.get(), size, peer_, kTagPayload));
 			must(ctx_, "pt2p_recv", pt2p_recv(ctx_, in_.get(), size, peer_, kTagPayload, PT2P_TAG_EXACT, &result));
 			if (check_)
-				verify(in_.get(), size, i, 0, result);
+				verify(in_.get(), size, i, 0, result, peer_, kTagPayload);
 		}
 	} else {
 		for (uint64_t i = 0; i < iterations; ++i) {
@@ -203,7 +215,7 @@ void Pair::follow(Test test, size_t size, size_t window, uint64_t iterations)
 		for (uint64_t i = 0; i < iterations; ++i) {
 			must(ctx_, "pt2p_recv", pt2p_recv(ctx_, in_.get(), size, peer_, kTagPayload, PT2P_TAG_EXACT, &result));
 			if (check_) {
-				verify(in_.get(), size, i, 0, result);
+				verify(in_.get(), size, i, 0, result, peer_, kTagPayload);
 				fill(out_.get(), size, i, 0);
 			}
 			must(ctx_, "pt2p_send", pt2p_send(ctx_, out_.get(), size, peer_, kTagPayload));
@@ -238,9 +250,46 @@ double Pair::both_ways(size_t size, size_t window, uint64_t iterations)
 	return now() - start;
 }
 
+// Windows of messages, each answered by one with as many bytes: what callrate does, without calls.
+double Pair::get_echoes(size_t size, size_t window, uint64_t iterations)
+{
+	const double start = now();
+	for (uint64_t i = 0; i < iterations; ++i) {
+		post(size, window, window);
+		send_window(size, window, i);
+		wait_window(2 * window);
+		if (check_)
+			verify_window(size, window, window, i);
+	}
+	return now() - start;
+}
+
+void Pair::give_echoes(size_t size, size_t window, uint64_t iterations)
+{
+	post(size, window, window);
+	signal(peer_, kTagReady);
+	for (uint64_t i = 0; i < iterations; ++i) {
+		for (size_t w = 0; w < window; ++w) {
+			unsigned char *in = in_.get() + w * stride_, *out = out_.get() + w * stride_;
+			pt2p_result_t result;
+			must(ctx_, "pt2p_wait", pt2p_wait(ctx_, requests_[window + w], &result));
+			if (check_) {
+				verify(in, size, i, w, result, peer_, kTagPayload);
+				fill(out, size, i, w);
+			}
+			// Posted before the leader may send the next one.
+			if (i + 1 < iterations)
+				must(ctx_, "pt2p_irecv",
+				     pt2p_irecv(ctx_, in, size, peer_, kTagPayload, PT2P_TAG_EXACT, &requests_[window + w]));
+			must(ctx_, "pt2p_isend", pt2p_isend(ctx_, out, size, peer_, kTagPayload, &requests_[w]));
+		}
+		wait_window(window);
+	}
+}
+
 double Pair::talk_to_self(Test test, size_t size, size_t window, uint64_t iterations)
 {
-	const size_t slots = test == Test::lat ? 1 : window;
+	const size_t slots = one_at_a_time(test) ? 1 : window;
 	const double start = now();
 	for (uint64_t i = 0; i < iterations; ++i) {
 		post(size, slots, slots);
@@ -291,14 +340,24 @@ void Pair::dismiss()
 
 void Pair::serve()
 {
-	for (;;) {
+	for (int callers = one_server_ ? pairs_ : 1; callers > 0;) {
 		Command c;
-		must(ctx_, "pt2p_recv", pt2p_recv(ctx_, &c, sizeof c, peer_, kTagCommand, PT2P_TAG_EXACT, nullptr));
+		pt2p_result_t result;
+		// Calls are served meanwhile.
+		must(
+		    ctx_, "pt2p_recv",
+		    pt2p_recv(ctx_, &c, sizeof c, one_server_ ? PT2P_ANY_SOURCE : peer_, kTagCommand, PT2P_TAG_EXACT, &result));
 		switch (c.kind) {
 		case kKindBurst: {
 			++bursts_;
 			const auto test = static_cast<Test>(c.test);
-			if (test == Test::bibw) {
+			if (is_call(test)) {
+				serve_calls(result.source);
+				signal(result.source, kTagReady);
+			} else if (test == Test::echo) {
+				reserve(test, c.size, c.window);
+				give_echoes(c.size, c.window, c.iterations);
+			} else if (test == Test::bibw) {
 				reserve(test, c.size, c.window);
 				signal(peer_, kTagReady);
 				both_ways(c.size, c.window, c.iterations);
@@ -319,7 +378,7 @@ void Pair::serve()
 			signal(peer_, kTagReady);
 			handoff_.follow(c.kind == kKindHandoffPause, c.iterations);
 			break;
-		default: return;
+		default: --callers;
 		}
 	}
 }

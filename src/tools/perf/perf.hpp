@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +15,12 @@
 
 namespace pt2p::perf {
 
-enum class Test : uint32_t { lat, bw, bibw, rate };
+enum class Test : uint32_t { lat, bw, bibw, rate, echo, call, callrate };
 
 const char *test_name(Test test);
+// Whether it measures a latency: there is no window.
+constexpr bool one_at_a_time(Test test) { return test == Test::lat || test == Test::call; }
+constexpr bool is_call(Test test) { return test == Test::call || test == Test::callrate; }
 
 struct Options {
 	std::vector<Test> tests;
@@ -31,6 +35,7 @@ struct Options {
 	bool baseline = false;
 	bool demo = false;
 	bool routes = false;
+	bool one_server = false; // the last rank serves the calls of all others
 	bool help = false;
 	std::string trace;  // file to write; empty: none
 	std::string draw;   // file to read instead of measuring; empty: none
@@ -96,7 +101,7 @@ private:
 };
 
 // Two ranks that measure together, or one rank that talks to itself. The leader decides and keeps the time; its peer
-// serves the leader's commands.
+// serves the leader's commands. With --one-server the last rank is the peer of all others, which lead.
 class Pair {
 public:
 	Pair(pt2p_context_t *ctx, const Options &options);
@@ -106,6 +111,7 @@ public:
 	int peer() const { return peer_; }
 	int pairs() const { return pairs_; }
 	bool alone() const { return size_ == 1; }
+	bool one_server() const { return one_server_; }
 	bool leads() const { return rank_ < pairs_; }
 	bool idle() const { return !leads() && rank_ >= 2 * pairs_; }
 	pt2p_context_t *ctx() const { return ctx_; }
@@ -142,25 +148,32 @@ private:
 	void follow(Test test, size_t size, size_t window, uint64_t iterations);
 	double talk_to_self(Test test, size_t size, size_t window, uint64_t iterations);
 	double both_ways(size_t size, size_t window, uint64_t iterations);
+	double get_echoes(size_t size, size_t window, uint64_t iterations);
+	void give_echoes(size_t size, size_t window, uint64_t iterations);
+	double make_calls(Test test, size_t size, size_t window, uint64_t iterations);
+	void serve_calls(int caller);
 	void post(size_t size, size_t window, size_t first_request);
 	void send_window(size_t size, size_t window, uint64_t iteration);
 	void wait_window(size_t count);
 	void verify_window(size_t size, size_t window, size_t first_request, uint64_t iteration);
 	void fill(unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot);
 	void verify(const unsigned char *buffer, size_t size, uint64_t iteration, uint64_t slot,
-	            const pt2p_result_t &result);
+	            const pt2p_result_t &result, int writer, uint64_t tag);
+	void verify_replies(size_t size, size_t window, uint64_t iteration);
 	void signal(int to, uint64_t tag);
 	void await(int from, uint64_t tag);
 
 	pt2p_context_t *ctx_;
 	int rank_, size_, pairs_, peer_;
-	bool check_, spoil_;
+	bool check_, spoil_, one_server_;
 	uint64_t bursts_ = 0; // both sides count them: part of the payload's pattern
 	size_t stride_ = 0;   // distance of the buffers of a window: 0 when they may share one
 	size_t out_size_ = 0, in_size_ = 0;
 	Buffer out_, in_;
 	std::vector<pt2p_request_t *> requests_;
 	std::vector<pt2p_result_t> results_;
+	std::map<int, uint64_t> served_; // calls of each caller
+	uint64_t called_ = 0;            // calls that this rank has made
 	Handoff handoff_;
 };
 

@@ -14,9 +14,11 @@ namespace {
 const char *unit(Test test)
 {
 	switch (test) {
-	case Test::lat: return "us";
-	case Test::rate: return "M/s";
-	default: return "MB/s";
+	case Test::lat:
+	case Test::call: return "us";
+	case Test::bw:
+	case Test::bibw: return "MB/s";
+	default: return "M/s";
 	}
 }
 
@@ -71,7 +73,9 @@ std::map<std::string, std::vector<int>> ways(pt2p_context_t *ctx)
 std::string headline(const Pair &pair, const pt2p_info_t &info)
 {
 	std::string text = std::string("libpt2p ") + pt2p_version() + ": " + plural(pair.size(), "rank") + ", " +
-	                   (pair.alone() ? std::string("talking to itself") : plural(pair.pairs(), "pair"));
+	                   (pair.alone()        ? std::string("talking to itself")
+	                    : pair.one_server() ? plural(pair.pairs(), "caller") + " of rank " + std::to_string(pair.peer())
+	                                        : plural(pair.pairs(), "pair"));
 	return text + ", rank 0 on " + info.host + (info.oversubscribed ? ", more ranks than CPUs" : "");
 }
 
@@ -88,14 +92,14 @@ void print_table(Pair &pair, const Options &options, const std::vector<Point> &p
 		printf("# every payload was verified; the verification is part of the times\n");
 	if (options.baseline && !bench.baseline())
 		printf("# no bare hand-off: %s\n", bench.no_baseline().c_str());
-	printf("%-5s %8s %6s %12s %12s %12s %-5s", "test", "bytes", "window", "median", "lowest", "highest", "unit");
+	printf("%-8s %8s %6s %12s %12s %12s %-5s", "test", "bytes", "window", "median", "lowest", "highest", "unit");
 	if (bench.baseline())
 		printf(" %10s %6s %10s %6s", "bare", "ratio", "bare-pause", "ratio");
 	printf("\n");
 	for (const Point &p : points) {
 		const auto [low, high] = std::minmax_element(p.values.begin(), p.values.end());
 		const int digits = median(p.values) < 0.1 ? 6 : 3;
-		printf("%-5s %8s %6zu %12.*f %12.*f %12.*f %-5s", test_name(p.test), short_size(p.size).c_str(), p.window,
+		printf("%-8s %8s %6zu %12.*f %12.*f %12.*f %-5s", test_name(p.test), short_size(p.size).c_str(), p.window,
 		       digits, median(p.values), digits, *low, digits, *high, unit(p.test));
 		if (!p.tight.empty())
 			printf(" %10.3f %6.2f %10.3f %6.2f", median(p.tight), median(p.ratio_tight), median(p.pausing),
@@ -119,6 +123,7 @@ void print_json(Pair &pair, const Options &options, const std::vector<Point> &po
 	json.add("version", pt2p_version());
 	json.number("ranks", pair.size());
 	json.number("pairs", pair.pairs());
+	json.add("one_server", pair.one_server());
 	json.add("host", info.host);
 	json.add("oversubscribed", info.oversubscribed != 0);
 	json.add("checked", options.check);
