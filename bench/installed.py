@@ -17,6 +17,20 @@ def program(peer, name, system):
     return path if prefix(peer) and os.path.exists(path) else shutil.which(system)
 
 
+def ucx_prefix():
+    """Of the UCX that programs are compiled with; None: the system's."""
+    return os.environ.get("BENCH_UCX") or prefix("ucx")
+
+
+def ucx_library():
+    """Compiler flags for a program that uses UCX, and the environment that it runs in."""
+    where = ucx_prefix()
+    if not where:
+        return [], {}
+    path = ["%s/lib" % where, "%s/lib/ucx" % where, os.environ.get("LD_LIBRARY_PATH")]
+    return ["-I%s/include" % where, "-L%s/lib" % where], {"LD_LIBRARY_PATH": ":".join(filter(None, path))}
+
+
 def ucx_configuration(text):
     """From what ucx_info -v prints: whether checks are in what is measured."""
     checks = [what for what in ("assertions", "params-check", "logging", "debug") if "--disable-" + what not in text]
