@@ -2,7 +2,7 @@
  *
  * The steps of bench/net/steps.h with libpt2p, through one transport. Run by bench/net/callgrind.
  *
- *     net_pt2p TRANSPORT MESSAGES
+ *     net_pt2p TRANSPORT MESSAGES [message|call]        of 32 bytes, with a reply of as many; default: messages of 8
  */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
@@ -21,18 +21,32 @@ static void must(int end, const char *what, pt2p_status_t status)
 		give_up(what, pt2p_last_error(context[end]));
 }
 
-static void post_receive(int end, int slot, int64_t *to)
+static void post_receive(int end, int slot, void *to)
 {
-	must(end, "pt2p_irecv", pt2p_irecv(context[end], to, sizeof *to, 1 - end, 7, PT2P_TAG_EXACT, &receives[slot]));
+	must(end, "pt2p_irecv", pt2p_irecv(context[end], to, message_bytes, 1 - end, 7, PT2P_TAG_EXACT, &receives[slot]));
 }
 
-static void post_send(int end, int slot, const int64_t *from)
+static void post_send(int end, int slot, const void *from)
 {
-	must(end, "pt2p_isend", pt2p_isend(context[end], from, sizeof *from, 1 - end, 7, &sends[slot]));
+	must(end, "pt2p_isend", pt2p_isend(context[end], from, message_bytes, 1 - end, 7, &sends[slot]));
 }
 
 static void end_receive(int end, int slot) { must(end, "pt2p_wait", pt2p_wait(context[end], receives[slot], NULL)); }
 static void end_send(int end, int slot) { must(end, "pt2p_wait", pt2p_wait(context[end], sends[slot], NULL)); }
+
+static void make_call(int slot, const void *input, void *reply)
+{
+	must(0, "pt2p_icall", pt2p_icall(context[0], 1, 1, input, message_bytes, reply, message_bytes, NULL, &sends[slot]));
+}
+
+static void end_call(int slot) { end_send(0, slot); }
+
+static void echo(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	(void)argument;
+	must(1, "pt2p_reply", pt2p_reply(ctx, call, 0, input, length));
+	++served;
+}
 
 /* There is one completion queue for both. What one turn leaves in it, the next one finds before the receives. */
 static int turn(int end)
@@ -138,11 +152,12 @@ static void print_names(void)
 
 int main(int argc, char **argv)
 {
-	const long messages = argc == 3 ? atol(argv[2]) : 0;
+	const long messages = argc == 3 || argc == 4 ? atol(argv[2]) : 0;
 	if (messages < 1) {
-		fprintf(stderr, "usage: net_pt2p TRANSPORT MESSAGES\n");
+		fprintf(stderr, "usage: net_pt2p TRANSPORT MESSAGES [message|call]\n");
 		return 2;
 	}
+	const int calls = calls_asked_for(argv[3]);
 	print_names();
 	open_crank();
 	char list[64];
@@ -152,16 +167,19 @@ int main(int argc, char **argv)
 	options.tunables = tunables;
 	must(0, "pt2p_init_inprocess", pt2p_init_inprocess(2, PT2P_INPROCESS_COOPERATIVE, &options, context));
 	/* The connection is made by the first message. */
-	int64_t sent = SENT_FROM, received = 0;
-	post_receive(1, 0, &received);
-	post_send(0, 0, &sent);
+	const int64_t sent[WORDS] = {SENT_FROM};
+	int64_t received[WORDS];
+	post_receive(1, 0, received);
+	post_send(0, 0, sent);
 	end_receive(1, 0);
 	end_send(0, 0);
 	pt2p_peer_info_t peer;
 	must(0, "pt2p_peer_query", pt2p_peer_query(context[0], 1, &peer));
 	if (strcmp(peer.transport, argv[1]) != 0)
 		give_up("net_pt2p: the messages go by", peer.transport);
-	measure(messages);
+	pt2p_service_t *service;
+	must(1, "pt2p_service_open", pt2p_service_open(context[1], 1, echo, NULL, NULL, &service));
+	measure(calls, messages);
 	must(0, "pt2p_finalize", pt2p_finalize(context[0]));
 	must(1, "pt2p_finalize", pt2p_finalize(context[1]));
 	return 0;

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the two programs of bench/net/callgrind have in common: two ends in one process and one thread, 8-byte messages
- * that go from one to the other and back, and each message's life cut into steps that are counted apart:
+ * What the two programs of bench/net/callgrind have in common: two ends in one process and one thread, messages that go
+ * from one to the other and back, and each message's life cut into steps that are counted apart:
  *
  *     post       the receives are posted
  *     send       the sends are posted: up to the doorbell, and back to the program
  *     receive    with the messages in memory and their completions in the queue: until the program has them
  *     finish     the sends are given back, and a turn of progress takes their completions: with UCX, turns until
  *                one finds nothing, as each takes one completion
+ *
+ * Or calls of end 0 that end 1 replies to, with the steps:
+ *
+ *     send       the calls are made: up to the doorbell
+ *     receive    with the calls in memory: until the handler has replied to them, the doorbell included
+ *     finish     with the replies in memory: until the program has them, and the completions of both ends
  *
  * Between two steps the device in software is moved until it rests, so that no step waits for it. On a real device the
  * time is filled by polls that find nothing; these are not counted, on either side.
@@ -35,13 +41,18 @@
 
 #include "softhca/softhca.h"
 
-enum { LARGEST_WINDOW = 64, SENT_FROM = 1000 };
+enum { LARGEST_WINDOW = 64, SENT_FROM = 1000, WORDS = 4 };
+
+static size_t message_bytes = 8; /* at most sizeof(int64_t[WORDS]) */
+static uint64_t served;          /* calls that the handler has replied to */
 
 /* Defined by the program that includes this; `end` is 0 or 1, slots are below LARGEST_WINDOW. */
-static void post_receive(int end, int slot, int64_t *to);
-static void post_send(int end, int slot, const int64_t *from);
+static void post_receive(int end, int slot, void *to);
+static void post_send(int end, int slot, const void *from);
 static void end_receive(int end, int slot);
 static void end_send(int end, int slot);
+static void make_call(int slot, const void *input, void *reply); /* of end 0; both have message_bytes */
+static void end_call(int slot);
 static int turn(int end); /* one progress call; whether another one may find something */
 
 __attribute__((noreturn, unused)) static void give_up(const char *what, const char *why)
@@ -109,23 +120,23 @@ static const char *const step_names[STEPS] = {"post", "send", "receive", "finish
 	} while (0)
 
 /* Exchanges so many windows, in turn in both directions. `counted` is the step to count, or -1. */
-static void exchange(int window, long windows, int counted)
+static void exchange_messages(int window, long windows, int counted)
 {
-	static int64_t sent[LARGEST_WINDOW], received[LARGEST_WINDOW];
+	static int64_t sent[LARGEST_WINDOW][WORDS], received[LARGEST_WINDOW][WORDS];
 	for (long w = 0; w < windows; ++w) {
 		const int from = (int)(w % 2), to = 1 - from;
 		for (int i = 0; i < window; ++i) {
-			sent[i] = SENT_FROM + w * LARGEST_WINDOW + i;
-			received[i] = 0;
+			sent[i][0] = SENT_FROM + w * LARGEST_WINDOW + i;
+			received[i][0] = 0;
 		}
 		COUNT(POST);
 		for (int i = 0; i < window; ++i)
-			post_receive(to, i, &received[i]);
+			post_receive(to, i, received[i]);
 		COUNT(POST);
 		const uint64_t arrived = counter("receives");
 		COUNT(SEND);
 		for (int i = 0; i < window; ++i)
-			post_send(from, i, &sent[i]);
+			post_send(from, i, sent[i]);
 		COUNT(SEND);
 		settle();
 		/* What the sender held back for lack of room goes now. */
@@ -147,14 +158,68 @@ static void exchange(int window, long windows, int counted)
 			;
 		COUNT(FINISH);
 		for (int i = 0; i < window; ++i)
-			if (received[i] != sent[i])
+			if (received[i][0] != sent[i][0])
 				give_up("exchange", "a message has another content");
 	}
 }
 
-/* The whole measurement: `messages` of them for each window and step. */
-static void measure(long messages)
+/* Makes so many windows of calls. Each turn that an end makes is counted. */
+static void exchange_calls(int window, long windows, int counted)
 {
+	static int64_t input[LARGEST_WINDOW][WORDS], reply[LARGEST_WINDOW][WORDS];
+	for (long w = 0; w < windows; ++w) {
+		for (int i = 0; i < window; ++i) {
+			input[i][0] = SENT_FROM + w * LARGEST_WINDOW + i;
+			reply[i][0] = 0;
+		}
+		const uint64_t before = served;
+		COUNT(SEND);
+		for (int i = 0; i < window; ++i)
+			make_call(i, input[i], reply[i]);
+		COUNT(SEND);
+		settle();
+		for (long patience = 1000000;; --patience) {
+			COUNT(RECEIVE);
+			turn(1);
+			COUNT(RECEIVE);
+			settle();
+			if (served >= before + (uint64_t)window)
+				break;
+			if (!patience)
+				give_up("exchange", "the calls do not arrive");
+			COUNT(SEND);
+			turn(0);
+			COUNT(SEND);
+			settle();
+		}
+		COUNT(FINISH);
+		for (int i = 0; i < window; ++i)
+			end_call(i);
+		COUNT(FINISH);
+		settle();
+		COUNT(FINISH);
+		for (int end = 0; end < 2; ++end)
+			while (turn(end))
+				;
+		COUNT(FINISH);
+		for (int i = 0; i < window; ++i)
+			if (reply[i][0] != input[i][0])
+				give_up("exchange", "a reply has another content");
+	}
+}
+
+/* What the last argument, "message" or "call", asks for, and how long these are; nothing: messages of 8 bytes. */
+static int calls_asked_for(const char *what)
+{
+	if (what)
+		message_bytes = sizeof(int64_t[WORDS]);
+	return what && strcmp(what, "call") == 0;
+}
+
+/* The whole measurement: `messages`, or calls, for each window and step. */
+static void measure(int calls, long messages)
+{
+	void (*const exchange)(int, long, int) = calls ? exchange_calls : exchange_messages;
 	static const int window_sizes[] = {1, LARGEST_WINDOW};
 	static const char *const counters[] = {"wqes",      "doorbells",     "blueflames",    "cqes",
 	                                       "wqe_reads", "payload_reads", "payload_writes"};
