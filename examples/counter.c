@@ -5,7 +5,6 @@
  *
  *     mpirun -n 4 ./counter [numbers for each rank]
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,10 +39,10 @@ int main(int argc, char **argv)
 	pt2p_context_t *ctx = NULL;
 	CHECK(pt2p_init(NULL, &ctx));
 	uint64_t counter = 0, total = 0, mine = 0;
-	pt2p_service_t *next, *sum;
+	pt2p_service_t *service; /* pt2p_finalize closes both */
 	if (pt2p_rank(ctx) == 0) {
-		CHECK(pt2p_service_open(ctx, NEXT, give_out, &counter, NULL, &next));
-		CHECK(pt2p_service_open(ctx, SUM, add_up, &total, NULL, &sum));
+		CHECK(pt2p_service_open(ctx, NEXT, give_out, &counter, NULL, &service));
+		CHECK(pt2p_service_open(ctx, SUM, add_up, &total, NULL, &service));
 	}
 	CHECK(pt2p_barrier(ctx));
 	for (int i = 0; i < numbers; ++i) {
@@ -55,7 +54,7 @@ int main(int argc, char **argv)
 	CHECK(pt2p_barrier(ctx));
 	const int good = pt2p_rank(ctx) != 0 || total == counter * (counter - 1) / 2;
 	if (pt2p_rank(ctx) == 0)
-		printf("%" PRIu64 " numbers: %s\n", counter, good ? "verified" : "WRONG");
+		printf("%llu numbers: %s\n", (unsigned long long)counter, good ? "verified" : "WRONG");
 	CHECK(pt2p_finalize(ctx));
 	return !good;
 }

@@ -64,11 +64,17 @@ expect 8 0 '^134100 steps in 1 tasks: verified$' ./examples/workqueue 1 # more r
 for window in 64 1; do
 	expect 1 0 '^1000 numbers: verified$' -x PT2P_CALL_WINDOW=$window ./examples/counter
 	expect 4 0 '^4000 numbers: verified$' -x PT2P_CALL_WINDOW=$window ./examples/counter
+	for ranks in 1 2 8; do
+		expect $ranks 0 '^724 solutions for 10 queens, [0-9]+ tasks, [0-9]+ stolen: verified$' \
+			-x PT2P_CALL_WINDOW=$window ./examples/tasks 10
+	done
 done
+expect 3 0 '^1 solutions for 1 queens, 1 tasks, 0 stolen: verified$' ./examples/tasks 1
 
 # Failures are explained by rank 0 and end every rank.
 expect 8 1 '^usage: heat3d' ./examples/heat3d -n 1
-for program in heat3d pingpong taskfarm workqueue counter; do
+expect 2 1 '^usage: tasks' ./examples/tasks 15
+for program in heat3d pingpong taskfarm workqueue counter tasks; do
 	expect 2 1 'no transport reaches the peer' -x PT2P_TRANSPORTS=self ./examples/$program
 	expect 2 1 'PT2P_EAGER_MAXX.*did you mean PT2P_EAGER_MAX' -x PT2P_EAGER_MAXX=1 ./examples/$program
 done

@@ -107,6 +107,7 @@ END
 	for ranks in $other_ranks; do
 		expect $ranks 0 '^all payloads came back whole$' ./examples/pingpong
 		expect $ranks 0 '^9592 primes below 100000: verified$' ./examples/taskfarm 100000
+		expect $ranks 0 '^724 solutions for 10 queens, .*: verified$' ./examples/tasks 10
 	done
 	PT2P_EAGER_MAX=0
 	export PT2P_EAGER_MAX
