@@ -10,6 +10,8 @@
 #ifndef PT2P_HPP
 #define PT2P_HPP
 
+#include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -56,8 +58,28 @@ inline constexpr bool is_span<std::span<T, N>> = true;
 template <class T>
 concept sendable = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !detail::is_span<std::remove_cv_t<T>>;
 
+namespace detail {
+template <sendable T>
+std::span<const std::byte> bytes(const T &value)
+{
+	return std::as_bytes(std::span<const T, 1>(&value, 1));
+}
+template <sendable T, std::size_t N>
+std::span<const std::byte> bytes(std::span<T, N> data)
+{
+	return std::as_bytes(data);
+}
+} // namespace detail
+
+/** One value, or the elements of a span. */
+template <class T>
+concept payload = requires(const T &data)
+{
+	detail::bytes(data);
+};
+
 /** An operation in flight. Moves only; wait() or test() end it. A request that is destroyed before is cancelled if it
- * is a receive, and waited for: the buffer is the caller's again. */
+ * is a receive or a call, and waited for: the buffer is the caller's again. */
 class request {
 public:
 	request() = default;
@@ -120,7 +142,8 @@ public:
 		kept.release();
 		handle_ = nullptr;
 	}
-	/** Withdraws a receive that nothing has matched yet; wait() then throws PT2P_ERR_CANCELLED. */
+	/** Withdraws a receive that nothing has matched yet, or a call; see pt2p_cancel. wait() then throws
+	 * PT2P_ERR_CANCELLED. */
 	void cancel() { check(pt2p_cancel(ctx_, handle_), ctx_); }
 	/** The C handle, still owned by this object. */
 	pt2p_request_t *get() const noexcept { return handle_; }
@@ -132,7 +155,7 @@ private:
 	{
 		if (!handle_)
 			return;
-		pt2p_cancel(ctx_, handle_); /* refused for all but receives */
+		pt2p_cancel(ctx_, handle_); /* refused for all but receives and calls */
 		pt2p_wait(ctx_, std::exchange(handle_, nullptr), nullptr);
 	}
 
@@ -339,6 +362,40 @@ public:
 		check(pt2p_improbe(ctx_, source, tag, mask, &handle, &result), ctx_);
 		return {ctx_, handle, result};
 	}
+	/** Calls service `id` of a rank with one value or the elements of a span, and waits. Returns the reply as a value
+	 * of type R. Without R: the result, whose tag is the reply's word; a reply with bytes is then cut, and throws. See
+	 * pt2p_call. */
+	template <class R = void, payload T>
+	requires(std::is_void_v<R> || sendable<R>) auto call(int rank, uint32_t id, const T &input,
+	                                                     const pt2p_call_options_t *options = nullptr)
+	{
+		return call_with<R>(rank, id, detail::bytes(input), options);
+	}
+	/** The same without input. */
+	template <class R = void>
+	requires(std::is_void_v<R> || sendable<R>) auto call(int rank, uint32_t id)
+	{
+		return call_with<R>(rank, id, {}, nullptr);
+	}
+	/** Starts a call; both spans stay valid and untouched until the request has finished; see pt2p_icall. */
+	template <sendable T, std::size_t N, sendable R, std::size_t M>
+	requires(!std::is_const_v<R>) [[nodiscard]] request
+	    icall(int rank, uint32_t id, std::span<T, N> input, std::span<R, M> reply,
+	          const pt2p_call_options_t *options = nullptr)
+	{
+		pt2p_request_t *handle = nullptr;
+		check(pt2p_icall(ctx_, rank, id, input.data(), input.size_bytes(), reply.data(), reply.size_bytes(), options,
+		                 &handle),
+		      ctx_);
+		return {ctx_, handle};
+	}
+	/** A call without a reply, of one value or the elements of a span; see pt2p_notify. */
+	template <payload T>
+	void notify(int rank, uint32_t id, const T &input, const pt2p_call_options_t *options = nullptr)
+	{
+		const std::span<const std::byte> data = detail::bytes(input);
+		check(pt2p_notify(ctx_, rank, id, data.data(), data.size(), options), ctx_);
+	}
 	/** Waits until all one-sided operations on memory of `rank`, or of all ranks, are done; see pt2p_flush. */
 	void flush(int rank) { check(pt2p_flush(ctx_, rank), ctx_); }
 	void flush() { check(pt2p_flush_all(ctx_), ctx_); }
@@ -385,6 +442,25 @@ public:
 	}
 
 private:
+	template <class R>
+	auto call_with(int rank, uint32_t id, std::span<const std::byte> input, const pt2p_call_options_t *options)
+	{
+		pt2p_result_t result{};
+		const auto call = [&](void *reply, std::size_t capacity) {
+			check(pt2p_call(ctx_, rank, id, input.data(), input.size(), reply, capacity, options, &result), ctx_);
+		};
+		if constexpr (std::is_void_v<R>) {
+			call(nullptr, 0);
+			return result;
+		} else {
+			std::array<std::byte, sizeof(R)> reply;
+			call(reply.data(), reply.size());
+			if (result.length != reply.size())
+				throw error(PT2P_ERR_LENGTH, "the reply to a call is shorter than the value that is expected");
+			return std::bit_cast<std::remove_cv_t<R>>(reply);
+		}
+	}
+
 	/* The handles of a list of requests, which get back those that are left. */
 	struct handles {
 		explicit handles(std::span<request> requests) : requests(requests), list(requests.size())
@@ -422,6 +498,7 @@ private:
 
 } // namespace pt2p
 
+#include <pt2p_calls.hpp>
 #include <pt2p_onesided.hpp>
 
 #endif
