@@ -61,6 +61,11 @@ uint64_t number_in(const void *input, size_t length)
 	return number;
 }
 
+void give_up(pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *)
+{
+	CHECK(pt2p_call_abandon(ctx, call) == PT2P_OK);
+}
+
 void reply_at_once(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
 	auto &s = *static_cast<Served *>(argument);
@@ -455,7 +460,8 @@ TEST_CASE("calls: a failure belongs to its call, and progress and other calls go
 	Served served, waiting;
 	open(job[1], 7, reply_at_once, &served);
 	pt2p_service_t *lane = open(job[1], 8, reply_at_once, &waiting, 1);
-	std::deque<Call> good(50), no_service(10), too_long(10), late(10);
+	open(job[1], 9, give_up, nullptr);
+	std::deque<Call> good(50), no_service(10), given_up(10), late(10);
 	std::vector<pt2p_request_t *> cancelled(10);
 	Call taken, busy;
 	taken.start(job[0], 1, 8, 0, 0);
@@ -466,7 +472,7 @@ TEST_CASE("calls: a failure belongs to its call, and progress and other calls go
 		const size_t n = i / 5;
 		switch (i % 5) {
 		case 0: no_service[n].start(job[0], 1, 999); break;
-		case 1: too_long[n].start(job[0], 1, 7, 0, 0, 1001); break;
+		case 1: given_up[n].start(job[0], 1, 9); break;
 		case 2: late[n].start(job[0], 1, 7, 0, 1); break;
 		case 3:
 			REQUIRE(pt2p_icall(job[0], 1, 7, nullptr, 0, nullptr, 0, nullptr, &cancelled[n]) == PT2P_OK);
@@ -482,8 +488,8 @@ TEST_CASE("calls: a failure belongs to its call, and progress and other calls go
 		CHECK((call.ended == 1 && call.status == PT2P_OK));
 	for (const Call &call : no_service)
 		CHECK((call.ended == 1 && call.status == PT2P_ERR_NO_SERVICE));
-	for (const Call &call : too_long)
-		CHECK((call.ended == 1 && call.status == PT2P_ERR_LENGTH));
+	for (const Call &call : given_up)
+		CHECK((call.ended == 1 && call.status == PT2P_ERR_ABANDONED));
 	for (const Call &call : late)
 		CHECK((call.ended == 1 && call.status == PT2P_ERR_DEADLINE));
 	for (pt2p_request_t *request : cancelled) {

@@ -116,12 +116,10 @@ void Pair::forge_call(Input &in)
 	};
 	// Of a call of rank 0, and of one that rank 1 may have made.
 	const auto number = [&] { return near(uint64_t{in.byte() % 8u} << 16 | in.byte() % 8u); };
-	// Of memory that may be read and written, or of none.
+	// Of memory that may be read and written: both ranks are in this process, and reach it by address.
 	const auto window = [&](unsigned char *at) {
-		const LentMemory memory{any_number(in),
-		                        in.byte() % 4 ? reinterpret_cast<uint64_t>(lent) : 16,
-		                        in.number(2) % sizeof lent,
-		                        {"shm", 0}};
+		const LentMemory memory{
+		    any_number(in), reinterpret_cast<uint64_t>(lent), in.number(2) % sizeof lent, {"shm", 0}};
 		std::memcpy(at, &memory, sizeof memory);
 		return sizeof memory;
 	};
