@@ -11,7 +11,7 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
                           : std::nullopt),
       verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), dc)),
       depth_(mlx5_ ? std::min(shared.depth, mlx5_->depth()) : shared.depth), mask_(std::bit_ceil(depth_) - 1),
-      max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short()),
+      max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short(dc)),
       period_(std::clamp(shared.period, 1u, depth_)), window_(depth_), limit_(depth_),
       requests_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
@@ -22,12 +22,13 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
 	shared_.queues.add(*this);
 }
 
-// The payload that fits into one WQEBB of a reliable connection, if a doorbell can carry two WQEBBs.
-uint32_t SendQueue::longest_short() const
+// The payload that fits into two WQEBBs, if a doorbell can carry these.
+uint32_t SendQueue::longest_short(bool dc) const
 {
-	constexpr auto room =
-	    static_cast<uint32_t>(mlx5::wqebb_bytes - mlx5::WqeEncoder::control_bytes - sizeof(mlx5_wqe_inl_data_seg));
-	return mlx5_ && mlx5_->queue().max_blueflame() >= 2 * mlx5::wqebb_bytes ? std::min(shared_.max_inline, room) : 0;
+	const uint32_t room = one_wqebb + mlx5::wqebb_bytes - (dc ? sizeof(mlx5_wqe_av) : 0);
+	return mlx5_ && mlx5_->queue().max_blueflame() >= 2 * mlx5::wqebb_bytes
+	           ? std::min({shared_.max_inline, max_inline_, room})
+	           : 0;
 }
 
 SendQueue::~SendQueue()

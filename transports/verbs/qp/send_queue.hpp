@@ -106,10 +106,16 @@ public:
 	template <bool dc>
 	bool posts_short(uint32_t bytes) const
 	{
-		return bytes <= max_short_ && can_post() && (!dc || mlx5_->queue().is_contiguous(2));
+		return bytes <= max_short_ && can_post() && ((!dc && bytes <= one_wqebb) || mlx5_->queue().is_contiguous(2));
 	}
 	template <bool dc, class Fill>
-	void post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill);
+	[[gnu::always_inline]] void post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill)
+	{
+		if (dc || __builtin_expect(bytes > one_wqebb, 0))
+			post_short_in<dc, 2>(target, av, bytes, fill);
+		else
+			post_short_in<false, 1>(target, av, bytes, fill);
+	}
 	// Longest inline payload, bytes.
 	uint32_t max_inline() const { return max_inline_; }
 	// Posts a WRITE of no bytes. Its completion or failure tells whether the target is alive, and frees all before it.
@@ -191,7 +197,12 @@ private:
 		++target.in_flight;
 		return request;
 	}
-	uint32_t longest_short() const;
+	// Longest inline payload in the first WQEBB of a reliable connection, bytes.
+	static constexpr uint32_t one_wqebb =
+	    mlx5::wqebb_bytes - mlx5::WqeEncoder::control_bytes - sizeof(mlx5_wqe_inl_data_seg);
+	template <bool dc, uint32_t wqebbs, class Fill>
+	void post_short_in(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill);
+	uint32_t longest_short(bool dc) const;
 	void tune(uint32_t upto);
 	tune::Observed observed(uint32_t number) const;
 	void count();
@@ -225,11 +236,10 @@ private:
 	std::unique_ptr<WorkRequest[]> requests_;
 };
 
-template <bool dc, class Fill>
-[[gnu::always_inline]] inline void SendQueue::post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes,
-                                                         Fill &&fill)
+template <bool dc, uint32_t wqebbs, class Fill>
+[[gnu::always_inline]] inline void SendQueue::post_short_in(Target &target, const mlx5_wqe_av *av, uint32_t bytes,
+                                                            Fill &&fill)
 {
-	constexpr uint32_t wqebbs = dc ? 2 : 1;
 	constexpr size_t front_bytes =
 	    mlx5::WqeEncoder::control_bytes + (dc ? sizeof *av : 0) + sizeof(mlx5_wqe_inl_data_seg);
 	mlx5::SendWorkQueue &sq = mlx5_->queue();
