@@ -51,19 +51,29 @@ pt2p_status_t Engine::set_delivery(int rank, pt2p_delivery_t delivery)
 
 // ---- turns ----------------------------------------------------------------------------------------------------------
 
+bool Engine::may_send_several() const
+{
+	return channels_.busy() || rendezvous_.has_work() ||
+	       std::any_of(extensions_.begin(), extensions_.end(),
+	                   [](const Extension *e) { return e->may_send_several(); });
+}
+
 unsigned Engine::drive()
 {
 	const auto &devices = layers_.router->device_transports();
-	for (DeviceTransport *t : devices)
-		t->cork(true);
+	const bool corked = !devices.empty() && may_send_several();
+	if (corked)
+		for (DeviceTransport *t : devices)
+			t->cork(true);
 	unsigned n = channels_.busy() ? channels_.drive() : 0;
 	for (Extension *e : extensions_)
 		if (e->has_work())
 			n += e->drive();
 	if (rendezvous_.has_work())
 		n += rendezvous_.drive();
-	for (DeviceTransport *t : devices)
-		t->cork(false);
+	if (corked)
+		for (DeviceTransport *t : devices)
+			t->cork(false);
 	if (requests_.any_finished())
 		n += callbacks_.run();
 	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished();

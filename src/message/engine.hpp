@@ -150,6 +150,7 @@ private:
 	[[gnu::noinline]] void on_eager_otherwise(Request *request, int peer, uint64_t tag, const void *data,
 	                                          size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	bool may_send_several() const;
 	void on_stop_eager(int peer, bool stop);
 	void on_rank_event(const RankEvent &event);
 	Request *start_special(int source, const char *operation, size_t length, int peer, uint64_t tag);

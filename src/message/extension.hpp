@@ -42,6 +42,8 @@ public:
 	// Sends what had to wait; called in each turn while has_work().
 	virtual unsigned drive() = 0;
 	virtual bool has_work() const = 0;
+	// Whether that may send more than one message, so that doorbells are worth sharing.
+	virtual bool may_send_several() const { return has_work(); }
 	// Whether something is in flight that pt2p_finalize has to wait for.
 	virtual bool pending() const = 0;
 	// Lines about what is pending, each indented by two blanks and ended by a newline; for reports.

@@ -42,6 +42,10 @@ public:
 		return peers_.busy() || services_.has_calls() || services_.has_transfers() || calls_.awaits_deadlines() ||
 		       calls_.has_replies();
 	}
+	bool may_send_several() const override
+	{
+		return peers_.busy() || services_.has_several_calls() || services_.has_transfers() || calls_.has_replies();
+	}
 	bool pending() const override { return calls_.pending() || services_.pending(); }
 	std::string pending_text() const override;
 

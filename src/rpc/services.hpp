@@ -105,6 +105,7 @@ public:
 	// Handles calls to services without lanes.
 	unsigned drive_handlers();
 	bool has_calls() const { return !ready_.empty(); }
+	bool has_several_calls() const { return has_calls() && ready_.front()->next; }
 	// That rank takes no replies any more.
 	void end(Peer &peer);
 
