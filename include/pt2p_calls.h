@@ -40,14 +40,15 @@ typedef void (*pt2p_handler_t)(pt2p_context_t *ctx, pt2p_call_t *call, const voi
 
 /** Options of a service. Initialise with PT2P_SERVICE_OPTIONS_INIT and change what you need. */
 typedef struct pt2p_service_options {
-	size_t struct_size; /**< sizeof(pt2p_service_options_t) */
-	uint32_t lanes;     /**< 0: the handler runs within progress. 1 ... 65536: so many queues for pt2p_serve */
-	size_t input_max;   /**< longest input that is there when the handler runs, bytes; it pulls longer ones */
+	size_t struct_size;       /**< sizeof(pt2p_service_options_t) */
+	uint32_t lanes;           /**< 0: the handler runs within progress. 1 ... 65536: so many queues for pt2p_serve */
+	size_t input_max;         /**< longest input that is there when the handler runs, bytes; it pulls longer ones */
+	pt2p_delivery_t reply_by; /**< as in pt2p_call_options_t, where the caller leaves it at PT2P_DELIVERY_AUTO */
 } pt2p_service_options_t;
 
 #define PT2P_SERVICE_OPTIONS_INIT                                                                                      \
 	{                                                                                                                  \
-		sizeof(pt2p_service_options_t), 0, 1048576                                                                     \
+		sizeof(pt2p_service_options_t), 0, 1048576, PT2P_DELIVERY_AUTO                                                 \
 	}
 
 /** Memory that a caller lends to the server while the call lasts. */
@@ -61,6 +62,11 @@ typedef struct pt2p_call_options {
 	size_t struct_size; /**< sizeof(pt2p_call_options_t) */
 	uint16_t lane;      /**< calls with one number are started in the order in which they arrive */
 	int64_t deadline;   /**< ns from now on, waiting in queues here and there included; 0: PT2P_CALL_DEADLINE */
+	/**
+	 * How the input and the reply get through an RDMA device, if they fit in one message: PT2P_DELIVERY_SEND,
+	 * PT2P_DELIVERY_WRITE, or PT2P_DELIVERY_AUTO, which is as messages. No effect where no device is between.
+	 */
+	pt2p_delivery_t input_by, reply_by;
 	pt2p_window_t give; /**< what pt2p_call_pull reads at the server. Not changed before the call has ended */
 	pt2p_window_t take; /**< where pt2p_call_push writes. Not touched before the call has ended */
 	/**
@@ -74,7 +80,8 @@ typedef struct pt2p_call_options {
 
 #define PT2P_CALL_OPTIONS_INIT                                                                                         \
 	{                                                                                                                  \
-		sizeof(pt2p_call_options_t), 0, 0, {NULL, 0}, {NULL, 0}, NULL, NULL, NULL                                      \
+		sizeof(pt2p_call_options_t), 0, 0, PT2P_DELIVERY_AUTO, PT2P_DELIVERY_AUTO, {NULL, 0}, {NULL, 0}, NULL, NULL,   \
+		    NULL                                                                                                       \
 	}
 
 /** A call that this rank serves; filled by pt2p_call_query. */
@@ -170,6 +177,17 @@ pt2p_status_t pt2p_icall(pt2p_context_t *ctx, int rank, uint32_t service, const 
 /** As pt2p_icall, and waits. result: NULL, or receives what pt2p_wait would store. Errors: also PT2P_ERR_IN_HANDLER. */
 pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length, void *reply,
                         size_t capacity, const pt2p_call_options_t *options, pt2p_result_t *result);
+
+/**
+ * What calls to a rank have from now on where their options are left as initialised, or NULL: deadline, input_by and
+ * reply_by. The other options must be as initialised.
+ *
+ * rank:    PT2P_ANY_SOURCE: all ranks that have no options of their own.
+ * options: NULL: as at the beginning.
+ *
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_NO_MEMORY.
+ */
+pt2p_status_t pt2p_set_calls(pt2p_context_t *ctx, int rank, const pt2p_call_options_t *options);
 
 /**
  * A call without a reply. The input is copied, and the caller's again on return. Nothing tells whether it was executed:

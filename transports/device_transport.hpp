@@ -14,6 +14,13 @@ public:
 	virtual void cork(bool corked) { (void)corked; }
 	// How messages to `peer`, which is connected, are delivered. May change endpoint.max_unasked.
 	virtual void set_delivery(int peer, pt2p_delivery_t delivery) { (void)peer, (void)delivery; }
+	// Sends one message in that way, whatever set_delivery() says.
+	virtual Outcome send_by(Endpoint &endpoint, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
+	                        size_t length)
+	{
+		(void)delivery;
+		return endpoint.table->send(endpoint, id, header, data, length);
+	}
 	// An endpoint to this rank itself through its device, with cap_atomic, because atomics of a device are atomic only
 	// towards those of the same device. Made on first use; null: there is none.
 	virtual Endpoint *loopback() { return nullptr; }

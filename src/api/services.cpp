@@ -40,6 +40,42 @@ Service *service_of(pt2p_context_t *ctx, const pt2p_service_t *service)
 	return ctx->rpc->services().find(reinterpret_cast<uint64_t>(service));
 }
 
+bool is_delivery_of_calls(pt2p_delivery_t delivery)
+{
+	return delivery == PT2P_DELIVERY_AUTO || delivery == PT2P_DELIVERY_SEND || delivery == PT2P_DELIVERY_WRITE;
+}
+
+// PT2P_OK, and what is asked for, when the options of a call are good.
+pt2p_status_t check_options(pt2p_context_t *ctx, const char *function, const pt2p_call_options_t &options,
+                            rpc::CallWork &work)
+{
+	if (options.struct_size != sizeof options)
+		return wrong_size(ctx, function, options.struct_size, sizeof options, "PT2P_CALL_OPTIONS_INIT");
+	if (options.deadline < 0)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->deadline is %lld ns", function,
+		                          static_cast<long long>(options.deadline));
+	for (const pt2p_delivery_t delivery : {options.input_by, options.reply_by})
+		if (!is_delivery_of_calls(delivery))
+			return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %d is no way in which calls or replies are delivered",
+			                          function, static_cast<int>(delivery));
+	for (const pt2p_window_t *window : {&options.give, &options.take}) {
+		if (window->length > PTRDIFF_MAX)
+			return bad_length(ctx, function, window->length);
+		if (!window->address && window->length)
+			return null_argument(ctx, function, "the address of a window");
+	}
+	if (options.give.length || options.take.length || options.room)
+		work.rare = &options;
+	work.lane = options.lane;
+	if (options.deadline)
+		work.deadline = options.deadline;
+	if (options.input_by)
+		work.by.input = static_cast<uint8_t>(options.input_by);
+	if (options.reply_by)
+		work.by.reply = static_cast<uint8_t>(options.reply_by);
+	return PT2P_OK;
+}
+
 // PT2P_OK, and what is asked for, when the arguments of a call are good.
 pt2p_status_t check_call(pt2p_context_t *ctx, const char *function, const pt2p_call_options_t *options,
                          rpc::CallWork &work)
@@ -52,26 +88,10 @@ pt2p_status_t check_call(pt2p_context_t *ctx, const char *function, const pt2p_c
 		return null_argument(ctx, function, "input");
 	if (!work.reply && work.capacity)
 		return null_argument(ctx, function, "reply");
-	work.deadline = ctx->config.call_deadline;
-	if (!options)
-		return PT2P_OK;
-	if (options->struct_size != sizeof *options)
-		return wrong_size(ctx, function, options->struct_size, sizeof *options, "PT2P_CALL_OPTIONS_INIT");
-	if (options->deadline < 0)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->deadline is %lld ns", function,
-		                          static_cast<long long>(options->deadline));
-	for (const pt2p_window_t *window : {&options->give, &options->take}) {
-		if (window->length > PTRDIFF_MAX)
-			return bad_length(ctx, function, window->length);
-		if (!window->address && window->length)
-			return null_argument(ctx, function, "the address of a window");
-	}
-	if (options->give.length || options->take.length || options->room)
-		work.rare = options;
-	work.lane = options->lane;
-	if (options->deadline)
-		work.deadline = options->deadline;
-	return PT2P_OK;
+	const rpc::CallDefaults &defaults = ctx->rpc->peers().defaults_of(work.rank);
+	work.deadline = defaults.deadline;
+	work.by = defaults.by;
+	return options ? check_options(ctx, function, *options, work) : PT2P_OK;
 }
 
 // PT2P_OK when bytes may be moved between the caller's memory, of `bytes` bytes, and this rank's.
@@ -120,7 +140,10 @@ try {
 		                          o.lanes, rpc::max_lanes);
 	if (o.input_max > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, o.input_max);
-	const Service *opened = ctx->rpc->services().open(id, handler, argument, o.lanes, o.input_max);
+	if (!is_delivery_of_calls(o.reply_by))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->reply_by is %d, which is no way for replies",
+		                          __func__, static_cast<int>(o.reply_by));
+	const Service *opened = ctx->rpc->services().open(id, handler, argument, o);
 	if (!opened)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: service %u is open already", __func__, id);
 	*service = reinterpret_cast<pt2p_service_t *>(opened->handle);
@@ -340,7 +363,7 @@ try {
 		return null_argument(ctx, __func__, "req");
 	if (status != PT2P_OK)
 		return status;
-	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, 0, 0}, status);
+	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity}, status);
 	if (!r)
 		return status;
 	if (done)
@@ -361,7 +384,7 @@ try {
 	if (options && options->done)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
 	pt2p_status_t status = PT2P_OK;
-	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, 0, 0}, status);
+	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity}, status);
 	if (!r) {
 		if (result)
 			*result = {status, rank, 0, 0};
@@ -372,12 +395,39 @@ try {
 }
 PT2P_CATCH
 
+pt2p_status_t pt2p_set_calls(pt2p_context_t *ctx, int rank, const pt2p_call_options_t *options)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (rank != PT2P_ANY_SOURCE && !is_rank(ctx, rank))
+		return bad_rank(ctx, __func__, "rank", rank);
+	rpc::CallWork work{rank, 0, nullptr, 0};
+	if (options) {
+		const pt2p_status_t status = check_options(ctx, __func__, *options, work);
+		if (status != PT2P_OK)
+			return status;
+		if (work.rare || options->done || options->lane)
+			return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
+			                          "%s: only deadline, input_by and reply_by can be set for all calls", __func__);
+	}
+	rpc::Peers &peers = ctx->rpc->peers();
+	const rpc::CallDefaults defaults{work.deadline ? work.deadline : ctx->config.call_deadline, work.by};
+	if (rank == PT2P_ANY_SOURCE)
+		peers.defaults() = defaults;
+	else if (options)
+		peers.at(rank).defaults = std::make_unique<rpc::CallDefaults>(defaults);
+	else if (rpc::Peer *peer = peers.find(rank))
+		peer->defaults.reset();
+	return PT2P_OK;
+}
+PT2P_CATCH
+
 pt2p_status_t pt2p_notify(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length,
                           const pt2p_call_options_t *options)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	rpc::CallWork work{rank, service, input, length, nullptr, 0, 0, 0};
+	rpc::CallWork work{rank, service, input, length};
 	if (const pt2p_status_t status = check_call(ctx, __func__, options, work); status != PT2P_OK)
 		return status;
 	if (work.rare || (options && options->done))

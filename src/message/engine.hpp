@@ -108,6 +108,12 @@ public:
 		sends_.count_eager(length);
 		return true;
 	}
+	// As Channel::try_send, in that way if a device is between.
+	Outcome send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
+	                size_t length)
+	{
+		return layers_.router->send_by(channel, delivery, id, header, data, length);
+	}
 	// How messages to that rank are delivered from now on; connects.
 	pt2p_status_t set_delivery(int rank, pt2p_delivery_t delivery);
 

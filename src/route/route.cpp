@@ -98,6 +98,17 @@ void Router::set_delivery(Channel &channel, pt2p_delivery_t delivery)
 		device->set_delivery(channel.peer, delivery);
 }
 
+Outcome Router::send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
+                        size_t length) const
+{
+	Transport *transport = transport_of(channel.endpoint);
+	DeviceTransport *device = transport ? transport->as_device() : nullptr;
+	if (!device)
+		return channel.try_send(id, header, data, length);
+	return channel.waiting() ? Outcome::no_resource
+	                         : device->send_by(channel.endpoint, delivery, id, header, data, length);
+}
+
 Transport *Router::transport_of(const Endpoint &endpoint) const
 {
 	for (Transport *layer : layers_)

@@ -39,6 +39,9 @@ public:
 	std::string why(int rank) const;
 	// How messages on that channel are delivered from now on; nothing where there is no choice.
 	void set_delivery(Channel &channel, pt2p_delivery_t delivery);
+	// As Channel::try_send, in that way if a device is between.
+	Outcome send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
+	                size_t length) const;
 
 	const TransportEnvironment &environment() const { return direct_.environment(); }
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return direct_.all(); }

@@ -46,6 +46,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.state = Outgoing::State::waiting;
 	o.notice = false;
 	o.lane = work.lane;
+	o.by = work.by;
 	o.service = work.service;
 	o.input = static_cast<const unsigned char *>(work.input);
 	o.length = work.length;
@@ -157,7 +158,8 @@ bool Calls::start(Outgoing &o)
 	o.number = ++peer.calls << 16 | slot;
 	o.state = Outgoing::State::sent;
 	o.moved = o.length;
-	const bool is_short = !o.at && !o.rare && o.length <= Peers::room_after(*peer.channel, sizeof(ShortCall));
+	const bool is_short =
+	    !o.at && !o.rare && o.by.automatic() && o.length <= Peers::room_after(*peer.channel, sizeof(ShortCall));
 	if (!(is_short
 	          ? peers_.send(*peer.channel, id_short_call, o.number, ShortCall{o.service, o.lane, 0}, o.input, o.length)
 	          : send_call(o))) {
@@ -179,7 +181,7 @@ bool Calls::start(Outgoing &o)
 CallHead Calls::head_of(const Outgoing &o)
 {
 	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
-	return {o.service, o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0};
+	return {o.service, o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0, o.by.reply};
 }
 
 bool Calls::start_notice(Outgoing &o)
@@ -229,7 +231,8 @@ bool Calls::send_call(Outgoing &o)
 	const bool input_lent = head.windows & 1u << input_window;
 	const size_t first = input_lent ? 0 : std::min(o.length, Peers::room_after(channel, length));
 	o.moved = input_lent ? o.length : first;
-	return peers_.send(channel, id_call, o.number, heads, length, o.input, first);
+	return peers_.send_by(channel, static_cast<pt2p_delivery_t>(o.by.input), id_call, o.number, heads, length, o.input,
+	                      first);
 }
 
 // Sends more of the input; false: there is no room now.

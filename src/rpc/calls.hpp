@@ -15,10 +15,11 @@ struct CallWork {
 	uint32_t service;
 	const void *input;
 	size_t length;
-	void *reply;
-	size_t capacity;
-	uint16_t lane;
-	int64_t deadline; // ns from now on; 0: none
+	void *reply = nullptr;
+	size_t capacity = 0;
+	uint16_t lane = 0;
+	int64_t deadline = 0; // ns from now on; 0: none
+	CallDelivery by = {};
 	// Null, or with windows or room().
 	const pt2p_call_options_t *rare = nullptr;
 };

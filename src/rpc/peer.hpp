@@ -56,6 +56,19 @@ private:
 	alignas(16) unsigned char small[64];
 };
 
+// How a call and its reply are delivered.
+struct CallDelivery {
+	uint8_t input = PT2P_DELIVERY_AUTO, reply = PT2P_DELIVERY_AUTO;
+
+	bool automatic() const { return !(input | reply); }
+};
+
+// What calls to a rank have unless their options say otherwise.
+struct CallDefaults {
+	int64_t deadline = 0; // ns; 0: none
+	CallDelivery by;
+};
+
 // What few calls have: memory that they lend, and replies whose place is found when they arrive.
 struct Rare {
 	pt2p_window_t give{}, take{};
@@ -87,6 +100,7 @@ struct Outgoing : Deadline {
 	State state = State::free;
 	bool notice = false;
 	uint16_t lane = 0;
+	CallDelivery by;
 	uint32_t service = 0;
 	uint64_t number = 0; // see wire.hpp; once it is sent
 	const unsigned char *input = nullptr;
@@ -126,6 +140,7 @@ struct Incoming {
 	bool settling = false;
 	bool late = false; // the caller waits for transfers to end, and for nothing else
 	uint8_t refusal = PT2P_OK;
+	uint8_t reply_by = PT2P_DELIVERY_AUTO;
 	uint16_t lane = 0;
 	uint64_t number = 0;
 	int64_t deadline = 0; // of now_ns(); 0: none
@@ -161,7 +176,8 @@ struct Peer {
 	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
 	Fifo<Incoming> replies; // those that are not sent, or partly
 
-	uint32_t window = 0; // calls, and notices, of this rank at once
+	uint32_t window = 0;                    // calls, and notices, of this rank at once
+	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
 	bool may_start(const Outgoing &o) const
 	{
 		return o.notice ? notices_sent - notices_taken < window : !free_slots.empty() || slots.size() < window;
@@ -176,10 +192,20 @@ struct Peer {
 class Peers {
 public:
 	// `size`: ranks of the job.
-	Peers(Engine &engine, int size, uint32_t window)
+	Peers(Engine &engine, int size, uint32_t window, int64_t deadline)
 	    : engine_(engine), size_(static_cast<size_t>(size)), window_(window)
 	{
+		defaults_.deadline = deadline;
 	}
+
+	// Of calls to a rank.
+	const CallDefaults &defaults_of(int rank) const
+	{
+		const Peer *peer = find(rank);
+		return __builtin_expect(peer && peer->defaults, 0) ? *peer->defaults : defaults_;
+	}
+	// Of calls to all ranks that have none of their own.
+	CallDefaults &defaults() { return defaults_; }
 
 	// Made when it is first asked for.
 	Peer &at(int rank)
@@ -203,6 +229,18 @@ public:
 		return std::min(channel.endpoint.longest_piece(), longest_frame) - head;
 	}
 	// Sends a head and what follows it in one message; false: there is no room now.
+	// The same in one of the ways.
+	bool send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *head,
+	             size_t head_length, const void *data, size_t length)
+	{
+		if (delivery == PT2P_DELIVERY_AUTO)
+			return send(channel, id, header, head, head_length, data, length);
+		unsigned char *const frame = large_frame();
+		std::memcpy(frame, head, head_length);
+		if (length)
+			std::memcpy(frame + head_length, data, length);
+		return engine_.send_by(channel, delivery, id, header, frame, head_length + length) == Outcome::done;
+	}
 	template <class Head>
 	[[gnu::always_inline]] bool send(Channel &channel, uint8_t id, uint64_t header, const Head &head, const void *data,
 	                                 size_t length)
@@ -254,6 +292,7 @@ private:
 	Engine &engine_;
 	const size_t size_;
 	const uint32_t window_;
+	CallDefaults defaults_;
 	std::vector<std::unique_ptr<Peer>> peers_; // by rank
 	WorkList<Peer> busy_;
 	std::vector<unsigned char> frame_;

@@ -23,7 +23,7 @@ const char *state_text(const Incoming &in)
 
 Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
          pt2p_context_t *context)
-    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window)),
+    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window), config.call_deadline),
       windows_(onesided, engine), calls_(engine, reporter, peers_, windows_),
       services_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_queue), context)
 {

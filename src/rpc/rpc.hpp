@@ -27,6 +27,7 @@ public:
 	    pt2p_context_t *context);
 
 	Calls &calls() { return calls_; }
+	Peers &peers() { return peers_; }
 	Services &services() { return services_; }
 
 	void describe(int rank, pt2p_calls_info_t &info) const;

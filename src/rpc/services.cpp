@@ -29,7 +29,7 @@ Service *Services::find(uint64_t handle) const
 	return s && s->open ? s : nullptr;
 }
 
-Service *Services::open(uint32_t id, pt2p_handler_t handler, void *argument, uint32_t lanes, size_t input_max)
+Service *Services::open(uint32_t id, pt2p_handler_t handler, void *argument, const pt2p_service_options_t &options)
 {
 	if (by_id_.count(id))
 		return nullptr;
@@ -38,9 +38,10 @@ Service *Services::open(uint32_t id, pt2p_handler_t handler, void *argument, uin
 	s->id = id;
 	s->handler = handler;
 	s->argument = argument;
-	s->input_max = input_max;
+	s->input_max = options.input_max;
+	s->reply_by = static_cast<uint8_t>(options.reply_by);
 	s->lanes.clear();
-	s->lanes.resize(lanes);
+	s->lanes.resize(options.lanes);
 	s->running = s->users = 0;
 	by_id_[id] = s;
 	return s;
@@ -78,6 +79,7 @@ Incoming &Services::make(Peer &peer, uint64_t number)
 	in.notice = in.cancelled = in.handling = false;
 	in.withheld = in.late = in.fetched = false;
 	in.refusal = PT2P_OK;
+	in.reply_by = PT2P_DELIVERY_AUTO;
 	in.lane = 0;
 	in.number = number;
 	in.deadline = 0;
@@ -120,13 +122,14 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	length -= sizeof head;
 	const size_t windows = static_cast<size_t>(__builtin_popcount(head.windows)) * sizeof(LentMemory);
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
-	    head.windows >= 1u << window_count || (notice && (length != head.length || windows)) ||
-	    (!notice && !may_come(peer, number)) ||
+	    head.windows >= 1u << window_count || head.reply_by > PT2P_DELIVERY_WRITE ||
+	    (notice && (length != head.length || windows)) || (!notice && !may_come(peer, number)) ||
 	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
 		return wrong_message;
 	const unsigned char *bytes = static_cast<const unsigned char *>(data) + sizeof head;
 	Incoming &in = make(peer, number);
 	in.notice = notice;
+	in.reply_by = head.reply_by;
 	in.lane = head.lane;
 	in.length = head.length;
 	in.received = length - windows;
@@ -165,6 +168,8 @@ void Services::take_input(Incoming &in, uint32_t service, const unsigned char *b
 	if (!in.service)
 		return refuse(in, PT2P_ERR_NO_SERVICE);
 	in.withheld = in.length > in.service->input_max;
+	if (__builtin_expect(!in.reply_by, 1))
+		in.reply_by = in.service->reply_by;
 	if (__builtin_expect(in.withheld && (in.notice || in.has(give_window)), 0))
 		return refuse(in, PT2P_ERR_LENGTH); // it could not be pulled
 	if (__builtin_expect(in.has(input_window), 0)) {
@@ -413,7 +418,10 @@ bool Services::send_at_once(Incoming &in, const void *data)
 	pt2p_status_t status = PT2P_OK;
 	if (!peer.replies.empty() || in.reply.status != PT2P_OK || !peers_.connect(peer, status) ||
 	    length > Peers::room_after(*peer.channel, sizeof in.reply.word) ||
-	    !peers_.send(*peer.channel, id_short_reply, in.number, in.reply.word, data, length))
+	    !(__builtin_expect(!in.reply_by, 1)
+	          ? peers_.send(*peer.channel, id_short_reply, in.number, in.reply.word, data, length)
+	          : peers_.send_by(*peer.channel, static_cast<pt2p_delivery_t>(in.reply_by), id_short_reply, in.number,
+	                           &in.reply.word, sizeof in.reply.word, data, length)))
 		return in.state != Incoming::State::replied;
 	forget(in);
 	return true;

@@ -28,6 +28,7 @@ struct Service {
 	pt2p_handler_t handler = nullptr;
 	void *argument = nullptr;
 	size_t input_max = 0;
+	uint8_t reply_by = PT2P_DELIVERY_AUTO; // where the caller does not say
 	struct Lane {
 		Fifo<Incoming> queue;
 		size_t length = 0;
@@ -55,7 +56,7 @@ public:
 
 	Service *find(uint64_t handle) const;
 	// Null: that id is open already.
-	Service *open(uint32_t id, pt2p_handler_t handler, void *argument, uint32_t lanes, size_t input_max);
+	Service *open(uint32_t id, pt2p_handler_t handler, void *argument, const pt2p_service_options_t &options);
 	// Takes no more calls, and refuses those that wait. The second does so for all services.
 	void refuse_all(Service &service);
 	void refuse_all();

@@ -58,10 +58,11 @@ inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number &
 struct CallHead {
 	uint32_t service;
 	uint16_t lane;
-	uint16_t window;      // notices that the server may hold of this caller
-	int64_t remaining;    // until the deadline, ns; 0: there is none
-	uint64_t length : 56; // of the whole input, bytes
-	uint64_t windows : 8; // a bit for each that follows, in the order of Window
+	uint16_t window;       // notices that the server may hold of this caller
+	int64_t remaining;     // until the deadline, ns; 0: there is none
+	uint64_t length : 56;  // of the whole input, bytes
+	uint64_t windows : 4;  // a bit for each that follows, in the order of Window
+	uint64_t reply_by : 4; // pt2p_delivery_t
 };
 static_assert(sizeof(CallHead) == 24);
 

@@ -129,18 +129,23 @@ void Pair::forge_call(Input &in)
 	case 2: {
 		const uint64_t here = in.byte(), id = in.byte() % 3 ? id_call : id_notice;
 		const uint64_t whole = id == id_call && in.byte() % 2 ? here + in.number(2) % 3000 : here;
-		const CallHead head{static_cast<uint32_t>(near(1 + in.byte() % 2u)),      in.byte(),   in.byte(),
-		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)), near(whole), 0};
+		const CallHead head{static_cast<uint32_t>(near(1 + in.byte() % 2u)),
+		                    in.byte(),
+		                    in.byte(),
+		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)),
+		                    near(whole),
+		                    0,
+		                    0};
 		std::memcpy(payload, &head, sizeof head);
 		return tell(static_cast<uint8_t>(id), number(), sizeof head + here);
 	}
 	case 8: {
 		const uint8_t windows = in.byte() % 16 ? in.byte() % 8 : in.byte();
 		const uint64_t here = in.byte();
-		const CallHead head{1 + in.byte() % 2u, in.byte(), in.byte(), 0, near(here), windows};
+		const CallHead head{1 + in.byte() % 2u, in.byte(), in.byte(), 0, near(here), windows & 15u, in.byte() % 4u};
 		std::memcpy(payload, &head, sizeof head);
 		size_t length = sizeof head;
-		for (int bit = 0; bit < 8; ++bit)
+		for (int bit = 0; bit < 4; ++bit)
 			if (windows >> bit & 1)
 				length += window(payload + length);
 		return tell(id_call, number(), std::min(length + here, sizeof payload));

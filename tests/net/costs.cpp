@@ -267,6 +267,46 @@ TEST_CASE("the sender sets the delivery of its direction, which can change with 
 		}
 }
 
+TEST_CASE("a call sets the delivery of its input and of its reply")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const char *preset = GENERATE("PT2P_NET_DELIVERY=send", "PT2P_NET_DELIVERY=write");
+	Job job(transport, 2, {preset});
+	pt2p_service_t *service = nullptr;
+	const auto echo = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
+		pt2p_reply(ctx, call, length, input, length);
+	};
+	REQUIRE(pt2p_service_open(job.ctx[1], 1, echo, nullptr, nullptr, &service) == PT2P_OK);
+	const pt2p_delivery_t ways[] = {PT2P_DELIVERY_SEND, PT2P_DELIVERY_WRITE};
+	for (const pt2p_delivery_t there : ways)
+		for (const pt2p_delivery_t back : ways) {
+			INFO("there " << there << " back " << back);
+			uint64_t deposits[2];
+			constexpr uint64_t settle = 60, n = 100; // without a write ring, some calls ask for one
+			for (uint64_t i = 0; i < settle + n; ++i) {
+				for (int r = 0; i == settle && r < 2; ++r)
+					deposits[r] = job.counter(r, "net_deposits");
+				pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+				options.input_by = there;
+				options.reply_by = back;
+				uint64_t in = 0;
+				pt2p_request_t *call = nullptr;
+				REQUIRE(pt2p_icall(job.ctx[0], 1, 1, &i, sizeof i, &in, sizeof in, &options, &call) == PT2P_OK);
+				int done = 0;
+				while (!done) {
+					REQUIRE(pt2p_progress(job.ctx[1]) == PT2P_OK);
+					REQUIRE(pt2p_test(job.ctx[0], call, &done, nullptr) == PT2P_OK);
+				}
+				REQUIRE(in == i);
+			}
+			for (int r = 0; r < 2; ++r) {
+				const uint64_t written = job.counter(r, "net_deposits") - deposits[r];
+				CHECK(written == ((r ? back : there) == PT2P_DELIVERY_WRITE ? n : 0));
+			}
+		}
+	REQUIRE(pt2p_service_close(job.ctx[1], service) == PT2P_OK);
+}
+
 TEST_CASE("a message of 1 MiB moves from buffer to buffer without a copy", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");

@@ -67,6 +67,13 @@ void NetTransport::check()
 	}
 }
 
+Outcome NetTransport::send_by(Endpoint &endpoint, pt2p_delivery_t delivery, uint8_t id, uint64_t header,
+                              const void *data, size_t length)
+{
+	const WriteRings::Override by(net_->rings, static_cast<NetPeer &>(endpoint), delivery);
+	return endpoint.table->send(endpoint, id, header, data, length);
+}
+
 void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 {
 	if (NetPeer *peer = peers_[static_cast<size_t>(rank)].get())

@@ -27,6 +27,8 @@ public:
 	int wake_fd() override { return net_->wake_fd(); }
 	void cork(bool corked) override { net_->doorbells.cork(corked); }
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
+	Outcome send_by(Endpoint &endpoint, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
+	                size_t length) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void unconnected_senders(std::vector<int> &ranks) override { net_->unconnected_senders(this, ranks); }
 	void leave() override { net_->leave(this); }

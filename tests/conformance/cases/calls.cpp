@@ -425,6 +425,57 @@ Finish errors(Rank &r)
 	};
 }
 
+// Every way to deliver the input and the reply, of a call, of all calls, and of a service.
+Finish deliveries(Rank &r)
+{
+	auto s = open(r, 24, echo);
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		uint64_t count = 0;
+		const auto try_calls = [&](const pt2p_call_options_t *options) {
+			for (const size_t length : {size_t{0}, size_t{32}, size_t{100}, size_t{700}, size_t{20000}}) {
+				const Bytes out = payload(length, ++count);
+				Bytes in(length);
+				pt2p_result_t result{};
+				EXPECT_OK(r.ctx,
+				          pt2p_call(r.ctx, r.right(), 24, out.data(), length, in.data(), length, options, &result));
+				EXPECT_EQ(result.tag, mix(length));
+				EXPECT(in == out);
+			}
+		};
+		constexpr pt2p_delivery_t ways[] = {PT2P_DELIVERY_AUTO, PT2P_DELIVERY_SEND, PT2P_DELIVERY_WRITE};
+		for (const pt2p_delivery_t input : ways)
+			for (const pt2p_delivery_t reply : ways) {
+				pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+				options.input_by = input;
+				options.reply_by = reply;
+				for (int i = 0; i < 8; ++i)
+					try_calls(&options);
+				for (const int rank : {PT2P_ANY_SOURCE, r.right()}) {
+					EXPECT_OK(r.ctx, pt2p_set_calls(r.ctx, rank, &options));
+					try_calls(nullptr);
+					EXPECT_OK(r.ctx, pt2p_set_calls(r.ctx, rank, nullptr));
+				}
+			}
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.deadline = 1;
+		EXPECT_OK(r.ctx, pt2p_set_calls(r.ctx, r.right(), &options));
+		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 24, nullptr, 0, nullptr, 0, nullptr, nullptr),
+		              PT2P_ERR_DEADLINE);
+		EXPECT_OK(r.ctx, pt2p_set_calls(r.ctx, r.right(), nullptr));
+		options.lane = 1;
+		EXPECT_STATUS(r.ctx, pt2p_set_calls(r.ctx, r.right(), &options), PT2P_ERR_ARGUMENT);
+		EXPECT_STATUS(r.ctx, pt2p_set_calls(r.ctx, r.size, nullptr), PT2P_ERR_RANK);
+		options = PT2P_CALL_OPTIONS_INIT;
+		options.reply_by = PT2P_DELIVERY_READ;
+		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 24, nullptr, 0, nullptr, 0, &options, nullptr),
+		              PT2P_ERR_ARGUMENT);
+		try_calls(nullptr);
+		meet(r);
+	};
+}
+
 } // namespace
 
 void add_call_cases(std::vector<Case> &cases)
@@ -440,6 +491,7 @@ void add_call_cases(std::vector<Case> &cases)
 	                              {"call_deadlines", true, deadlines},
 	                              {"call_cancel", true, cancelling},
 	                              {"call_errors", true, errors},
+	                              {"call_deliveries", true, deliveries},
 	                          });
 }
 

@@ -35,6 +35,27 @@ void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
 	peer.max_unasked = delivery == PT2P_DELIVERY_READ ? 0 : SIZE_MAX;
 }
 
+WriteRings::Override::Override(WriteRings &rings, NetPeer &peer, pt2p_delivery_t delivery)
+    : peer_(peer), max_payload_(peer.ring.max_payload), due_(peer.ring.due)
+{
+	OutgoingWriteRing &ring = peer.ring;
+	const auto sequence = static_cast<uint32_t>(peer.next_sequence);
+	const bool write = delivery == PT2P_DELIVERY_WRITE;
+	if (write && !ring.slots && sequence % ask_again == 0)
+		rings.ask(peer);
+	ring.use(write && !peer.down, sequence);
+	if (ring.max_payload < 0)
+		ring.due = sequence + never;
+}
+
+WriteRings::Override::~Override()
+{
+	if (peer_.down)
+		return;
+	peer_.ring.max_payload = max_payload_;
+	peer_.ring.due = due_;
+}
+
 void WriteRings::ask(NetPeer &peer)
 {
 	SendQueue *queue = peer.acquire();

@@ -20,6 +20,20 @@ public:
 
 	// As in DeviceTransport.
 	void set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const;
+	// While one exists, messages to the peer are sent, or written if there is a ring. None is requested unless messages
+	// are to be written.
+	class Override {
+	public:
+		Override(WriteRings &rings, NetPeer &peer, pt2p_delivery_t delivery);
+		~Override();
+		Override(const Override &) = delete;
+		Override &operator=(const Override &) = delete;
+
+	private:
+		NetPeer &peer_;
+		const int64_t max_payload_;
+		const uint32_t due_;
+	};
 	// Requests a ring from a peer, if its send queue has room.
 	void ask(NetPeer &peer);
 	// A peer requests or offers a ring. on_offer() returns what is wrong with the offer; empty: nothing.
