@@ -47,6 +47,20 @@ int softhca_fault(const char *rules, char *why, uint64_t size) __attribute__((we
  */
 void softhca_polled(int device, int found) __attribute__((weak));
 
+/*
+ * What a program has counted since it began: how often it has looked into memory that the device may write, without a
+ * completion queue, and how many handlers it has called.
+ */
+typedef struct softhca_work {
+	uint64_t looks, dispatches;
+} softhca_work_t;
+
+/*
+ * For programs that count this, in virtual time: the model calls read(object) in each poll of the calling thread, and
+ * charges what has been added since the last one. A null `read` ends it. Does nothing in real time.
+ */
+void softhca_count_work(softhca_work_t (*read)(void *object), void *object) __attribute__((weak));
+
 #ifdef __cplusplus
 }
 #endif

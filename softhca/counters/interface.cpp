@@ -85,4 +85,9 @@ int softhca_fault(const char *rules, char *why, uint64_t size)
 
 void softhca_polled(int device, int found) { process_scheduler().polled(static_cast<unsigned>(device), found != 0); }
 
+void softhca_count_work(softhca_work_t (*read)(void *object), void *object)
+{
+	process_scheduler().count_work(read, object);
+}
+
 } // extern "C"

@@ -72,6 +72,8 @@ struct Connection {
 struct QpRecord {
 	std::vector<Doorbell> doorbells;                        // on their way to the device; few
 	uint16_t posted = 0;                                    // WQEBBs, at the last doorbell
+	bool moved = false;                                     // from one thread to another
+	int thread = 0;                                         // that has rung the last doorbell
 	uint16_t asked = 0;                                     // of these, what the device has asked for
 	Picoseconds fetched = 0;                                // when the last WQEs will be there
 	std::vector<std::pair<uint16_t, Picoseconds>> arrivals; // DC: of WQEs, up to which WQEBB
@@ -97,6 +99,8 @@ public:
 	// come: the unit does something else meanwhile.
 	Picoseconds now = 0, busy = 0, late = 0;
 	void begin_turn();
+	// What is executed now is the end of a message, whose first line the program has not read.
+	bool brings_message = false;
 
 	QpRecord &record(uint32_t queue_pair) { return records_[queue_pair % records_.size()]; }
 	QpRecord &record(const Qp &qp);

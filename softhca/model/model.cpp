@@ -21,6 +21,7 @@ Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_
 {
 	if (profile.cpu_copy > 0)
 		softhca_time_copies(static_cast<uint64_t>(1024 * 1e6 / profile.cpu_copy), &__ehdr_start, &etext);
+	softhca_time_locks(from_ns(profile.cpu_line));
 	softhca_time_trap_counter();
 }
 
@@ -54,13 +55,15 @@ bool Model::after_poll(int fd, bool found)
 
 void Model::polled(unsigned device, bool found)
 {
+	Context *polls = programs_.posts_by(device);
 	for (Context *context : core_.nic.devices.contexts())
-		if (context->device() == device) {
-			programs_.before_poll(*context);
-			if (!found)
-				programs_.after_empty_poll(*context);
-			return;
-		}
+		if (!polls && context->device() == device)
+			polls = context;
+	if (!polls)
+		return;
+	programs_.before_poll(*polls);
+	if (!found)
+		programs_.after_empty_poll(*polls);
 }
 
 void Model::shared(void *memory, size_t bytes)

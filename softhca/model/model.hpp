@@ -11,7 +11,9 @@
 // A miss in a cache costs a PCIe read; a unit can have several of them in flight, and waits the less for each. A WQE is
 // in the cache from its fetch until it is complete or thrown out. A unit that had to read the context of a queue pair
 // sends several of its WRITEs or SENDs, for one acknowledgement. Of receives, one read brings several, and each message
-// with payload costs its share of that. What a packet does to memory happens in one step, when it can be seen there;
+// with payload costs its share of that. A program pays for the first line of each message that the device has written,
+// when it polls next; for what it counts (softhca_count_work), too; and for the lines of a queue that another of its
+// threads used last, and of locks. What a packet does to memory happens in one step, when it can be seen there;
 // answers leave earlier than that, and get a way that is so much shorter.
 #pragma once
 
@@ -49,6 +51,7 @@ public:
 	void before_poll(int fd) override;
 	bool after_poll(int fd, bool found) override;
 	void polled(unsigned device, bool found) override;
+	void count_work(softhca_work_t (*read)(void *), void *object) override { programs_.count_work(read, object); }
 	void shared(void *memory, size_t bytes) override;
 	void unmapped(void *memory, size_t bytes) override;
 

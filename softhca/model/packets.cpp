@@ -20,6 +20,12 @@ bool is_forth(PacketKind kind) { return asks(kind) || kind == PacketKind::discon
 // of them outstanding are not quicker (S0), unlike WRITEs.
 bool may_stay(PacketKind kind) { return kind == PacketKind::write || kind == PacketKind::send; }
 
+// Whether it is the end of a message to a program, which will look at it.
+bool brings_message(const Packet &packet)
+{
+	return packet.kind == PacketKind::datagram || (may_stay(packet.kind) && packet.flags & packet_last);
+}
+
 // Headers beyond those of every packet (InfiniBand specification, volume 1, 9.2 to 9.3).
 double extended_headers(const Packet &packet)
 {
@@ -321,7 +327,9 @@ void Packets::serve(uint32_t number)
 void Packets::execute(uint64_t number)
 {
 	const Flight &flight = flights_[number];
+	core_.brings_message = brings_message(flight.packet);
 	core_.nic.handle(flight.packet, flight.payload.data());
+	core_.brings_message = false;
 	free(static_cast<uint32_t>(number));
 }
 

@@ -44,6 +44,12 @@ void Programs::ring(Qp &qp)
 	QpRecord &s = core_.record(qp);
 	const uint16_t producer = qp.send_producer();
 	qp.count(Counter::doorbells, 1);
+	if (const int last = std::exchange(s.thread, softhca_time_thread()); last != s.thread) {
+		// Programs make queues in one thread and use them in another: the first change counts for nothing.
+		if (last && std::exchange(s.moved, true))
+			softhca_time_charge(from_ns(p.cpu_handoff));
+		posts_by_[s.thread] = &qp.context;
+	}
 	softhca_time_charge(from_ns(p.cpu_doorbell + p.cpu_wqe * count_wqes(qp, s.posted, producer)));
 	s.posted = producer;
 	s.doorbells.push_back({producer, false});
@@ -115,16 +121,41 @@ Programs::Program &Programs::program(const Context &context)
 	return place->second;
 }
 
-void Programs::forget(const Context &context) { core_.devices[context.device()].programs -= programs_.erase(&context); }
+void Programs::count_work(softhca_work_t (*read)(void *), void *object)
+{
+	counted_.erase(softhca_time_thread());
+	if (read)
+		counted_.insert({softhca_time_thread(), {read, object, read(object)}});
+}
+
+Context *Programs::posts_by(unsigned device) const
+{
+	const auto found = posts_by_.find(softhca_time_thread());
+	return found != posts_by_.end() && found->second->device() == device ? found->second : nullptr;
+}
+
+void Programs::forget(const Context &context)
+{
+	std::erase_if(posts_by_, [&](const auto &one) { return one.second == &context; });
+	core_.devices[context.device()].programs -= programs_.erase(&context);
+}
 
 // Charges also for the completions that the program has read since its last poll.
 void Programs::before_poll(Context &context)
 {
 	const Profile &p = core_.p;
-	program(context);
+	const unsigned arrived = std::exchange(program(context).arrived, 0);
 	const Device &device = core_.devices[context.device()];
 	softhca_time_share(device.programs > 1 ? &device : nullptr, from_ns(p.cpu_share));
-	softhca_time_charge(from_ns(p.cpu_poll + p.cpu_completion * static_cast<double>(context.take_consumed())));
+	softhca_time_charge(from_ns(p.cpu_poll + p.cpu_completion * static_cast<double>(context.take_consumed()) +
+	                            p.cpu_arrival * arrived));
+	if (const auto found = counted_.find(softhca_time_thread()); found != counted_.end()) {
+		Counted &counted = found->second;
+		const auto [looks, dispatches] = counted.read(counted.object);
+		softhca_time_charge(from_ns(p.cpu_look * static_cast<double>(looks - counted.charged.looks) +
+		                            p.cpu_dispatch * static_cast<double>(dispatches - counted.charged.dispatches)));
+		counted.charged = {looks, dispatches};
+	}
 	softhca_time_sync();
 }
 
@@ -153,7 +184,9 @@ void Programs::completed(const Cq &cq)
 
 void Programs::wrote(const Context &context)
 {
-	++program(context).writes;
+	Program &program = this->program(context);
+	++program.writes;
+	program.arrived += std::exchange(core_.brings_message, false);
 	softhca_time_wake(&context, from_ns(core_.p.cpu_poll));
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "softhca/model/core.hpp"
+#include "softhca/softhca.h"
 
 namespace softhca {
 class Context;
@@ -29,7 +30,11 @@ public:
 	// The device has written a CQE, or other memory of the program.
 	void completed(const Cq &cq);
 	void wrote(const Context &context);
+	// By which context of that device the running thread has posted last; null: by none.
+	Context *posts_by(unsigned device) const;
 	void forget(const Context &context);
+	// The running thread's work since then is charged in its polls.
+	void count_work(softhca_work_t (*read)(void *), void *object);
 
 	Core &core() { return core_; }
 
@@ -37,6 +42,12 @@ private:
 	struct Program {
 		uint64_t writes = 0, seen = 0; // by the device
 		unsigned idle = 0;             // polls in a row
+		unsigned arrived = 0;          // messages in its memory since the last poll
+	};
+	struct Counted {
+		softhca_work_t (*read)(void *);
+		void *object;
+		softhca_work_t charged;
 	};
 	Program &program(const Context &context);
 
@@ -47,6 +58,8 @@ private:
 	Core &core_;
 	Units &units_;
 	std::unordered_map<const Context *, Program> programs_;
+	std::unordered_map<int, Counted> counted_;    // by thread
+	std::unordered_map<int, Context *> posts_by_; // by thread
 };
 
 } // namespace softhca::model

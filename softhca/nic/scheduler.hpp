@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "softhca/nic/packet.hpp"
+#include "softhca/softhca.h"
 #include "softhca/time/clock.hpp"
 #include "softhca/wire/faults.hpp"
 
@@ -92,6 +93,8 @@ public:
 	virtual bool after_poll(int fd, bool found) = 0;
 	// It has polled queues of that device without libibverbs.
 	virtual void polled(unsigned, bool) {}
+	// It counts its work, and says how much that is.
+	virtual void count_work(softhca_work_t (*)(void *), void *) {}
 	// It has posted sends.
 	virtual void posted() {}
 	// It has mapped memory that others may have mapped as well; it is about to unmap memory.

@@ -41,6 +41,7 @@ struct Fibre : Turn { // it goes on at that time
 	uint64_t seen = 0;        // stores there, when it has polled last
 	bool woken = false;       // since it has begun to wait
 	bool ended = false, released = false;
+	int number = 1;
 	// What belongs to a thread.
 	int error = 0;
 	unsigned char exceptions[2 * sizeof(void *)] = {};
@@ -72,6 +73,7 @@ struct World {
 	std::unordered_map<const void *, Memory> memories; // by name
 	Fibre first;
 	Fibre *current = &first, *last = nullptr; // last: who ran before, and has ended
+	std::vector<bool> ended = {true, false};  // by number
 	void (*shown)() = nullptr;                // the running fibre has stored into memory that it shares
 };
 World &world()
@@ -231,6 +233,8 @@ Fibre *make(void *(*start)(void *), void *argument)
 	fibre->stack = stack;
 	fibre->start = start;
 	fibre->argument = argument;
+	fibre->number = static_cast<int>(world().ended.size());
+	world().ended.push_back(false);
 	fibre->continuation.begin(stack, stack_bytes, begin);
 	let_go_on(*fibre, world().now);
 	return fibre;
@@ -244,6 +248,7 @@ void end(void *result)
 	Fibre &self = *w.current;
 	self.result = result;
 	self.ended = true;
+	w.ended[static_cast<size_t>(self.number)] = true;
 	softhca_time_wake(&self, 0);
 	show(self);
 	w.last = &self;
@@ -252,6 +257,10 @@ void end(void *result)
 }
 
 bool ended(const Fibre &fibre) { return fibre.ended; }
+
+int number(const Fibre &fibre) { return fibre.number; }
+
+bool has_ended(int number) { return world().ended[static_cast<size_t>(number)]; }
 
 void *release(Fibre &fibre)
 {
@@ -279,6 +288,8 @@ void look_again(unsigned &times)
 using namespace softhca::time;
 
 uint64_t softhca_time_now() { return world().now; }
+
+int softhca_time_thread() { return number(*running()); }
 
 void softhca_time_charge(uint64_t picoseconds) { world().now += picoseconds; }
 

@@ -20,6 +20,9 @@ Fibre *running();
 // It ends with that result; does not return.
 [[noreturn]] void end(void *result);
 bool ended(const Fibre &fibre);
+// Each has another; from 1 on.
+int number(const Fibre &fibre);
+bool has_ended(int number);
 // Frees a fibre that has ended, or will be freed at its end. Its result, if it has ended.
 void *release(Fibre &fibre);
 // The running fibre goes on at that time.

@@ -171,17 +171,6 @@ void pthread_exit(void *result) { end(result); }
 int pthread_setname_np(pthread_t, const char *) noexcept { return 0; }
 int pthread_setaffinity_np(pthread_t, size_t, const cpu_set_t *) noexcept { return 0; }
 
-int pthread_mutex_lock(pthread_mutex_t *mutex) noexcept
-{
-	unsigned times = 0;
-	for (;;) {
-		const int error = pthread_mutex_trylock(mutex);
-		if (error != EBUSY)
-			return error;
-		look_again(times); // a fibre that waits has it
-	}
-}
-
 int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
 	wait_for(condition, mutex, UINT64_MAX);

@@ -169,9 +169,11 @@ unsigned Net::make_progress()
 	if (__builtin_expect(doorbells.any_waits(), 0))
 		doorbells.ring_all();
 	unsigned messages = 0;
-	if (__builtin_expect(!rings.incoming().empty(), 0))
+	if (__builtin_expect(!rings.incoming().empty(), 0)) {
+		environment_.reporter.add(Counter::net_ring_looks, rings.incoming().size());
 		for (size_t i = 0; i < rings.incoming().size(); ++i) // the list may get shorter
 			messages += read_ring(*rings.incoming()[i], ring_burst);
+	}
 	// First, so that this turn finds what the device does now.
 	const bool asked = __builtin_expect(look_at_wireup_ <= 0, 0) && take_wireup();
 	drained_ = true;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,41 @@ inline void check(pt2p_context_t *ctx, pt2p_status_t status, const char *what)
 		give_up("rank %d: %s: %s", pt2p_rank(ctx), what, pt2p_last_error(ctx));
 }
 
+// What a rank does beside posting and polling, as the library counts it; the model charges it. In the thread of the
+// rank, and only without a progress thread: a counter is read in a poll, under a lock if there is one.
+class CountedWork {
+public:
+	explicit CountedWork(pt2p_context_t *ctx) : ctx_(ctx)
+	{
+		for (int i = 0; i < pt2p_counter_count(); ++i) {
+			const std::string name = pt2p_counter_name(i);
+			if (name == "net_ring_looks")
+				looks_ = i;
+			else if (name == "calls_served")
+				dispatches_ = i;
+		}
+		softhca_count_work(
+		    [](void *object) -> softhca_work_t {
+			    const auto &self = *static_cast<CountedWork *>(object);
+			    return {self.read(self.looks_), self.read(self.dispatches_)};
+		    },
+		    this);
+	}
+	CountedWork(const CountedWork &) = delete;
+	CountedWork &operator=(const CountedWork &) = delete;
+	~CountedWork() { softhca_count_work(nullptr, nullptr); }
+
+private:
+	uint64_t read(int counter) const
+	{
+		uint64_t value = 0;
+		check(ctx_, pt2p_counter_read(ctx_, counter, &value), "pt2p_counter_read");
+		return value;
+	}
+	pt2p_context_t *ctx_;
+	int looks_ = -1, dispatches_ = -1;
+};
+
 // A job of that many ranks, so many on each node, each node with a device of its own.
 class InprocessJob {
 public:
@@ -28,6 +64,7 @@ public:
 		std::vector<std::string> all = {"PT2P_RANKS_PER_NODE=" + std::to_string(ranks_per_node), "PT2P_NET_DEVICE=each",
 		                                "PT2P_PROGRESS_THREAD=no", "PT2P_SLEEP=no"};
 		all.insert(all.end(), tunables.begin(), tunables.end());
+		counts_ = std::find(all.begin(), all.end(), "PT2P_PROGRESS_THREAD=yes") == all.end();
 		std::vector<const char *> list;
 		for (const std::string &t : all)
 			list.push_back(t.c_str());
@@ -76,6 +113,9 @@ public:
 		std::atomic<size_t> running = contexts_.size();
 		for (pt2p_context_t *ctx : contexts_)
 			threads.emplace_back([&, ctx] {
+				std::optional<CountedWork> work;
+				if (counts_)
+					work.emplace(ctx);
 				rank(ctx);
 				--running;
 				while (running.load()) {
@@ -99,6 +139,7 @@ public:
 
 private:
 	std::vector<pt2p_context_t *> contexts_;
+	bool counts_ = true;
 };
 
 } // namespace study

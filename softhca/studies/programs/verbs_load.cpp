@@ -42,6 +42,7 @@ struct Machine {
 	ibv_cq *cq;    // of queue pairs that are only sent to
 	std::vector<std::unique_ptr<Receiver>> receivers;
 	std::vector<ibv_qp *> targets;
+	std::vector<Loader *> team; // that load others from here
 	std::vector<uint32_t> keys;
 };
 
@@ -54,7 +55,8 @@ public:
 			machines_.push_back(std::make_unique<Machine>(plan, m));
 		for (unsigned m = 0; m < plan.machines; ++m)
 			for (unsigned t = 0; t < plan.threads && plan.loads(m); ++t)
-				loaders_.push_back(std::make_unique<Loader>(plan, progress_, m, t, polite, machines_[m]->memory));
+				loaders_.push_back(
+				    std::make_unique<Loader>(plan, progress_, m, t, polite, machines_[m]->memory, machines_[m]->team));
 		for (unsigned m = 0; m < plan.machines; ++m)
 			for (unsigned t = 0; t < plan.threads && plan.loads(m); ++t)
 				connect(m, t);
@@ -119,7 +121,8 @@ private:
 				others.push_back(k);
 		for (const unsigned k : others)
 			loader(m, t).add(peer(k, m, t));
-		for (unsigned i = 0; i < plan_.qps && plan_.transport == rc; ++i)
+		const bool has_queue_pairs = plan_.share != shares_queue || t == 0;
+		for (unsigned i = 0; i < plan_.qps && plan_.transport == rc && has_queue_pairs; ++i)
 			connect_queue_pair(m, t, i, others);
 	}
 	// Machine k, for that thread of machine m.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <sched.h>
@@ -24,22 +25,31 @@ struct Peer {
 
 class Loader {
 public:
-	// `memory`: of its machine, for those who are connected to it.
-	Loader(const Plan &plan, Progress &progress, unsigned machine, unsigned thread, bool polite, const Memory &memory)
-	    : plan_(plan), progress_(progress), machine_(machine), thread_(thread), polite_(polite), port_(machine),
+	// `memory`: of its machine, for those who are connected to it. `team`: the threads of its machine, first to last,
+	// up to this one.
+	Loader(const Plan &plan, Progress &progress, unsigned machine, unsigned thread, bool polite, const Memory &memory,
+	       std::vector<Loader *> &team)
+	    : plan_(plan), progress_(progress), machine_(machine), thread_(thread), polite_(polite), team_(team),
+	      port_(plan.share && thread ? team[0]->port_ : Port(machine)),
 	      slot_((std::max(plan.bytes, 1u) + line - 1) / line * line), memory_(port_, slot_ * plan.slots()),
 	      quiet_(port_.cq(1)), random_(UINT64_C(0x9e3779b97f4a7c15) * (machine * plan.threads + thread + 1)),
-	      posted_at_(plan.slots()), source_(plan.slots()), key_(memory.key_for(port_))
+	      posted_at_(plan.slots()), source_(plan.slots()), key_(memory.key_for(port_)), arrived_(plan.qps)
 	{
 		for (size_t i = 0; i < memory_.bytes; ++i)
 			memory_.data[i] = plan.op == op_read ? 0 : pattern_at(i);
-		for (unsigned i = 0; i < plan.qps; ++i) {
-			const unsigned depth = std::max(plan.window, 2 * plan.period) + 1;
+		const unsigned users = plan.share == shares_queue ? plan.threads : 1;
+		if (users > 1 && thread) {
+			cqs_ = team[0]->cqs_;
+			qps_ = team[0]->qps_;
+		}
+		while (qps_.size() < plan.qps) {
+			const unsigned depth = users * std::max(plan.window, 2 * plan.period) + 1;
 			cqs_.push_back(port_.cq(depth));
 			qps_.push_back(make_qp(port_, plan, cqs_.back(), nullptr, depth));
 		}
 		posts_.resize(plan.qps);
 		seen_.resize(plan.qps);
+		team.push_back(this);
 	}
 	const Port &port() const { return port_; }
 	uint32_t key() const { return key_; }
@@ -98,14 +108,16 @@ private:
 	void poll(unsigned qp)
 	{
 		ibv_wc wc;
-		for (;;) {
+		while (arrived_[qp] == 0) {
 			const int n = ibv_poll_cq(cqs_[qp], 1, &wc);
-			if (n == 1 && wc.status == IBV_WC_SUCCESS)
-				break;
-			if (n)
+			if (n && (n != 1 || wc.status != IBV_WC_SUCCESS))
 				fail(std::string("a completion says ") + ibv_wc_status_str(wc.status));
-			wait();
+			if (n)
+				++(plan_.share == shares_queue ? *team_[wc.wr_id >> thread_shift] : *this).arrived_[qp];
+			else
+				wait();
 		}
+		--arrived_[qp];
 		++seen_[qp];
 	}
 	// The oldest operation of the window has ended.
@@ -211,7 +223,7 @@ private:
 		const Peer &peer = peers_[p];
 		source_[slot] = {remote_offset(slot), p, q};
 		sge = {memory_.at(slot * slot_), plan_.bytes, memory_.mr->lkey};
-		wr.wr_id = p;
+		wr.wr_id = uint64_t{thread_} << thread_shift | p;
 		wr.sg_list = &sge;
 		wr.num_sge = 1;
 		constexpr ibv_wr_opcode codes[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
@@ -240,7 +252,7 @@ private:
 		mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
 		ibv_wr_start(ex);
 		for (const ibv_send_wr &w : wr) {
-			const Peer &peer = peers_[w.wr_id];
+			const Peer &peer = peers_[static_cast<uint32_t>(w.wr_id)];
 			ex->wr_flags = w.send_flags;
 			switch (plan_.op) {
 			case op_read: ibv_wr_rdma_read(ex, w.wr.rdma.rkey, w.wr.rdma.remote_addr); break;
@@ -293,9 +305,12 @@ private:
 	}
 
 	const Plan &plan_;
+	static constexpr unsigned thread_shift = 32; // in numbers of work requests; below: the peer
+
 	Progress &progress_;
 	const unsigned machine_, thread_;
 	const bool polite_;
+	const std::vector<Loader *> &team_;
 	Port port_;
 	const size_t slot_;
 	Memory memory_;
@@ -307,7 +322,8 @@ private:
 	std::vector<ibv_qp *> qps_;
 	std::vector<Peer> peers_;
 	std::vector<uint64_t> posts_, seen_;
-	const uint32_t key_; // of this machine's memory, for those connected to it
+	const uint32_t key_;                         // of this machine's memory, for those connected to it
+	std::vector<std::atomic<uint64_t>> arrived_; // completions of this thread that nobody has waited for
 	std::vector<ibv_send_wr> wr_;
 	std::vector<ibv_sge> sge_;
 };

@@ -18,6 +18,7 @@ inline constexpr const char *usage = R"(usage: verbs_load [option=value ...]
   choose=turn|random   which queue pair is next
   target=same|turn|random|any  DC, UD: which machine is next; any: the thread's own too
   window=1             operations outstanding of each thread; with period > 1 those of WRITE and SEND are bounded by it alone
+  share=nothing|context|queue  threads of a machine: one context of verbs, or one queue pair, with its lock (RC; who polls counts for all)
   burst=0|1            a window is posted when all of the last one has ended (0: one work request when one has ended)
   work=0               ns that the program itself needs for each operation, in virtual time
   postlist=1           work requests for each doorbell
@@ -38,11 +39,11 @@ inline constexpr const char *usage = R"(usage: verbs_load [option=value ...]
 
 struct Options {
 	std::map<std::string, std::string> values = {
-	    {"op", "read"},     {"transport", "rc"}, {"bytes", "32"},    {"inline", "0"}, {"pattern", "out"},
-	    {"machines", "2"},  {"threads", "1"},    {"qps", "1"},       {"window", "1"}, {"postlist", "1"},
-	    {"period", "1"},    {"choose", "turn"},  {"target", "turn"}, {"spread", "0"}, {"depth", "16"},
-	    {"receivers", "1"}, {"ops", "20000"},    {"check", "0"},     {"header", "0"}, {"burst", "0"},
-	    {"work", "0"},
+	    {"op", "read"},     {"transport", "rc"},  {"bytes", "32"},    {"inline", "0"}, {"pattern", "out"},
+	    {"machines", "2"},  {"threads", "1"},     {"qps", "1"},       {"window", "1"}, {"postlist", "1"},
+	    {"period", "1"},    {"choose", "turn"},   {"target", "turn"}, {"spread", "0"}, {"depth", "16"},
+	    {"receivers", "1"}, {"ops", "20000"},     {"check", "0"},     {"header", "0"}, {"burst", "0"},
+	    {"work", "0"},      {"share", "nothing"},
 	};
 	Options(int argc, char **argv)
 	{
@@ -82,6 +83,7 @@ struct Options {
 enum Operation : unsigned { op_read, op_write, op_send, op_atomic };
 enum Transport : unsigned { rc, ud, dc };
 enum Pattern : unsigned { out, in, all };
+enum Share : unsigned { shares_nothing, shares_context, shares_queue };
 enum Target : unsigned { same, in_turn, at_random, any };
 
 struct Plan {
@@ -94,7 +96,8 @@ struct Plan {
 	      depth(o.number("depth", 1)), receivers(o.number("receivers", 1)), ops(o.number("ops", 1)),
 	      work(o.number("work")), in_line(o.one_of("inline", {"0", "1"})),
 	      random_qp(o.one_of("choose", {"turn", "random"})), spread(o.one_of("spread", {"0", "1"})),
-	      check(o.one_of("check", {"0", "1"})), burst(o.one_of("burst", {"0", "1"}))
+	      share(o.one_of("share", {"nothing", "context", "queue"})), check(o.one_of("check", {"0", "1"})),
+	      burst(o.one_of("burst", {"0", "1"}))
 	{
 		if (op == op_atomic)
 			bytes = 8;
@@ -102,6 +105,8 @@ struct Plan {
 			fail("datagrams can only be sent");
 		if (postlist > window || (period > 1 && postlist > period))
 			fail("a list of work requests is to fit the window and the signal period");
+		if (share == shares_queue && (transport != rc || pattern == all || period > 1))
+			fail("a shared queue pair is RC, in one direction, and all its work requests are signalled");
 		if (burst && (postlist > 1 || period > 1))
 			fail("in bursts, each work request has its doorbell and is signalled");
 		if (op == op_read && period > 1 && bytes == 0)
@@ -118,7 +123,9 @@ struct Plan {
 
 	unsigned op, transport, pattern, target, bytes, machines, threads, qps, window, postlist, period, depth, receivers,
 	    ops, work;
-	bool in_line, random_qp, spread, check, burst;
+	bool in_line, random_qp, spread;
+	unsigned share;
+	bool check, burst;
 };
 
 } // namespace verbs_load

@@ -74,6 +74,8 @@ for transports in self,shm,rc self,shm,dct self,rc,dct; do
 	leave $transports 3 4 100000 PT2P_GROUPS=nodes:2 PT2P_ROUTE=auto
 done
 
+run $softhca --model connectx5 --devices 1 tests/softhca/model/locks
+
 # Losses are counted, and reported when no fault was asked for.
 lossy="$work/lossy"
 timeout 100 $softhca --fabric "$lossy" --model connectx5 --devices 2 --fault 'drop count=10 rate=0.02 seed=3' $cases threads 2 \

@@ -32,8 +32,8 @@ for UCX_TLS in rc_x,self dc_x,self; do
 	# Two initiators for three targets.
 	switches=$(column "$work/one" dc_switches_per_op)
 	case $UCX_TLS:$switches in
-	rc_x*:0.000 | dc_x*:0.[0-9]*[1-9]* | dc_x*:[1-9]*) ;;
-	*) fail "$UCX_TLS: $switches changes of target for an operation" ;;
+	rc_x*:0.000) ;;
+	rc_x*:* | dc_x*:0.000) fail "$UCX_TLS: $switches changes of target for an operation" ;;
 	esac
 	echo "ok: $UCX_TLS"
 done

@@ -116,6 +116,28 @@ if [ $model = yes ]; then
 				pattern=all period=4 postlist=4 $small >"$work/out" || fail "few contexts, $op, $fault"
 		done
 	done
+	# Published: 1.90, 0.58, 0.34 and 0.25 M/s of 1, 8, 32 and 96 threads with one queue pair; of queue pairs of their own
+	# 111 of 96, and 19 where they share doorbell registers (SMART).
+	devices=2
+	load_of="op=read bytes=8 window=8 burst=1 work=130"
+	# shellcheck disable=SC2086
+	one=$(field rate connectx6 $load_of threads=1 share=queue ops=2000) eight=$(field rate connectx6 $load_of threads=8 share=queue ops=4000)
+	# shellcheck disable=SC2086
+	many=$(field rate connectx6 $load_of threads=32 share=queue ops=4000)
+	falls "$one" "$eight" 65 75 "one queue pair for 1 and 8 threads"
+	falls "$eight" "$many" 30 50 "one queue pair for 8 and 32 threads"
+	# shellcheck disable=SC2086
+	falls "$eight" "$(field rate connectx6,cpu_handoff=0,cpu_line=0 $load_of threads=8 share=queue ops=4000)" -3000 -300 "the same where nothing moves"
+	# shellcheck disable=SC2086
+	falls "$(field rate connectx6,cpu_share=1e15 $load_of threads=96)" "$(field rate connectx6,cpu_share=1e15 $load_of threads=96 share=context)" 40 85 \
+		"doorbell registers of 96 threads"
+	for share in context queue; do
+		for op in read write send; do
+			# shellcheck disable=SC2086
+			timeout -k 5 60 $softhca --model connectx6 --devices 3 $load op=$op share=$share $small >"$work/out" || fail "share=$share op=$op"
+		done
+	done
+	devices=6
 	# The program's own time takes as long as it says.
 	falls "$(field rate connectx5 op=write work=0)" "$(field rate connectx5 op=write work=2000)" 40 70 "2 us of the program for each operation"
 fi
