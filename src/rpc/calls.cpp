@@ -44,7 +44,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.peer = &peer;
 	o.request = nullptr;
 	o.state = Outgoing::State::waiting;
-	o.notice = false;
+	o.notice = o.cancelled = false;
 	o.lane = work.lane;
 	o.by = work.by;
 	o.service = work.service;
@@ -524,8 +524,8 @@ void Calls::cancel(Request &r)
 		forget(*o);
 		return;
 	}
-	if (o->state != Outgoing::State::sent)
-		return; // its reply is here
+	if (o->state != Outgoing::State::sent || std::exchange(o->cancelled, true))
+		return; // its reply is here, or the server knows
 	const uint8_t abandoned = 0;
 	engine_.channels().control(*peer.channel, id_cancel, o->number, &abandoned, sizeof abandoned);
 }

@@ -99,6 +99,7 @@ struct Outgoing : Deadline {
 	Request *request = nullptr; // null: nobody waits for it
 	State state = State::free;
 	bool notice = false;
+	bool cancelled = false; // the server has been told
 	uint16_t lane = 0;
 	CallDelivery by;
 	uint32_t service = 0;
