@@ -71,10 +71,15 @@ for window in 64 1; do
 done
 expect 3 0 '^1 solutions for 1 queens, 1 tasks, 0 stolen: verified$' ./examples/tasks 1
 
+for option in PT2P_ONE_SIDED=auto PT2P_ONE_SIDED=owner PT2P_SHM_SINGLE_COPY=0 PT2P_CALL_WINDOW=1; do
+	expect 4 0 '^rank 3: 3000001 bytes written and read$' -x $option ./examples/files
+	expect 2 0 '^rank 1: 1 bytes written and read$' -x $option ./examples/files 1
+done
+
 # Failures are explained by rank 0 and end every rank.
 expect 8 1 '^usage: heat3d' ./examples/heat3d -n 1
 expect 2 1 '^usage: tasks' ./examples/tasks 15
-for program in heat3d pingpong taskfarm workqueue counter tasks; do
+for program in heat3d pingpong taskfarm workqueue counter tasks files; do
 	expect 2 1 'no transport reaches the peer' -x PT2P_TRANSPORTS=self ./examples/$program
 	expect 2 1 'PT2P_EAGER_MAXX.*did you mean PT2P_EAGER_MAX' -x PT2P_EAGER_MAXX=1 ./examples/$program
 done
