@@ -2,6 +2,7 @@
 // Several take the messages of one thread by matched probes. At the same time there are callbacks, lists, one-sided
 // operations, calls, cancelled receives and barriers. In-process, so that ThreadSanitizer sees both sides.
 // Arguments: seconds (default: 4).
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -328,9 +329,9 @@ void withdraw(pt2p_context_t *ctx)
 	}
 }
 
-// Allocates memory on each rank, which the other one imports.
 // Threads of one rank call the other's services: one within progress, whose calls are replied to by another thread, and
-// one with a lane that two threads serve. Some calls have deadlines that are too short, and some are cancelled.
+// one with a lane that two threads serve. Some calls have deadlines that are too short, and some are cancelled. Some
+// lend windows, whose bytes the server moves from one to the other.
 struct Called {
 	pt2p_service_t *inner = nullptr, *lane = nullptr;
 	std::mutex mutex;
@@ -349,6 +350,28 @@ void open_services(pt2p_context_t *ctx, Called &c)
 	const auto answer = [](pt2p_context_t *context, pt2p_call_t *call, const void *input, size_t length,
 	                       void *argument) {
 		static_cast<Called *>(argument)->served++;
+		pt2p_call_info_t info;
+		if (pt2p_call_query(context, call, &info) != PT2P_OK)
+			fail(context, __LINE__, "pt2p_call_query");
+		std::vector<unsigned char> moved(info.give);
+		pt2p_request_t *pull = nullptr;
+		// The caller may have given up.
+		pt2p_status_t status = PT2P_OK;
+		if (info.give)
+			status = pt2p_call_pull(context, call, moved.data(), 0, moved.size(), &pull);
+		if (pull)
+			status = pt2p_wait(context, pull, nullptr);
+		void *room = nullptr; // for what moves until the reply has left
+		if (info.give && status == PT2P_OK)
+			status = pt2p_reply_room(context, call, moved.size(), &room);
+		if (room) {
+			std::copy(moved.begin(), moved.end(), static_cast<unsigned char *>(room));
+			status = pt2p_call_push(context, call, room, 0, moved.size(), &pull);
+			if (status == PT2P_OK)
+				status = pt2p_wait(context, pull, nullptr);
+		}
+		if (status != PT2P_OK && status != PT2P_ERR_DEADLINE)
+			fail(context, __LINE__, "pt2p_call_pull or _push");
 		if (pt2p_reply(context, call, length, input, length) != PT2P_OK)
 			fail(context, __LINE__, "pt2p_reply");
 	};
@@ -381,6 +404,7 @@ void serve(pt2p_context_t *ctx, Called &c)
 void call(pt2p_context_t *ctx, Called &c, int t)
 {
 	const int other = 1 - pt2p_rank(ctx);
+	std::vector<unsigned char> given(30000), taken(given.size());
 	for (uint64_t number = 0; !stop.load(); ++number) {
 		uint64_t out[50], in[50] = {};
 		for (size_t i = 0; i < 50; ++i)
@@ -389,6 +413,13 @@ void call(pt2p_context_t *ctx, Called &c, int t)
 		const size_t bytes = service == 1 ? 8 : number % 51 * 8;
 		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 		options.deadline = number % 7 ? 0 : 20000; // ns
+		const bool lends = service == 2 && number % 3 == 0;
+		if (lends) {
+			std::fill(given.begin(), given.end(), static_cast<unsigned char>(number + static_cast<uint64_t>(t)));
+			std::fill(taken.begin(), taken.end(), 0);
+			options.give = {given.data(), given.size()};
+			options.take = {taken.data(), taken.size()};
+		}
 		pt2p_request_t *req;
 		OK(pt2p_icall(ctx, other, service, out, bytes, in, sizeof in, &options, &req));
 		if (number % 5 == 0)
@@ -403,10 +434,12 @@ void call(pt2p_context_t *ctx, Called &c, int t)
 		} else {
 			OK(status);
 			TRUE(result.length == bytes && result.tag == bytes && !std::memcmp(in, out, bytes));
+			TRUE(!lends || given == taken);
 		}
 	}
 }
 
+// Allocates memory on each rank, which the other one imports.
 void share_memory(pt2p_context_t *const *contexts, Reached *reached)
 {
 	for (int i = 0; i < ranks; ++i) {
