@@ -161,8 +161,9 @@ struct Incoming {
 // Everything between this rank and another, in both directions.
 struct Peer {
 	int rank = 0;
-	Channel *channel = nullptr; // once it was needed
-	bool listed = false;        // among those that have work
+	bool listed = false;                    // among those that have work
+	Channel *channel = nullptr;             // once it was needed
+	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
 
 	// Calls of this rank.
 	std::vector<Outgoing *> slots; // as many as were needed at once so far
@@ -175,10 +176,9 @@ struct Peer {
 	// Calls of that rank.
 	std::vector<Incoming *> served; // by slot
 	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
+	uint32_t window = 0;    // the other way: calls, and notices, of this rank at once
 	Fifo<Incoming> replies; // those that are not sent, or partly
 
-	uint32_t window = 0;                    // calls, and notices, of this rank at once
-	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
 	bool may_start(const Outgoing &o) const
 	{
 		return o.notice ? notices_sent - notices_taken < window : !free_slots.empty() || slots.size() < window;

@@ -445,6 +445,7 @@ Finish closing(Rank &r)
 		meet(r);
 		Random random{static_cast<uint64_t>(r.me)};
 		const uint64_t rounds = 20, calls = 100 / slower;
+		static constexpr uint64_t input = 7;
 		std::vector<uint64_t> replied(static_cast<size_t>(r.size));
 		std::vector<std::pair<pt2p_request_t *, size_t>> requests;
 		uint64_t refused = 0;
@@ -464,7 +465,7 @@ Finish closing(Rank &r)
 				requests.push_back({nullptr, rank});
 				EXPECT_OK(r.ctx,
 				          pt2p_icall(r.ctx, static_cast<int>(rank), random.below(2) ? closed_lane : closed_inline,
-				                     &rank, sizeof rank, nullptr, 0, nullptr, &requests.back().first));
+				                     &input, sizeof input, nullptr, 0, nullptr, &requests.back().first));
 				if (random.below(3) == 0)
 					EXPECT_OK(r.ctx, pt2p_serve(r.ctx, lane, 0, 2, 0, nullptr));
 			}

@@ -249,6 +249,8 @@ template <bool dc, uint32_t wqebbs, class Fill>
 	if constexpr (dc)
 		wqe.address_vector(*av);
 	fill(wqe.inline_payload(bytes));
+	if constexpr (!dc && wqebbs == 2)
+		++target.encoded.wqebbs;
 
 	const uint32_t number = posted_ + 1; // read before stores that may alias
 	next(target, Kind::send, bytes);

@@ -32,7 +32,8 @@ struct Target : Endpoint {
 	bool down = false;
 	bool answered = false;     // something has completed since this was last cleared: it is alive
 	uint64_t inline_bytes = 0; // of completed inline messages
-	// WQEs outside the short path: messages among them, WQEs, WQEBBs.
+	// WQEs outside the short path: messages among them, WQEs, WQEBBs. The last also counts what messages of the short
+	// path have beyond one WQEBB over a reliable connection.
 	struct {
 		uint64_t messages = 0, wqes = 0, wqebbs = 0;
 	} encoded;
