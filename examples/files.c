@@ -42,30 +42,35 @@ static char pieces[2][PIECE];
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* From the window to the file; the next piece is on its way while one is written. Returns how many bytes were written.
- * errno is 0, or says why not all. */
-static size_t store(pt2p_context_t *ctx, pt2p_call_t *call, int file, uint64_t offset, size_t total)
+ * `reason`, which is 0, gets an error number if something fails. */
+static size_t store(pt2p_context_t *ctx, pt2p_call_t *call, int file, uint64_t offset, size_t total, int *reason)
 {
 	pt2p_request_t *pull = NULL;
 	pt2p_status_t status = pt2p_call_pull(ctx, call, pieces[0], 0, smaller(PIECE, total), &pull);
 	size_t at = 0;
-	for (int n = 0; status == PT2P_OK && errno == 0 && at < total; n = !n) {
+	for (int n = 0; status == PT2P_OK && *reason == 0 && at < total; n = !n) {
 		const size_t length = smaller(PIECE, total - at), next = at + length;
 		status = pt2p_wait(ctx, pull, NULL);
 		pull = NULL;
 		if (status == PT2P_OK && next < total)
 			status = pt2p_call_pull(ctx, call, pieces[!n], next, smaller(PIECE, total - next), &pull);
-		if (status == PT2P_OK && pwrite(file, pieces[n], length, (off_t)(offset + at)) == (ssize_t)length)
+		if (status != PT2P_OK)
+			break;
+		errno = 0;
+		if (pwrite(file, pieces[n], length, (off_t)(offset + at)) == (ssize_t)length)
 			at = next;
+		else
+			*reason = errno ? errno : ENOSPC;
 	}
-	if (pull)
-		status = pt2p_wait(ctx, pull, NULL);
+	if (pull && pt2p_wait(ctx, pull, NULL) != PT2P_OK)
+		status = PT2P_ERR_SYSTEM;
 	if (status != PT2P_OK)
-		errno = ECANCELED; /* the caller has given up, or is gone */
+		*reason = ECANCELED; /* the caller has given up, or is gone */
 	return at;
 }
 
 /* From the file to the window, as far as the file goes; one piece is on its way while the next is read. */
-static size_t load(pt2p_context_t *ctx, pt2p_call_t *call, int file, uint64_t offset, size_t total)
+static size_t load(pt2p_context_t *ctx, pt2p_call_t *call, int file, uint64_t offset, size_t total, int *reason)
 {
 	pt2p_request_t *push[2] = {NULL, NULL};
 	pt2p_status_t status = PT2P_OK;
@@ -74,6 +79,8 @@ static size_t load(pt2p_context_t *ctx, pt2p_call_t *call, int file, uint64_t of
 		if (push[n]) /* its piece is where this one goes */
 			status = pt2p_wait(ctx, push[n], NULL), push[n] = NULL;
 		const ssize_t got = pread(file, pieces[n], smaller(PIECE, total - at), (off_t)(offset + at));
+		if (got < 0)
+			*reason = errno;
 		if (got <= 0)
 			break;
 		if (status == PT2P_OK)
@@ -84,7 +91,7 @@ static size_t load(pt2p_context_t *ctx, pt2p_call_t *call, int file, uint64_t of
 		if (push[n] && pt2p_wait(ctx, push[n], NULL) != PT2P_OK)
 			status = PT2P_ERR_SYSTEM;
 	if (status != PT2P_OK)
-		errno = ECANCELED;
+		*reason = ECANCELED;
 	return at;
 }
 
@@ -100,16 +107,16 @@ static void serve_move(pt2p_context_t *ctx, pt2p_call_t *call, const void *input
 	}
 	memcpy(&order, input, sizeof order);
 	size_t moved = 0;
-	errno = 0;
+	int reason = 0;
 	const int file = openat(directory, order.name, order.write ? O_WRONLY | O_CREAT : O_RDONLY, 0600);
-	if (file >= 0) {
-		moved = order.write ? store(ctx, call, file, order.offset, info.give)
-		                    : load(ctx, call, file, order.offset, info.take);
-		const int reason = errno;
+	if (file < 0) {
+		reason = errno;
+	} else {
+		moved = order.write ? store(ctx, call, file, order.offset, info.give, &reason)
+		                    : load(ctx, call, file, order.offset, info.take, &reason);
 		close(file);
-		errno = reason;
 	}
-	const char *text = errno ? strerror(errno) : "";
+	const char *text = reason ? strerror(reason) : "";
 	CHECK(pt2p_reply(ctx, call, moved, text, strlen(text)));
 }
 
