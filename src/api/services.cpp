@@ -94,19 +94,31 @@ pt2p_status_t check_call(pt2p_context_t *ctx, const char *function, const pt2p_c
 	return options ? check_options(ctx, function, *options, work) : PT2P_OK;
 }
 
-// PT2P_OK when bytes may be moved between the caller's memory, of `bytes` bytes, and this rank's.
-pt2p_status_t check_transfer(pt2p_context_t *ctx, const char *function, const Incoming &in, const void *memory,
-                             size_t offset, size_t length, size_t bytes)
+// Moves bytes between a window of the caller, or a long input, and this rank's memory.
+pt2p_status_t start_transfer(pt2p_context_t *ctx, const char *function, const pt2p_call_t *call, rpc::Window window,
+                             void *memory, size_t offset, size_t length, pt2p_request_t **req)
 {
+	if (req)
+		*req = nullptr;
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
+		return dead_call(ctx, function, call);
+	if (window == rpc::give_window && !in->has(window) && in->withheld)
+		window = rpc::input_window;
+	else if (!in->has(window))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the caller lends nothing to move", function);
 	if (!memory && length)
 		return null_argument(ctx, function, "the memory");
+	const size_t bytes = window == rpc::input_window ? in->length : in->reach->lent[window].length;
 	if (offset > bytes || length > bytes - offset)
 		return ctx->reporter.fail(PT2P_ERR_BOUNDS, "%s: %zu bytes at offset %zu of %zu", function, length, offset,
 		                          bytes);
-	if (in.late)
+	if (in->late)
 		return ctx->reporter.fail(PT2P_ERR_DEADLINE, "%s: the caller, rank %d, has given up waiting", function,
-		                          in.caller);
-	return PT2P_OK;
+		                          in->caller);
+	rpc::Services &services = ctx->rpc->services();
+	return window == rpc::take_window ? services.push(*in, memory, offset, length, req)
+	                                  : services.pull(*in, window, memory, offset, length, req);
 }
 
 // Starts a call. Null: `status` says why not.
@@ -261,19 +273,7 @@ pt2p_status_t pt2p_call_pull(pt2p_context_t *ctx, pt2p_call_t *call, void *to, s
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	if (req)
-		*req = nullptr;
-	Incoming *in = unreplied(ctx, call);
-	if (!in)
-		return dead_call(ctx, __func__, call);
-	const bool gives = in->has(rpc::give_window);
-	if (!gives && !in->withheld)
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT,
-		                          "%s: the caller gives no window, and the handler has got all of the input", __func__);
-	const size_t bytes = gives ? in->reach->lent[rpc::give_window].length : in->length;
-	if (const pt2p_status_t status = check_transfer(ctx, __func__, *in, to, offset, length, bytes); status != PT2P_OK)
-		return status;
-	return ctx->rpc->services().pull(*in, gives ? rpc::give_window : rpc::input_window, to, offset, length, req);
+	return start_transfer(ctx, __func__, call, rpc::give_window, to, offset, length, req);
 }
 PT2P_CATCH
 
@@ -282,17 +282,7 @@ pt2p_status_t pt2p_call_push(pt2p_context_t *ctx, pt2p_call_t *call, const void 
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
-	if (req)
-		*req = nullptr;
-	Incoming *in = unreplied(ctx, call);
-	if (!in)
-		return dead_call(ctx, __func__, call);
-	if (!in->has(rpc::take_window))
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the caller takes no window", __func__);
-	const size_t bytes = in->reach->lent[rpc::take_window].length;
-	if (const pt2p_status_t status = check_transfer(ctx, __func__, *in, from, offset, length, bytes); status != PT2P_OK)
-		return status;
-	return ctx->rpc->services().push(*in, from, offset, length, req);
+	return start_transfer(ctx, __func__, call, rpc::take_window, const_cast<void *>(from), offset, length, req);
 }
 PT2P_CATCH
 

@@ -339,15 +339,6 @@ void Calls::begin_reply(Outgoing &o, const void *bytes, size_t length)
 	take_bytes(o, bytes, length);
 }
 
-// Its place will be known when all of it is here.
-void Calls::gather(Outgoing &o)
-{
-	Rare &rare = *o.rare;
-	rare.gathered = true;
-	rare.reply = std::exchange(o.reply, o.copy.take(buffers_, o.reply_length));
-	rare.capacity = std::exchange(o.capacity, o.reply_length);
-}
-
 const char *Calls::on_rest(Peer &peer, uint64_t number, const void *data, size_t length)
 {
 	Outgoing *o = find(peer, number);
@@ -372,126 +363,7 @@ void Calls::take_bytes(Outgoing &o, const void *data, size_t length)
 	forget_at_once(o);
 }
 
-// ---- replies whose place is not known, or whose bytes are at the server ---------------------------------------------
-
-void Calls::place_later(Outgoing &o)
-{
-	deadlines_.remove(o); // it ends soon
-	o.state = Outgoing::State::placing;
-	placing_.push(o);
-	engine_.wake_extensions();
-}
-
-unsigned Calls::drive_replies()
-{
-	unsigned n = 0;
-	while (!placing_.empty() && place(*placing_.front()))
-		++n;
-	// Each once; the end of one may end others.
-	for (size_t left = fetching_.size(); left && !fetching_.empty(); --left) {
-		Outgoing &o = fetching_.pop();
-		if (windows_.moving(*o.rare->reach)) {
-			fetching_.push(o);
-			continue;
-		}
-		end_fetch(o, o.rare->reach->failure);
-		++n;
-	}
-	return n;
-}
-
-// Of the first one that waits. False: room() cannot be called now.
-bool Calls::place(Outgoing &first)
-{
-	Outgoing *o = &first;
-	const uint64_t handle = o->handle;
-	Rare &rare = *o->rare;
-	const bool wants_room = rare.room && (rare.gathered || o->reply_length > o->capacity);
-	void *found = nullptr;
-	if (wants_room) {
-		if (!engine_.callbacks().may_call())
-			return false;
-		placing_.pop();
-		engine_.callbacks().call([&, room = rare.room, argument = rare.argument, length = o->reply_length] {
-			found = room(argument, length);
-		});
-		o = pool_.find(handle);
-		if (!o)
-			return true; // the server was lost meanwhile
-	} else {
-		placing_.pop();
-	}
-	unsigned char *to = found ? static_cast<unsigned char *>(found) : rare.gathered ? rare.reply : o->reply;
-	o->capacity = found ? o->reply_length : rare.gathered ? rare.capacity : o->capacity;
-	const size_t length = std::min(o->capacity, o->reply_length);
-	if (rare.gathered) {
-		if (length)
-			std::memcpy(to, o->reply, length);
-		complete(*o, length < o->reply_length ? PT2P_ERR_TRUNCATED : PT2P_OK);
-		forget(*o);
-		return true;
-	}
-	o->state = Outgoing::State::fetching;
-	fetching_.push(*o);
-	const pt2p_status_t status = windows_.get(*rare.reach, input_window, o->peer->rank, to, 0, length, nullptr);
-	if (status != PT2P_OK && pool_.find(handle))
-		rare.reach->failure = status;
-	return true;
-}
-
-// The bytes are here, or the transfer has failed.
-void Calls::end_fetch(Outgoing &o, pt2p_status_t status)
-{
-	Peer &peer = *o.peer;
-	const uint64_t number = o.number;
-	if (status == PT2P_OK && o.reply_length > o.capacity)
-		status = PT2P_ERR_TRUNCATED;
-	complete(o, status);
-	free_slot(o);
-	forget(o);
-	if (!peer.channel->down())
-		engine_.channels().control(*peer.channel, id_fetched, number, nullptr, 0);
-}
-
-const char *Calls::on_taken(Peer &peer, uint64_t count)
-{
-	const auto taken = static_cast<uint32_t>(count);
-	if (taken - peer.notices_taken > peer.notices_sent - peer.notices_taken)
-		return wrong_message;
-	peer.notices_taken = taken;
-	if (peer.has_work())
-		peers_.list(peer);
-	return nullptr;
-}
-
 // ---- the end --------------------------------------------------------------------------------------------------------
-
-// The program gets its request back.
-void Calls::complete(Outgoing &o, pt2p_status_t status, std::string_view reason)
-{
-	deadlines_.remove(o);
-	if (__builtin_expect(o.rare != nullptr, 0))
-		windows_.take_back(o.rare->lent);
-	if (!o.request)
-		return;
-	Request &r = *o.request;
-	o.request = nullptr;
-	r.message_tag = o.word;
-	r.length = o.reply_length;
-	if (__builtin_expect(!reason.empty(), 0))
-		engine_.requests().keep_reason(r, reason);
-	engine_.requests().complete(r, status);
-}
-
-void Calls::free_slot(Outgoing &o)
-{
-	Peer &peer = *o.peer;
-	const auto slot = static_cast<uint16_t>(slot_of(o.number));
-	peer.slots[slot] = nullptr;
-	peer.free_slots.push_back(slot);
-	if (!peer.waiting.empty())
-		peers_.list(peer);
-}
 
 void Calls::forget_rare(Outgoing &o)
 {

@@ -94,4 +94,31 @@ private:
 	size_t pending_ = 0;
 };
 
+// The program gets its request back.
+inline void Calls::complete(Outgoing &o, pt2p_status_t status, std::string_view reason)
+{
+	deadlines_.remove(o);
+	if (__builtin_expect(o.rare != nullptr, 0))
+		windows_.take_back(o.rare->lent);
+	if (!o.request)
+		return;
+	Request &r = *o.request;
+	o.request = nullptr;
+	r.message_tag = o.word;
+	r.length = o.reply_length;
+	if (__builtin_expect(!reason.empty(), 0))
+		engine_.requests().keep_reason(r, reason);
+	engine_.requests().complete(r, status);
+}
+
+inline void Calls::free_slot(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	const auto slot = static_cast<uint16_t>(slot_of(o.number));
+	peer.slots[slot] = nullptr;
+	peer.free_slots.push_back(slot);
+	if (!peer.waiting.empty())
+		peers_.list(peer);
+}
+
 } // namespace pt2p::rpc

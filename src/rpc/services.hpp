@@ -207,4 +207,21 @@ private:
 	size_t pending_ = 0;
 };
 
+// It can be started.
+inline void Services::queue(Incoming &in)
+{
+	Service &s = *in.service;
+	if (s.lanes.empty()) {
+		ready_.push(in);
+	} else {
+		Service::Lane &lane = s.lane(in.lane);
+		if (lane.length >= queue_)
+			return refuse(in, PT2P_ERR_BUSY);
+		lane.queue.push(in);
+		++lane.length;
+	}
+	in.state = Incoming::State::queued;
+	engine_.wake_extensions();
+}
+
 } // namespace pt2p::rpc

@@ -281,11 +281,11 @@ TEST_CASE("a call sets the delivery of its input and of its reply")
 	for (const pt2p_delivery_t there : ways)
 		for (const pt2p_delivery_t back : ways) {
 			INFO("there " << there << " back " << back);
-			uint64_t deposits[2];
+			uint64_t writes[2];
 			constexpr uint64_t settle = 60, n = 100; // without a write ring, some calls ask for one
 			for (uint64_t i = 0; i < settle + n; ++i) {
 				for (int r = 0; i == settle && r < 2; ++r)
-					deposits[r] = job.counter(r, "net_deposits");
+					writes[r] = job.counter(r, "net_deposits");
 				pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 				options.input_by = there;
 				options.reply_by = back;
@@ -300,7 +300,7 @@ TEST_CASE("a call sets the delivery of its input and of its reply")
 				REQUIRE(in == i);
 			}
 			for (int r = 0; r < 2; ++r) {
-				const uint64_t written = job.counter(r, "net_deposits") - deposits[r];
+				const uint64_t written = job.counter(r, "net_deposits") - writes[r];
 				CHECK(written == ((r ? back : there) == PT2P_DELIVERY_WRITE ? n : 0));
 			}
 		}

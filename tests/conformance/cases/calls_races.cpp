@@ -223,7 +223,7 @@ private:
 		case 0:
 		case 1:
 		case 2:
-			if (next_ < fates_.size() && open_.size() < most_)
+			if (next_ < fates_.size() && open_.size() < limit_)
 				start();
 			break;
 		case 3:
@@ -244,7 +244,7 @@ private:
 		default:
 			// Mostly few calls, so that they are cancelled soon after the start. Sometimes more than the window.
 			if (random_.below(20) == 0)
-				most_ = 1 + random_.below(random_.below(3) ? 4 : 150);
+				limit_ = 1 + random_.below(random_.below(3) ? 4 : 150);
 		}
 	}
 	Call &any() { return open_[random_.below(open_.size())]; }
@@ -334,7 +334,7 @@ private:
 	const bool deadlines_;
 	Random random_;
 	uint64_t next_ = 0;
-	size_t most_ = 4;
+	size_t limit_ = 4;
 	uint64_t too_late_ = 0;
 	std::vector<Call> open_;
 	std::deque<Call> ended_;
