@@ -24,7 +24,7 @@ struct Transfers {
 };
 
 struct Mover : Served {
-	std::vector<std::unique_ptr<Transfers>> transfers;
+	Left<std::unique_ptr<Transfers>> transfers;
 };
 
 void move_windows(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
@@ -54,9 +54,9 @@ void move_windows(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, siz
 }
 
 // Replies to the first call once its transfers have ended, if the handler has not replied.
-void reply_to_transfers(Rank &r, const Mover &s, uint64_t seed_given)
+void reply_to_transfers(Rank &r, Mover &s, uint64_t seed_given)
 {
-	Transfers &t = *s.transfers.front();
+	Transfers &t = *s.transfers[0];
 	if (t.order.detached)
 		return;
 	EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, 4, t.requests, nullptr));
@@ -91,7 +91,7 @@ Finish windows(Rank &r)
 				EXPECT_EQ(taken[length], 77);
 				meet(r); // the transfers of this rank as a server have ended, too
 				EXPECT_PAYLOAD(s->transfers[0]->given.data(), length, given_seed);
-				s->transfers.erase(s->transfers.begin()); // the next call may be here
+				s->transfers.pop_front(); // the next call may be here
 			}
 	};
 }
@@ -227,7 +227,8 @@ Finish late_window(Rank &r)
 		EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, request, nullptr), PT2P_ERR_DEADLINE);
 		const Bytes after = taken; // as the call has left it
 		meet(r);
-		for (pt2p_call_t *call : s->kept) { // none, if it came too late
+		for (size_t i = 0; i < s->kept.size(); ++i) { // none, if it came too late
+			pt2p_call_t *call = s->kept[i];
 			pt2p_call_info_t info{};
 			EXPECT_OK(r.ctx, pt2p_call_query(r.ctx, call, &info));
 			EXPECT(info.cancelled);

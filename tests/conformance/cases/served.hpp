@@ -1,8 +1,11 @@
 // What cases about calls share: services that count what they do, and are closed when no rank calls them any more.
 #pragma once
 
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "tests/conformance/harness.hpp"
@@ -16,14 +19,45 @@ inline void meet(const Rank &r)
 		EXPECT_OK(r.ctx, pt2p_barrier(r.ctx));
 }
 
+// What handlers leave for their rank. They may run in its progress thread.
+template <class T>
+class Left {
+public:
+	void push_back(T item)
+	{
+		const std::lock_guard lock(mutex_);
+		items_.push_back(std::move(item));
+	}
+	void pop_front()
+	{
+		const std::lock_guard lock(mutex_);
+		items_.pop_front();
+	}
+	size_t size() const
+	{
+		const std::lock_guard lock(mutex_);
+		return items_.size();
+	}
+	bool empty() const { return size() == 0; }
+	// Stays where it is while others are added.
+	T &operator[](size_t i)
+	{
+		const std::lock_guard lock(mutex_);
+		return items_[i];
+	}
+
+private:
+	mutable std::mutex mutex_;
+	std::deque<T> items_;
+};
+
 // What a service of a case is given.
 struct Served {
 	Rank *rank = nullptr;
 	pt2p_service_t *service = nullptr;
-	uint64_t calls = 0, sum = 0;
-	std::vector<pt2p_call_t *> kept;
-	std::vector<int> statuses; // of calls of functions within a handler
-	bool cancelled = false;
+	std::atomic<uint64_t> sum = 0, calls = 0; // calls is counted last
+	Left<pt2p_call_t *> kept;
+	Left<int> statuses; // of calls of functions within a handler
 };
 
 using Handler = pt2p_handler_t;
