@@ -99,7 +99,7 @@ typedef struct pt2p_call_info {
 /** Calls of this rank to another one; filled by pt2p_calls_query. */
 typedef struct pt2p_calls_info {
 	size_t struct_size; /**< sizeof(pt2p_calls_info_t), set by the program */
-	uint32_t window;    /**< calls that may be there at once (PT2P_CALL_WINDOW) */
+	uint32_t window;    /**< calls that may be there at once, beside nested ones (PT2P_CALL_WINDOW) */
 	uint32_t in_flight; /**< calls that are there, and have not ended */
 	uint32_t waiting;   /**< calls and notices that wait here, for a place there or for room in the transport */
 	uint32_t notices;   /**< notices on their way, or not taken there as far as this rank knows */
@@ -161,7 +161,7 @@ pt2p_status_t pt2p_serve(pt2p_context_t *ctx, pt2p_service_t *service, uint32_t 
  * reply than capacity is cut and gives PT2P_ERR_TRUNCATED, unless options->room finds a place for it. Calls are not
  * ordered, neither with each other nor with messages. A call that has ended well was executed once. One that fails was
  * executed once or not at all; pt2p_calls(7) tells which status says what. A rank has at most PT2P_CALL_WINDOW calls at
- * a server; others wait here.
+ * a server; others wait here, except for those that a handler makes (pt2p_calls(7)).
  *
  * Memory that the server can reach stays as it is once the call has ended: a call with windows, or with 64 KiB of input
  * and more, whose deadline passes ends only when the server has let go of that memory, or is lost.

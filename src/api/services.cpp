@@ -200,6 +200,7 @@ try {
 	rpc::Services &services = ctx->rpc->services();
 	const auto ready = [&] { return !s->open || !s->lane(lane).queue.empty(); };
 	const auto call = [ctx](const auto &function) noexcept {
+		const pt2p::Callbacks::Serving serving(ctx->engine->callbacks());
 		const Progress::Callback section(*ctx->progress);
 		function();
 	};

@@ -44,7 +44,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.peer = &peer;
 	o.request = nullptr;
 	o.state = Outgoing::State::waiting;
-	o.notice = o.cancelled = false;
+	o.notice = o.cancelled = o.nested = false;
 	o.lane = work.lane;
 	o.by = work.by;
 	o.service = work.service;
@@ -130,11 +130,19 @@ void Calls::start_or_queue(Outgoing &o)
 		wait_for_slot(o);
 }
 
+// A nested call passes by those that wait for a slot.
 void Calls::wait_for_slot(Outgoing &o)
 {
 	Peer &peer = *o.peer;
+	o.nested = !o.notice && engine_.callbacks().nested();
+	if (o.nested) {
+		if ((peer.waiting.empty() || !peer.waiting.front()->nested) && start(o))
+			return;
+		peer.waiting.insert_after(o, [](const Outgoing &other) { return other.nested; });
+	} else {
+		peer.waiting.push(o);
+	}
 	reporter_.add(Counter::calls_waited);
-	peer.waiting.push(o);
 	if (peer.has_work())
 		peers_.list(peer);
 }
@@ -155,6 +163,7 @@ bool Calls::start(Outgoing &o)
 	const uint16_t slot = peer.free_slots.back();
 	peer.free_slots.pop_back();
 	peer.slots[slot] = &o;
+	++peer.in_flight;
 	o.number = ++peer.calls << 16 | slot;
 	o.state = Outgoing::State::sent;
 	o.moved = o.length;

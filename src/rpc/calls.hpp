@@ -116,6 +116,7 @@ inline void Calls::free_slot(Outgoing &o)
 	Peer &peer = *o.peer;
 	const auto slot = static_cast<uint16_t>(slot_of(o.number));
 	peer.slots[slot] = nullptr;
+	--peer.in_flight;
 	peer.free_slots.push_back(slot);
 	if (!peer.waiting.empty())
 		peers_.list(peer);

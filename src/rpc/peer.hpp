@@ -100,6 +100,7 @@ struct Outgoing : Deadline {
 	State state = State::free;
 	bool notice = false;
 	bool cancelled = false; // the server has been told
+	bool nested = false;    // waits for no slot of the window; see wire.hpp
 	uint16_t lane = 0;
 	CallDelivery by;
 	uint32_t service = 0;
@@ -162,6 +163,7 @@ struct Incoming {
 struct Peer {
 	int rank = 0;
 	bool listed = false;                    // among those that have work
+	uint16_t in_flight = 0;                 // slots that are occupied
 	Channel *channel = nullptr;             // once it was needed
 	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
 
@@ -181,7 +183,9 @@ struct Peer {
 
 	bool may_start(const Outgoing &o) const
 	{
-		return o.notice ? notices_sent - notices_taken < window : !free_slots.empty() || slots.size() < window;
+		if (o.notice)
+			return notices_sent - notices_taken < window;
+		return in_flight < window || (o.nested && in_flight < max_slots);
 	}
 	bool has_work() const
 	{

@@ -54,7 +54,7 @@ bool Calls::place(Outgoing &first)
 		if (!engine_.callbacks().may_call())
 			return false;
 		placing_.pop();
-		engine_.callbacks().call([&, room = rare.room, argument = rare.argument, length = o->reply_length] {
+		engine_.callbacks().call(false, [&, room = rare.room, argument = rare.argument, length = o->reply_length] {
 			found = room(argument, length);
 		});
 		o = pool_.find(handle);

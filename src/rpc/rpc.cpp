@@ -57,7 +57,7 @@ void Rpc::describe(int rank, pt2p_calls_info_t &info) const
 	const Peer *peer = peers_.find(rank);
 	if (!peer)
 		return;
-	info.in_flight = static_cast<uint32_t>(peer->slots.size() - peer->free_slots.size());
+	info.in_flight = peer->in_flight;
 	info.waiting = static_cast<uint32_t>(peer->waiting.size());
 	info.notices = peer->notices_sent - peer->notices_taken;
 	for (const Incoming *in : peer->served)

@@ -269,7 +269,7 @@ unsigned Services::drive_handlers()
 		Incoming *in = take_queued(ready_, nullptr);
 		if (!in)
 			break;
-		run(*in, [&callbacks](const auto &function) { callbacks.call(function); });
+		run(*in, [&callbacks](const auto &function) { callbacks.call(true, function); });
 		++n;
 	}
 	return n;

@@ -147,7 +147,7 @@ private:
 	[[gnu::always_inline]] inline Incoming &make(Peer &peer, uint64_t number);
 	static bool may_come(const Peer &peer, uint64_t number)
 	{
-		return slot_of(number) < max_window && !served_in(peer, slot_of(number));
+		return slot_of(number) < max_slots && !served_in(peer, slot_of(number));
 	}
 	[[gnu::always_inline]] inline void enter(Incoming &in);
 	[[gnu::always_inline]] inline void take_input(Incoming &in, uint32_t service, const unsigned char *bytes);

@@ -19,17 +19,20 @@
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
 //
 // The number of a call has the slot that it occupies at both ends in its lowest 16 bits. A caller has `window` slots
-// for each server (PT2P_CALL_WINDOW). A slot is free again when the whole reply is there, so a reply always finds its
-// place kept, and a server holds at most so many calls of each caller.
+// for each server (PT2P_CALL_WINDOW), and more for nested calls. A slot is free again when the whole reply is there, so
+// a reply always finds its place kept, and a server holds at most so many calls of each caller, and those that its own
+// calls have brought about.
 //
 // A call that lends memory ends when the server has answered, or is lost: nothing moves from then on. If the deadline
 // passes before, the server answers CANCEL once its transfers have ended, and starts no others.
 //
 // Why calls do not deadlock. A call waits for a slot of the pair (caller, server), and nothing else does. Replies,
 // CANCEL and TAKEN wait for nothing but room in a transport, which a rank gets as long as its peer makes progress. So a
-// server always gets rid of its replies, and every slot whose call is replied to becomes free. A handler that makes
-// calls itself takes slots of other pairs. What remains is the program's: handlers that wait for each other in a
-// circle.
+// server always gets rid of its replies, and every slot whose call is replied to becomes free. A nested call, which a
+// handler makes, or a callback of what a handler has started, waits for no slot of the window (up to max_slots): those
+// may be held by calls that wait for this very handler, as when two ranks call each other back. What remains is the
+// program's: handlers that wait for each other in a circle, and calls that are kept while other code makes calls for
+// them.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +55,7 @@ enum WireId : uint8_t {
 	id_short_reply,
 };
 
-constexpr uint32_t max_window = 4096; // slots
+constexpr uint32_t max_slots = 16384; // of a pair, with those of nested calls
 inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number & 0xffff); }
 
 struct CallHead {

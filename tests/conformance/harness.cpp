@@ -18,6 +18,7 @@ const std::vector<Case> &all_call_cases()
 		std::vector<Case> c;
 		add_call_cases(c);
 		add_call_memory_cases(c);
+		add_nested_call_cases(c);
 		add_call_race_cases(c);
 		add_call_history_cases(c);
 		return c;

@@ -76,6 +76,7 @@ void add_onesided_cases(std::vector<Case> &cases);
 void add_onesided_order_cases(std::vector<Case> &cases);
 void add_call_cases(std::vector<Case> &cases);
 void add_call_memory_cases(std::vector<Case> &cases);
+void add_nested_call_cases(std::vector<Case> &cases);
 void add_call_race_cases(std::vector<Case> &cases);
 void add_call_history_cases(std::vector<Case> &cases);
 

@@ -182,7 +182,7 @@ TEST_CASE("each work request is signalled while DC initiators change targets, an
 		return static_cast<double>(after - before) / messages;
 	};
 	CHECK(completions(3) >= 1.99); // the last one may come after the count
-	completions(1); // settles
+	completions(1);                // settles
 	CHECK(completions(1) < 1.1);
 	CHECK(completions(3) >= 1.9);
 }

@@ -2,12 +2,16 @@
 
 namespace pt2p {
 
+thread_local const Callbacks *Callbacks::serving_ = nullptr;
+
 void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 {
 	if (callback) {
 		Details &d = requests_.details_of(r);
 		d.callback = callback;
 		d.argument = argument;
+		if (nested())
+			r.make_special(Request::nested);
 	}
 	r.make_special(Request::detached);
 	if (r.done())
@@ -36,10 +40,11 @@ unsigned Callbacks::run()
 			reporter_.log(LogLevel::info, "a request that was given up has failed: %s, rank %d, %zu bytes%s%s",
 			              pt2p_strerror(result.status), r.peer, r.length, reason.empty() ? "" : ": ", reason.c_str());
 		}
+		const bool nested = r.special & Request::nested;
 		requests_.release_details(r);
 		requests_.release(&r);
 		if (callback)
-			call([&] { callback(context_, &result, argument); });
+			call(nested, [&] { callback(context_, &result, argument); });
 	}
 	return n;
 }

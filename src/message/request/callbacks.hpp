@@ -25,12 +25,14 @@ public:
 	unsigned run();
 	// Whether functions of the program may be called now, at the end of a turn.
 	bool may_call() const { return !running_ && !held_ && layers_.progress->may_call_back(); }
-	// Calls one. An exception that leaves it ends the program: there is no call that could report it.
+	// Calls one, the handler of a call if `nested`. An exception that leaves it ends the program: there is no call that
+	// could report it.
 	template <class F>
-	void call(F &&function) noexcept
+	void call(bool nested, F &&function) noexcept
 	{
 		thread_ = pthread_self();
 		running_ = true;
+		nested_ = nested;
 		{
 			const Progress::Callback section(*layers_.progress);
 			function();
@@ -39,6 +41,20 @@ public:
 	}
 	// Whether this thread is in a callback.
 	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
+	// Whether what this thread starts is nested in a call that is served: by its handler, or by a callback of what that
+	// has started.
+	bool nested() const { return (in_handler() && nested_) || serving_ == this; }
+	// While one exists, what this thread starts is.
+	class Serving {
+	public:
+		explicit Serving(const Callbacks &callbacks) : before_(serving_) { serving_ = &callbacks; }
+		~Serving() { serving_ = before_; }
+		Serving(const Serving &) = delete;
+		Serving &operator=(const Serving &) = delete;
+
+	private:
+		const Callbacks *const before_;
+	};
 	// While one exists, no callback is called.
 	class Hold {
 	public:
@@ -61,7 +77,9 @@ private:
 	pt2p_context_t *context_ = nullptr;
 	unsigned held_ = 0;
 	bool running_ = false, ended_ = false;
-	pthread_t thread_{}; // while running_
+	bool nested_ = false; // while running_
+	pthread_t thread_{};  // the same
+	static thread_local const Callbacks *serving_;
 };
 
 } // namespace pt2p

@@ -36,7 +36,7 @@ struct alignas(64) Request : PostedReceive {
 	bool in_pieces = false;     // receive: accepted, comes in pieces
 	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done
 	// What few requests have; 0 for the others, and while it is free. Looked at when the request has completed.
-	enum Special : uint8_t { detached = 1, with_details = 2 };
+	enum Special : uint8_t { detached = 1, with_details = 2, nested = 4 /* see Callbacks */ };
 	uint8_t special = 0;
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0; // destination, or source once known; for a lost peer, that peer

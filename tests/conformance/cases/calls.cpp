@@ -246,42 +246,6 @@ Finish later(Rank &r)
 	};
 }
 
-// A handler that calls its caller back, and replies when that has ended.
-Finish nested(Rank &r)
-{
-	struct Outer {
-		Served *served;
-		pt2p_call_t *call;
-		uint64_t number;
-	};
-	auto inner = open(r, 17, add);
-	auto s = open(r, 18, [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t, void *argument) {
-		pt2p_call_info_t info{};
-		EXPECT_OK(ctx, pt2p_call_query(ctx, call, &info));
-		auto *outer = new Outer{&of(argument), call, 0};
-		std::memcpy(&outer->number, input, 8);
-		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
-		options.argument = outer;
-		options.done = [](pt2p_context_t *c, const pt2p_result_t *result, void *a) {
-			const std::unique_ptr<Outer> o(static_cast<Outer *>(a));
-			EXPECT_EQ(int{result->status}, int{PT2P_OK});
-			EXPECT_OK(c, pt2p_reply(c, o->call, result->tag, &o->number, 8));
-		};
-		EXPECT_OK(ctx, pt2p_icall(ctx, info.caller, 17, &outer->number, 8, nullptr, 0, &options, nullptr));
-	});
-	close_last(r, {inner, s});
-	return [&r, s, inner] {
-		meet(r);
-		for (uint64_t i = 1; i <= 20; ++i) {
-			uint64_t back = 0;
-			EXPECT_OK(r.ctx, pt2p_call(r.ctx, r.right(), 18, &i, 8, &back, 8, nullptr, nullptr));
-			EXPECT_EQ(back, i);
-		}
-		EXPECT_EQ(inner->sum.load(), 210u);
-		meet(r);
-	};
-}
-
 // Nobody serves the lane: a deadline ends the calls, at most as many as may wait are taken, and slots come back.
 Finish deadlines(Rank &r)
 {
@@ -487,7 +451,6 @@ void add_call_cases(std::vector<Case> &cases)
 	                              {"call_notices", true, notices},
 	                              {"call_lanes", false, lanes},
 	                              {"call_later", true, later},
-	                              {"call_nested", true, nested},
 	                              {"call_deadlines", true, deadlines},
 	                              {"call_cancel", true, cancelling},
 	                              {"call_errors", true, errors},
