@@ -82,7 +82,7 @@ Finish sizes(Rank &r)
 }
 
 struct Many {
-	uint64_t ended = 0, wrong = 0;
+	std::atomic<uint64_t> wrong = 0, ended = 0; // ended is counted last
 };
 
 // More calls than may be under way, to all ranks, with callbacks.
@@ -98,8 +98,8 @@ Finish many(Rank &r)
 		options.argument = &many;
 		options.done = [](pt2p_context_t *, const pt2p_result_t *result, void *argument) {
 			auto &m = *static_cast<Many *>(argument);
-			++m.ended;
 			m.wrong += result->status != PT2P_OK || result->tag != mix(result->length);
+			++m.ended;
 		};
 		Random random{static_cast<uint64_t>(r.me)};
 		std::vector<Bytes> in(count), out(count);
@@ -113,7 +113,7 @@ Finish many(Rank &r)
 		}
 		for (; many.ended < count; r.poll())
 			EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
-		EXPECT_EQ(many.wrong, 0u);
+		EXPECT_EQ(many.wrong.load(), 0u);
 		for (size_t i = 0; i < count; ++i)
 			EXPECT(in[i] == out[i]);
 		meet(r);
