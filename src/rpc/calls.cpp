@@ -206,18 +206,25 @@ bool Calls::start_notice(Outgoing &o)
 	return true;
 }
 
-// Lends what a call lends, once.
+// Decides which windows are carried: those that fit in the first message. Lends the others, each once.
 void Calls::lend(Outgoing &o)
 {
 	Rare &rare = *o.rare;
-	if (rare.lent)
-		return;
+	const auto lend = [&](Window window, const void *address, size_t length) {
+		if (!rare.lends(window))
+			windows_.lend(rare.lent, window, address, length);
+	};
+	const size_t room =
+	    Peers::whole_after(*o.peer->channel, sizeof(CallHead) + 2 * sizeof(LentMemory) + sizeof(Carried));
+	rare.carries_give =
+	    rare.give.length && rare.give.length <= std::min(room, longest_carried) && !rare.lends(give_window);
+	rare.carries_take = rare.take.length && rare.take.length <= longest_carried;
 	if (o.length >= lent_from)
-		windows_.lend(rare.lent, input_window, o.input, o.length);
-	if (rare.give.length)
-		windows_.lend(rare.lent, give_window, rare.give.address, rare.give.length);
-	if (rare.take.length)
-		windows_.lend(rare.lent, take_window, rare.take.address, rare.take.length);
+		lend(input_window, o.input, o.length);
+	if (rare.give.length && !rare.carries_give)
+		lend(give_window, rare.give.address, rare.give.length);
+	if (rare.take.length && !rare.carries_take)
+		lend(take_window, rare.take.address, rare.take.length);
 }
 
 // In the long form, with as much of the input as there is room for.
@@ -225,20 +232,33 @@ bool Calls::send_call(Outgoing &o)
 {
 	Channel &channel = *o.peer->channel;
 	CallHead head = head_of(o);
-	unsigned char heads[sizeof head + window_count * sizeof(LentMemory)];
+	unsigned char heads[sizeof head + window_count * sizeof(LentMemory) + sizeof(Carried) + longest_carried];
 	size_t length = sizeof head;
 	if (o.rare)
 		lend(o);
 	for (unsigned window = 0; o.lends() && window < window_count; ++window)
-		if (o.rare->lent->memory[window]) {
+		if (o.rare->lends(window)) {
 			const LentMemory lent = windows_.describe(*o.rare->lent, static_cast<Window>(window), channel.endpoint);
 			std::memcpy(heads + length, &lent, sizeof lent);
 			length += sizeof lent;
 			head.windows |= 1u << window;
 		}
+	if (o.rare && (o.rare->carries_give || o.rare->carries_take)) {
+		const Rare &rare = *o.rare;
+		const Carried carried{static_cast<uint16_t>(rare.carries_give ? rare.give.length : 0),
+		                      static_cast<uint16_t>(rare.carries_take ? rare.take.length : 0)};
+		std::memcpy(heads + length, &carried, sizeof carried);
+		length += sizeof carried;
+		if (carried.give)
+			std::memcpy(heads + length, rare.give.address, carried.give);
+		length += carried.give;
+		head.windows |= carried_bit;
+	}
 	std::memcpy(heads, &head, sizeof head);
+	const size_t room =
+	    head.windows & carried_bit ? Peers::whole_after(channel, length) : Peers::room_after(channel, length);
 	const bool input_lent = head.windows & 1u << input_window;
-	const size_t first = input_lent ? 0 : std::min(o.length, Peers::room_after(channel, length));
+	const size_t first = input_lent ? 0 : std::min(o.length, room);
 	o.moved = input_lent ? o.length : first;
 	return peers_.send_by(channel, static_cast<pt2p_delivery_t>(o.by.input), id_call, o.number, heads, length, o.input,
 	                      first);
@@ -296,6 +316,18 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 	std::memcpy(&head, data, sizeof head);
 	length -= sizeof head;
 	const auto *bytes = static_cast<const unsigned char *>(data) + sizeof head;
+	if (__builtin_expect(head.pushed, 0)) {
+		Pushed part;
+		if (length < sizeof part || head.status != PT2P_OK)
+			return wrong_message;
+		std::memcpy(&part, bytes, sizeof part);
+		bytes += sizeof part;
+		length -= sizeof part;
+		if (length < part.length || !place_pushed(*o, part.offset, bytes, part.length))
+			return wrong_message;
+		bytes += part.length;
+		length -= part.length;
+	}
 	LentMemory lent;
 	if (head.lent ? length != sizeof lent || !head.length : length > head.length || head.length >= lent_from)
 		return wrong_message;
@@ -324,6 +356,28 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 	}
 	begin_reply(*o, bytes, length);
 	return nullptr;
+}
+
+const char *Calls::on_pushed(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	Outgoing *o = find(peer, number);
+	uint32_t offset;
+	if (!o || o->state != Outgoing::State::sent || o->received || o->reply_length || length < sizeof offset)
+		return wrong_message;
+	std::memcpy(&offset, data, sizeof offset);
+	return place_pushed(*o, offset, static_cast<const unsigned char *>(data) + sizeof offset, length - sizeof offset)
+	           ? nullptr
+	           : wrong_message;
+}
+
+// Bytes for a window that is carried; false: it has no such bytes. Once the call has ended they go nowhere.
+bool Calls::place_pushed(Outgoing &o, size_t offset, const unsigned char *bytes, size_t length)
+{
+	if (!o.rare || !o.rare->carries_take || offset > o.rare->take.length || length > o.rare->take.length - offset)
+		return false;
+	if (o.request)
+		std::memcpy(static_cast<unsigned char *>(o.rare->take.address) + offset, bytes, length);
+	return true;
 }
 
 const char *Calls::on_short_reply(Peer &peer, uint64_t number, const void *data, size_t length)

@@ -39,6 +39,7 @@ public:
 	const char *on_short_reply(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_reply(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_rest(Peer &peer, uint64_t number, const void *data, size_t length);
+	const char *on_pushed(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_taken(Peer &peer, uint64_t count);
 
 	// Sends what there is room for; returns how many messages went.
@@ -71,6 +72,7 @@ private:
 	Outgoing *find(const Peer &peer, uint64_t number) const;
 	[[gnu::always_inline]] inline void begin_reply(Outgoing &o, const void *bytes, size_t length);
 	[[gnu::always_inline]] inline void take_bytes(Outgoing &o, const void *data, size_t length);
+	static bool place_pushed(Outgoing &o, size_t offset, const unsigned char *bytes, size_t length);
 	[[gnu::noinline]] void place_later(Outgoing &o);
 	[[gnu::noinline]] void gather(Outgoing &o);
 	bool place(Outgoing &o);

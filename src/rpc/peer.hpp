@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "base/memory/fifo.hpp"
@@ -14,6 +13,7 @@
 #include "base/memory/work_list.hpp"
 #include "message/engine.hpp"
 #include "rpc/deadlines.hpp"
+#include "rpc/storage.hpp"
 #include "rpc/windows.hpp"
 #include "rpc/wire.hpp"
 
@@ -21,40 +21,6 @@ namespace pt2p::rpc {
 
 struct Peer;
 struct Service;
-
-// Bytes from a pool, or from `small` when they are few.
-struct Storage {
-	Storage() = default;
-	~Storage() { ::operator delete(memory); } // of a call that has not ended: as the pool would
-	Storage(const Storage &) = delete;
-	Storage &operator=(const Storage &) = delete;
-
-	unsigned char *take(BufferPool &pool, size_t length)
-	{
-		if (__builtin_expect(length <= sizeof small, 1))
-			return small;
-		memory = pool.take(length);
-		bytes = length;
-		return static_cast<unsigned char *>(memory);
-	}
-	unsigned char *data() { return memory ? static_cast<unsigned char *>(memory) : small; }
-	void give(BufferPool &pool)
-	{
-		if (__builtin_expect(memory != nullptr, 0))
-			give_memory(pool);
-	}
-
-private:
-	[[gnu::noinline]] void give_memory(BufferPool &pool)
-	{
-		pool.give(memory, bytes);
-		memory = nullptr;
-	}
-
-	void *memory = nullptr;
-	size_t bytes = 0;
-	alignas(16) unsigned char small[64];
-};
 
 // How a call and its reply are delivered.
 struct CallDelivery {
@@ -75,12 +41,15 @@ struct Rare {
 	void *(*room)(void *argument, size_t length) = nullptr;
 	void *argument = nullptr;
 	Lent *lent = nullptr;
-	bool late = false; // its deadline has passed
+	bool carries_give = false, carries_take = false; // and does not lend them; see windows.hpp
+	bool late = false;                               // its deadline has passed
 	// A reply that waits for room().
 	bool gathered = false; // its bytes are in Outgoing::copy
 	unsigned char *reply = nullptr;
 	size_t capacity = 0;
 	Reach *reach = nullptr; // of a reply that is lent
+
+	bool lends(unsigned window) const { return lent && lent->memory[window]; }
 };
 
 // A call that this rank makes.
@@ -233,8 +202,12 @@ public:
 	{
 		return std::min(channel.endpoint.longest_piece(), longest_frame) - head;
 	}
-	// Sends a head and what follows it in one message; false: there is no room now.
-	// The same in one of the ways.
+	// The same where what follows cannot be divided: such a message waits until a short ring is empty.
+	static size_t whole_after(const Channel &channel, size_t head)
+	{
+		return std::min(channel.endpoint.max_send, longest_frame) - head;
+	}
+	// Sends a head and what follows it in one message, in one of the ways; false: there is no room now.
 	bool send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *head,
 	             size_t head_length, const void *data, size_t length)
 	{
@@ -246,6 +219,7 @@ public:
 			std::memcpy(frame + head_length, data, length);
 		return engine_.send_by(channel, delivery, id, header, frame, head_length + length) == Outcome::done;
 	}
+	// The same, in any way.
 	template <class Head>
 	[[gnu::always_inline]] bool send(Channel &channel, uint8_t id, uint64_t header, const Head &head, const void *data,
 	                                 size_t length)

@@ -44,6 +44,7 @@ const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *d
 	case id_cancel: return services_.on_cancel(peer, header, data, length);
 	case id_reply: return calls_.on_reply(peer, header, data, length);
 	case id_rest: return calls_.on_rest(peer, header, data, length);
+	case id_pushed: return calls_.on_pushed(peer, header, data, length);
 	case id_taken: return length ? wrong_message : calls_.on_taken(peer, header);
 	case id_fetched: return length ? wrong_message : services_.on_fetched(peer, header);
 	default: return wrong_message;

@@ -120,13 +120,14 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
 	length -= sizeof head;
-	const size_t windows = static_cast<size_t>(__builtin_popcount(head.windows)) * sizeof(LentMemory);
+	const unsigned char *bytes = static_cast<const unsigned char *>(data) + sizeof head;
+	Carried carried{};
+	const size_t windows = head.windows ? length_of_windows(head.windows, bytes, length, carried) : 0;
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
-	    head.windows >= 1u << window_count || head.reply_by > PT2P_DELIVERY_WRITE ||
-	    (notice && (length != head.length || windows)) || (!notice && !may_come(peer, number)) ||
+	    head.reply_by > PT2P_DELIVERY_WRITE || (notice && (length != head.length || windows)) ||
+	    (!notice && !may_come(peer, number)) ||
 	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
 		return wrong_message;
-	const unsigned char *bytes = static_cast<const unsigned char *>(data) + sizeof head;
 	Incoming &in = make(peer, number);
 	in.notice = notice;
 	in.reply_by = head.reply_by;
@@ -135,13 +136,14 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	in.received = length - windows;
 	if (head.remaining)
 		in.deadline = time_after(now_ns(), head.remaining);
-	if (windows)
-		bytes = note_windows(in, head.windows, bytes);
 	if (notice)
 		peer.notices_window = head.window;
 	else
 		enter(in);
-	take_input(in, head.service, bytes);
+	if (windows && !(bytes = note_windows(in, head.windows, bytes, carried)))
+		refuse(in, PT2P_ERR_NO_MEMORY);
+	else
+		take_input(in, head.service, bytes);
 	return nullptr;
 }
 
@@ -287,7 +289,7 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 	if (__builtin_expect(in.reach != nullptr, 0) && windows_.moving(*in.reach)) {
 		keep_reply(in, data);
 		settle_later(in);
-	} else if (__builtin_expect(in.reach || !send_at_once(in, data), 0)) {
+	} else if (__builtin_expect((in.reach && in.reach->has_results()) || !send_at_once(in, data), 0)) {
 		send_reply(in, data);
 	}
 }
@@ -334,8 +336,13 @@ void Services::send_reply(Incoming &in, const void *data)
 	keep_reply(in, data);
 	if (in.reply.length >= lent_from)
 		windows_.lend(in.lent, input_window, in.data.data(), in.reply.length);
-	in.peer->replies.push(in);
-	peers_.list(*in.peer);
+	Peer &peer = *in.peer;
+	const bool next = peer.replies.empty();
+	peer.replies.push(in);
+	if (next)
+		drive(peer);
+	if (!peer.replies.empty())
+		peers_.list(peer);
 }
 
 // Unless it is there already, see room().
@@ -377,11 +384,13 @@ bool Services::send_some(Incoming &in)
 {
 	Channel &c = *in.peer->channel;
 	const size_t left = in.reply.length - in.moved;
+	if (!in.begun && in.reach && !in.reach->pushed.empty() && in.reply.status == PT2P_OK)
+		return send_pushed(in);
 	if (in.lent) {
 		struct {
 			ReplyHead head;
 			LentMemory lent;
-		} const offer{{in.reply.word, in.reply.length, 1, PT2P_OK},
+		} const offer{{in.reply.word, in.reply.length, 1, 0, PT2P_OK},
 		              windows_.describe(*in.lent, input_window, c.endpoint)};
 		in.begun = true; // FETCHED may come within the call
 		if (!peers_.send(c, id_reply, in.number, offer, nullptr, 0)) {
@@ -418,7 +427,7 @@ unsigned Services::drive(Peer &peer)
 		if (!send_some(in))
 			break;
 		++n;
-		if (in.moved < in.reply.length)
+		if (!in.begun || in.moved < in.reply.length)
 			continue;
 		peer.replies.pop();
 		if (!in.lent) // else the caller fetches it

@@ -178,8 +178,11 @@ private:
 	void stop(Incoming &in, pt2p_status_t status);
 	void settle_later(Incoming &in);
 	void settle(Incoming &in);
-	const unsigned char *note_windows(Incoming &in, unsigned windows, const unsigned char *bytes);
+	static size_t length_of_windows(unsigned windows, const unsigned char *bytes, size_t length, Carried &carried);
+	const unsigned char *note_windows(Incoming &in, unsigned windows, const unsigned char *bytes,
+	                                  const Carried &carried);
 	void fetch_input(Incoming &in);
+	bool send_pushed(Incoming &in);
 	[[gnu::always_inline]] inline bool send_at_once(Incoming &in, const void *data);
 	[[gnu::noinline]] void send_reply(Incoming &in, const void *data);
 	void keep_reply(Incoming &in, const void *data);

@@ -5,8 +5,23 @@
 
 namespace pt2p::rpc {
 
-// Returns what follows their descriptions.
-const unsigned char *Services::note_windows(Incoming &in, unsigned windows, const unsigned char *bytes)
+// Of all that tells of a call's windows, bytes; SIZE_MAX: it is wrong. `length` bytes are there.
+size_t Services::length_of_windows(unsigned windows, const unsigned char *bytes, size_t length, Carried &carried)
+{
+	const size_t lent = static_cast<size_t>(__builtin_popcount(windows & ~carried_bit)) * sizeof(LentMemory);
+	if (!(windows & carried_bit))
+		return lent;
+	if (length < lent + sizeof carried)
+		return SIZE_MAX;
+	std::memcpy(&carried, bytes + lent, sizeof carried);
+	if ((carried.give && windows & 1u << give_window) || (carried.take && windows & 1u << take_window))
+		return SIZE_MAX;
+	return lent + sizeof carried + carried.give;
+}
+
+// Returns what follows; null: there is no memory for what is carried.
+const unsigned char *Services::note_windows(Incoming &in, unsigned windows, const unsigned char *bytes,
+                                            const Carried &carried)
 {
 	in.reach = &windows_.reach();
 	for (unsigned window = 0; window < window_count; ++window) {
@@ -15,6 +30,17 @@ const unsigned char *Services::note_windows(Incoming &in, unsigned windows, cons
 			std::memcpy(&in.reach->lent[window], bytes, sizeof(LentMemory));
 			bytes += sizeof(LentMemory);
 		}
+	}
+	if (windows & carried_bit) {
+		bytes += sizeof carried;
+		try {
+			windows_.carry(*in.reach, carried);
+		} catch (const std::bad_alloc &) {
+			return nullptr;
+		}
+		if (carried.give)
+			std::memcpy(in.reach->copy[give_window], bytes, carried.give);
+		bytes += carried.give;
 	}
 	if (in.has(input_window))
 		in.received = in.length;
@@ -28,17 +54,48 @@ pt2p_status_t Services::pull(Incoming &in, Window window, void *to, size_t offse
 	// An input that came in pieces.
 	if (length)
 		std::memcpy(to, in.input.data() + offset, length);
-	if (req) {
-		Request *r = engine_.start_one_sided("call_pull", length, in.caller, offset);
-		*req = to_handle(r);
-		engine_.requests().complete(*r, PT2P_OK);
-	}
+	windows_.end_at_once("call_pull", in.caller, offset, length, req);
 	return PT2P_OK;
 }
 
 pt2p_status_t Services::push(Incoming &in, const void *from, size_t offset, size_t length, pt2p_request_t **req)
 {
 	return windows_.put(*in.reach, take_window, in.caller, from, offset, length, req);
+}
+
+// Sends the next bytes that the handler has pushed, the last ones with the reply; false: there is no room now. The
+// order does not matter: the copy of the window is what it was at the end.
+bool Services::send_pushed(Incoming &in)
+{
+	Channel &c = *in.peer->channel;
+	std::vector<Pushed> &pushed = in.reach->pushed;
+	const Pushed part = pushed.back();
+	const unsigned char *const bytes = in.reach->copy[take_window] + part.offset;
+	unsigned char heads[sizeof(ReplyHead) + sizeof part + longest_carried];
+	size_t length = sizeof(ReplyHead) + sizeof part + part.length;
+	if (in.lent || pushed.size() > 1 || part.length > longest_carried || Peers::whole_after(c, 0) < length) {
+		const auto piece =
+		    static_cast<uint32_t>(std::min<size_t>(part.length, Peers::room_after(c, sizeof part.offset)));
+		if (!peers_.send(c, id_pushed, in.number, part.offset, bytes, piece))
+			return false;
+		if (piece < part.length)
+			pushed.back() = {part.offset + piece, part.length - piece};
+		else
+			pushed.pop_back();
+		return true;
+	}
+	ReplyHead head = in.reply;
+	head.pushed = 1;
+	std::memcpy(heads, &head, sizeof head);
+	std::memcpy(heads + sizeof head, &part, sizeof part);
+	std::memcpy(heads + sizeof head + sizeof part, bytes, part.length);
+	const size_t first = std::min<size_t>(in.reply.length, Peers::whole_after(c, length));
+	if (!peers_.send(c, id_reply, in.number, heads, length, in.data.data(), first))
+		return false;
+	pushed.clear();
+	in.begun = true;
+	in.moved = first;
+	return true;
 }
 
 void Services::settle_later(Incoming &in)

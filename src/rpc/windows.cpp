@@ -1,8 +1,32 @@
 #include "rpc/windows.hpp"
 
+#include <cstring>
+
 namespace pt2p::rpc {
 
 using onesided::Operation;
+
+namespace {
+
+// Moves bytes between the program's memory and a carried window.
+void move_carried(Reach &reach, Window window, const onesided::OneSided::Work &work)
+{
+	if (!work.length)
+		return;
+	unsigned char *const there = reach.copy[window] + work.offset;
+	if (work.kind == Operation::Kind::get) {
+		std::memcpy(work.local, there, work.length);
+		return;
+	}
+	std::memcpy(there, work.local, work.length);
+	const Pushed part{static_cast<uint32_t>(work.offset), static_cast<uint32_t>(work.length)};
+	if (!reach.pushed.empty() && reach.pushed.back().offset + reach.pushed.back().length == part.offset)
+		reach.pushed.back().length += part.length;
+	else
+		reach.pushed.push_back(part);
+}
+
+} // namespace
 
 void Windows::lend(Lent *&lent, Window window, const void *address, size_t length)
 {
@@ -24,6 +48,19 @@ void Windows::take_back(Lent *&lent)
 	lent = nullptr;
 }
 
+void Windows::carry(Reach &reach, Carried lengths)
+{
+	unsigned char *const copies = reach.copies.take(buffers_, size_t{lengths.give} + lengths.take);
+	if (lengths.give) {
+		reach.copy[give_window] = copies;
+		reach.lent[give_window].length = lengths.give;
+	}
+	if (lengths.take) {
+		reach.copy[take_window] = copies + lengths.give;
+		reach.lent[take_window].length = lengths.take;
+	}
+}
+
 pt2p_status_t Windows::get(Reach &reach, Window window, int peer, void *to, size_t offset, size_t length,
                            pt2p_request_t **req)
 {
@@ -39,6 +76,11 @@ pt2p_status_t Windows::put(Reach &reach, Window window, int peer, const void *fr
 
 pt2p_status_t Windows::move(Reach &reach, Window window, int peer, onesided::OneSided::Work work, pt2p_request_t **req)
 {
+	if (reach.copy[window]) {
+		move_carried(reach, window, work);
+		end_at_once(work.name, peer, work.offset, work.length, req);
+		return PT2P_OK;
+	}
 	onesided::Remote *&remote = reach.remote[window];
 	if (!remote)
 		remote = &onesided_.import(peer, reach.lent[window]);
@@ -48,6 +90,15 @@ pt2p_status_t Windows::move(Reach &reach, Window window, int peer, onesided::One
 	if (own)
 		reach.transfers.push_back(own);
 	return status;
+}
+
+void Windows::end_at_once(const char *name, int peer, size_t offset, size_t length, pt2p_request_t **req)
+{
+	if (!req)
+		return;
+	Request *r = engine_.start_one_sided(name, length, peer, offset);
+	*req = to_handle(r);
+	engine_.requests().complete(*r, PT2P_OK);
 }
 
 bool Windows::moving(Reach &reach)
@@ -76,6 +127,9 @@ void Windows::let_go(Reach *&reach)
 			onesided_.forget(*remote);
 		remote = nullptr;
 	}
+	std::fill(std::begin(reach->copy), std::end(reach->copy), nullptr);
+	reach->copies.give(buffers_);
+	reach->pushed.clear();
 	reach->failure = PT2P_OK;
 	reaches_.give(reach);
 	reach = nullptr;

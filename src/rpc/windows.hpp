@@ -1,5 +1,6 @@
 // Memory that one side of a call lends to the other until the call has ended: the caller's windows, and inputs and
-// replies that are too long to be sent in pieces. The other side moves the bytes by one-sided operations.
+// replies that are too long to be sent in pieces. The other side moves the bytes by one-sided operations. Short windows
+// are carried instead: the server has a copy, and the messages of the call bring what is in it.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,8 @@
 #include "base/memory/pool.hpp"
 #include "message/engine.hpp"
 #include "onesided/onesided.hpp"
+#include "rpc/storage.hpp"
+#include "rpc/wire.hpp"
 
 namespace pt2p::rpc {
 
@@ -18,8 +21,12 @@ using onesided::LentMemory;
 // Inputs and replies from here on are lent, bytes.
 constexpr size_t lent_from = size_t{64} << 10;
 
+// Windows up to here are carried, bytes.
+constexpr size_t longest_carried = 8192;
+
 // What a caller lends.
 enum Window : unsigned { input_window, give_window, take_window, window_count };
+constexpr unsigned carried_bit = 1u << window_count; // of CallHead::windows
 
 // Memory of this rank that a peer may reach.
 struct Lent {
@@ -30,8 +37,14 @@ struct Lent {
 struct Reach {
 	LentMemory lent[window_count] = {};
 	onesided::Remote *remote[window_count] = {}; // once it was needed
-	std::vector<pt2p_request_t *> transfers;     // whose end nobody but the call waits for
-	pt2p_status_t failure = PT2P_OK;             // of one of these
+	unsigned char *copy[window_count] = {};      // of windows that are carried, in `copies`
+	Storage copies;
+	std::vector<Pushed> pushed;              // parts of take_window's copy that the caller does not have yet
+	std::vector<pt2p_request_t *> transfers; // whose end nobody but the call waits for
+	pt2p_status_t failure = PT2P_OK;         // of one of these
+
+	// Whether the reply has to tell more than the handler says.
+	bool has_results() const { return failure != PT2P_OK || !pushed.empty(); }
 };
 
 class Windows {
@@ -48,12 +61,16 @@ public:
 	void take_back(Lent *&lent);
 
 	Reach &reach() { return *reaches_.take(); }
+	// Makes room for copies of windows. Throws std::bad_alloc.
+	void carry(Reach &reach, Carried lengths);
 	// Starts to move bytes between the peer's memory and this rank's. Without `req` the call waits for its end. Offset
 	// and length have been checked.
 	pt2p_status_t get(Reach &reach, Window window, int peer, void *to, size_t offset, size_t length,
 	                  pt2p_request_t **req);
 	pt2p_status_t put(Reach &reach, Window window, int peer, const void *from, size_t offset, size_t length,
 	                  pt2p_request_t **req);
+	// A transfer that has ended at once.
+	void end_at_once(const char *name, int peer, size_t offset, size_t length, pt2p_request_t **req);
 	// Whether transfers are in flight. Once none is, `failure` is that of all which only the call waits for.
 	bool moving(Reach &reach);
 	// Nothing moves any more.
@@ -66,6 +83,7 @@ private:
 	Engine &engine_;
 	Pool<Lent> lents_;
 	Pool<Reach> reaches_;
+	BufferPool buffers_;
 };
 
 } // namespace pt2p::rpc

@@ -7,6 +7,11 @@
 //                       <-- REST(number; bytes) ...
 //   CANCEL(number; abandoned) -->                     the caller would rather have no reply, or takes none any more
 //
+// Windows that fit are carried (windows.hpp): the bytes of `give` by CALL, those that the server pushes by PUSHED
+// before the reply, and the last of these by the reply itself:
+//                       <-- PUSHED(number; offset, bytes) ...
+//                       <-- REPLY(number; word, status, offset, bytes, data)
+//
 // An input of 64 KiB and more is a window as well: the server gets its bytes itself (windows.hpp). So is such a reply:
 //                       <-- REPLY(number; word, window)
 //   FETCHED(number) -->                               the caller has got its bytes
@@ -53,6 +58,7 @@ enum WireId : uint8_t {
 	id_fetched,
 	id_short_call,
 	id_short_reply,
+	id_pushed,
 };
 
 constexpr uint32_t max_slots = 16384; // of a pair, with those of nested calls
@@ -64,10 +70,15 @@ struct CallHead {
 	uint16_t window;       // notices that the server may hold of this caller
 	int64_t remaining;     // until the deadline, ns; 0: there is none
 	uint64_t length : 56;  // of the whole input, bytes
-	uint64_t windows : 4;  // a bit for each that follows, in the order of Window
+	uint64_t windows : 4;  // a bit for each that is lent and follows, in the order of Window; then Carried
 	uint64_t reply_by : 4; // pt2p_delivery_t
 };
 static_assert(sizeof(CallHead) == 24);
+
+// Lengths of the windows that are carried, bytes. Those of `give` follow, before the input.
+struct Carried {
+	uint16_t give, take;
+};
 
 struct ShortCall {
 	uint32_t service;
@@ -78,11 +89,17 @@ static_assert(sizeof(ShortCall) == 8);
 
 struct ReplyHead {
 	uint64_t word;
-	uint64_t length : 55; // of the whole reply, bytes
+	uint64_t length : 54; // of the whole reply, bytes
 	uint64_t lent : 1;    // it is a window, which follows
+	uint64_t pushed : 1;  // Pushed follows, and its bytes, before those of the reply
 	uint64_t status : 8;
 };
 static_assert(sizeof(ReplyHead) == 16);
+
+// Bytes of a carried window.
+struct Pushed {
+	uint32_t offset, length;
+};
 
 // Said of a peer that sends something else.
 inline constexpr const char *wrong_message = "a message about a call that does not exist or has the wrong length";

@@ -123,7 +123,7 @@ void Pair::forge_call(Input &in)
 		std::memcpy(at, &memory, sizeof memory);
 		return sizeof memory;
 	};
-	switch (in.byte() % 12) {
+	switch (in.byte() % 14) {
 	case 0:
 	case 1:
 	case 2: {
@@ -145,9 +145,14 @@ void Pair::forge_call(Input &in)
 		const CallHead head{1 + in.byte() % 2u, in.byte(), in.byte(), 0, near(here), windows & 15u, in.byte() % 4u};
 		std::memcpy(payload, &head, sizeof head);
 		size_t length = sizeof head;
-		for (int bit = 0; bit < 4; ++bit)
+		for (unsigned bit = 0; bit < window_count; ++bit)
 			if (windows >> bit & 1)
 				length += window(payload + length);
+		if (windows & carried_bit) {
+			const Carried carried{static_cast<uint16_t>(near(in.byte())), static_cast<uint16_t>(near(in.byte()))};
+			std::memcpy(payload + length, &carried, sizeof carried);
+			length += sizeof carried + std::min<size_t>(carried.give, 250);
+		}
 		return tell(id_call, number(), std::min(length + here, sizeof payload));
 	}
 	case 9: {
@@ -176,6 +181,21 @@ void Pair::forge_call(Input &in)
 		head.status = in.byte() % 4 ? 0 : in.byte();
 		std::memcpy(payload, &head, sizeof head);
 		return tell(id_reply, number(), sizeof head + here);
+	}
+	case 12: {
+		ReplyHead head{};
+		const Pushed part{static_cast<uint32_t>(near(in.byte())), static_cast<uint32_t>(near(in.byte()))};
+		head.word = any_number(in);
+		head.length = near(in.byte());
+		head.pushed = 1;
+		std::memcpy(payload, &head, sizeof head);
+		std::memcpy(payload + sizeof head, &part, sizeof part);
+		return tell(id_reply, number(), sizeof head + sizeof part + near(part.length + head.length) % 400);
+	}
+	case 13: {
+		const auto offset = static_cast<uint32_t>(near(in.byte()));
+		std::memcpy(payload, &offset, sizeof offset);
+		return tell(id_pushed, number(), sizeof offset + in.byte());
 	}
 	case 6: return tell(id_rest, number(), in.number(2) % sizeof payload);
 	default: return tell(id_taken, near(in.byte() % 4), 0);

@@ -7,7 +7,7 @@
 namespace conformance {
 namespace {
 
-constexpr size_t lengths[] = {1, 40, 1000, 4096, 65535, 65536, 300001};
+constexpr size_t lengths[] = {1, 40, 1000, 4096, 7500, 8192, 8193, 65535, 65536, 300001};
 
 // What the server is asked to do with the windows.
 struct Order {
@@ -207,6 +207,94 @@ Finish abandoned(Rank &r)
 	};
 }
 
+// What a handler pushes: bytes at places that touch, that overlap, and that are apart.
+struct Part {
+	size_t offset, length;
+	unsigned char value;
+};
+
+std::vector<Part> parts_of(size_t length)
+{
+	const size_t third = length / 3;
+	std::vector<Part> parts{{0, third, 1}, {third, third, 2}, {third / 2, third, 3}, {length - 1, 1, 4}};
+	for (size_t at = 2 * third + 1; at + 2 < length && parts.size() < 40; at += 3)
+		parts.push_back({at, 1, 5});
+	return parts;
+}
+
+struct Pieces {
+	uint64_t reply;
+	uint64_t seed;
+};
+
+// Pulls all in two parts and pushes in many. Windows of some lengths are carried by the messages of the call, others
+// are lent.
+void move_pieces(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t, void *)
+{
+	Pieces pieces;
+	std::memcpy(&pieces, input, sizeof pieces);
+	pt2p_call_info_t info{};
+	EXPECT_OK(ctx, pt2p_call_query(ctx, call, &info));
+	// It stays until the reply has left.
+	void *memory = nullptr;
+	const size_t parts = info.take ? parts_of(info.take).size() : 0;
+	EXPECT_OK(ctx, pt2p_reply_room(ctx, call, pieces.reply + info.give + parts * info.take, &memory));
+	auto *bytes = static_cast<unsigned char *>(memory);
+	const Bytes reply = payload(pieces.reply, pieces.seed);
+	std::copy(reply.begin(), reply.end(), bytes);
+	bytes += pieces.reply;
+	if (info.give) {
+		EXPECT_OK(ctx, pt2p_call_pull(ctx, call, bytes, 0, info.give / 2, nullptr));
+		EXPECT_OK(ctx,
+		          pt2p_call_pull(ctx, call, bytes + info.give / 2, info.give / 2, info.give - info.give / 2, nullptr));
+	}
+	bytes += info.give;
+	if (info.take)
+		for (const Part &part : parts_of(info.take)) {
+			std::memset(bytes, part.value, part.length);
+			EXPECT_OK(ctx, pt2p_call_push(ctx, call, bytes, part.offset, part.length, nullptr));
+			bytes += part.length;
+		}
+	EXPECT_OK(ctx, pt2p_reply(ctx, call, info.give, memory, pieces.reply));
+}
+
+Finish pieces(Rank &r)
+{
+	auto s = open(r, 65, move_pieces);
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (const size_t length : {size_t{3}, size_t{40}, size_t{1000}, size_t{4096}, size_t{8192}, size_t{20000}})
+			for (const size_t reply : {size_t{0}, size_t{100}, size_t{9000}, size_t{70000}})
+				for (const unsigned windows : {1u, 2u, 3u}) {
+					const Pieces work{reply, length + reply};
+					const Bytes given = payload(length, 65);
+					Bytes taken(length + 1, 77), expected = taken, data(reply);
+					pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+					if (windows & 1)
+						options.give = {const_cast<unsigned char *>(given.data()), length};
+					if (windows & 2) {
+						options.take = {taken.data(), length};
+						for (const Part &part : parts_of(length))
+							std::fill_n(expected.begin() + static_cast<ptrdiff_t>(part.offset), part.length,
+							            part.value);
+					}
+					pt2p_result_t result{};
+					EXPECT_OK(r.ctx, pt2p_call(r.ctx, r.right(), 65, &work, sizeof work, data.data(), reply, &options,
+					                           &result));
+					EXPECT_EQ(result.tag, windows & 1 ? length : 0);
+					EXPECT_EQ(result.length, reply);
+					EXPECT_PAYLOAD(data.data(), reply, work.seed);
+					for (const Part &part : parts_of(length)) // those before overlap, and are not ordered
+						if (windows & 2 && part.value > 3)
+							EXPECT_EQ(int{taken[part.offset]}, int{part.value});
+					for (size_t i = 0; i <= length; ++i)
+						EXPECT_EQ(taken[i] == 77, expected[i] == 77);
+				}
+		meet(r);
+	};
+}
+
 // The deadline of a call with a window passes while the server holds it. The call ends when the server has let go of
 // the window, and what the server pushes later is refused.
 Finish late_window(Rank &r)
@@ -217,27 +305,28 @@ Finish late_window(Rank &r)
 	close_last(r, {s});
 	return [&r, s] {
 		meet(r);
-		const Bytes pushed = payload(100000, 64);
-		Bytes taken(pushed.size(), 77);
-		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
-		options.take = {taken.data(), taken.size()};
-		options.deadline = 2000000;
-		pt2p_request_t *request = nullptr;
-		EXPECT_OK(r.ctx, pt2p_icall(r.ctx, r.right(), 64, nullptr, 0, nullptr, 0, &options, &request));
-		EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, request, nullptr), PT2P_ERR_DEADLINE);
-		const Bytes after = taken; // as the call has left it
-		meet(r);
-		for (size_t i = 0; i < s->kept.size(); ++i) { // none, if it came too late
-			pt2p_call_t *call = s->kept[i];
-			pt2p_call_info_t info{};
-			EXPECT_OK(r.ctx, pt2p_call_query(r.ctx, call, &info));
-			EXPECT(info.cancelled);
-			EXPECT_STATUS(r.ctx, pt2p_call_push(r.ctx, call, pushed.data(), 0, pushed.size(), nullptr),
-			              PT2P_ERR_DEADLINE);
-			EXPECT_OK(r.ctx, pt2p_reply(r.ctx, call, 0, nullptr, 0));
+		for (const size_t length : {size_t{1000}, size_t{100000}}) {
+			const Bytes pushed = payload(length, 64);
+			Bytes taken(length, 77);
+			pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+			options.take = {taken.data(), length};
+			options.deadline = 2000000;
+			pt2p_request_t *request = nullptr;
+			EXPECT_OK(r.ctx, pt2p_icall(r.ctx, r.right(), 64, nullptr, 0, nullptr, 0, &options, &request));
+			EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, request, nullptr), PT2P_ERR_DEADLINE);
+			const Bytes after = taken; // as the call has left it
+			meet(r);
+			for (; !s->kept.empty(); s->kept.pop_front()) { // none, if it came too late
+				pt2p_call_t *call = s->kept[0];
+				pt2p_call_info_t info{};
+				EXPECT_OK(r.ctx, pt2p_call_query(r.ctx, call, &info));
+				EXPECT(info.cancelled);
+				EXPECT_STATUS(r.ctx, pt2p_call_push(r.ctx, call, pushed.data(), 0, length, nullptr), PT2P_ERR_DEADLINE);
+				EXPECT_OK(r.ctx, pt2p_reply(r.ctx, call, 0, nullptr, 0));
+			}
+			meet(r);
+			EXPECT(taken == after);
 		}
-		meet(r);
-		EXPECT(taken == after);
 	};
 }
 
@@ -251,6 +340,7 @@ void add_call_memory_cases(std::vector<Case> &cases)
 	                              {"call_room", true, room},
 	                              {"call_abandoned", true, abandoned},
 	                              {"call_late_window", false, late_window},
+	                              {"call_pieces", false, pieces},
 	                          });
 }
 
