@@ -156,6 +156,11 @@ bool Calls::start(Outgoing &o)
 		return false;
 	if (o.notice)
 		return start_notice(o);
+	if (__builtin_expect(o.rare != nullptr, 0) && !lend(o)) {
+		complete(o, PT2P_ERR_NO_MEMORY, "there is no memory to describe what it lends");
+		forget(o);
+		return true;
+	}
 	if (__builtin_expect(peer.free_slots.empty(), 0)) {
 		peer.free_slots.push_back(static_cast<uint16_t>(peer.slots.size()));
 		peer.slots.push_back(nullptr);
@@ -206,9 +211,10 @@ bool Calls::start_notice(Outgoing &o)
 	return true;
 }
 
-// Decides which windows are carried: those that fit in the first message. Lends the others, each once.
-void Calls::lend(Outgoing &o)
-{
+// Decides which windows are carried: those that fit in the first message. Lends the others, each once. False: there is
+// no memory for that.
+bool Calls::lend(Outgoing &o)
+try {
 	Rare &rare = *o.rare;
 	const auto lend = [&](Window window, const void *address, size_t length) {
 		if (!rare.lends(window))
@@ -225,6 +231,9 @@ void Calls::lend(Outgoing &o)
 		lend(give_window, rare.give.address, rare.give.length);
 	if (rare.take.length && !rare.carries_take)
 		lend(take_window, rare.take.address, rare.take.length);
+	return true;
+} catch (const std::bad_alloc &) {
+	return false;
 }
 
 // In the long form, with as much of the input as there is room for.
@@ -234,8 +243,6 @@ bool Calls::send_call(Outgoing &o)
 	CallHead head = head_of(o);
 	unsigned char heads[sizeof head + window_count * sizeof(LentMemory) + sizeof(Carried) + longest_carried];
 	size_t length = sizeof head;
-	if (o.rare)
-		lend(o);
 	for (unsigned window = 0; o.lends() && window < window_count; ++window)
 		if (o.rare->lends(window)) {
 			const LentMemory lent = windows_.describe(*o.rare->lent, static_cast<Window>(window), channel.endpoint);

@@ -66,7 +66,7 @@ private:
 	[[gnu::always_inline]] inline bool start(Outgoing &o);
 	[[gnu::noinline]] bool start_notice(Outgoing &o);
 	static CallHead head_of(const Outgoing &o);
-	void lend(Outgoing &o);
+	bool lend(Outgoing &o);
 	[[gnu::noinline]] bool send_call(Outgoing &o);
 	bool stream(Outgoing &o);
 	Outgoing *find(const Peer &peer, uint64_t number) const;

@@ -334,8 +334,14 @@ void Services::send_reply(Incoming &in, const void *data)
 		in.reply.length = 0;
 	}
 	keep_reply(in, data);
-	if (in.reply.length >= lent_from)
-		windows_.lend(in.lent, input_window, in.data.data(), in.reply.length);
+	try {
+		if (in.reply.length >= lent_from)
+			windows_.lend(in.lent, input_window, in.data.data(), in.reply.length);
+	} catch (const std::bad_alloc &) {
+		windows_.take_back(in.lent);
+		in.reply.status = PT2P_ERR_SYSTEM;
+		in.reply.length = 0;
+	}
 	Peer &peer = *in.peer;
 	const bool next = peer.replies.empty();
 	peer.replies.push(in);
