@@ -330,6 +330,43 @@ Finish late_window(Rank &r)
 	};
 }
 
+// The deadline passes while pushes are in flight, or just before they start. The call ends once they have ended.
+Finish late_pushes(Rank &r)
+{
+	auto s = open(r, 66, [](pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *argument) {
+		static const Bytes data = payload(300000, 66);
+		pt2p_call_info_t info{};
+		do
+			EXPECT_OK(ctx, pt2p_call_query(ctx, call, &info));
+		while (info.remaining > 0);
+		// This rank does not know yet that the call is over, unless another thread makes progress.
+		for (size_t offset = 0; offset < info.take; offset += data.size()) {
+			const pt2p_status_t status =
+			    pt2p_call_push(ctx, call, data.data(), offset, std::min(data.size(), info.take - offset), nullptr);
+			EXPECT(status == PT2P_OK || status == PT2P_ERR_DEADLINE);
+		}
+		of(argument).kept.push_back(call);
+	});
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (const size_t length : {size_t{500}, size_t{100000}, size_t{3000000}}) {
+			Bytes taken(length, 77);
+			pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+			options.take = {taken.data(), length};
+			options.deadline = 2000000;
+			EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 66, nullptr, 0, nullptr, 0, &options, nullptr),
+			              PT2P_ERR_DEADLINE);
+			const Bytes after = taken;
+			meet(r);
+			for (; !s->kept.empty(); s->kept.pop_front())
+				EXPECT_OK(r.ctx, pt2p_reply(r.ctx, s->kept[0], 0, nullptr, 0));
+			meet(r);
+			EXPECT(taken == after);
+		}
+	};
+}
+
 } // namespace
 
 void add_call_memory_cases(std::vector<Case> &cases)
@@ -340,6 +377,7 @@ void add_call_memory_cases(std::vector<Case> &cases)
 	                              {"call_room", true, room},
 	                              {"call_abandoned", true, abandoned},
 	                              {"call_late_window", false, late_window},
+	                              {"call_late_pushes", false, late_pushes},
 	                              {"call_pieces", false, pieces},
 	                          });
 }
