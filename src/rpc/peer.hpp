@@ -118,13 +118,14 @@ struct Incoming {
 	Storage input;
 	size_t length = 0, received = 0; // of the input
 	ReplyHead reply{};
-	Storage data;           // of the reply
+	Storage data;           // the room that the handler got for the reply; else see reply_bytes()
 	size_t moved = 0;       // of the reply, bytes that have left
 	Reach *reach = nullptr; // null: the caller lends nothing
 	Lent *lent = nullptr;   // the reply, if the caller fetches it
 
 	// What the handler gets.
 	const void *visible() { return length && !withheld ? input.data() : nullptr; }
+	unsigned char *reply_bytes() { return reach && reach->has_reply ? reach->reply.data() : data.data(); }
 	bool has(Window window) const { return reach && reach->lent[window].length; }
 };
 

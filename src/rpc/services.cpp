@@ -336,7 +336,7 @@ void Services::send_reply(Incoming &in, const void *data)
 	keep_reply(in, data);
 	try {
 		if (in.reply.length >= lent_from)
-			windows_.lend(in.lent, input_window, in.data.data(), in.reply.length);
+			windows_.lend(in.lent, input_window, in.reply_bytes(), in.reply.length);
 	} catch (const std::bad_alloc &) {
 		windows_.take_back(in.lent);
 		in.reply.status = PT2P_ERR_SYSTEM;
@@ -354,18 +354,25 @@ void Services::send_reply(Incoming &in, const void *data)
 // Unless it is there already, see room().
 void Services::keep_reply(Incoming &in, const void *data)
 {
-	if (data == in.data.data())
+	const size_t length = in.reply.length;
+	if (!length || data == in.reply_bytes())
 		return;
-	in.data.give(buffers_);
 	unsigned char *copy;
 	try {
-		copy = in.data.take(buffers_, in.reply.length);
+		if (in.reach) {
+			copy = windows_.take_reply(*in.reach, length);
+		} else if (in.data.holds(data)) {
+			std::memmove(in.data.data(), data, length);
+			return;
+		} else {
+			in.data.give(buffers_);
+			copy = in.data.take(buffers_, length);
+		}
 	} catch (...) {
 		in.state = Incoming::State::running; // it still needs a reply
 		throw;
 	}
-	if (in.reply.length)
-		std::memcpy(copy, data, in.reply.length);
+	std::memcpy(copy, data, length);
 }
 
 void Services::refuse(Incoming &in, pt2p_status_t status)
@@ -408,14 +415,14 @@ bool Services::send_some(Incoming &in)
 	}
 	if (!in.begun) {
 		const size_t first = std::min(left, Peers::room_after(c, sizeof in.reply));
-		if (!peers_.send(c, id_reply, in.number, in.reply, in.data.data(), first))
+		if (!peers_.send(c, id_reply, in.number, in.reply, in.reply_bytes(), first))
 			return false;
 		in.begun = true;
 		in.moved = first;
 		return true;
 	}
 	const size_t piece = std::min(left, c.endpoint.longest_piece());
-	if (c.try_send(id_rest, in.number, in.data.data() + in.moved, piece) != Outcome::done)
+	if (c.try_send(id_rest, in.number, in.reply_bytes() + in.moved, piece) != Outcome::done)
 		return false;
 	in.moved += piece;
 	return true;

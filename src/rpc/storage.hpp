@@ -23,6 +23,11 @@ struct Storage {
 		bytes = length;
 		return static_cast<unsigned char *>(memory);
 	}
+	bool holds(const void *at)
+	{
+		const auto *byte = static_cast<const unsigned char *>(at);
+		return byte >= data() && byte < data() + (memory ? bytes : sizeof small);
+	}
 	unsigned char *data() { return memory ? static_cast<unsigned char *>(memory) : small; }
 	void give(BufferPool &pool)
 	{

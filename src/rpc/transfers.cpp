@@ -90,7 +90,7 @@ bool Services::send_pushed(Incoming &in)
 	std::memcpy(heads + sizeof head, &part, sizeof part);
 	std::memcpy(heads + sizeof head + sizeof part, bytes, part.length);
 	const size_t first = std::min<size_t>(in.reply.length, Peers::whole_after(c, length));
-	if (!peers_.send(c, id_reply, in.number, heads, length, in.data.data(), first))
+	if (!peers_.send(c, id_reply, in.number, heads, length, in.reply_bytes(), first))
 		return false;
 	pushed.clear();
 	in.begun = true;
@@ -139,7 +139,7 @@ void Services::settle(Incoming &in)
 			fetch_input(in);
 		break;
 	case Incoming::State::running: give_slot_back(in); break; // it is late
-	case Incoming::State::replied: send_reply(in, in.data.data()); break;
+	case Incoming::State::replied: send_reply(in, in.reply_bytes()); break;
 	default: break;
 	}
 }

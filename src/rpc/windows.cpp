@@ -129,6 +129,8 @@ void Windows::let_go(Reach *&reach)
 	}
 	std::fill(std::begin(reach->copy), std::end(reach->copy), nullptr);
 	reach->copies.give(buffers_);
+	reach->reply.give(buffers_);
+	reach->has_reply = false;
 	reach->pushed.clear();
 	reach->failure = PT2P_OK;
 	reaches_.give(reach);

@@ -39,6 +39,8 @@ struct Reach {
 	onesided::Remote *remote[window_count] = {}; // once it was needed
 	unsigned char *copy[window_count] = {};      // of windows that are carried, in `copies`
 	Storage copies;
+	Storage reply; // the reply, if it is not in the room that the handler got: transfers may use that
+	bool has_reply = false;
 	std::vector<Pushed> pushed;              // parts of take_window's copy that the caller does not have yet
 	std::vector<pt2p_request_t *> transfers; // whose end nobody but the call waits for
 	pt2p_status_t failure = PT2P_OK;         // of one of these
@@ -69,6 +71,13 @@ public:
 	                  pt2p_request_t **req);
 	pt2p_status_t put(Reach &reach, Window window, int peer, const void *from, size_t offset, size_t length,
 	                  pt2p_request_t **req);
+	// Room for the reply. Throws std::bad_alloc.
+	unsigned char *take_reply(Reach &reach, size_t length)
+	{
+		unsigned char *const reply = reach.reply.take(buffers_, length);
+		reach.has_reply = true;
+		return reply;
+	}
 	// A transfer that has ended at once.
 	void end_at_once(const char *name, int peer, size_t offset, size_t length, pt2p_request_t **req);
 	// Whether transfers are in flight. Once none is, `failure` is that of all which only the call waits for.

@@ -55,13 +55,13 @@ for transport in $transports; do
 	# Sizes around the limits of the protocols: inline, one buffer, eager.
 	for ranks in $perf_ranks; do
 		# shellcheck disable=SC2086 # several words
-		expect $ranks 0 '^callrate +1m ' ./pt2p_perf $checked --sizes 0,1,8,48,49,1k,8176,8177,16384,16385,65537,1m
+		expect $ranks 0 '^windows +1m ' ./pt2p_perf $checked --sizes 0,1,8,48,49,1k,8176,8177,16384,16385,65537,1m
 	done
 	expect 1 0 '^lat +8 ' ./pt2p_perf --check --time 0.01 --test lat --sizes 8
 	expect 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --sizes 8
 	expect 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --test bw --sizes 64k
 	# shellcheck disable=SC2086
-	expect 3 0 '^callrate +4k ' ./pt2p_perf $checked --one-server --sizes 0,32,4k
+	expect 3 0 '^windows +4k ' ./pt2p_perf $checked --one-server --sizes 0,32,4k
 	# The summary says which transport they took.
 	expect 2 0 "^# rank 0 to 1: $transport(,|\$)" ./pt2p_perf --test lat --sizes 8 --time 0.01
 	expect 2 0 "\"way\": \"$transport[\",]" ./pt2p_perf --json --test lat,bw --sizes 8,64k --time 0.01

@@ -41,19 +41,19 @@ complain()
 checked='--check --time 0.01 --repetitions 3 --window 8'
 for ranks in 1 2 3 4; do
 	# shellcheck disable=SC2086 # several words
-	expect_ranks $ranks 0 '^callrate +1m ' ./pt2p_perf $checked --sizes 0,1,8,112,113,1k,8191,8192,8193,32k,65537,1m
+	expect_ranks $ranks 0 '^windows +1m ' ./pt2p_perf $checked --sizes 0,1,8,112,113,1k,8191,8192,8193,32k,65537,1m
 done
 # shellcheck disable=SC2086
 expect_ranks 2 0 '^bibw +256k ' ./pt2p_perf $checked --sizes 1:256k --test bibw
 expect_ranks 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --sizes 8
 expect_ranks 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --test bw --sizes 64k
 expect 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil
-for test in echo call callrate; do
+for test in echo call callrate windows; do
 	expect_ranks 2 1 'check: message .* wrong payload' ./pt2p_perf --check --spoil --iterations 2 --test $test
 done
 for ranks in 1 2 4; do
 	# shellcheck disable=SC2086
-	expect_ranks $ranks 0 '^callrate +64k ' ./pt2p_perf $checked --one-server --sizes 0,32,64k
+	expect_ranks $ranks 0 '^windows +64k ' ./pt2p_perf $checked --one-server --sizes 0,32,64k
 done
 # shellcheck disable=SC2086
 expect_ranks 3 0 '2 callers of rank 2' ./pt2p_perf $checked --one-server --test call --sizes 4m
@@ -70,7 +70,7 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["ranks"] == 2 and report["pairs"] == 1 and report["ways"], report
 points = [(p["test"], p["bytes"]) for p in report["points"]]
-assert points == [(t, b) for t in ("lat", "bw", "bibw", "rate", "echo", "call", "callrate") for b in (8, 65536)], points
+assert points == [(t, b) for t in ("lat", "bw", "bibw", "rate", "echo", "call", "callrate", "windows") for b in (8, 65536)], points
 assert all(0 < p["lowest"] <= p["median"] <= p["highest"] for p in report["points"]), report
 assert "no_baseline" in report or all(p["ratio"] > 0 and p["bare"] > 0 for p in report["points"] if p["test"] == "lat")
 END
@@ -87,7 +87,7 @@ for wrong in --test=late --sizes=8x --sizes=4k:1k --sizes= --window=0 --window=-
 done
 expect 2 'needs a value' ./pt2p_perf --sizes
 expect 2 'only with --check' ./pt2p_perf --spoil
-expect 2 'only with the tests call and callrate' ./pt2p_perf --one-server --test lat,call
+expect 2 'only with the tests call, callrate and windows' ./pt2p_perf --one-server --test lat,call
 expect 2 'needs a value' ./pt2p_perf --tune-trace
 expect 0 'nothing went through a network device' ./pt2p_perf --test lat --sizes 8 --time 0.01 --tune-trace "$work/trace"
 expect 1 'No such file' ./pt2p_perf --tune-draw "$work/missing"

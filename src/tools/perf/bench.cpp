@@ -87,7 +87,8 @@ double Bench::figure(const Point &p, uint64_t iterations, double seconds) const
 	const double bytes = static_cast<double>(p.size) * static_cast<double>(p.window) * n;
 	switch (p.test) {
 	case Test::lat: return seconds / n * 1e6 / (pair_.alone() ? 1 : 2);
-	case Test::call: return seconds / n * 1e6;
+	case Test::call:
+	case Test::windows: return seconds / n * 1e6;
 	case Test::bw: return bytes / seconds / 1e6;
 	case Test::bibw: return bytes * (pair_.alone() ? 1 : 2) / seconds / 1e6;
 	default: return static_cast<double>(p.window) * n / seconds / 1e6;

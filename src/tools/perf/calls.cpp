@@ -1,15 +1,47 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls, as pt2p_perf measures them. The server replies with the input. The word of the reply counts the caller's
-// calls.
+// Calls, as pt2p_perf measures them. The server replies with the input, or pulls the bytes of one window and pushes
+// them to the other. The word of the reply counts the caller's calls.
+#include <memory>
+
 #include "tools/perf/perf.hpp"
 
 namespace pt2p::perf {
 
 namespace {
 
-void reply_with_input(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+// The bytes of a window, on their way back.
+struct Returned {
+	pt2p_call_t *call;
+	uint64_t word;
+	void *memory;
+	size_t length;
+};
+
+void push_back(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
 {
-	if (pt2p_reply(ctx, call, ++*static_cast<uint64_t *>(argument), input, length) != PT2P_OK)
+	const std::unique_ptr<Returned> r(static_cast<Returned *>(argument));
+	if (result->status != PT2P_OK || pt2p_call_push(ctx, r->call, r->memory, 0, r->length, nullptr) != PT2P_OK ||
+	    pt2p_reply(ctx, r->call, r->word, nullptr, 0) != PT2P_OK)
+		pt2p_abort(ctx, 1, pt2p_last_error(ctx));
+}
+
+void return_window(pt2p_context_t *ctx, pt2p_call_t *call, size_t length, uint64_t word)
+{
+	auto *const r = new Returned{call, word, nullptr, length};
+	pt2p_request_t *pull = nullptr;
+	if (pt2p_reply_room(ctx, call, length, &r->memory) != PT2P_OK ||
+	    pt2p_call_pull(ctx, call, r->memory, 0, length, &pull) != PT2P_OK ||
+	    pt2p_request_callback(ctx, pull, push_back, r) != PT2P_OK)
+		pt2p_abort(ctx, 1, pt2p_last_error(ctx));
+}
+
+void answer(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	pt2p_call_info_t info{};
+	pt2p_call_query(ctx, call, &info);
+	if (info.give)
+		return_window(ctx, call, info.give, ++*static_cast<uint64_t *>(argument));
+	else if (pt2p_reply(ctx, call, ++*static_cast<uint64_t *>(argument), input, length) != PT2P_OK)
 		pt2p_abort(ctx, 1, pt2p_last_error(ctx));
 }
 
@@ -25,7 +57,7 @@ void Pair::serve_calls(int caller)
 	options.input_max = PTRDIFF_MAX;
 	pt2p_service_t *service = nullptr;
 	must(ctx_, "pt2p_service_open",
-	     pt2p_service_open(ctx_, static_cast<uint32_t>(caller), reply_with_input, &place->second, &options, &service));
+	     pt2p_service_open(ctx_, static_cast<uint32_t>(caller), answer, &place->second, &options, &service));
 }
 
 double Pair::make_calls(Test test, size_t size, size_t window, uint64_t iterations)
@@ -38,6 +70,20 @@ double Pair::make_calls(Test test, size_t size, size_t window, uint64_t iteratio
 				fill(out_.get(), size, i, 0);
 			must(ctx_, "pt2p_call",
 			     pt2p_call(ctx_, peer_, service, out_.get(), size, in_.get(), size, nullptr, &results_[0]));
+			if (check_)
+				verify_replies(size, 1, i);
+		}
+		return now() - start;
+	}
+	if (test == Test::windows) {
+		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+		options.give = {out_.get(), size};
+		options.take = {in_.get(), size};
+		for (uint64_t i = 0; i < iterations; ++i) {
+			if (check_)
+				fill(out_.get(), size, i, 0);
+			must(ctx_, "pt2p_call", pt2p_call(ctx_, peer_, service, nullptr, 0, nullptr, 0, &options, &results_[0]));
+			results_[0].length = size; // of the window, not of the reply
 			if (check_)
 				verify_replies(size, 1, i);
 		}

@@ -20,7 +20,8 @@ std::vector<size_t> sizes_for(Test test, const Options &options)
 	switch (test) {
 	case Test::lat: return {8, 1024, 4096, 65536, 1048576};
 	case Test::rate: return {8};
-	case Test::call: return {0, 32, 1024, 65536};
+	case Test::call:
+	case Test::windows: return {0, 32, 1024, 65536};
 	case Test::echo:
 	case Test::callrate: return {0, 32, 1024};
 	default: return {65536, 1048576};

@@ -13,7 +13,8 @@ namespace pt2p::perf {
 
 namespace {
 
-constexpr Test kTests[] = {Test::lat, Test::bw, Test::bibw, Test::rate, Test::echo, Test::call, Test::callrate};
+constexpr Test kTests[] = {Test::lat,  Test::bw,   Test::bibw,     Test::rate,
+                           Test::echo, Test::call, Test::callrate, Test::windows};
 
 std::vector<std::string> split(const std::string &list)
 {
@@ -100,6 +101,7 @@ const char *test_name(Test test)
 	case Test::rate: return "rate";
 	case Test::echo: return "echo";
 	case Test::call: return "call";
+	case Test::windows: return "windows";
 	default: return "callrate";
 	}
 }
@@ -108,7 +110,8 @@ const char *usage_text()
 {
 	return "usage: mpirun -n N pt2p_perf [options]\n"
 	       "Measures libpt2p between ranks: rank i with rank i+N/2, all pairs at once; a single rank with itself.\n"
-	       "  --test LIST       lat, bw, bibw, rate, echo, call, callrate, split by commas (default: all)\n"
+	       "  --test LIST       lat, bw, bibw, rate, echo, call, callrate, windows, split by commas\n"
+	       "                    (default: all)\n"
 	       "                      lat       one-way latency in us: half a round trip\n"
 	       "                      bw        one-way bandwidth in MB/s (10^6 bytes): windows of sends, each answered\n"
 	       "                      bibw      the same in both directions at once\n"
@@ -117,14 +120,16 @@ const char *usage_text()
 	       "second\n"
 	       "                      call      round trip of a call in us; the reply has as many bytes as the input\n"
 	       "                      callrate  calls a second, in millions\n"
+	       "                      windows   round trip of a call in us whose handler pulls the bytes and pushes them "
+	       "back\n"
 	       "  --sizes LIST      bytes with k, m, g (powers of 1024); 1:4m doubles from 1 to 4m (default: by test)\n"
-	       "  --window N        messages or calls in flight, but for lat and call (default: 64)\n"
+	       "  --window N        messages or calls in flight, but for lat, call, windows (default: 64)\n"
 	       "  --iterations N    round trips or windows in one repetition (default: as many as fit the time)\n"
 	       "  --repetitions N   repetitions of each point; the table shows their median (default: 51, fewer if slow)\n"
 	       "  --time SECONDS    time for each point, warm-up not counted (default: 0.2)\n"
 	       "  --check           verify every payload; a mismatch ends the run with status 1\n"
 	       "  --spoil           damage a byte of every message of the leading ranks, to see that --check notices\n"
-	       "  --one-server      the last rank serves the calls of all others; for call and callrate\n"
+	       "  --one-server      the last rank serves the calls of all others; for call, callrate, windows\n"
 	       "  --baseline        alternate the latency test with the bare hand-off of a cache line\n"
 	       "  --json            one JSON object instead of the table\n"
 	       "  --demo            a short readable summary\n"
@@ -192,10 +197,10 @@ std::string parse_options(int argc, char **argv, Options &options)
 	if (!options.output.empty() && options.draw.empty())
 		return "--output makes sense only with --tune-draw";
 	if (options.one_server && options.tests.empty())
-		options.tests = {Test::call, Test::callrate};
+		options.tests = {Test::call, Test::callrate, Test::windows};
 	if (options.one_server && (options.demo || options.routes || options.baseline ||
 	                           !std::all_of(options.tests.begin(), options.tests.end(), is_call)))
-		return "--one-server makes sense only with the tests call and callrate";
+		return "--one-server makes sense only with the tests call, callrate and windows";
 	if (options.tests.empty())
 		options.tests.assign(std::begin(kTests), std::end(kTests));
 	return "";

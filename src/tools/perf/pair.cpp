@@ -178,7 +178,8 @@ double Pair::burst(Test test, size_t size, size_t window, uint64_t iterations)
 	case Test::bibw: return both_ways(size, window, iterations);
 	case Test::echo: return get_echoes(size, window, iterations);
 	case Test::call:
-	case Test::callrate: return make_calls(test, size, window, iterations);
+	case Test::callrate:
+	case Test::windows: return make_calls(test, size, window, iterations);
 	default: return lead(test, size, window, iterations);
 	}
 }

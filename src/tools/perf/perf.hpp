@@ -15,12 +15,12 @@
 
 namespace pt2p::perf {
 
-enum class Test : uint32_t { lat, bw, bibw, rate, echo, call, callrate };
+enum class Test : uint32_t { lat, bw, bibw, rate, echo, call, callrate, windows };
 
 const char *test_name(Test test);
 // Whether it measures a latency: there is no window.
-constexpr bool one_at_a_time(Test test) { return test == Test::lat || test == Test::call; }
-constexpr bool is_call(Test test) { return test == Test::call || test == Test::callrate; }
+constexpr bool one_at_a_time(Test test) { return test == Test::lat || test == Test::call || test == Test::windows; }
+constexpr bool is_call(Test test) { return test == Test::call || test == Test::callrate || test == Test::windows; }
 
 struct Options {
 	std::vector<Test> tests;

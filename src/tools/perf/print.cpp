@@ -15,7 +15,8 @@ const char *unit(Test test)
 {
 	switch (test) {
 	case Test::lat:
-	case Test::call: return "us";
+	case Test::call:
+	case Test::windows: return "us";
 	case Test::bw:
 	case Test::bibw: return "MB/s";
 	default: return "M/s";

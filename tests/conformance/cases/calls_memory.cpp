@@ -223,8 +223,9 @@ std::vector<Part> parts_of(size_t length)
 }
 
 struct Pieces {
-	uint64_t reply;
+	uint64_t reply; // bytes
 	uint64_t seed;
+	uint64_t place; // of the reply: the beginning of the room, the rest of it, or other memory
 };
 
 // Pulls all in two parts and pushes in many. Windows of some lengths are carried by the messages of the call, others
@@ -237,8 +238,7 @@ void move_pieces(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size
 	EXPECT_OK(ctx, pt2p_call_query(ctx, call, &info));
 	// It stays until the reply has left.
 	void *memory = nullptr;
-	const size_t parts = info.take ? parts_of(info.take).size() : 0;
-	EXPECT_OK(ctx, pt2p_reply_room(ctx, call, pieces.reply + info.give + parts * info.take, &memory));
+	EXPECT_OK(ctx, pt2p_reply_room(ctx, call, 2 * pieces.reply + info.give + info.take + 64, &memory));
 	auto *bytes = static_cast<unsigned char *>(memory);
 	const Bytes reply = payload(pieces.reply, pieces.seed);
 	std::copy(reply.begin(), reply.end(), bytes);
@@ -255,7 +255,10 @@ void move_pieces(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size
 			EXPECT_OK(ctx, pt2p_call_push(ctx, call, bytes, part.offset, part.length, nullptr));
 			bytes += part.length;
 		}
-	EXPECT_OK(ctx, pt2p_reply(ctx, call, info.give, memory, pieces.reply));
+	const void *const from = pieces.place == 0 ? memory : pieces.place == 1 ? bytes : reply.data();
+	if (pieces.place == 1)
+		std::copy(reply.begin(), reply.end(), bytes);
+	EXPECT_OK(ctx, pt2p_reply(ctx, call, info.give, from, pieces.reply));
 }
 
 Finish pieces(Rank &r)
@@ -264,10 +267,10 @@ Finish pieces(Rank &r)
 	close_last(r, {s});
 	return [&r, s] {
 		meet(r);
-		for (const size_t length : {size_t{3}, size_t{40}, size_t{1000}, size_t{4096}, size_t{8192}, size_t{20000}})
+		for (const size_t length : {size_t{3}, size_t{40}, size_t{1000}, size_t{4096}, size_t{8192}, size_t{70000}})
 			for (const size_t reply : {size_t{0}, size_t{100}, size_t{9000}, size_t{70000}})
-				for (const unsigned windows : {1u, 2u, 3u}) {
-					const Pieces work{reply, length + reply};
+				for (const unsigned windows : {0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u}) {
+					const Pieces work{reply, length + reply, windows / 4};
 					const Bytes given = payload(length, 65);
 					Bytes taken(length + 1, 77), expected = taken, data(reply);
 					pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
