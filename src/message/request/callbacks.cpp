@@ -1,8 +1,24 @@
 #include "message/request/callbacks.hpp"
 
+#include <algorithm>
+
 namespace pt2p {
 
-thread_local const Callbacks *Callbacks::serving_ = nullptr;
+bool Callbacks::nested() const
+{
+	if (in_handler())
+		return nested_;
+	return std::any_of(serving_.begin(), serving_.end(),
+	                   [self = pthread_self()](pthread_t thread) { return pthread_equal(thread, self); });
+}
+
+Callbacks::Serving::~Serving()
+{
+	std::vector<pthread_t> &serving = callbacks_.serving_;
+	const auto is_this = [self = pthread_self()](pthread_t thread) { return pthread_equal(thread, self); };
+	*std::find_if(serving.begin(), serving.end(), is_this) = serving.back();
+	serving.pop_back();
+}
 
 void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <vector>
 
 #include "message/request/requests.hpp"
 
@@ -43,17 +44,17 @@ public:
 	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
 	// Whether what this thread starts is nested in a call that is served: by its handler, or by a callback of what that
 	// has started.
-	bool nested() const { return (in_handler() && nested_) || serving_ == this; }
-	// While one exists, what this thread starts is.
+	bool nested() const;
+	// While one exists, what this thread starts is. Made and ended with the guard held.
 	class Serving {
 	public:
-		explicit Serving(const Callbacks &callbacks) : before_(serving_) { serving_ = &callbacks; }
-		~Serving() { serving_ = before_; }
+		explicit Serving(Callbacks &callbacks) : callbacks_(callbacks) { callbacks.serving_.push_back(pthread_self()); }
+		~Serving();
 		Serving(const Serving &) = delete;
 		Serving &operator=(const Serving &) = delete;
 
 	private:
-		const Callbacks *const before_;
+		Callbacks &callbacks_;
 	};
 	// While one exists, no callback is called.
 	class Hold {
@@ -79,7 +80,7 @@ private:
 	bool running_ = false, ended_ = false;
 	bool nested_ = false; // while running_
 	pthread_t thread_{};  // the same
-	static thread_local const Callbacks *serving_;
+	std::vector<pthread_t> serving_;
 };
 
 } // namespace pt2p
