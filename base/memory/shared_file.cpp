@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -28,12 +29,14 @@ std::string place_of(choice::shm_backing backing)
 	return backing == choice::shm_backing::devshm ? "/dev/shm" : "memory (memfd)";
 }
 
-// A field of /proc/PID/stat, and what follows it; "" when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when
-// the file cannot be read for another reason, which tells nothing about the process.
+// A field of /proc/PID/stat; "" when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when the file cannot be read
+// for another reason, which tells nothing about the process. It takes no memory from the heap: where later objects lie,
+// and with that results of softhca's model, would depend on how many digits the process has.
 std::string process_fact(uint32_t pid, int number)
 {
-	const FileDescriptor fd(open(format("/proc/%u/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-	char text[1024];
+	char path[32], text[1024];
+	std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+	const FileDescriptor fd(open(path, O_RDONLY | O_CLOEXEC));
 	const ssize_t n = fd ? read(fd.get(), text, sizeof text - 1) : -1;
 	if (n < 0 && errno != ENOENT && errno != ESRCH) {
 		const int error = errno;
@@ -47,7 +50,7 @@ std::string process_fact(uint32_t pid, int number)
 	const char *p = std::strrchr(text, ')');
 	for (int field = 2; p && field < number; ++field)
 		p = std::strchr(p + 1, ' ');
-	return p ? p + 1 : "";
+	return p ? std::string(p + 1, std::strcspn(p + 1, " ")) : "";
 }
 
 // How much address space the limit leaves.
