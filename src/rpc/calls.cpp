@@ -107,7 +107,7 @@ pt2p_status_t Calls::notice(const CallWork &work)
 	// A long one is a call whose reply nobody waits for.
 	o.notice = work.length <= Peers::room_after(*peer.channel, sizeof(CallHead));
 	reporter_.add(Counter::calls_made);
-	if (peer.waiting.empty() && o.notice && start(o))
+	if (o.notice && !peer.notices_wait && start(o))
 		return PT2P_OK;
 	unsigned char *copy;
 	try {
@@ -119,8 +119,54 @@ pt2p_status_t Calls::notice(const CallWork &work)
 	if (o.length)
 		std::memcpy(copy, o.input, o.length);
 	o.input = copy;
-	start_or_queue(o);
+	if (o.notice)
+		queue_notice(o);
+	else
+		start_or_queue(o);
 	return PT2P_OK;
+}
+
+// A notice waits until others have been taken, or for room in the transport.
+void Calls::queue_notice(Outgoing &o)
+{
+	Peer &peer = *o.peer;
+	reporter_.add(Counter::calls_waited);
+	notices_[peer.rank].push(o);
+	peer.notices_wait = true;
+	if (peer.has_work())
+		peers_.list(peer);
+}
+
+void Calls::unqueue_notice(Outgoing &o)
+{
+	const auto queue = notices_.find(o.peer->rank);
+	queue->second.remove(o);
+	if (!queue->second.empty())
+		return;
+	notices_.erase(queue);
+	o.peer->notices_wait = false;
+}
+
+unsigned Calls::drive_notices(Peer &peer)
+{
+	unsigned n = 0;
+	while (peer.notices_wait && peer.may_notify()) {
+		Outgoing &o = *notices_.find(peer.rank)->second.front();
+		unqueue_notice(o); // it may be over when start() returns
+		if (!start(o)) {
+			notices_[peer.rank].push_front(o);
+			peer.notices_wait = true;
+			break;
+		}
+		++n;
+	}
+	return n;
+}
+
+size_t Calls::waiting(const Peer &peer) const
+{
+	const auto notices = notices_.find(peer.rank);
+	return peer.waiting.size() + (notices == notices_.end() ? 0 : notices->second.size());
 }
 
 void Calls::start_or_queue(Outgoing &o)
@@ -134,7 +180,7 @@ void Calls::start_or_queue(Outgoing &o)
 void Calls::wait_for_slot(Outgoing &o)
 {
 	Peer &peer = *o.peer;
-	o.nested = !o.notice && engine_.callbacks().nested();
+	o.nested = engine_.callbacks().nested();
 	if (o.nested) {
 		if ((peer.waiting.empty() || !peer.waiting.front()->nested) && start(o))
 			return;
@@ -294,6 +340,8 @@ unsigned Calls::drive(Peer &peer)
 		}
 		++n;
 	}
+	if (__builtin_expect(peer.notices_wait, 0))
+		n += drive_notices(peer);
 	while (!peer.streams.empty()) {
 		Outgoing &o = *peer.streams.front();
 		if (!stream(o))
@@ -478,7 +526,10 @@ void Calls::give_up(Outgoing &o)
 {
 	Peer &peer = *o.peer;
 	const bool waits = o.state == Outgoing::State::waiting, lends = !waits && o.lends();
-	(waits ? peer.waiting : peer.streams).remove(o);
+	if (waits && o.notice)
+		unqueue_notice(o);
+	else
+		(waits ? peer.waiting : peer.streams).remove(o);
 	if (lends)
 		o.rare->late = true;
 	else
@@ -487,8 +538,13 @@ void Calls::give_up(Outgoing &o)
 	if (waits)
 		return forget(o);
 	o.moved = o.length;
-	if (!lends)
+	if (!lends) {
 		o.capacity = 0;
+		if (o.rare) {
+			o.rare->room = nullptr;
+			o.rare->gathered = false;
+		}
+	}
 	const uint8_t abandoned = 1;
 	engine_.channels().control(*peer.channel, id_cancel, o.number, &abandoned, sizeof abandoned);
 }
@@ -518,6 +574,11 @@ void Calls::end(Peer &peer, pt2p_status_t status, std::string_view reason, bool 
 	while (!peer.waiting.empty()) {
 		Outgoing &o = peer.waiting.pop();
 		complete(o, status, reason);
+		forget(o);
+	}
+	while (peer.notices_wait) {
+		Outgoing &o = *notices_.find(peer.rank)->second.front();
+		unqueue_notice(o);
 		forget(o);
 	}
 	if (only_waiting)

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string_view>
 
 #include "rpc/peer.hpp"
@@ -53,6 +54,8 @@ public:
 	// All calls to that rank end; only those that have not left.
 	void end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting);
 
+	// How many calls and notices wait here.
+	size_t waiting(const Peer &peer) const;
 	size_t pending() const { return pending_; }
 	// Of these, those without a request.
 	size_t unawaited() const;
@@ -65,6 +68,9 @@ private:
 	[[gnu::noinline]] void wait_for_slot(Outgoing &o);
 	[[gnu::always_inline]] inline bool start(Outgoing &o);
 	[[gnu::noinline]] bool start_notice(Outgoing &o);
+	void queue_notice(Outgoing &o);
+	unsigned drive_notices(Peer &peer);
+	void unqueue_notice(Outgoing &o);
 	static CallHead head_of(const Outgoing &o);
 	bool lend(Outgoing &o);
 	[[gnu::noinline]] bool send_call(Outgoing &o);
@@ -91,6 +97,7 @@ private:
 	HandlePool<Outgoing> pool_;
 	Pool<Rare> rares_;
 	Fifo<Outgoing> placing_, fetching_;
+	std::map<int, Fifo<Outgoing>> notices_; // that wait, by rank; calls do not wait behind them
 	BufferPool buffers_;
 	Deadlines deadlines_;
 	size_t pending_ = 0;

@@ -133,6 +133,7 @@ struct Incoming {
 struct Peer {
 	int rank = 0;
 	bool listed = false;                    // among those that have work
+	bool notices_wait = false;              // in Calls::notices_
 	uint16_t in_flight = 0;                 // slots that are occupied
 	Channel *channel = nullptr;             // once it was needed
 	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
@@ -142,7 +143,7 @@ struct Peer {
 	std::vector<uint16_t> free_slots;
 	uint64_t calls = 0; // so far
 	uint32_t notices_sent = 0, notices_taken = 0;
-	Fifo<Outgoing> waiting;
+	Fifo<Outgoing> waiting; // not notices
 	Fifo<Outgoing> streams; // calls whose input is partly sent
 
 	// Calls of that rank.
@@ -151,15 +152,17 @@ struct Peer {
 	uint32_t window = 0;    // the other way: calls, and notices, of this rank at once
 	Fifo<Incoming> replies; // those that are not sent, or partly
 
+	bool may_notify() const { return notices_sent - notices_taken < window; }
 	bool may_start(const Outgoing &o) const
 	{
 		if (o.notice)
-			return notices_sent - notices_taken < window;
+			return may_notify();
 		return in_flight < window || (o.nested && in_flight < max_slots);
 	}
 	bool has_work() const
 	{
-		return !streams.empty() || !replies.empty() || (!waiting.empty() && may_start(*waiting.front()));
+		return !streams.empty() || !replies.empty() || (!waiting.empty() && may_start(*waiting.front())) ||
+		       (notices_wait && may_notify());
 	}
 };
 

@@ -59,7 +59,7 @@ void Rpc::describe(int rank, pt2p_calls_info_t &info) const
 	if (!peer)
 		return;
 	info.in_flight = peer->in_flight;
-	info.waiting = static_cast<uint32_t>(peer->waiting.size());
+	info.waiting = static_cast<uint32_t>(calls_.waiting(*peer));
 	info.notices = peer->notices_sent - peer->notices_taken;
 	for (const Incoming *in : peer->served)
 		info.serving += in && in->state < Incoming::State::replied;
