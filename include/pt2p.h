@@ -185,8 +185,8 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
  * the first. Callbacks that are left are called with that status. The call is local: it waits for no other rank beyond
  * those.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_FORKED, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback: nothing has then
- * been done.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_FORKED, PT2P_ERR_UNFINISHED; PT2P_ERR_IN_HANDLER in a callback or a handler of
+ * calls: nothing has then been done.
  */
 pt2p_status_t pt2p_finalize(pt2p_context_t *ctx);
 

@@ -129,7 +129,7 @@ pt2p_status_t pt2p_service_open(pt2p_context_t *ctx, uint32_t id, pt2p_handler_t
  * Closes a service: calls that wait, and those that come, fail with PT2P_ERR_NO_SERVICE. Returns when those that were
  * started have a reply and their handlers have returned. pt2p_finalize closes all services, and does not wait for ever.
  *
- * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT for a dead handle, PT2P_ERR_IN_HANDLER.
+ * Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT for a dead handle; PT2P_ERR_IN_HANDLER in a callback or any handler.
  */
 pt2p_status_t pt2p_service_close(pt2p_context_t *ctx, pt2p_service_t *service);
 

@@ -67,7 +67,18 @@ public:
 	// Takes one item out, if it is there.
 	void remove(T &item)
 	{
-		remove_if([&item](const T &other) { return &other == &item; });
+		T *previous = nullptr;
+		for (T *at = first_; at; previous = at, at = next_of(*at)) {
+			if (at != &item)
+				continue;
+			if (previous)
+				previous->next = item.next;
+			else
+				first_ = next_of(item);
+			if (last_ == &item)
+				last_ = previous;
+			return;
+		}
 	}
 	// Takes out the items for which `wanted` holds; it is asked once for each, in order.
 	template <class F>

@@ -36,7 +36,8 @@ inline Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 // The status of a call that waits, made by a callback.
 [[gnu::cold]] inline pt2p_status_t in_handler(pt2p_context_t *ctx, const char *function)
 {
-	return ctx->reporter.fail(PT2P_ERR_IN_HANDLER, "%s waits, and was called by a callback of this context", function);
+	return ctx->reporter.fail(PT2P_ERR_IN_HANDLER,
+	                          "%s waits, and was called by a callback or a handler of this context", function);
 }
 
 // PT2P_OK when a callback may be asked for.

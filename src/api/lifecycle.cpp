@@ -247,6 +247,8 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 	{
 		Progress::Guard guard(*ctx->progress);
 		PT2P_NOT_IN_HANDLER(ctx);
+		if (ctx->engine->callbacks().serves())
+			return in_handler(ctx, __func__);
 	}
 	std::unique_ptr<pt2p_context> context(ctx);
 	std::string unfinished;

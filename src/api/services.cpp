@@ -168,6 +168,8 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER(ctx);
+	if (ctx->engine->callbacks().serves()) // it would wait for its own handler
+		return in_handler(ctx, __func__);
 	Service *s = service_of(ctx, service);
 	if (!s)
 		return dead_service(ctx, __func__, service);

@@ -530,10 +530,13 @@ void Calls::give_up(Outgoing &o)
 		unqueue_notice(o);
 	else
 		(waits ? peer.waiting : peer.streams).remove(o);
-	if (lends)
+	if (lends) {
 		o.rare->late = true;
-	else
+	} else {
+		const size_t whole = std::exchange(o.reply_length, 0); // nothing of it for the program
 		complete(o, PT2P_ERR_DEADLINE, waits ? "it has not left this rank" : "there is no reply yet");
+		o.reply_length = whole;
+	}
 	reporter_.add(Counter::calls_late);
 	if (waits)
 		return forget(o);

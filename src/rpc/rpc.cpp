@@ -15,6 +15,7 @@ const char *state_text(const Incoming &in)
 	case Incoming::State::queued: return in.service->lanes.empty() ? "waits for a turn" : "waits for pt2p_serve";
 	case Incoming::State::running:
 		return in.cancelled ? "has no reply yet, the caller waits no more" : "has no reply yet";
+	case Incoming::State::ended: return "has a reply, but its handler has not returned";
 	default: return "its reply is being sent";
 	}
 }

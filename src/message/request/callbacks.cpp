@@ -4,10 +4,8 @@
 
 namespace pt2p {
 
-bool Callbacks::nested() const
+bool Callbacks::serves() const
 {
-	if (in_handler())
-		return nested_;
 	return std::any_of(serving_.begin(), serving_.end(),
 	                   [self = pthread_self()](pthread_t thread) { return pthread_equal(thread, self); });
 }

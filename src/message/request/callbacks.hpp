@@ -42,9 +42,11 @@ public:
 	}
 	// Whether this thread is in a callback.
 	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
+	// Whether it is in a handler of pt2p_serve.
+	bool serves() const;
 	// Whether what this thread starts is nested in a call that is served: by its handler, or by a callback of what that
 	// has started.
-	bool nested() const;
+	bool nested() const { return in_handler() ? nested_ : !serving_.empty() && serves(); }
 	// While one exists, what this thread starts is. Made and ended with the guard held.
 	class Serving {
 	public:

@@ -159,6 +159,29 @@ Finish notices(Rank &r)
 	};
 }
 
+// Notices that wait, because nobody serves their lane, do not hold up calls.
+Finish blocked_notices(Rank &r)
+{
+	auto lane = open(r, 25, count_notice, 1);
+	auto s = open(r, 26, add);
+	close_last(r, {lane, s});
+	return [&r, lane, s] {
+		meet(r);
+		const uint64_t count = r.call_window + 40;
+		for (uint64_t i = 0; i < count; ++i)
+			EXPECT_OK(r.ctx, pt2p_notify(r.ctx, r.right(), 25, "", 0, nullptr));
+		const uint64_t number = 3;
+		EXPECT_OK(r.ctx, pt2p_call(r.ctx, r.right(), 26, &number, 8, nullptr, 0, nullptr, nullptr));
+		pt2p_calls_info_t info = PT2P_CALLS_INFO_INIT;
+		EXPECT_OK(r.ctx, pt2p_calls_query(r.ctx, r.right(), &info));
+		EXPECT(info.waiting + info.notices >= count - info.window / 4); // those in the lane may not be told yet
+		meet(r);
+		while (lane->calls < count)
+			EXPECT_OK(r.ctx, pt2p_serve(r.ctx, lane->service, 0, 1000, 1000000, nullptr));
+		meet(r);
+	};
+}
+
 // Calls wait in their lanes, in order, until they are served. The handler may wait.
 Finish lanes(Rank &r)
 {
@@ -176,6 +199,8 @@ Finish lanes(Rank &r)
 		    EXPECT_EQ(info.caller, served.rank->left());
 		    EXPECT_EQ(info.remaining, INT64_MAX);
 		    EXPECT(!info.cancelled && !info.notice && info.service == 14);
+		    EXPECT_STATUS(ctx, pt2p_service_close(ctx, served.service), PT2P_ERR_IN_HANDLER);
+		    EXPECT_STATUS(ctx, pt2p_finalize(ctx), PT2P_ERR_IN_HANDLER);
 		    if (number % 16 == 0) // waits: a call to itself
 			    EXPECT_OK(ctx,
 			              pt2p_call(ctx, served.rank->me, 15, &number, sizeof number, nullptr, 0, nullptr, nullptr));
@@ -449,6 +474,7 @@ void add_call_cases(std::vector<Case> &cases)
 	                              {"call_sizes", true, sizes},
 	                              {"many_calls", true, many},
 	                              {"call_notices", true, notices},
+	                              {"call_blocked_notices", false, blocked_notices},
 	                              {"call_lanes", false, lanes},
 	                              {"call_later", true, later},
 	                              {"call_deadlines", true, deadlines},

@@ -333,6 +333,42 @@ Finish late_window(Rank &r)
 	};
 }
 
+// A reply that comes too late asks for no room, and changes nothing, also when its beginning came in time.
+Finish late_room(Rank &r)
+{
+	auto s = open(r, 67, [](pt2p_context_t *, pt2p_call_t *call, const void *, size_t, void *argument) {
+		of(argument).kept.push_back(call);
+	});
+	close_last(r, {s});
+	return [&r, s] {
+		meet(r);
+		for (const size_t length : {size_t{50}, size_t{5000}, size_t{60000}, size_t{200000}}) {
+			Place place;
+			pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+			options.room = find_place;
+			options.argument = &place;
+			options.deadline = 2000000;
+			Bytes small(100, 77);
+			pt2p_result_t result{};
+			EXPECT_STATUS(r.ctx,
+			              pt2p_call(r.ctx, r.right(), 67, nullptr, 0, small.data(), small.size(), &options, &result),
+			              PT2P_ERR_DEADLINE);
+			EXPECT_EQ(result.length, size_t{0});
+			meet(r);
+			const Bytes reply = payload(length, length);
+			for (; !s->kept.empty(); s->kept.pop_front())
+				EXPECT_OK(r.ctx, pt2p_reply(r.ctx, s->kept[0], 0, reply.data(), length));
+			meet(r);
+			// Once this one has been refused, the late reply is here.
+			EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 68, nullptr, 0, nullptr, 0, nullptr, nullptr),
+			              PT2P_ERR_NO_SERVICE);
+			EXPECT_EQ(place.calls, size_t{0});
+			EXPECT(small == Bytes(100, 77));
+		}
+		meet(r);
+	};
+}
+
 // The deadline passes while pushes are in flight, or just before they start. The call ends once they have ended.
 Finish late_pushes(Rank &r)
 {
@@ -381,6 +417,7 @@ void add_call_memory_cases(std::vector<Case> &cases)
 	                              {"call_abandoned", true, abandoned},
 	                              {"call_late_window", false, late_window},
 	                              {"call_late_pushes", false, late_pushes},
+	                              {"call_late_room", false, late_room},
 	                              {"call_pieces", false, pieces},
 	                          });
 }
