@@ -174,8 +174,10 @@ int main()
 {
 	const char *transports = getenv("PT2P_TRANSPORTS");
 	own_only = transports != nullptr;
-	// How many messages wait for a device at once depends on time, so there may be more now and then than before.
+	// How many messages wait for a device at once depends on time: there may be more now and then than before, and on a
+	// busy machine many more, once.
 	constexpr unsigned long few = 10;
+	const unsigned attempts = own_only ? 4 : 1;
 	constexpr int64_t minute = 60'000'000'000;
 	const Pattern patterns[] = {
 	    {"within progress", within, 0, false, false},
@@ -192,12 +194,16 @@ int main()
 					const size_t rounds = 1000 / count + 1;
 					for (size_t i = 0; i < 30; ++i)
 						job.round(p, count, length);
-					allocations = 0;
-					counting = true;
-					for (size_t i = 0; i < rounds; ++i)
-						job.round(p, count, length);
-					counting = false;
-					if (allocations <= (own_only ? few : 0))
+					bool good = false;
+					for (unsigned attempt = 0; attempt < attempts && !good; ++attempt) {
+						allocations = 0;
+						counting = true;
+						for (size_t i = 0; i < rounds; ++i)
+							job.round(p, count, length);
+						counting = false;
+						good = allocations <= (own_only ? few : 0);
+					}
+					if (good)
 						continue;
 					printf("FAIL: %s, %s, %zu bytes, %zu at once: %lu allocations in %zu calls\n",
 					       ranks == 1   ? "self"
