@@ -139,19 +139,16 @@ void Calls::queue_notice(Outgoing &o)
 
 void Calls::unqueue_notice(Outgoing &o)
 {
-	const auto queue = notices_.find(o.peer->rank);
-	queue->second.remove(o);
-	if (!queue->second.empty())
-		return;
-	notices_.erase(queue);
-	o.peer->notices_wait = false;
+	Fifo<Outgoing> &queue = notices_[o.peer->rank];
+	queue.remove(o);
+	o.peer->notices_wait = !queue.empty();
 }
 
 unsigned Calls::drive_notices(Peer &peer)
 {
 	unsigned n = 0;
 	while (peer.notices_wait && peer.may_notify()) {
-		Outgoing &o = *notices_.find(peer.rank)->second.front();
+		Outgoing &o = *notices_[peer.rank].front();
 		unqueue_notice(o); // it may be over when start() returns
 		if (!start(o)) {
 			notices_[peer.rank].push_front(o);
@@ -580,7 +577,7 @@ void Calls::end(Peer &peer, pt2p_status_t status, std::string_view reason, bool 
 		forget(o);
 	}
 	while (peer.notices_wait) {
-		Outgoing &o = *notices_.find(peer.rank)->second.front();
+		Outgoing &o = *notices_[peer.rank].front();
 		unqueue_notice(o);
 		forget(o);
 	}

@@ -97,7 +97,8 @@ private:
 	HandlePool<Outgoing> pool_;
 	Pool<Rare> rares_;
 	Fifo<Outgoing> placing_, fetching_;
-	std::map<int, Fifo<Outgoing>> notices_; // that wait, by rank; calls do not wait behind them
+	std::map<int, Fifo<Outgoing>>
+	    notices_; // that wait, for each rank for which some did; calls do not wait behind them
 	BufferPool buffers_;
 	Deadlines deadlines_;
 	size_t pending_ = 0;
