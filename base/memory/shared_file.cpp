@@ -31,7 +31,7 @@ std::string place_of(choice::shm_backing backing)
 
 // A field of /proc/PID/stat; "" when there is no such process. Throws Error(PT2P_ERR_SYSTEM) when the file cannot be
 // read for another reason, which tells nothing about the process. It takes no memory from the heap: where later objects
-// lie, and with that results of softhca's model, would depend on how many digits the process has.
+// lie, and with that results of softhca's model, would depend on how many digits the process's number has.
 std::string process_fact(uint32_t pid, int number)
 {
 	char path[32], text[1024];

@@ -107,7 +107,7 @@ pt2p_status_t Calls::notice(const CallWork &work)
 	// A long one is a call whose reply nobody waits for.
 	o.notice = work.length <= Peers::room_after(*peer.channel, sizeof(CallHead));
 	reporter_.add(Counter::calls_made);
-	if (o.notice && !peer.notices_wait && start(o))
+	if (o.notice && !peer.notices_wait && start_notice(o))
 		return PT2P_OK;
 	unsigned char *copy;
 	try {
@@ -124,46 +124,6 @@ pt2p_status_t Calls::notice(const CallWork &work)
 	else
 		start_or_queue(o);
 	return PT2P_OK;
-}
-
-// A notice waits until others have been taken, or for room in the transport.
-void Calls::queue_notice(Outgoing &o)
-{
-	Peer &peer = *o.peer;
-	reporter_.add(Counter::calls_waited);
-	notices_[peer.rank].push(o);
-	peer.notices_wait = true;
-	if (peer.has_work())
-		peers_.list(peer);
-}
-
-void Calls::unqueue_notice(Outgoing &o)
-{
-	Fifo<Outgoing> &queue = notices_[o.peer->rank];
-	queue.remove(o);
-	o.peer->notices_wait = !queue.empty();
-}
-
-unsigned Calls::drive_notices(Peer &peer)
-{
-	unsigned n = 0;
-	while (peer.notices_wait && peer.may_notify()) {
-		Outgoing &o = *notices_[peer.rank].front();
-		unqueue_notice(o); // it may be over when start() returns
-		if (!start(o)) {
-			notices_[peer.rank].push_front(o);
-			peer.notices_wait = true;
-			break;
-		}
-		++n;
-	}
-	return n;
-}
-
-size_t Calls::waiting(const Peer &peer) const
-{
-	const auto notices = notices_.find(peer.rank);
-	return peer.waiting.size() + (notices == notices_.end() ? 0 : notices->second.size());
 }
 
 void Calls::start_or_queue(Outgoing &o)
@@ -197,8 +157,6 @@ bool Calls::start(Outgoing &o)
 	Peer &peer = *o.peer;
 	if (!peer.may_start(o))
 		return false;
-	if (o.notice)
-		return start_notice(o);
 	if (__builtin_expect(o.rare != nullptr, 0) && !lend(o)) {
 		complete(o, PT2P_ERR_NO_MEMORY, "there is no memory to describe what it lends");
 		forget(o);
@@ -239,19 +197,6 @@ CallHead Calls::head_of(const Outgoing &o)
 {
 	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
 	return {o.service, o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0, o.by.reply};
-}
-
-bool Calls::start_notice(Outgoing &o)
-{
-	Peer &peer = *o.peer;
-	++peer.notices_sent;
-	if (!peers_.send(*peer.channel, id_notice, 0, head_of(o), o.input, o.length)) {
-		--peer.notices_sent;
-		if (!peer.channel->down())
-			return false;
-	}
-	forget(o);
-	return true;
 }
 
 // Decides which windows are carried: those that fit in the first message. Lends the others, each once. False: there is
@@ -410,28 +355,6 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 	return nullptr;
 }
 
-const char *Calls::on_pushed(Peer &peer, uint64_t number, const void *data, size_t length)
-{
-	Outgoing *o = find(peer, number);
-	uint32_t offset;
-	if (!o || o->state != Outgoing::State::sent || o->received || o->reply_length || length < sizeof offset)
-		return wrong_message;
-	std::memcpy(&offset, data, sizeof offset);
-	return place_pushed(*o, offset, static_cast<const unsigned char *>(data) + sizeof offset, length - sizeof offset)
-	           ? nullptr
-	           : wrong_message;
-}
-
-// Bytes for a window that is carried; false: it has no such bytes. Once the call has ended they go nowhere.
-bool Calls::place_pushed(Outgoing &o, size_t offset, const unsigned char *bytes, size_t length)
-{
-	if (!o.rare || !o.rare->carries_take || offset > o.rare->take.length || length > o.rare->take.length - offset)
-		return false;
-	if (o.request)
-		std::memcpy(static_cast<unsigned char *>(o.rare->take.address) + offset, bytes, length);
-	return true;
-}
-
 const char *Calls::on_short_reply(Peer &peer, uint64_t number, const void *data, size_t length)
 {
 	Outgoing *o = find(peer, number);
@@ -523,7 +446,7 @@ void Calls::give_up(Outgoing &o)
 {
 	Peer &peer = *o.peer;
 	const bool waits = o.state == Outgoing::State::waiting, lends = !waits && o.lends();
-	if (waits && o.notice)
+	if (o.notice)
 		unqueue_notice(o);
 	else
 		(waits ? peer.waiting : peer.streams).remove(o);
@@ -576,11 +499,7 @@ void Calls::end(Peer &peer, pt2p_status_t status, std::string_view reason, bool 
 		complete(o, status, reason);
 		forget(o);
 	}
-	while (peer.notices_wait) {
-		Outgoing &o = *notices_[peer.rank].front();
-		unqueue_notice(o);
-		forget(o);
-	}
+	end_notices(peer);
 	if (only_waiting)
 		return;
 	peer.streams.clear();

@@ -71,6 +71,7 @@ private:
 	void queue_notice(Outgoing &o);
 	unsigned drive_notices(Peer &peer);
 	void unqueue_notice(Outgoing &o);
+	void end_notices(Peer &peer);
 	static CallHead head_of(const Outgoing &o);
 	bool lend(Outgoing &o);
 	[[gnu::noinline]] bool send_call(Outgoing &o);
@@ -97,8 +98,7 @@ private:
 	HandlePool<Outgoing> pool_;
 	Pool<Rare> rares_;
 	Fifo<Outgoing> placing_, fetching_;
-	std::map<int, Fifo<Outgoing>>
-	    notices_; // that wait, for each rank for which some did; calls do not wait behind them
+	std::map<int, Fifo<Outgoing>> notices_; // that wait, by rank; an entry stays once it is there
 	BufferPool buffers_;
 	Deadlines deadlines_;
 	size_t pending_ = 0;

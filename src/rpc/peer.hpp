@@ -134,7 +134,7 @@ struct Peer {
 	int rank = 0;
 	bool listed = false;                    // among those that have work
 	bool notices_wait = false;              // in Calls::notices_
-	uint16_t in_flight = 0;                 // slots that are occupied
+	uint16_t in_flight = 0;                 // slots that are occupied; counted, as taking sizes costs every call more
 	Channel *channel = nullptr;             // once it was needed
 	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
 
@@ -153,12 +153,7 @@ struct Peer {
 	Fifo<Incoming> replies; // those that are not sent, or partly
 
 	bool may_notify() const { return notices_sent - notices_taken < window; }
-	bool may_start(const Outgoing &o) const
-	{
-		if (o.notice)
-			return may_notify();
-		return in_flight < window || (o.nested && in_flight < max_slots);
-	}
+	bool may_start(const Outgoing &o) const { return in_flight < window || (o.nested && in_flight < max_slots); }
 	bool has_work() const
 	{
 		return !streams.empty() || !replies.empty() || (!waiting.empty() && may_start(*waiting.front())) ||

@@ -1,4 +1,5 @@
-// Replies whose place room() finds, and those whose bytes are fetched from the server.
+// Replies whose place room() finds, those whose bytes are fetched from the server, and what it has pushed to a window
+// that is carried.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -95,15 +96,26 @@ void Calls::end_fetch(Outgoing &o, pt2p_status_t status)
 		engine_.channels().control(*peer.channel, id_fetched, number, nullptr, 0);
 }
 
-const char *Calls::on_taken(Peer &peer, uint64_t count)
+const char *Calls::on_pushed(Peer &peer, uint64_t number, const void *data, size_t length)
 {
-	const auto taken = static_cast<uint32_t>(count);
-	if (taken - peer.notices_taken > peer.notices_sent - peer.notices_taken)
+	Outgoing *o = find(peer, number);
+	uint32_t offset;
+	if (!o || o->state != Outgoing::State::sent || o->received || o->reply_length || length < sizeof offset)
 		return wrong_message;
-	peer.notices_taken = taken;
-	if (peer.has_work())
-		peers_.list(peer);
-	return nullptr;
+	std::memcpy(&offset, data, sizeof offset);
+	return place_pushed(*o, offset, static_cast<const unsigned char *>(data) + sizeof offset, length - sizeof offset)
+	           ? nullptr
+	           : wrong_message;
+}
+
+// Bytes for a window that is carried; false: it has no such bytes. Once the call has ended they go nowhere.
+bool Calls::place_pushed(Outgoing &o, size_t offset, const unsigned char *bytes, size_t length)
+{
+	if (!o.rare || !o.rare->carries_take || offset > o.rare->take.length || length > o.rare->take.length - offset)
+		return false;
+	if (o.request)
+		std::memcpy(static_cast<unsigned char *>(o.rare->take.address) + offset, bytes, length);
+	return true;
 }
 
 } // namespace pt2p::rpc

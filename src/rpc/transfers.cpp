@@ -5,7 +5,8 @@
 
 namespace pt2p::rpc {
 
-// Of all that tells of a call's windows, bytes; SIZE_MAX: it is wrong. `length` bytes are there.
+// How many bytes of a CALL are about its windows: their descriptions, and `give` if it is carried. SIZE_MAX: they are
+// malformed. `length` bytes are there.
 size_t Services::length_of_windows(unsigned windows, const unsigned char *bytes, size_t length, Carried &carried)
 {
 	const size_t lent = static_cast<size_t>(__builtin_popcount(windows & ~carried_bit)) * sizeof(LentMemory);

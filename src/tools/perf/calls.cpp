@@ -64,26 +64,19 @@ double Pair::make_calls(Test test, size_t size, size_t window, uint64_t iteratio
 {
 	const auto service = static_cast<uint32_t>(rank_);
 	const double start = now();
-	if (test == Test::call) {
-		for (uint64_t i = 0; i < iterations; ++i) {
-			if (check_)
-				fill(out_.get(), size, i, 0);
-			must(ctx_, "pt2p_call",
-			     pt2p_call(ctx_, peer_, service, out_.get(), size, in_.get(), size, nullptr, &results_[0]));
-			if (check_)
-				verify_replies(size, 1, i);
-		}
-		return now() - start;
-	}
-	if (test == Test::windows) {
+	if (one_at_a_time(test)) {
+		const bool windows = test == Test::windows;
 		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 		options.give = {out_.get(), size};
 		options.take = {in_.get(), size};
 		for (uint64_t i = 0; i < iterations; ++i) {
 			if (check_)
 				fill(out_.get(), size, i, 0);
-			must(ctx_, "pt2p_call", pt2p_call(ctx_, peer_, service, nullptr, 0, nullptr, 0, &options, &results_[0]));
-			results_[0].length = size; // of the window, not of the reply
+			must(ctx_, "pt2p_call",
+			     windows ? pt2p_call(ctx_, peer_, service, nullptr, 0, nullptr, 0, &options, &results_[0])
+			             : pt2p_call(ctx_, peer_, service, out_.get(), size, in_.get(), size, nullptr, &results_[0]));
+			if (windows)
+				results_[0].length = size; // of the window, not of the reply
 			if (check_)
 				verify_replies(size, 1, i);
 		}
