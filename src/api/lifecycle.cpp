@@ -120,7 +120,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
 	ctx.router = std::make_unique<Router>(config, ctx.topology, ctx.reporter, *ctx.job, *ctx.engine, *ctx.engine);
 	Progress::Settings progress;
-	progress.oversubscribed = oversubscribed(ctx.topology, ctx.job->host_size());
+	progress.cores = ctx.topology.usable_cpus / ctx.job->host_size();
 	Relay *relay = ctx.router->relay();
 	progress.thread_calls_back = config.progress_thread == choice::progress_thread::yes;
 	progress.thread =

@@ -25,19 +25,45 @@ try {
 }
 PT2P_CATCH_IN("pt2p_send")
 
+// The ordinary cases of isend and irecv, in any thread that holds the lock, if there is one. The arguments are checked.
+inline bool start_at_once(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                          pt2p_request_t **req)
+{
+	if (__builtin_expect(!ctx->engine->isend_at_once(buffer, length, dest, tag, req), 0))
+		return false;
+	poll_now_and_then(ctx);
+	return true;
+}
+
+inline bool post_at_once(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                         pt2p_request_t **req)
+{
+	Request *const r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
+	if (__builtin_expect(!r, 0))
+		return false;
+	*req = to_handle(r);
+	return true;
+}
+
 [[gnu::noinline]] pt2p_status_t isend_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
                                             uint64_t tag, pt2p_request_t **req)
 try {
-	Progress::Guard guard(*ctx->progress);
+	const auto quick = [=] {
+		if (!req || bad_send(ctx, buffer, length, dest) || !ctx->engine->isend_at_once(buffer, length, dest, tag, req))
+			return false;
+		poll_now_and_then(ctx);
+		return true;
+	};
+	if (ctx->progress->combine_or_lock(quick))
+		return PT2P_OK;
+	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	if (!req)
 		return null_argument(ctx, "pt2p_isend", "req");
 	*req = nullptr;
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, "pt2p_isend", length, dest, false);
-	if (__builtin_expect(ctx->engine->isend_at_once(buffer, length, dest, tag, req), 1)) {
-		poll_now_and_then(ctx);
+	if (start_at_once(ctx, buffer, length, dest, tag, req))
 		return PT2P_OK;
-	}
 	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->sends().isend(buffer, length, dest, tag, status);
 	if (!r)
@@ -51,20 +77,51 @@ PT2P_CATCH_IN("pt2p_isend")
 [[gnu::noinline]] pt2p_status_t irecv_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
                                             uint64_t tag, uint64_t mask, pt2p_request_t **req)
 try {
-	Progress::Guard guard(*ctx->progress);
+	if (ctx->progress->combine_or_lock([=] {
+		    return req && !bad_recv(ctx, buffer, capacity, source) &&
+		           post_at_once(ctx, buffer, capacity, source, tag, mask, req);
+	    }))
+		return PT2P_OK;
+	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	if (!req)
 		return null_argument(ctx, "pt2p_irecv", "req");
 	*req = nullptr;
 	if (bad_recv(ctx, buffer, capacity, source))
 		return bad_transfer(ctx, "pt2p_irecv", capacity, source, true);
+	if (post_at_once(ctx, buffer, capacity, source, tag, mask, req))
+		return PT2P_OK;
 	pt2p_status_t status = PT2P_OK;
-	Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
-	if (!r && !(r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status)))
+	Request *r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
 		return status;
 	*req = to_handle(r);
 	return PT2P_OK;
 }
 PT2P_CATCH_IN("pt2p_irecv")
+
+// The ordinary cases at thread level multiple, while no other thread is in a call.
+[[gnu::noinline]] pt2p_status_t isend_among_threads(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
+                                                    uint64_t tag, pt2p_request_t **req)
+try {
+	if (req && !bad_send(ctx, buffer, length, dest) && ctx->progress->try_lock()) {
+		const Progress::Guard guard(*ctx->progress, std::adopt_lock);
+		if (start_at_once(ctx, buffer, length, dest, tag, req))
+			return PT2P_OK;
+	}
+	return isend_fully(ctx, buffer, length, dest, tag, req);
+}
+PT2P_CATCH_IN("pt2p_isend")
+
+[[gnu::noinline]] pt2p_status_t irecv_among_threads(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
+                                                    uint64_t tag, uint64_t mask, pt2p_request_t **req)
+{
+	if (req && !bad_recv(ctx, buffer, capacity, source) && ctx->progress->try_lock()) {
+		const Progress::Guard guard(*ctx->progress, std::adopt_lock);
+		if (post_at_once(ctx, buffer, capacity, source, tag, mask, req))
+			return PT2P_OK;
+	}
+	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
+}
 
 [[gnu::noinline]] pt2p_status_t progress_fully(pt2p_context_t *ctx)
 {
@@ -93,12 +150,11 @@ pt2p_status_t pt2p_isend(pt2p_context_t *ctx, const void *buffer, size_t length,
                          pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	if (__builtin_expect(ordinary(ctx) && req && !bad_send(ctx, buffer, length, dest) &&
-	                         ctx->engine->isend_at_once(buffer, length, dest, tag, req),
-	                     1)) {
-		poll_now_and_then(ctx);
+	if (__builtin_expect(!ordinary(ctx), 0))
+		return isend_among_threads(ctx, buffer, length, dest, tag, req);
+	if (__builtin_expect(
+	        req && !bad_send(ctx, buffer, length, dest) && start_at_once(ctx, buffer, length, dest, tag, req), 1))
 		return PT2P_OK;
-	}
 	return isend_fully(ctx, buffer, length, dest, tag, req);
 }
 PT2P_CATCH
@@ -107,13 +163,12 @@ pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int
                          pt2p_request_t **req)
 {
 	PT2P_CHECK_CONTEXT(ctx);
-	if (__builtin_expect(ordinary(ctx) && req && !bad_recv(ctx, buffer, capacity, source), 1)) {
-		if (Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
-		    __builtin_expect(r != nullptr, 1)) {
-			*req = to_handle(r);
-			return PT2P_OK;
-		}
-	}
+	if (__builtin_expect(!ordinary(ctx), 0))
+		return irecv_among_threads(ctx, buffer, capacity, source, tag, mask, req);
+	if (__builtin_expect(req && !bad_recv(ctx, buffer, capacity, source) &&
+	                         post_at_once(ctx, buffer, capacity, source, tag, mask, req),
+	                     1))
+		return PT2P_OK;
 	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
 }
 

@@ -155,7 +155,15 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 
 [[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 try {
-	Progress::Guard guard(*ctx->progress);
+	// A failure is for the thread itself, which keeps the explanation.
+	const auto collect_good = [=] {
+		Request *r = ctx->engine->requests().find_done(reinterpret_cast<uint64_t>(req));
+		return r && r->status == PT2P_OK && !ctx->engine->callbacks().running() &&
+		       ctx->engine->requests().collect(r, result) == PT2P_OK;
+	};
+	if (ctx->progress->combine_or_lock(collect_good))
+		return PT2P_OK;
+	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
 	Request *r = wait_for(ctx, req);
 	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
@@ -174,18 +182,36 @@ try {
 }
 PT2P_CATCH_IN("pt2p_wait")
 
+// The same at thread level multiple, while no other thread is in a call.
+[[gnu::noinline]] pt2p_status_t wait_among_threads(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+try {
+	if (ctx->progress->try_lock()) {
+		const Progress::Guard guard(*ctx->progress, std::adopt_lock);
+		Request *const r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req));
+		if (r && !ctx->engine->callbacks().running()) {
+			if (!r->done())
+				turn(ctx);
+			if (r->done() && r->status == PT2P_OK && to_handle(r) == req)
+				return ctx->engine->requests().collect(r, result);
+		}
+	}
+	return wait_fully(ctx, req, result);
+}
+PT2P_CATCH_IN("pt2p_wait")
+
 } // namespace
 
 pt2p_status_t pt2p_wait(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 {
 	PT2P_CHECK_CONTEXT(ctx);
-	if (__builtin_expect(ordinary(ctx), 1))
-		if (Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req))) {
-			if (!r->done())
-				return wait_one_turn(ctx, r, req, result);
-			if (__builtin_expect(r->status == PT2P_OK, 1))
-				return ctx->engine->requests().collect(r, result);
-		}
+	if (__builtin_expect(!ordinary(ctx), 0))
+		return wait_among_threads(ctx, req, result);
+	if (Request *r = ctx->engine->requests().find_any(reinterpret_cast<uint64_t>(req))) {
+		if (!r->done())
+			return wait_one_turn(ctx, r, req, result);
+		if (__builtin_expect(r->status == PT2P_OK, 1))
+			return ctx->engine->requests().collect(r, result);
+	}
 	return wait_fully(ctx, req, result);
 }
 

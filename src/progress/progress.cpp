@@ -34,7 +34,7 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
     : config_(config), reporter_(reporter), job_(job), client_(client), settings_(settings),
-      spin_(!settings.oversubscribed && !job.step()), careful_(settings.locking),
+      spin_(settings.cores > 0 && !job.step()), careful_(settings.locking),
       word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
@@ -94,8 +94,8 @@ void Progress::start_thread()
 				// A lock goes to who comes first, and this thread would come first again and again.
 				if (wanting_.load(std::memory_order_relaxed))
 					give_way();
-				else
-					idle_slowly(backoff);
+				else if (idle_slowly(backoff))
+					sleep();
 			}
 		}
 	});
@@ -127,6 +127,69 @@ void Progress::wake_sleepers()
 {
 	__atomic_fetch_add(word_, 1, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, word_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Parks while another thread polls, and polls for all others while none does. In the end this thread does neither.
+void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
+{
+	struct Role {
+		~Role()
+		{
+			progress.in_turn_of_poller_ = false; // also after an exception
+			if (progress.poller_.is(waiting))
+				progress.poller_.pass_on();
+		}
+		Progress &progress;
+		Waiting &waiting;
+	};
+	const Role role{*this, self};
+	// Where there are fewer cores than waiting threads, each polls in its turns. The one that a message is for is then
+	// often the one that finds it.
+	for (bool idle_long = false;;) {
+		if (!poller_.is(self) && (idle_long || waiters_ <= settings_.cores)) {
+			if (!poller_.anybody()) {
+				poller_.begin(self);
+			} else if (park(self)) {
+				return;
+			} else {
+				backoff = {};
+			}
+		}
+		idle_long = idle(backoff);
+		if (idle_long && poller_.is(self) && sleep())
+			backoff.turns = 0; // more may follow what has arrived
+		in_turn_of_poller_ = poller_.is(self);
+		const unsigned n = step();
+		const bool polls = std::exchange(in_turn_of_poller_, false);
+		if (self.done())
+			return;
+		if (n)
+			backoff.turns = 0, backoff.idle_since = 0;
+		else if (polls && others_ && !(backoff.spinning && spin_ && backoff.turns % 64))
+			poller_.wake_finished(); // calls of other threads complete requests, too, and time runs out
+	}
+}
+
+// True when the wait is over. Where there are more waiting threads than cores, they leave the cores to those that work.
+bool Progress::park(Waiting &self)
+{
+	if (!self.start)
+		self.start = now_ns();
+	const bool spins = spin_ && waiters_ <= settings_.cores;
+	poller_.park(self);
+	++others_;
+	unlock();
+	const bool finished = self.wait(spins ? config_.spin_time : 0);
+	lock();
+	--others_;
+	return finished;
+}
+
+void Progress::wake_others()
+{
+	poller_.wake_finished();
+	if (sleepers_)
+		wake_sleepers();
 }
 
 void Progress::yield()
@@ -175,12 +238,13 @@ bool Progress::sleep()
 			break; // transports with a descriptor share it
 		}
 	reporter_.add(Counter::sleeps);
-	++sleepers_;
+	++sleepers_, ++others_;
 	// Under the lock: other threads begin and end such waits.
 	const timespec limit{0, memory_waiters_ || !woken_by_all ? short_nap : nap};
 	unlock();
 	const bool woken = syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0) == 0 || errno == EAGAIN;
 	lock();
+	--others_;
 	if (--sleepers_ == 0)
 		for (Transport *t : transports_)
 			t->disarm();
@@ -199,16 +263,18 @@ void Progress::check()
 
 void Progress::watch(Backoff &b, int64_t now)
 {
-	b.last_check = now;
 	check();
+	b.last_check = now_ns(); // not `now`: checks can take longer than their period, and other work has to follow them
 	if (!config_.stall_time || !b.may_stall)
 		return;
-	if (!b.next_dump)
-		b.next_dump = b.start + config_.stall_time;
-	if (now >= b.next_dump) {
-		dump(format("a call has waited for %.1f s", static_cast<double>(now - b.start) * 1e-9).c_str());
-		b.next_dump = now + (now - b.start);
-	}
+	const int64_t start = poller_.oldest(b.start);
+	if (start != dumped_)
+		next_dump_ = start + config_.stall_time;
+	if (now < next_dump_)
+		return;
+	dump(format("a call has waited for %.1f s", static_cast<double>(now - start) * 1e-9).c_str());
+	dumped_ = start;
+	next_dump_ = now + (now - start);
 }
 
 void Progress::check_now_and_then()
@@ -220,30 +286,27 @@ void Progress::check_now_and_then()
 	check();
 }
 
-void Progress::idle_slowly(Backoff &b)
+bool Progress::idle_slowly(Backoff &b)
 {
 	const int64_t now = now_ns();
 	if (!b.start)
 		b.start = b.last_check = now;
 	if (!b.idle_since)
 		b.idle_since = now;
-	if (now - b.last_check >= check_period) {
+	const bool check_due = now - b.last_check >= check_period;
+	if (check_due)
 		watch(b, now);
-		return; // the checks may have completed what is waited for
-	}
-	if (job_.step()) {
-		// Cooperative: the others run in this thread.
-		job_.step()();
-		return;
-	}
+	if (job_.step())
+		job_.step()(); // cooperative: the others run in this thread
+	if (check_due || job_.step())
+		return false; // what is waited for may have completed
 	const int64_t idle = now - b.idle_since;
 	b.spinning = spin_ && idle < config_.spin_time;
-	if (b.spinning)
-		yield(); // a wait this long can afford it, and a peer may share the core
-	else if (!config_.sleep || b.turns < min_turns || idle < (spin_ ? config_.spin_time : 0) + config_.yield_time)
-		yield();
-	else if (sleep())
-		b.turns = 0; // more may follow what has arrived
+	if (!b.spinning && config_.sleep && b.turns >= min_turns &&
+	    idle >= (spin_ ? config_.spin_time : 0) + config_.yield_time)
+		return true;
+	yield(); // a wait this long can afford it, and a peer may share the core
+	return false;
 }
 
 } // namespace pt2p

@@ -1,11 +1,12 @@
 // Progress: polling the transports, and what a waiting call does with its core.
 //
-//   poll + pause            for PT2P_SPIN_TIME   (not when the host is oversubscribed)
+//   poll + pause            for PT2P_SPIN_TIME   (not if the host has more ranks than cores)
 //   poll + sched_yield      for PT2P_YIELD_TIME
 //   arm + sleep on a futex  until something arrives, at most `nap` at a time (devices: see waker.hpp)
 //
 // Each arrival starts the sequence anew. Each context has one lock, which is taken only at thread level multiple or
-// with a progress thread. It is held while anything of the context is touched, and released between two polls.
+// with a progress thread. It is held while anything of the context is touched, and released between two polls. Of
+// several waiting threads one polls (poller.hpp).
 #pragma once
 
 #include <atomic>
@@ -14,10 +15,12 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/lock.hpp"
+#include "progress/combine.hpp"
+#include "progress/poller.hpp"
 #include "progress/waker.hpp"
 #include "transports/transport.hpp"
 
@@ -39,7 +42,7 @@ protected:
 class Progress {
 public:
 	struct Settings {
-		bool oversubscribed = false;
+		int cores = 1; // for each rank of this host; 0: there are fewer than ranks
 		bool locking = false;
 		bool thread = false; // makes progress while the program computes
 		// That thread also calls the program's callbacks, which the program then expects.
@@ -70,6 +73,21 @@ public:
 		Progress &progress_;
 	};
 
+	// Takes the lock if that takes no waiting; false also if there is none.
+	bool try_lock() { return settings_.locking && lock_.try_lock(); }
+	// Takes the lock, or has `quick` executed by the thread that holds it: true if that has done all there is to do.
+	template <class F>
+	bool combine_or_lock(F &&quick)
+	{
+		if (!settings_.locking || lock_.try_lock())
+			return false;
+		bool done = false;
+		lock_.combine([&] { done = quick(); });
+		if (!done)
+			lock();
+		return done;
+	}
+
 	// A turn on behalf of another context. None if a thread is in a call into this one: that makes progress itself.
 	void poll_if_free()
 	{
@@ -84,10 +102,14 @@ public:
 	public:
 		explicit Callback(Progress &progress) : progress_(progress)
 		{
-			if (progress_.settings_.locking)
+			if (progress_.settings_.locking) {
+				// It may take long, or be the end of this thread's wait.
+				if (std::exchange(progress_.in_turn_of_poller_, false))
+					progress_.poller_.pass_on();
 				progress_.lock_.unlock();
-			else
+			} else {
 				progress_.careful_ = true;
+			}
 		}
 		~Callback()
 		{
@@ -120,8 +142,8 @@ public:
 			n += p.progress(*p.transport);
 		if (client_.has_work)
 			n += client_.drive();
-		if (__builtin_expect(sleepers_ != 0, 0) && n)
-			wake_sleepers();
+		if (__builtin_expect(others_ != 0, 0) && n)
+			wake_others();
 		return n;
 	}
 	// A turn for a call that does not wait.
@@ -166,7 +188,6 @@ private:
 		int64_t start = 0;      // of the wait
 		int64_t idle_since = 0; // 0: not looked at the clock yet
 		int64_t last_check = 0;
-		int64_t next_dump = 0;
 		bool spinning = true;
 		bool may_stall = true; // not the progress thread: nobody waits in it
 	};
@@ -186,8 +207,13 @@ private:
 	{
 		Backoff backoff;
 		const Waiter waiter(waiters_); // correct also after an exception: the progress thread reads the count
+		if (settings_.locking) {
+			Waiting self(done);
+			return wait_among_threads(self, backoff);
+		}
 		for (;;) {
-			idle(backoff);
+			if (idle(backoff) && sleep())
+				backoff.turns = 0; // more may follow what has arrived
 			const unsigned n = step();
 			if (done())
 				break;
@@ -195,6 +221,8 @@ private:
 				backoff.turns = 0, backoff.idle_since = 0;
 		}
 	}
+	void wait_among_threads(Waiting &self, Backoff &backoff);
+	bool park(Waiting &self);
 
 	void lock()
 	{
@@ -207,26 +235,24 @@ private:
 		if (settings_.locking)
 			lock_.unlock();
 	}
-	void idle(Backoff &backoff)
+	// True when it is time to sleep.
+	bool idle(Backoff &backoff)
 	{
 		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
-			if (__builtin_expect(settings_.locking, 0)) {
-				lock_.unlock();
-				cpu_relax();
-				lock_.lock();
-			} else {
-				cpu_relax();
-			}
-			return;
+			unlock();
+			cpu_relax();
+			lock();
+			return false;
 		}
-		idle_slowly(backoff);
+		return idle_slowly(backoff);
 	}
-	void idle_slowly(Backoff &backoff);
+	bool idle_slowly(Backoff &backoff);
 	bool sleep(); // true: something may have arrived
 	bool watch_descriptor(int fd);
 	void yield();
 	void give_way();
 	void wake_sleepers();
+	void wake_others();
 	void check();
 	void check_now_and_then();
 	void watch(Backoff &backoff, int64_t now);
@@ -240,13 +266,17 @@ private:
 	const Settings settings_;
 	const bool spin_;
 	bool careful_;
-	Lock lock_;
+	CombiningLock lock_;
+	Poller poller_;
+	bool in_turn_of_poller_ = false;
 	std::atomic<int> wanting_{0}; // threads that wait for it
 	// Calls that do not wait look at the clock after so many: a look takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 256;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
+	int64_t dumped_ = 0, next_dump_ = 0; // the start of the wait that was shown last, and when it is shown again, ns
 	int waiters_ = 0, sleepers_ = 0, memory_waiters_ = 0;
+	int others_ = 0; // sleepers and parked threads
 	std::atomic<uint32_t> own_word_{0};
 	uint32_t *word_;
 	uint32_t dumps_seen_ = 0;

@@ -8,7 +8,6 @@ cd "$srcdir" || exit 99
 # From the bottom to the top. Folders on one line are side by side and do not include each other.
 floors='
 base/assert
-base/lock
 base/report
 base/clock
 base/config

@@ -1,15 +1,8 @@
 #include "transports/shm/hot_rings.hpp"
 
 #include <algorithm>
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include "base/memory/fence.hpp"
 
 namespace pt2p::shm {
-
-HotRings::HotRings() : membarrier_(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0) {}
 
 void HotRings::add(ShmEndpoint &peer)
 {
@@ -26,13 +19,6 @@ void HotRings::remove(ShmEndpoint &peer)
 	peer.hot = false;
 }
 
-void HotRings::everyone_fences()
-{
-	full_fence();
-	if (membarrier_)
-		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-}
-
 void HotRings::sweep()
 {
 	const auto idle = std::stable_partition(hot_.begin(), hot_.end(), [](ShmEndpoint *p) {
@@ -43,7 +29,7 @@ void HotRings::sweep()
 	for (auto i = idle; i != hot_.end(); ++i)
 		(*i)->in.head().attention.store(1, std::memory_order_relaxed);
 	if (idle != hot_.end())
-		everyone_fences();
+		membarrier_.all_cores_fence();
 	const auto dozing = std::stable_partition(idle, hot_.end(), [](ShmEndpoint *p) { return p->in.ready(); });
 	for (auto i = idle; i != dozing; ++i)
 		(*i)->in.head().attention.store(0, std::memory_order_relaxed);
@@ -59,7 +45,7 @@ bool HotRings::sleep(SegmentHeader &own)
 	own.sleeping.store(1);
 	for (ShmEndpoint *p : hot_)
 		p->in.head().attention.store(1);
-	everyone_fences();
+	membarrier_.all_cores_fence();
 	bool ready = own.doorbell_summary.load() != 0;
 	for (ShmEndpoint *p : hot_)
 		ready |= p->in.ready();

@@ -17,19 +17,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/memory/membarrier.hpp"
 #include "transports/shm/endpoint.hpp"
 
 namespace pt2p::shm {
 
 class HotRings {
 public:
-	HotRings();
-
 	void reserve(size_t peers) { hot_.reserve(peers); }
 	size_t size() const { return hot_.size(); }
 	ShmEndpoint &operator[](size_t i) const { return *hot_[i]; }
 	// Whether writers need no fence of their own.
-	bool membarrier() const { return membarrier_; }
+	bool membarrier() const { return membarrier_.works(); }
 
 	// Starts to poll the ring from that peer; stops.
 	void add(ShmEndpoint &peer);
@@ -52,9 +51,8 @@ private:
 	static constexpr uint32_t sweep_turns = 8192; // turns between two looks for idle rings
 
 	void sweep();
-	void everyone_fences();
 
-	bool membarrier_;
+	const Membarrier membarrier_{Membarrier::host};
 	std::vector<ShmEndpoint *> hot_;
 	uint32_t turns_ = 0;
 };

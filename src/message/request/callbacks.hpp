@@ -40,7 +40,8 @@ public:
 		}
 		running_ = false;
 	}
-	// Whether this thread is in a callback.
+	// Whether a thread is in a callback; whether this one is.
+	bool running() const { return running_; }
 	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
 	// Whether it is in a handler of pt2p_serve.
 	bool serves() const;
