@@ -229,6 +229,8 @@ void Reporter::log(LogLevel level, const char *pattern, ...)
 
 pt2p_status_t Reporter::fail(pt2p_status_t status, const char *pattern, ...)
 {
+	if (muted_)
+		return status;
 	KeepErrno keep;
 	char text[1024];
 	va_list arguments;

@@ -80,6 +80,9 @@ public:
 	// nothing and keeps errno. Out of line on purpose: errors stay away from the short path.
 	pt2p_status_t fail(pt2p_status_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4), cold));
 
+	// While set, fail() remembers nothing: this thread works for another one.
+	void mute(bool muted) { muted_ = muted; }
+
 	void add(Counter counter, uint64_t n = 1) { counters_[static_cast<size_t>(counter)] += n; }
 	void peak(Counter counter, uint64_t value)
 	{
@@ -101,6 +104,7 @@ public:
 private:
 	LogLevel level_ = LogLevel::warning;
 	int rank_ = -1;
+	bool muted_ = false;
 	std::string host_;
 	std::array<uint64_t, static_cast<size_t>(Counter::count)> counters_{};
 };

@@ -33,6 +33,18 @@ inline Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the buffer is NULL, the length %zu", function, length);
 }
 
+// For calls that only start something, at thread level multiple: if another thread holds the lock, that one executes
+// `start`. A start that fails has changed nothing. The thread itself tries it again then, because the explanation is
+// kept for it.
+template <class F>
+[[gnu::noinline]] pt2p_status_t start_among_threads(pt2p_context_t *ctx, const F &start)
+{
+	if (ctx->progress->combine_or_lock([&] { return start() == PT2P_OK; }))
+		return PT2P_OK;
+	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
+	return start();
+}
+
 // The status of a call that waits, made by a callback.
 [[gnu::cold]] inline pt2p_status_t in_handler(pt2p_context_t *ctx, const char *function)
 {

@@ -82,6 +82,17 @@ pt2p_status_t transfer(pt2p_context_t *ctx, const char *function, Operation::Kin
 	return ctx->onesided->submit({function + sizeof "pt2p_" - 1, kind, r, offset, length, buffer}, req);
 }
 
+pt2p_status_t start_transfer(pt2p_context_t *ctx, const char *function, Operation::Kind kind, void *buffer,
+                             size_t length, pt2p_remote_t *remote, size_t offset, pt2p_request_t **req)
+{
+	constexpr size_t max_combined = 4096; // bytes: another thread would have to copy more
+	const auto start = [=] { return transfer(ctx, function, kind, buffer, length, remote, offset, req); };
+	if (length <= max_combined)
+		return start_among_threads(ctx, start);
+	const Progress::Guard guard(*ctx->progress);
+	return start();
+}
+
 pt2p_status_t transfer_with_callback(pt2p_context_t *ctx, const char *function, Operation::Kind kind, void *buffer,
                                      size_t length, pt2p_remote_t *remote, size_t offset, pt2p_callback_t done,
                                      void *argument)
@@ -100,18 +111,19 @@ pt2p_status_t transfer_with_callback(pt2p_context_t *ctx, const char *function, 
 pt2p_status_t atomic(pt2p_context_t *ctx, const char *function, pt2p_remote_t *remote, size_t offset,
                      const AtomicRequest &request, void *result, pt2p_request_t **req)
 {
-	Progress::Guard guard(*ctx->progress);
-	if (req)
-		*req = nullptr;
-	Remote *r = remote_of(ctx, remote);
-	if (!r)
-		return dead_handle(ctx, function, "the remote memory", remote);
-	const pt2p_status_t status = check_word(ctx, function, *r, offset, request.width);
-	if (status != PT2P_OK)
-		return status;
-	return ctx->onesided->submit(
-	    {function + sizeof "pt2p_" - 1, Operation::Kind::atomic, r, offset, request.width, nullptr, request, result},
-	    req);
+	return start_among_threads(ctx, [&] {
+		if (req)
+			*req = nullptr;
+		Remote *r = remote_of(ctx, remote);
+		if (!r)
+			return dead_handle(ctx, function, "the remote memory", remote);
+		const pt2p_status_t status = check_word(ctx, function, *r, offset, request.width);
+		if (status != PT2P_OK)
+			return status;
+		return ctx->onesided->submit({function + sizeof "pt2p_" - 1, Operation::Kind::atomic, r, offset, request.width,
+		                              nullptr, request, result},
+		                             req);
+	});
 }
 
 const char *path_name(onesided::Path path)
@@ -289,8 +301,7 @@ pt2p_status_t pt2p_put(pt2p_context_t *ctx, const void *buffer, size_t length, p
                        pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	return transfer(ctx, __func__, Operation::Kind::put, const_cast<void *>(buffer), length, remote, offset, req);
+	return start_transfer(ctx, __func__, Operation::Kind::put, const_cast<void *>(buffer), length, remote, offset, req);
 }
 PT2P_CATCH
 
@@ -307,8 +318,7 @@ pt2p_status_t pt2p_get(pt2p_context_t *ctx, void *buffer, size_t length, pt2p_re
                        pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	return transfer(ctx, __func__, Operation::Kind::get, buffer, length, remote, offset, req);
+	return start_transfer(ctx, __func__, Operation::Kind::get, buffer, length, remote, offset, req);
 }
 PT2P_CATCH
 

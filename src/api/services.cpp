@@ -129,6 +129,59 @@ Request *start_call(pt2p_context_t *ctx, const char *function, const pt2p_call_o
 	return status == PT2P_OK ? ctx->rpc->calls().call(work, status) : nullptr;
 }
 
+// The calls below, with the lock held.
+[[gnu::always_inline]] inline pt2p_status_t icall_now(pt2p_context_t *ctx, int rank, uint32_t service,
+                                                      const void *input, size_t length, void *reply, size_t capacity,
+                                                      const pt2p_call_options_t *options, pt2p_request_t **req)
+{
+	if (req)
+		*req = nullptr;
+	const pt2p_callback_t done = options ? options->done : nullptr;
+	pt2p_status_t status = PT2P_OK;
+	if (done)
+		status = check_callback(ctx, "pt2p_icall", done);
+	else if (!req)
+		return null_argument(ctx, "pt2p_icall", "req");
+	if (status != PT2P_OK)
+		return status;
+	Request *r = start_call(ctx, "pt2p_icall", options, {rank, service, input, length, reply, capacity}, status);
+	if (!r)
+		return status;
+	if (done)
+		ctx->engine->callbacks().detach(*r, done, options->argument);
+	else
+		*req = to_handle(r);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+
+pt2p_status_t notify_now(pt2p_context_t *ctx, int rank, uint32_t service, const void *input, size_t length,
+                         const pt2p_call_options_t *options)
+{
+	rpc::CallWork work{rank, service, input, length};
+	if (const pt2p_status_t status = check_call(ctx, "pt2p_notify", options, work); status != PT2P_OK)
+		return status;
+	if (work.rare || (options && options->done))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "pt2p_notify: windows, room and done are for calls with a reply");
+	const pt2p_status_t status = ctx->rpc->calls().notice(work);
+	poll_now_and_then(ctx);
+	return status;
+}
+
+[[gnu::always_inline]] inline pt2p_status_t reply_now(pt2p_context_t *ctx, pt2p_call_t *call, uint64_t word,
+                                                      const void *data, size_t length)
+{
+	Incoming *in = unreplied(ctx, call);
+	if (!in)
+		return dead_call(ctx, "pt2p_reply", call);
+	if (length > PTRDIFF_MAX)
+		return bad_length(ctx, "pt2p_reply", length);
+	if (!data && length)
+		return null_argument(ctx, "pt2p_reply", "data");
+	ctx->rpc->services().reply(*in, word, data, length);
+	return PT2P_OK;
+}
+
 } // namespace
 
 // ---- serving --------------------------------------------------------------------------------------------------------
@@ -229,16 +282,9 @@ PT2P_CATCH
 pt2p_status_t pt2p_reply(pt2p_context_t *ctx, pt2p_call_t *call, uint64_t word, const void *data, size_t length)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	Incoming *in = unreplied(ctx, call);
-	if (!in)
-		return dead_call(ctx, __func__, call);
-	if (length > PTRDIFF_MAX)
-		return bad_length(ctx, __func__, length);
-	if (!data && length)
-		return null_argument(ctx, __func__, "data");
-	ctx->rpc->services().reply(*in, word, data, length);
-	return PT2P_OK;
+	if (__builtin_expect(!ctx->progress->locking(), 1))
+		return reply_now(ctx, call, word, data, length);
+	return start_among_threads(ctx, [=] { return reply_now(ctx, call, word, data, length); });
 }
 PT2P_CATCH
 
@@ -345,26 +391,10 @@ pt2p_status_t pt2p_icall(pt2p_context_t *ctx, int rank, uint32_t service, const 
                          size_t capacity, const pt2p_call_options_t *options, pt2p_request_t **req)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	if (req)
-		*req = nullptr;
-	const pt2p_callback_t done = options ? options->done : nullptr;
-	pt2p_status_t status = PT2P_OK;
-	if (done)
-		status = check_callback(ctx, __func__, done);
-	else if (!req)
-		return null_argument(ctx, __func__, "req");
-	if (status != PT2P_OK)
-		return status;
-	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity}, status);
-	if (!r)
-		return status;
-	if (done)
-		ctx->engine->callbacks().detach(*r, done, options->argument);
-	else
-		*req = to_handle(r);
-	poll_now_and_then(ctx);
-	return PT2P_OK;
+	if (__builtin_expect(!ctx->progress->locking(), 1))
+		return icall_now(ctx, rank, service, input, length, reply, capacity, options, req);
+	return start_among_threads(
+	    ctx, [=] { return icall_now(ctx, rank, service, input, length, reply, capacity, options, req); });
 }
 PT2P_CATCH
 
@@ -419,14 +449,6 @@ pt2p_status_t pt2p_notify(pt2p_context_t *ctx, int rank, uint32_t service, const
                           const pt2p_call_options_t *options)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	rpc::CallWork work{rank, service, input, length};
-	if (const pt2p_status_t status = check_call(ctx, __func__, options, work); status != PT2P_OK)
-		return status;
-	if (work.rare || (options && options->done))
-		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: windows, room and done are for calls with a reply", __func__);
-	const pt2p_status_t status = ctx->rpc->calls().notice(work);
-	poll_now_and_then(ctx);
-	return status;
+	return start_among_threads(ctx, [=] { return notify_now(ctx, rank, service, input, length, options); });
 }
 PT2P_CATCH

@@ -58,13 +58,17 @@ bool Engine::may_send_several() const
 	                   [](const Extension *e) { return e->may_send_several(); });
 }
 
+void Engine::cork(bool corked)
+{
+	for (DeviceTransport *t : layers_.router->device_transports())
+		t->cork(corked);
+}
+
 unsigned Engine::drive()
 {
-	const auto &devices = layers_.router->device_transports();
-	const bool corked = !devices.empty() && may_send_several();
+	const bool corked = !layers_.router->device_transports().empty() && may_send_several();
 	if (corked)
-		for (DeviceTransport *t : devices)
-			t->cork(true);
+		cork(true);
 	unsigned n = channels_.busy() ? channels_.drive() : 0;
 	for (Extension *e : extensions_)
 		if (e->has_work())
@@ -72,8 +76,7 @@ unsigned Engine::drive()
 	if (rendezvous_.has_work())
 		n += rendezvous_.drive();
 	if (corked)
-		for (DeviceTransport *t : devices)
-			t->cork(false);
+		cork(false);
 	if (requests_.any_finished())
 		n += callbacks_.run();
 	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished();

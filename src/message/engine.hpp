@@ -150,6 +150,7 @@ public:
 	// From channels and progress.
 	void on_sent(void *owner) override { requests_.complete(*static_cast<Request *>(owner), PT2P_OK); }
 	unsigned drive() override;
+	void cork(bool corked) override;
 	void check() override;
 
 private:

@@ -126,11 +126,21 @@ void CombiningLock::take_queued()
 void CombiningLock::execute_queued()
 {
 	take_queued();
-	while (!backlog_.empty()) {
+	if (backlog_.empty())
+		return;
+	if (observer_)
+		observer_->begin_batch();
+	Fifo<Operation> executed;
+	unsigned n = 0;
+	for (; !backlog_.empty(); ++n) {
 		Operation &operation = backlog_.pop();
 		operation.execute();
-		say(operation, Operation::done);
+		executed.push(operation);
 	}
+	if (observer_)
+		observer_->end_batch(n);
+	while (!executed.empty())
+		say(executed.pop(), Operation::done);
 }
 
 // The lock has been released while others waited for it. Those that are awake take it themselves.

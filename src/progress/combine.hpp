@@ -22,9 +22,22 @@
 
 namespace pt2p {
 
+// Is told of the operations that a thread executes for others.
+class BatchObserver {
+public:
+	virtual void begin_batch() = 0;
+	virtual void end_batch(unsigned operations) = 0;
+
+protected:
+	~BatchObserver() = default;
+};
+
 class CombiningLock {
 public:
-	CombiningLock() : queue_(membarrier_.works() ? 0 : marked) {}
+	explicit CombiningLock(BatchObserver *observer = nullptr)
+	    : observer_(observer), queue_(membarrier_.works() ? 0 : marked)
+	{
+	}
 	CombiningLock(const CombiningLock &) = delete;
 	CombiningLock &operator=(const CombiningLock &) = delete;
 
@@ -96,6 +109,7 @@ private:
 	// In the queue's word: look for sleepers, too. Always set where only a fence shows them.
 	static constexpr uintptr_t marked = 1;
 
+	BatchObserver *const observer_;
 	const Membarrier membarrier_{Membarrier::process};
 	std::atomic<uint32_t> state_{free};
 	std::atomic<uintptr_t> queue_; // the newest of the queued operations, and the mark

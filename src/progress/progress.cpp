@@ -185,6 +185,13 @@ bool Progress::park(Waiting &self)
 	return finished;
 }
 
+void Progress::end_batch(unsigned operations)
+{
+	client_.cork(false);
+	reporter_.add(Counter::calls_combined, operations);
+	reporter_.add(Counter::calls_combined_batches);
+}
+
 void Progress::wake_others()
 {
 	poller_.wake_finished();

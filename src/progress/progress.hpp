@@ -14,11 +14,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <pthread.h>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/report/report.hpp"
 #include "progress/combine.hpp"
 #include "progress/poller.hpp"
 #include "progress/waker.hpp"
@@ -33,13 +35,15 @@ public:
 	virtual unsigned drive() = 0;
 	// Slow checks, every few milliseconds of waiting: lost ranks, launcher events.
 	virtual void check() = 0;
+	// Messages from now on may leave together; not after cork(false).
+	virtual void cork(bool corked) { (void)corked; }
 	bool has_work = false;
 
 protected:
 	~ProgressClient() = default;
 };
 
-class Progress {
+class Progress final : BatchObserver {
 public:
 	struct Settings {
 		int cores = 1; // for each rank of this host; 0: there are fewer than ranks
@@ -73,6 +77,7 @@ public:
 		Progress &progress_;
 	};
 
+	bool locking() const { return settings_.locking; }
 	// Takes the lock if that takes no waiting; false also if there is none.
 	bool try_lock() { return settings_.locking && lock_.try_lock(); }
 	// Takes the lock, or has `quick` executed by the thread that holds it: true if that has done all there is to do.
@@ -82,11 +87,17 @@ public:
 		if (!settings_.locking || lock_.try_lock())
 			return false;
 		bool done = false;
-		lock_.combine([&] { done = quick(); });
+		lock_.combine([&, self = pthread_self()] {
+			const OnBehalf acting(*this, self);
+			done = quick();
+		});
 		if (!done)
 			lock();
 		return done;
 	}
+
+	// The thread whose call is executed. Under the lock.
+	pthread_t caller() const { return __builtin_expect(acting_for_ != nullptr, 0) ? *acting_for_ : pthread_self(); }
 
 	// A turn on behalf of another context. None if a thread is in a call into this one: that makes progress itself.
 	void poll_if_free()
@@ -191,6 +202,22 @@ private:
 		bool spinning = true;
 		bool may_stall = true; // not the progress thread: nobody waits in it
 	};
+	// While one exists, another thread's call is executed. Failures are explained to that thread, by itself.
+	struct OnBehalf {
+		OnBehalf(Progress &p, const pthread_t &thread) : progress(p)
+		{
+			progress.acting_for_ = &thread;
+			progress.reporter_.mute(true);
+		}
+		~OnBehalf()
+		{
+			progress.acting_for_ = nullptr;
+			progress.reporter_.mute(false);
+		}
+		OnBehalf(const OnBehalf &) = delete;
+		OnBehalf &operator=(const OnBehalf &) = delete;
+		Progress &progress;
+	};
 	struct Waiter {
 		explicit Waiter(int &counter) : count(counter) { ++count; }
 		~Waiter() { --count; }
@@ -221,6 +248,8 @@ private:
 				backoff.turns = 0, backoff.idle_since = 0;
 		}
 	}
+	void begin_batch() override { client_.cork(true); }
+	void end_batch(unsigned operations) override;
 	void wait_among_threads(Waiting &self, Backoff &backoff);
 	bool park(Waiting &self);
 
@@ -266,7 +295,8 @@ private:
 	const Settings settings_;
 	const bool spin_;
 	bool careful_;
-	CombiningLock lock_;
+	CombiningLock lock_{this};
+	const pthread_t *acting_for_ = nullptr;
 	Poller poller_;
 	bool in_turn_of_poller_ = false;
 	std::atomic<int> wanting_{0}; // threads that wait for it

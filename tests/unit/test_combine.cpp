@@ -72,7 +72,17 @@ TEST_CASE("every operation is executed once, and one at a time", "[combine]")
 
 TEST_CASE("the thread that holds the lock executes what others have queued, in order", "[combine]")
 {
-	CombiningLock lock;
+	struct Batches final : BatchObserver {
+		void begin_batch() override { open = true; }
+		void end_batch(unsigned operations) override
+		{
+			open = false;
+			sizes.push_back(operations);
+		}
+		bool open = false;
+		std::vector<unsigned> sizes;
+	} batches;
+	CombiningLock lock(&batches);
 	std::vector<std::thread> threads;
 	std::vector<int> order;
 	std::vector<std::thread::id> executed_by;
@@ -82,7 +92,7 @@ TEST_CASE("the thread that holds the lock executes what others have queued, in o
 		threads.emplace_back([&, t] {
 			++begun;
 			call(lock, [&] {
-				order.push_back(t);
+				order.push_back(batches.open ? t : -1);
 				executed_by.push_back(std::this_thread::get_id());
 			});
 		});
@@ -94,6 +104,7 @@ TEST_CASE("the thread that holds the lock executes what others have queued, in o
 	lock.unlock();
 	join(threads);
 	CHECK(order == std::vector<int>{0, 1, 2, 3});
+	CHECK(batches.sizes == std::vector<unsigned>{4}); // one doorbell for all
 	CHECK(executed_by == std::vector<std::thread::id>(4, std::this_thread::get_id()));
 	CHECK(lock.try_lock());
 	lock.unlock();

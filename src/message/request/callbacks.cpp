@@ -7,7 +7,7 @@ namespace pt2p {
 bool Callbacks::serves() const
 {
 	return std::any_of(serving_.begin(), serving_.end(),
-	                   [self = pthread_self()](pthread_t thread) { return pthread_equal(thread, self); });
+	                   [self = layers_.progress->caller()](pthread_t thread) { return pthread_equal(thread, self); });
 }
 
 Callbacks::Serving::~Serving()

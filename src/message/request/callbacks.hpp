@@ -42,7 +42,7 @@ public:
 	}
 	// Whether a thread is in a callback; whether this one is.
 	bool running() const { return running_; }
-	bool in_handler() const { return running_ && pthread_equal(thread_, pthread_self()); }
+	bool in_handler() const { return running_ && pthread_equal(thread_, layers_.progress->caller()); }
 	// Whether it is in a handler of pt2p_serve.
 	bool serves() const;
 	// Whether what this thread starts is nested in a call that is served: by its handler, or by a callback of what that
