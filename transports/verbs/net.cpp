@@ -248,6 +248,7 @@ void Net::check(const void *caller)
 		return;
 	read_events();
 	look_after_queues();
+	rings.look_after();
 }
 
 void Net::look_after_queues()

@@ -182,6 +182,9 @@ unsigned Net::make_progress()
 		if (__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, messages)
 		                                                 : read(queue, messages))
 			drained_ = false;
+	rings.count(messages, sequencer_);
+	if (__builtin_expect(rings.any_returning(), 0))
+		rings.look_after();
 	look_at_wireup_ -= drained_ ? idle_turn_ : 1;
 	if (__builtin_expect(tuner.watches(), 0))
 		tuner.after_poll();
@@ -243,13 +246,17 @@ void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 	} else if (id == id_ring_request && length == sizeof request) {
 		std::memcpy(&request, data, sizeof request);
 		if (peer)
-			rings.on_request(*peer, request);
+			rings.on_request(*peer, request, h.sequence);
 	} else if (id == id_ring_offer && length == sizeof offer) {
 		std::memcpy(&offer, data, sizeof offer);
 		if (!peer)
 			return;
 		if (const std::string wrong = rings.on_offer(*peer, offer); !wrong.empty())
 			take_down(*peer, PT2P_ERR_PROTOCOL, wrong);
+	} else if (id == id_ring_retire && peer) {
+		rings.on_retire(*peer);
+	} else if (id == id_ring_returned && peer) {
+		rings.on_returned(*peer);
 	}
 }
 

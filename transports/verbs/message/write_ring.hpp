@@ -1,5 +1,5 @@
 // Messages delivered by WRITE: into a ring in the receiver's memory, which the receiver polls. They need no receive and
-// no CQE. In return the receiver polls every ring in each turn, so only peers that send much get one.
+// no CQE. In return the receiver polls every ring in each turn, so only the peers that send most have one.
 //
 //   slot     [ ... free ... | payload | trailer ]      a message ends where its slot ends
 //                                         marker       the last word: number of the message in this ring, from 1
@@ -16,8 +16,14 @@
 // finds messages that were in flight at that time when its sleep ends.
 //
 //   sender                                       receiver
-//   request (address of its consumer index) -->  makes the ring
+//   request (address of its consumer index) -->  makes the ring, at once or when it takes back another one
 //                                           <--  offer (address of the ring)
+//                                           <--  retire: it wants the ring back, and reports all that it reads
+//   goes on by SEND; once all is read:
+//   returned                                -->  frees the ring
+//
+// All that was written into a ring has been read when it is returned, and the sender knows it. So nothing is written
+// there again, not even by the replay of a broken queue pair. The next ring of the same sender continues its numbers.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +44,7 @@ static_assert(sizeof(RingTrailer) == 24);
 struct RingRequest {
 	uint64_t consumer_index_at; // address and key of the word for the consumer index
 	uint32_t key;
-	uint32_t unused;
+	uint32_t sent; // messages in earlier rings
 };
 struct RingOffer {
 	uint64_t address;
@@ -47,7 +53,7 @@ struct RingOffer {
 	uint32_t unused;
 };
 constexpr uint64_t ring_asleep = UINT64_C(1) << 63; // flag in the consumer index
-constexpr uint8_t id_ring_request = 0xf0, id_ring_offer = 0xf1;
+constexpr uint8_t id_ring_request = 0xf0, id_ring_offer = 0xf1, id_ring_retire = 0xf2, id_ring_returned = 0xf3;
 
 // The sender's side. Part of a peer.
 struct OutgoingWriteRing {
@@ -55,6 +61,7 @@ struct OutgoingWriteRing {
 	uint64_t address = 0;
 	uint32_t key = 0, slots = 0, slot_bytes = 0;
 	uint32_t sent = 0, read = 0;        // messages sent; messages read, as far as known
+	bool returning = false;             // the receiver wants it back
 	int64_t wanted_for = -1;            // payloads of up to so many bytes; -1: no ring is wanted
 	uint32_t due = 0;                   // first sequence number that does not simply go by SEND
 	uint32_t ask_every = 0;             // messages between two requests
@@ -63,7 +70,7 @@ struct OutgoingWriteRing {
 	// Starts or stops using the ring.
 	void use(bool yes, uint32_t sequence)
 	{
-		max_payload = yes && slots ? static_cast<int64_t>(slot_bytes - sizeof(RingTrailer)) : -1;
+		max_payload = yes && slots && !returning ? static_cast<int64_t>(slot_bytes - sizeof(RingTrailer)) : -1;
 		if (max_payload >= 0)
 			due = sequence;
 	}
@@ -73,6 +80,16 @@ struct OutgoingWriteRing {
 	{
 		update();
 		return static_cast<int32_t>(read - number) >= 0;
+	}
+	// The receiver wants the ring back. The sender may return it when all messages in it have been read.
+	void retire() { returning = true, max_payload = -1; }
+	bool drained() { return has_read(sent); }
+	// There is none any more; the next one is requested in time.
+	void forget(uint32_t sequence)
+	{
+		returning = false;
+		slots = 0;
+		due = sequence + ask_every;
 	}
 	// Whether there is a ring, or a request for one is due.
 	bool is_due(uint32_t sequence) const { return static_cast<int32_t>(sequence - due) >= 0; }
@@ -113,7 +130,7 @@ public:
 	// `slots` is a power of two, `slot_bytes` a multiple of 8. Throws Error.
 	IncomingWriteRing(const Device &device, uint32_t slots, uint32_t slot_bytes, int numa_node, RingRequest sender)
 	    : memory_(device, size_t{slots} * slot_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, numa_node),
-	      sender_(sender), slots_(slots), slot_bytes_(slot_bytes)
+	      sender_(sender), slots_(slots), slot_bytes_(slot_bytes), read_(sender.sent), reported_(sender.sent)
 	{
 	}
 	RingOffer offer() const
@@ -130,7 +147,10 @@ public:
 	const unsigned char *payload(uint32_t length) const { return memory_.at(end() - sizeof(RingTrailer) - length); }
 	void pop() { ++read_; }
 	// Whether the consumer index should be written to the sender.
-	bool owes_report() const { return read_ - reported_ >= slots_ / 2; }
+	bool owes_report() const { return read_ - reported_ >= (retired_ ? 1 : slots_ / 2); }
+	// The sender has been told that this rank wants it back.
+	void retire() { retired_ = true; }
+	bool retired() const { return retired_; }
 	uint32_t read() const { return read_; }
 	void reported() { reported_ = read_; }
 	// Where the sender keeps the consumer index.
@@ -142,7 +162,8 @@ private:
 	RegisteredMemory memory_;
 	const RingRequest sender_;
 	const uint32_t slots_, slot_bytes_;
-	uint32_t read_ = 0, reported_ = 0;
+	uint32_t read_, reported_;
+	bool retired_ = false;
 };
 
 } // namespace pt2p::verbs

@@ -1,6 +1,8 @@
 #include "transports/verbs/message/write_rings.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/config/config.hpp"
 #include "base/report/report.hpp"
@@ -9,7 +11,8 @@ namespace pt2p::verbs {
 
 namespace {
 
-constexpr uint32_t worth_a_ring = 256, ask_again = 16, never = UINT32_C(1) << 30; // messages
+// Messages. The last: to the next try, if there was no room for a request.
+constexpr uint32_t worth_a_ring = 256, ask_again = 16, never = UINT32_C(1) << 30, try_again = 4;
 
 } // namespace
 
@@ -17,10 +20,13 @@ WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &
                        int numa_node)
     : device_(device), config_(config), sender_(sender), reporter_(reporter), numa_node_(numa_node),
       consumer_indices_(device, max_outgoing * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-                        numa_node)
+                        numa_node),
+      left_(tune::Grants::period(max_rings()))
 {
 	free_indices_.fill(max_outgoing);
 }
+
+uint32_t WriteRings::max_rings() const { return static_cast<uint32_t>(config_.net_rings); }
 
 // PT2P_NET_DELIVERY and the call have the same values.
 void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
@@ -58,33 +64,57 @@ WriteRings::Override::~Override()
 
 void WriteRings::ask(NetPeer &peer)
 {
+	if (peer.ring.returning)
+		return; // later
 	SendQueue *queue = peer.acquire();
 	if (!peer.ring.consumer_index)
 		if (const uint32_t place = free_indices_.take(); place != FreeList::none)
 			peer.ring.consumer_index = reinterpret_cast<uint64_t *>(consumer_indices_.at(place * sizeof(uint64_t)));
+	if (!queue && peer.ring.ask_every != never)
+		peer.ring.due = static_cast<uint32_t>(peer.next_sequence) + try_again;
 	if (!queue || !peer.ring.consumer_index)
-		return; // later
-	*peer.ring.consumer_index = 0;
-	const RingRequest request{reinterpret_cast<uintptr_t>(peer.ring.consumer_index), consumer_indices_.remote_key(), 0};
+		return;
+	*peer.ring.consumer_index = peer.ring.sent;
+	const RingRequest request{reinterpret_cast<uintptr_t>(peer.ring.consumer_index), consumer_indices_.remote_key(),
+	                          peer.ring.sent};
 	sender_.send(*queue, peer, id_ring_request, 0, &request, sizeof request);
 }
 
-void WriteRings::on_request(NetPeer &peer, const RingRequest &request)
+void WriteRings::on_request(NetPeer &peer, const RingRequest &request, uint32_t sequence)
 {
-	RingOffer offer{};
-	if (!peer.incoming && incoming_.size() < static_cast<size_t>(config_.net_rings)) {
-		try {
-			peer.incoming = std::make_unique<IncomingWriteRing>(device_, static_cast<uint32_t>(config_.net_ring_slots),
-			                                                    static_cast<uint32_t>(config_.net_ring_slot_bytes),
-			                                                    numa_node_, request);
-			incoming_.push_back(&peer);
-		} catch (const Error &e) {
-			reporter_.log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
+	if (!peer.incoming && incoming_.size() < max_rings()) {
+		use_of(peer).sequence = sequence;
+		make(peer, request);
+	} else if (!peer.incoming || peer.incoming->retired()) {
+		Use &use = use_of(peer);
+		if (!use.request) {
+			use.request = std::make_unique<RingRequest>();
+			requesting_.push_back(&peer);
+			if (!peer.incoming)
+				use.sequence = sequence;
 		}
+		*use.request = request;
 	}
 	// If the offer cannot be sent, the peer requests again and gets the same offer.
-	if (peer.incoming)
-		offer = peer.incoming->offer();
+	offer(peer);
+}
+
+void WriteRings::make(NetPeer &peer, const RingRequest &request)
+{
+	try {
+		peer.incoming = std::make_unique<IncomingWriteRing>(device_, static_cast<uint32_t>(config_.net_ring_slots),
+		                                                    static_cast<uint32_t>(config_.net_ring_slot_bytes),
+		                                                    numa_node_, request);
+		incoming_.push_back(&peer);
+		reporter_.add(Counter::net_rings_granted);
+	} catch (const Error &e) {
+		reporter_.log(LogLevel::debug, "no ring for rank %d: %s", peer.peer, e.what());
+	}
+}
+
+void WriteRings::offer(NetPeer &peer) const
+{
+	const RingOffer offer = peer.incoming && !peer.incoming->retired() ? peer.incoming->offer() : RingOffer{};
 	if (SendQueue *queue = peer.acquire())
 		sender_.send(*queue, peer, id_ring_offer, 0, &offer, sizeof offer);
 }
@@ -120,6 +150,124 @@ bool WriteRings::report_read(NetPeer &peer, uint64_t flags) const
 	peer.incoming->reported();
 	return true;
 }
+
+// ---- granting and taking back ---------------------------------------------------------------------------------------
+
+void WriteRings::end_period(const Sequencer &sequencer)
+{
+	left_ = tune::Grants::period(max_rings());
+	competing_.clear();
+	seen_.clear();
+	const auto add = [&](NetPeer *p) {
+		Use &use = use_of(*p);
+		const uint32_t sequence = sequencer.from(p->peer).sequence;
+		use.messages = sequence - std::exchange(use.sequence, sequence);
+		if (p->incoming && p->incoming->retired())
+			return;
+		competing_.push_back(p);
+		seen_.push_back({use.messages, p->incoming != nullptr, use.request != nullptr, use.dormant, use.behind});
+	};
+	std::for_each(incoming_.begin(), incoming_.end(), add);
+	for (NetPeer *p : requesting_)
+		if (!p->incoming)
+			add(p);
+	const auto &changes = grants_.decide(seen_, max_rings(), retired_);
+	for (size_t i = 0; i < competing_.size(); ++i) {
+		use_of(*competing_[i]).dormant = seen_[i].dormant;
+		use_of(*competing_[i]).behind = seen_[i].behind;
+	}
+	for (const tune::Grants::Change &change : changes)
+		if (change.grant)
+			grant(*competing_[change.sender]);
+		else
+			take_back(*competing_[change.sender]);
+}
+
+void WriteRings::grant(NetPeer &peer)
+{
+	std::erase(requesting_, &peer);
+	const std::unique_ptr<RingRequest> request = std::move(use_of(peer).request);
+	make(peer, *request);
+	if (peer.incoming)
+		offer(peer);
+}
+
+// To the one that has sent most in the last period.
+void WriteRings::grant_next()
+{
+	const auto most = std::max_element(requesting_.begin(), requesting_.end(), [this](NetPeer *a, NetPeer *b) {
+		return use_of(*a).messages < use_of(*b).messages;
+	});
+	if (most != requesting_.end() && !(*most)->incoming && use_of(**most).messages)
+		grant(**most);
+}
+
+// False: there is no room for the message now.
+bool WriteRings::take_back(NetPeer &peer)
+{
+	SendQueue *queue = peer.acquire();
+	if (!queue || !sender_.send(*queue, peer, id_ring_retire, 0, nullptr, 0))
+		return false;
+	peer.incoming->retire();
+	++retired_;
+	reporter_.add(Counter::net_rings_taken_back);
+	if (peer.incoming->owes_report())
+		report_read(peer);
+	return true;
+}
+
+void WriteRings::on_retire(NetPeer &peer)
+{
+	if (!peer.ring.slots || peer.ring.returning)
+		return;
+	peer.ring.retire();
+	if (!give_back(peer))
+		returning_.push_back(&peer);
+}
+
+// False: not all of it has been read, or there is no room for the message.
+bool WriteRings::give_back(NetPeer &peer)
+{
+	SendQueue *queue = peer.ring.drained() ? peer.acquire() : nullptr;
+	if (!queue || !sender_.send(*queue, peer, id_ring_returned, 0, nullptr, 0))
+		return false;
+	peer.ring.forget(static_cast<uint32_t>(peer.next_sequence));
+	return true;
+}
+
+// The ring may be in use at this moment.
+void WriteRings::on_returned(NetPeer &peer)
+{
+	if (peer.incoming && peer.incoming->retired() &&
+	    std::find(returned_.begin(), returned_.end(), &peer) == returned_.end())
+		returned_.push_back(&peer);
+}
+
+void WriteRings::look_after()
+{
+	std::erase_if(returning_, [this](NetPeer *peer) { return give_back(*peer); });
+	for (NetPeer *peer : std::exchange(returned_, {})) {
+		std::erase(incoming_, peer);
+		peer->incoming.reset();
+		--retired_;
+		grant_next();
+	}
+	if (retired_)
+		for (NetPeer *peer : incoming_)
+			if (peer->incoming->retired() && peer->incoming->owes_report())
+				report_read(*peer);
+}
+
+void WriteRings::drop(NetPeer &peer)
+{
+	if (std::erase(incoming_, &peer) && peer.incoming->retired())
+		--retired_;
+	for (auto *list : {&requesting_, &returned_, &returning_})
+		std::erase(*list, &peer);
+	uses_.erase(peer.peer);
+}
+
+// ---- sleeping -------------------------------------------------------------------------------------------------------
 
 bool WriteRings::report_asleep() const
 {

@@ -1,0 +1,102 @@
+// Write rings are granted to those that send most, and taken back.
+#include <cstdint>
+#include <vector>
+
+#include "softhca/softhca.h"
+#include "tests/net/job.hpp"
+
+using namespace net;
+
+namespace {
+
+// Numbered messages to rank 0, checked there.
+struct Streams {
+	// Over dct, a rank grants rings to those that it is connected to itself.
+	explicit Streams(Job &j) : job(j), next(job.ctx.size()), expected(job.ctx.size())
+	{
+		for (int rank = 1; rank < static_cast<int>(job.ctx.size()); ++rank)
+			job.warm_up(0, rank);
+	}
+	Job &job;
+	std::vector<uint64_t> next, expected;
+
+	// `n` messages from each of these ranks, some of them at a time.
+	void run(const std::vector<int> &from, unsigned n)
+	{
+		constexpr unsigned window = 24;
+		for (unsigned done = 0; done < n; done += window) {
+			std::vector<uint64_t> out(from.size() * window), in(out.size());
+			std::vector<pt2p_request_t *> receives(out.size()), sends(out.size());
+			for (size_t i = 0; i < out.size(); ++i) {
+				const int rank = from[i / window];
+				out[i] = next[Job::index(rank)]++;
+				REQUIRE(pt2p_irecv(job.ctx[0], &in[i], 8, rank, 1, PT2P_TAG_EXACT, &receives[i]) == PT2P_OK);
+			}
+			for (size_t i = 0; i < out.size(); ++i)
+				REQUIRE(pt2p_isend(job.ctx[Job::index(from[i / window])], &out[i], 8, 0, 1, &sends[i]) == PT2P_OK);
+			REQUIRE(pt2p_waitall(job.ctx[0], receives.size(), receives.data(), nullptr) == PT2P_OK);
+			for (size_t i = 0; i < out.size(); ++i) {
+				REQUIRE(pt2p_wait(job.ctx[Job::index(from[i / window])], sends[i], nullptr) == PT2P_OK);
+				REQUIRE(in[i] == expected[Job::index(from[i / window])]++);
+			}
+		}
+	}
+	uint64_t written(int rank) const { return job.counter(rank, "net_deposits"); }
+};
+
+constexpr unsigned period = 1024; // messages, as grants.hpp counts with up to 4 rings
+
+} // namespace
+
+TEST_CASE("the only write ring goes to the rank that sends most, whenever that changes")
+{
+	const char *transport = GENERATE("rc", "dct");
+	CAPTURE(transport);
+	Job job(transport, 4, {"PT2P_NET_RINGS=1", "PT2P_NET_DELIVERY=write"});
+	Streams streams(job);
+	streams.run({1, 2, 3}, 48); // the first that asks gets it
+	for (int round = 0; round < 2; ++round)
+		for (int hot = 3; hot >= 1; --hot) {
+			streams.run({hot}, 4 * period);
+			const uint64_t before = streams.written(hot);
+			streams.run({hot}, period);
+			CHECK(streams.written(hot) - before > period / 2);
+			for (int other = 1; other <= 3; ++other) {
+				const uint64_t none = streams.written(other);
+				if (other != hot)
+					streams.run({other}, 24);
+				CHECK(streams.written(other) == none);
+			}
+		}
+	CHECK(job.counter(0, "net_rings_taken_back") >= 5);
+	CHECK(job.counter(0, "net_rings_granted") == job.counter(0, "net_rings_taken_back") + 1);
+}
+
+TEST_CASE("a rank that sends nothing any more loses its write ring, and gets one again when it does")
+{
+	Job job("rc", 3, {"PT2P_NET_RINGS=4", "PT2P_NET_DELIVERY=write"});
+	Streams streams(job);
+	streams.run({1, 2}, period);
+	CHECK(job.counter(0, "net_rings_granted") == 2);
+	streams.run({2}, 7 * period);
+	CHECK(job.counter(0, "net_rings_taken_back") == 1);
+	const uint64_t before = streams.written(1);
+	streams.run({1}, period);
+	CHECK(streams.written(1) > before);
+	CHECK(job.counter(0, "net_rings_granted") == 3);
+}
+
+TEST_CASE("write rings change hands while queue pairs break, and nothing is lost")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 3, {"PT2P_NET_RINGS=1", "PT2P_NET_DELIVERY=write", "PT2P_NET_RING_SLOTS=8"});
+	Streams streams(job);
+	streams.run({1, 2}, 48);
+	Faults faults("break rate=0.005 count=60");
+	for (int round = 0; round < 6; ++round) {
+		const int hot = 1 + round % 2;
+		streams.run({hot}, 5 * period);
+	}
+	CHECK(job.counter(0, "net_rings_taken_back") >= 2);
+	CHECK(job.counter(1, "reconnects") + job.counter(2, "reconnects") + job.counter(0, "reconnects") > 0);
+}
