@@ -9,52 +9,31 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "examples/kv/ycsb.hpp"
 #include "softhca/studies/programs/load.hpp"
 
 namespace kv {
 
 using namespace study;
 
-// As in YCSB (Cooper et al., SoCC 2010; Gray et al., SIGMOD 1994): ranks of 10^10 items, whose hashes are the keys.
+// As in YCSB: ranks of 10^10 items, whose hashes are the keys.
 class Keys {
 public:
-	Keys(uint64_t seed, bool uniform) : state_(seed * 0x9e3779b97f4a7c15u | 1), uniform_(uniform) {}
+	Keys(uint64_t seed, bool uniform) : random_(seed), uniform_(uniform) {}
 
-	double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+	double fraction() { return random_.fraction(); }
 	uint64_t key()
 	{
 		if (uniform_)
-			return next();
-		constexpr double items = 1e10, theta = 0.99, zeta = 26.46902820178302; // zeta: sum of 1/i^theta over the items
-		static const double zeta_2 = 1 + std::pow(0.5, theta), alpha = 1 / (1 - theta),
-		                    eta = (1 - std::pow(2 / items, 1 - theta)) / (1 - zeta_2 / zeta);
-		const double u = fraction(), uz = u * zeta;
-		if (uz < 1)
-			return hash(0);
-		if (uz < zeta_2)
-			return hash(1);
-		return hash(static_cast<uint64_t>(items * std::pow(eta * u - eta + 1, alpha)));
-	}
-	static uint64_t hash(uint64_t value) // FNV-1a, byte by byte
-	{
-		uint64_t h = 0xcbf29ce484222325u;
-		for (int i = 0; i < 8; ++i, value >>= 8)
-			h = (h ^ (value & 0xff)) * 0x100000001b3u;
-		return h;
+			return random_();
+		static const ycsb::Zipf zipf(10'000'000'000, 0.99, 26.46902820178302); // the sum of 1/i^0.99 over the items
+		return ycsb::hash(zipf(random_));
 	}
 
 private:
-	uint64_t next() // xorshift64*
-	{
-		state_ ^= state_ >> 12;
-		state_ ^= state_ << 25;
-		state_ ^= state_ >> 27;
-		return state_ * 0x2545f4914f6cdd1du;
-	}
-	uint64_t state_;
+	ycsb::Random random_;
 	const bool uniform_;
 };
 
@@ -68,7 +47,7 @@ struct Header {
 // A value says which key it belongs to.
 inline unsigned char value_byte(uint64_t key, size_t i)
 {
-	return static_cast<unsigned char>(Keys::hash(key) >> 8 * (i % 8) | 1);
+	return static_cast<unsigned char>(ycsb::hash(key) >> 8 * (i % 8) | 1);
 }
 
 class Rank {
@@ -126,7 +105,7 @@ private:
 	// Whom a client asks for a key.
 	size_t owner(uint64_t key, size_t client) const
 	{
-		const size_t hash = Keys::hash(key);
+		const size_t hash = ycsb::hash(key);
 		return load_.incast || load_.partners ? server(client, hash % servers()) : hash % load_.ranks;
 	}
 	void send(size_t to, const Header &header, bool with_value)
