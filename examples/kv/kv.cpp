@@ -70,8 +70,7 @@ struct Options {
 	int servers = 0; // 0: all ranks
 	bool cache = false, help = false;
 	std::deque<std::string> commands;
-	bool given = false; // commands
-	std::string script;
+	std::string script, command;
 
 	void read(int argc, char **argv)
 	{
@@ -100,14 +99,10 @@ struct Options {
 			else
 				throw Mistake("there is no option " + name + "; see kv --help");
 		}
-		std::string last;
 		for (; i < argc; ++i)
-			last += (last.empty() ? "" : " ") + std::string(argv[i]);
-		given = !commands.empty() || !script.empty() || !last.empty();
+			command += (command.empty() ? "" : " ") + std::string(argv[i]);
 		if (memory / std::max(threads, 1u) < Store::min_memory)
 			throw Mistake("--memory: each of the " + std::to_string(threads) + " partitions of a rank needs 64k");
-		if (!last.empty())
-			commands.push_back(last);
 	}
 };
 
@@ -143,7 +138,7 @@ private:
 	bool command()
 	{
 		Shell shell(ctx_, layout_);
-		bool good = take_script();
+		bool good = read_script();
 		for (std::string line; next(line);) {
 			try {
 				good &= carry_out(shell, line);
@@ -179,21 +174,26 @@ private:
 		to_all(job);
 		return take_part(job);
 	}
-	bool take_script()
+	// Adds the other commands to those of -e.
+	bool read_script()
 	{
-		if (options_.script.empty())
-			return true;
-		std::ifstream file(options_.script);
-		if (!file)
-			std::fprintf(stderr, "kv: cannot read \"%s\"\n", options_.script.c_str());
-		auto at = options_.commands.end();
-		for (std::string line; std::getline(file, line);)
-			at = options_.commands.insert(at, line) + 1;
-		return !file.bad() && file.eof();
+		typed_ = options_.commands.empty() && options_.script.empty() && options_.command.empty();
+		bool good = true;
+		if (!options_.script.empty()) {
+			std::ifstream file(options_.script);
+			for (std::string line; std::getline(file, line);)
+				options_.commands.push_back(line);
+			good = file.eof();
+			if (!good)
+				std::fprintf(stderr, "kv: cannot read \"%s\"\n", options_.script.c_str());
+		}
+		if (!options_.command.empty())
+			options_.commands.push_back(options_.command);
+		return good;
 	}
 	bool next(std::string &line)
 	{
-		if (!options_.given)
+		if (typed_)
 			return static_cast<bool>(std::getline(std::cin, line));
 		if (options_.commands.empty())
 			return false;
@@ -231,6 +231,7 @@ private:
 	const Layout layout_;
 	const int first_client_;
 	std::optional<Server> server_;
+	bool typed_ = false; // commands come from the standard input
 };
 
 int main(int argc, char **argv)

@@ -47,8 +47,8 @@ printf 'alice\t1 Main Street\nbob=a=b\n\nempty=\n' >"$work/items"
 printf 'one=1\nno sign\n' >"$work/bad_items"
 printf '# a comment\nload %s\nget alice bob\n' "$work/items" >"$work/script"
 i=0
-while [ $((i += 1)) -le 2000 ]; do echo "key$i=a value of key $i"; done >"$work/many"
-long=$(head -c 1500 /dev/zero | tr '\0' v)
+while [ $((i += 1)) -le 3000 ]; do echo "key$i=a value of key $i"; done >"$work/many"
+long=$(head -c 1600 /dev/zero | tr '\0' v)
 
 # Commands.
 alone 0 '^usage: mpirun' --help
@@ -59,7 +59,7 @@ alone 0 '^bob	a=b$' --script "$work/script"
 alone 0 '^two words$' -e 'put k two words' -e 'get k'
 alone 1 'there is no key "k"$' -e 'put k v' -e 'delete k' -e 'get k'
 alone 1 'there is no key "x", "y"$' get x y
-alone 0 '^2000 items loaded' --threads 3 -e "load $work/many" -e "get key1 key2 key3 key2000"
+alone 0 '^3000 items loaded' --threads 3 -e "load $work/many" -e "get key1 key2 key3 key3000"
 
 # Errors name the cause, and what helps.
 alone 2 'there is no option --mem' --mem 1g
@@ -73,14 +73,14 @@ alone 1 'get: 101 is not in 0 ... 100' bench get=101
 alone 1 'distribution: "zipff" is neither zipf nor uniform' bench distribution=zipff
 alone 1 'put needs a key and a value' put k
 alone 1 'a key has 1 to 255 bytes, and this one has 300' put "$(head -c 300 /dev/zero | tr '\0' k)" v
-alone 1 'value has 1500 bytes, and a partition of this size takes up to [0-9]+. Give more by --memory' --memory 64k put k "$long"
+alone 1 'value has 1600 bytes, and a partition of this size takes up to [0-9]+. Give more by --memory' --memory 64k put k "$long"
 alone 0 "^$long\$" -e "put k $long" -e 'get k'
 alone 1 'load cannot read "none"' load none
 alone 1 'cannot read "none"' --script none
 alone 1 ':2: there is neither a tab nor "="' load "$work/bad_items"
 alone 1 ':[0-9]+: memory is full: the [0-9]+ items of partition 0, .* have [0-9]+ of [0-9]+ bytes. Give more by --memory.*--cache' \
 	--memory 64k load "$work/many"
-alone 0 '^2000 items loaded' --memory 64k --cache -e "load $work/many" -e 'get key2000'
+alone 0 '^3000 items loaded' --memory 64k --cache -e "load $work/many" -e 'get key3000'
 alone 1 'there is no key "key1"$' --memory 64k --cache -e "load $work/many" -e 'get key1'
 alone 1 '[0-9]+ puts were refused, as memory is full' --memory 64k bench count=100
 
