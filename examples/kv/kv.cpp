@@ -167,7 +167,13 @@ private:
 			job.what = Job::check;
 			job.check_settings = CheckSettings::from(rest);
 		} else {
-			if (!shell.run(name, rest))
+			bool known = true;
+			try {
+				known = shell.run(name, rest);
+			} catch (const pt2p::error &error) { // a rank is lost, with its keys; others can be asked
+				throw Mistake(error.what());
+			}
+			if (!known)
 				throw Mistake("there is no command \"" + name + "\"; see kv --help");
 			return true;
 		}
@@ -201,10 +207,18 @@ private:
 		options_.commands.pop_front();
 		return true;
 	}
+	// A rank that is lost keeps nobody from getting it.
 	void to_all(const Job &job)
 	{
+		std::optional<pt2p::error> lost;
 		for (int rank = 1; rank < ctx_.size(); ++rank)
-			ctx_.send(job, rank, tag_job);
+			try {
+				ctx_.send(job, rank, tag_job);
+			} catch (const pt2p::error &error) {
+				lost = error;
+			}
+		if (lost)
+			throw *lost;
 	}
 
 	// The other ranks. While they wait here, they serve.

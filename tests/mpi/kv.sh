@@ -95,6 +95,33 @@ if [ -n "$mpirun" ]; then
 	expect 3 2 'there is no option -z' $kv -z
 	expect 2 1 'no transport reaches the peer' -x PT2P_TRANSPORTS=self $kv bench
 
+	# A rank is killed: the others end, and say why.
+	launch 60 3 --enable-recovery $kv bench time=30 keys=100 >"$work/log" 2>&1 &
+	launched=$!
+	tries=0 victim=
+	while [ -z "$victim" ] && [ $((tries += 1)) -lt 100 ]; do
+		sleep 0.1
+		victim=$(ps -A -o pid= -o ppid= -o comm= | awk -v top=$launched '{ parent[$1] = $2; name[$1] = $3 }
+			END {
+				for (p in parent)
+					if (name[p] ~ /kv$/) {
+						for (a = p; a in parent && a != top;)
+							a = parent[a]
+						if (a == top) {
+							++ranks
+							last = p
+						}
+					}
+				if (ranks == 3)
+					print last
+			}')
+	done
+	sleep 1
+	kill -9 "$victim"
+	wait $launched
+	checks=$((checks + 1))
+	[ "$(grep -c '^kv: rank [0-2] ends: .*Remedy: ' "$work/log")" -eq 2 ] || complain "survivors of a rank that was killed"
+
 	# Values belong to their keys, and hot keys are linearizable, whoever serves.
 	bench='verify=yes count=3000 keys=1000'
 	# shellcheck disable=SC2086 # several words
