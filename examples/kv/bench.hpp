@@ -36,7 +36,7 @@ struct BenchSettings {
 		given.take("distribution", s.zipf, "zipf", "uniform");
 		if (given.take_word("value", "mix"))
 			s.value = 0;
-		given.take("value", s.value, 1, max_value);
+		given.take("value", s.value, 1, max_value, 1024);
 		given.take("depth", s.depth, 1, 4096);
 		given.take("time", s.seconds, 0.001, 86400);
 		given.take("count", s.count, 1, 1e12);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -24,7 +25,7 @@ inline constexpr int64_t never = INT64_MAX; // ended: nobody knows whether it to
 
 class LinearizabilitySearch {
 public:
-	explicit LinearizabilitySearch(const std::vector<Operation> &history) : done_((history.size() + 63) / 64)
+	explicit LinearizabilitySearch(const std::vector<Operation> &history) : done_(history.size() / 64 + 1)
 	{
 		for (const Operation &operation : history) {
 			if (operation.ended == never && operation.kind == Operation::get)
@@ -38,16 +39,18 @@ public:
 			return a.time != b.time ? a.time < b.time : a.begin && !b.begin;
 		});
 		std::vector<size_t> begins(history.size());
+		size_t begun = 0;
 		for (size_t i = 0; i < events_.size(); ++i) {
 			Event &event = events_[i];
-			event.operation = static_cast<size_t>(event.what - history.data());
 			event.previous = i ? i - 1 : none;
 			event.next = i + 1 < events_.size() ? i + 1 : none;
-			event.end = none;
-			if (event.begin)
-				begins[event.operation] = i;
-			else
-				events_[begins[event.operation]].end = i;
+			size_t &begin = begins[static_cast<size_t>(event.what - history.data())];
+			if (event.begin) {
+				event.operation = begun++;
+				begin = i;
+			} else {
+				events_[begin].end = i;
+			}
 		}
 		first_ = events_.empty() ? none : 0;
 	}
@@ -70,12 +73,13 @@ public:
 			const uint64_t before = value_;
 			if (possible(*event.what)) {
 				flip(event.operation);
+				take_out(at);
 				if (seen_.insert(situation()).second) {
 					placed_.push_back({at, before});
-					take_out(at);
 					at = first_;
 					continue;
 				}
+				put_back(at);
 				flip(event.operation);
 				value_ = before;
 			}
@@ -90,7 +94,8 @@ private:
 		const Operation *what;
 		int64_t time;
 		bool begin;
-		size_t operation = 0, previous = 0, next = 0, end = 0; // end: of the operation that begins here
+		size_t previous = none, next = none;
+		size_t operation = none, end = none; // where one begins: its number in the order of begins, and its end
 	};
 	struct Placed {
 		size_t event;
@@ -112,11 +117,24 @@ private:
 		}
 		return false;
 	}
-	void flip(size_t operation) { done_[operation / 64] ^= uint64_t(1) << operation % 64; }
+	void flip(size_t operation)
+	{
+		done_[operation / 64] ^= uint64_t(1) << operation % 64;
+		last_ = std::max(last_, operation);
+	}
+	// The value and what is placed: all operations that began before the first that is left, and some after it.
 	std::string situation() const
 	{
-		std::string all(reinterpret_cast<const char *>(done_.data()), done_.size() * sizeof(uint64_t));
-		return all.append(reinterpret_cast<const char *>(&value_), sizeof value_);
+		const size_t left = first_ == none ? none : events_[first_].operation;
+		const size_t from = std::min(left, last_) / 64, to = last_ / 64 + 1;
+		const auto text = [](const uint64_t *words, size_t n) {
+			return std::string_view(reinterpret_cast<const char *>(words), n * sizeof *words);
+		};
+		const uint64_t head[] = {value_, left};
+		std::string all(text(head, 2));
+		all.append(text(done_.data() + from, to - from));
+		all.erase(all.find_last_not_of('\0') + 1);
+		return all;
 	}
 	void unlink(size_t at)
 	{
@@ -149,6 +167,7 @@ private:
 	size_t first_;
 	uint64_t value_ = 0;         // of the key, after what is placed
 	std::vector<uint64_t> done_; // a bit for each operation that is placed
+	size_t last_ = 0;            // that was ever placed
 	std::vector<Placed> placed_;
 	std::unordered_set<std::string> seen_;
 };

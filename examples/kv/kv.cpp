@@ -27,7 +27,7 @@ other, and at the end the store is gone. Commands come from, in this order: opti
 command line; or from the standard input, one on a line, when there is none of them.
 
     mpirun -n 4 kv -e 'load users.tsv' -e 'get alice bob'
-    mpirun -n 4 kv                                           then type commands; an empty input ends the job
+    mpirun -n 4 kv                                           then type commands; the end of the input ends the job
     mpirun -n 8 kv --servers 1 --threads 4 bench get=95 time=5
 
 Options:
@@ -46,6 +46,7 @@ Commands:
   delete KEY
   load FILE       puts all lines of a file: KEY, a tab or else "=", VALUE
   stats           what each partition holds and has done
+  help, quit
   bench [NAME=VALUE ...]   load like YCSB from all clients at the same time. Prints rate, latency and each rank's share
       get=95          gets, per cent; the others are puts
       keys=100000     items; they are loaded first, unless load=no
@@ -87,7 +88,7 @@ struct Options {
 			else if (name == "--cache")
 				cache = true;
 			else if (name == "--memory")
-				memory = static_cast<size_t>(number(name, argument(), Store::min_memory, Store::max_memory));
+				memory = static_cast<size_t>(number(name, argument(), Store::min_memory, Store::max_memory, 1024));
 			else if (name == "--servers")
 				servers = static_cast<int>(number(name, argument(), 1, 1e6));
 			else if (name == "--threads")
@@ -139,7 +140,7 @@ private:
 	{
 		Shell shell(ctx_, layout_);
 		bool good = read_script();
-		for (std::string line; next(line);) {
+		for (std::string line; next(line) && line != "quit";) {
 			try {
 				good &= carry_out(shell, line);
 			} catch (const Mistake &mistake) {
@@ -160,6 +161,10 @@ private:
 			return true;
 		const std::string name = line.substr(begin, end - begin), rest = line.substr(std::min(end + 1, line.size()));
 		Job job;
+		if (name == "help") {
+			std::fputs(help, stdout);
+			return true;
+		}
 		if (name == "bench") {
 			job.what = Job::bench;
 			job.bench_settings = BenchSettings::from(rest);
@@ -174,7 +179,7 @@ private:
 				throw Mistake(error.what());
 			}
 			if (!known)
-				throw Mistake("there is no command \"" + name + "\"; see kv --help");
+				throw Mistake("there is no command \"" + name + "\"; try help");
 			return true;
 		}
 		to_all(job);

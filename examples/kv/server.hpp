@@ -23,7 +23,15 @@ public:
 		pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
 		options.lanes = threaded ? 1 : 0;
 		service_ = pt2p::service(
-		    ctx, id, [this](pt2p::served_call call) { handle(std::move(call)); }, options);
+		    ctx, id,
+		    [this](pt2p::served_call call) {
+			    try {
+				    handle(std::move(call));
+			    } catch (const std::exception &e) { // no memory for a reply: the caller is told that there will be none
+				    std::fprintf(stderr, "kv: a request is given up: %s\n", e.what());
+			    }
+		    },
+		    options);
 		if (threaded)
 			thread_ = std::thread([this] { serve(); });
 	}

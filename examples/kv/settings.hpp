@@ -18,14 +18,14 @@ class Mistake : public std::runtime_error {
 	using std::runtime_error::runtime_error;
 };
 
-// A number with one of k, m, g behind it (1024, 1024^2, ...), or %, or s.
-inline double number(const std::string &name, const std::string &text, double least, double most)
+// A number, perhaps with a unit behind it: k, m, g (kilo, its square, its cube), % or s.
+inline double number(const std::string &name, const std::string &text, double least, double most, double kilo = 1000)
 {
 	char *end = nullptr;
 	double value = std::strtod(text.c_str(), &end);
 	const std::string unit = end;
-	value *= unit == "k" ? 1024 : unit == "m" ? 1024 * 1024 : unit == "g" ? 1024 * 1024 * 1024 : 1;
-	if (end == text.c_str() || unit.find_first_not_of("kmg%s") != std::string::npos || unit.size() > 1)
+	value *= unit == "k" ? kilo : unit == "m" ? kilo * kilo : unit == "g" ? kilo * kilo * kilo : 1;
+	if (end == text.c_str() || unit.size() > 1 || unit.find_first_not_of("kmg%s") != std::string::npos)
 		throw Mistake(name + ": \"" + text + "\" is not a number");
 	if (!(value >= least && value <= most)) {
 		char range[80];
@@ -53,11 +53,11 @@ public:
 
 	// Each takes one out. The value is left as it is when there is none with that name.
 	template <class T>
-	void take(const std::string &name, T &value, double least, double most)
+	void take(const std::string &name, T &value, double least, double most, double kilo = 1000)
 	{
 		known_ += " " + name;
 		if (const std::string text = extract(name); !text.empty())
-			value = static_cast<T>(number(name, text, least, most));
+			value = static_cast<T>(number(name, text, least, most, kilo));
 	}
 	void take(const std::string &name, bool &value, const std::string &yes = "yes", const std::string &no = "no")
 	{

@@ -25,7 +25,7 @@ public:
 		else if (name == "put")
 			put(rest);
 		else if (name == "delete")
-			refuse(client_.erase(rest), rest, 0);
+			erase(rest);
 		else if (name == "load")
 			load(rest);
 		else if (name == "stats")
@@ -63,6 +63,12 @@ private:
 			throw Mistake("put needs a key and a value");
 		const std::string key = rest.substr(0, end), value = rest.substr(end + 1);
 		refuse(client_.put(key, value), key, value.size());
+	}
+
+	void erase(const std::string &rest)
+	{
+		const std::string key = rest.substr(0, rest.find(' '));
+		refuse(client_.erase(key), key, 0);
 	}
 
 	// Lines are a key, a tab or else "=", and a value.

@@ -73,9 +73,9 @@ public:
 	{
 		facts_.value_max = std::min(max_value, log_bytes_ / 32);
 		longest_ = bytes_for(max_key, facts_.value_max);
-		// An item moves while another is in the way of the log's end, so that much stays free, beside the item that is
-		// put. An eighth more, and no more than eight bytes are moved for each that is put.
-		facts_.capacity = log_bytes_ - 4 * longest_ - log_bytes_ / 8;
+		// So much stays free that an item can move, also when it does not fit before the end of the log. When nothing
+		// is evicted, an eighth more: then seven bytes at most are moved for each that is put, in the mean.
+		facts_.capacity = log_bytes_ - (evicts ? 3 * longest_ : 4 * longest_ + log_bytes_ / 8);
 	}
 	Store(const Store &) = delete;
 

@@ -60,9 +60,14 @@ public:
 	}
 	static double zeta(uint64_t items, double theta)
 	{
+		const uint64_t first = std::min<uint64_t>(items, 10'000);
 		double sum = 0;
-		for (uint64_t i = 1; i <= items; ++i)
+		for (uint64_t i = 1; i <= first; ++i)
 			sum += std::pow(static_cast<double>(i), -theta);
+		// The others by the formula of Euler and Maclaurin; both terms are 0 when there are none.
+		const double from = static_cast<double>(first), to = static_cast<double>(items);
+		sum += (std::pow(to, 1 - theta) - std::pow(from, 1 - theta)) / (1 - theta);
+		sum += (std::pow(to, -theta) - std::pow(from, -theta)) / 2;
 		return sum;
 	}
 

@@ -86,10 +86,11 @@ alone 1 '[0-9]+ puts were refused, as memory is full' --memory 64k bench count=1
 
 if [ -n "$mpirun" ]; then
 	need_launcher
-	printf 'put a 1\nput b 2\nput c 3\nget a b c d\nstats\n' >"$work/commands"
+	printf 'put a 1\nput b 2\nput c 3\nget a b c d\nquit\nstats\n' >"$work/commands"
 	launch 60 3 $kv <"$work/commands" >"$work/log" 2>&1
 	judge 1 '^c	3$' "commands on the standard input"
 	grep -q 'there is no key "d"' "$work/log" || complain "a get of several keys, of which one is not there"
+	! grep -q '^partition' "$work/log" || complain "commands after quit are carried out"
 	expect 4 0 '^bob	a=b$' $kv --servers 2 --threads 2 -e "load $work/items" get alice bob
 	expect 3 1 'memory is full: .* of partition [0-2], .* have [0-9]+ of [0-9]+ bytes' $kv --memory 64k load "$work/many"
 	expect 3 2 'there is no option -z' $kv -z

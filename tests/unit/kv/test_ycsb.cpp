@@ -34,6 +34,15 @@ TEST_CASE("ycsb: zipf has the frequencies that it should")
 	REQUIRE(share(100, 1000) == Approx(1).epsilon(0.1));
 }
 
+TEST_CASE("ycsb: the sum for many items")
+{
+	double sum = 0;
+	for (int i = 1; i <= 1'000'000; ++i)
+		sum += std::pow(i, -0.99);
+	REQUIRE(ycsb::Zipf::zeta(1'000'000, 0.99) == Approx(sum).epsilon(1e-9));
+	REQUIRE(ycsb::Zipf::zeta(10'000'000'000, 0.99) == Approx(26.46902820178302).epsilon(1e-9)); // YCSB's own
+}
+
 TEST_CASE("ycsb: few items")
 {
 	ycsb::Random random(3);
