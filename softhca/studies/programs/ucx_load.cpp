@@ -24,7 +24,7 @@ extern "C" double ucs_arch_get_clocks_per_sec() { return 1e9; }
 extern "C" uint64_t ucs_generate_uuid(uint64_t)
 {
 	static uint64_t last;
-	return kv::Keys::hash(++last);
+	return ycsb::hash(++last);
 }
 
 namespace {
