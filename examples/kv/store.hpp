@@ -42,7 +42,6 @@ inline uint64_t hash_of(std::string_view key)
 	uint64_t rest = 0;
 	std::copy(key.begin(), key.end(), reinterpret_cast<char *>(&rest));
 	add(rest);
-	add(0);
 	return hash;
 }
 

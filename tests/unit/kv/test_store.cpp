@@ -124,6 +124,28 @@ TEST_CASE("kv store: keys that collide are told apart, also after deletions")
 	}
 }
 
+TEST_CASE("kv store: keys whose hashes are the same for the index are told apart")
+{
+	std::unordered_map<uint32_t, std::string> by_hash;
+	std::vector<std::pair<std::string, std::string>> twins;
+	for (int i = 0; twins.size() < 3; ++i) {
+		const std::string key = "key" + std::to_string(i);
+		const auto [at, fresh] = by_hash.try_emplace(static_cast<uint32_t>(kv::hash_of(key)), key);
+		if (!fresh)
+			twins.emplace_back(at->second, key);
+	}
+	Store store(Store::min_memory, false);
+	for (const auto &[one, other] : twins) {
+		REQUIRE(store.put(one, "1") == Status::ok);
+		REQUIRE_FALSE(store.get(other));
+		REQUIRE(store.put(other, "2") == Status::ok);
+		REQUIRE(*store.get(one) == "1");
+		REQUIRE(store.erase(one) == Status::ok);
+		REQUIRE_FALSE(store.get(one));
+		REQUIRE(*store.get(other) == "2");
+	}
+}
+
 TEST_CASE("kv store: when memory is full a put is refused, and nothing is lost")
 {
 	Store store(Store::min_memory, false);
