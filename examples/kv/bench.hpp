@@ -111,7 +111,9 @@ public:
 		if (settings_.load && is_client())
 			load();
 		ctx_.barrier();
+		const uint64_t refused = mine_.refused;
 		mine_ = {};
+		mine_.refused = refused;
 		std::fill(served_.begin(), served_.end(), 0);
 		if (is_client())
 			work();
