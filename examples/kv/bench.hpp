@@ -4,7 +4,9 @@
 // under way each.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <vector>

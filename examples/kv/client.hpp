@@ -3,6 +3,7 @@
 // A client of the store: get, put and erase one at a time, or several under way at once.
 #pragma once
 
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>

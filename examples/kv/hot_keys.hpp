@@ -5,7 +5,10 @@
 // store knows.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "bench.hpp"

@@ -8,6 +8,7 @@
 #include <deque>
 #include <fstream>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -47,7 +48,8 @@ Commands:
   load FILE       puts all lines of a file: KEY, a tab or else "=", VALUE
   stats           what each partition holds and has done
   help, quit
-  bench [NAME=VALUE ...]   load like YCSB from all clients at the same time. Prints rate, latency and each rank's share
+  bench [NAME=VALUE ...]   load like YCSB from all clients at the same time. Prints rate, latency and each rank's
+                           share. Its items stay in the store
       get=95          gets, per cent; the others are puts
       keys=100000     items; they are loaded first, unless load=no
       distribution=zipf|uniform    zipf: with 0.99
@@ -56,7 +58,8 @@ Commands:
       time=1          seconds; or count=N, calls of each client
       verify=no       yes: check that each value belongs to its key
       seed=1
-  check [NAME=VALUE ...]   all clients work on a few keys, and what they see is checked: it must be linearizable
+  check [NAME=VALUE ...]   all clients work on the keys check-0, check-1, ..., and what they see is checked: it
+                           must be linearizable. The keys are deleted before and after
       keys=4 count=1000 depth=2 seed=1    count: operations of each client; depth: those under way
       lose=N          the store loses one of N puts, to show that the check finds it
 
@@ -280,6 +283,9 @@ int main(int argc, char **argv)
 		ctx.finalize();
 	} catch (const pt2p::error &error) {
 		std::fprintf(stderr, "kv: rank %d ends: %s\n", rank, error.what());
+		return 1;
+	} catch (const std::bad_alloc &) {
+		std::fprintf(stderr, "kv: rank %d ends: there is not so much memory. Give less by --memory\n", rank);
 		return 1;
 	}
 	return status;

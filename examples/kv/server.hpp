@@ -4,8 +4,11 @@
 // its store. Without, there is one partition, and its calls are handled whenever the rank makes progress.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstring>
+#include <exception>
 #include <memory>
 #include <thread>
 #include <vector>

@@ -3,8 +3,9 @@
 // The words of a command, of which some are name=value, and what is wrong with them.
 #pragma once
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>

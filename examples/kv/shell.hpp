@@ -49,13 +49,12 @@ private:
 		for (size_t i = 0; i < keys.size(); ++i)
 			if (!values[i])
 				absent += (absent.empty() ? "\"" : ", \"") + keys[i] + "\"";
-			else if (keys.size() == 1)
-				std::printf("%s\n", values[i]->c_str());
 			else
-				std::printf("%s\t%s\n", keys[i].c_str(), values[i]->c_str());
+				print((keys.size() == 1 ? "" : keys[i] + "\t") + *values[i] + "\n");
 		if (!absent.empty())
 			throw Mistake("there is no key " + absent);
 	}
+	static void print(const std::string &bytes) { std::fwrite(bytes.data(), 1, bytes.size(), stdout); }
 	void put(const std::string &rest)
 	{
 		const size_t end = rest.find(' ');
