@@ -21,6 +21,11 @@ public:
 		(void)delivery;
 		return endpoint.table->send(endpoint, id, header, data, length);
 	}
+	// How many messages of `peer` this rank has read from its write ring; the layer above tells the peer, which passes
+	// it to on_consumed(). After report_consumed() the device does.
+	virtual uint32_t consumed(int peer) { return (void)peer, 0; }
+	virtual void report_consumed(int peer) { (void)peer; }
+	virtual void on_consumed(int peer, uint32_t consumed) { (void)peer, (void)consumed; }
 	// An endpoint to this rank itself through its device, with cap_atomic, because atomics of a device are atomic only
 	// towards those of the same device. Made on first use; null: there is none.
 	virtual Endpoint *loopback() { return nullptr; }

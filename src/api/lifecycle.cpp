@@ -260,7 +260,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 		constexpr int64_t moment = 100'000'000; // ns
 		const int64_t limit = ctx->config.finalize_time, end = now_ns() + limit;
 		const auto time_left = [&] { return std::max(end - now_ns(), std::min(limit, moment)); };
-		ctx->rpc->services().refuse_all();
+		ctx->rpc->services().leave();
 		ctx->progress->poll(); // a rank that has said goodbye needs none
 		if (engine.pending())
 			ctx->progress->wait_for(time_left(), [&] { return !engine.pending(); });

@@ -40,9 +40,14 @@ Service *service_of(pt2p_context_t *ctx, const pt2p_service_t *service)
 	return ctx->rpc->services().find(reinterpret_cast<uint64_t>(service));
 }
 
-bool is_delivery_of_calls(pt2p_delivery_t delivery)
+bool is_delivery_of_inputs(pt2p_delivery_t delivery)
 {
 	return delivery == PT2P_DELIVERY_AUTO || delivery == PT2P_DELIVERY_SEND || delivery == PT2P_DELIVERY_WRITE;
+}
+
+bool is_delivery_of_replies(pt2p_delivery_t delivery)
+{
+	return is_delivery_of_inputs(delivery) || delivery == PT2P_DELIVERY_READ;
 }
 
 // PT2P_OK, and what is asked for, when the options of a call are good.
@@ -54,10 +59,12 @@ pt2p_status_t check_options(pt2p_context_t *ctx, const char *function, const pt2
 	if (options.deadline < 0)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->deadline is %lld ns", function,
 		                          static_cast<long long>(options.deadline));
-	for (const pt2p_delivery_t delivery : {options.input_by, options.reply_by})
-		if (!is_delivery_of_calls(delivery))
-			return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %d is no way in which calls or replies are delivered",
-			                          function, static_cast<int>(delivery));
+	if (!is_delivery_of_inputs(options.input_by))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->input_by is %d, which is no way for inputs",
+		                          function, static_cast<int>(options.input_by));
+	if (!is_delivery_of_replies(options.reply_by))
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->reply_by is %d, which is no way for replies",
+		                          function, static_cast<int>(options.reply_by));
 	for (const pt2p_window_t *window : {&options.give, &options.take}) {
 		if (window->length > PTRDIFF_MAX)
 			return bad_length(ctx, function, window->length);
@@ -205,7 +212,7 @@ try {
 		                          o.lanes, rpc::max_lanes);
 	if (o.input_max > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, o.input_max);
-	if (!is_delivery_of_calls(o.reply_by))
+	if (!is_delivery_of_replies(o.reply_by))
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->reply_by is %d, which is no way for replies",
 		                          __func__, static_cast<int>(o.reply_by));
 	const Service *opened = ctx->rpc->services().open(id, handler, argument, o);
@@ -424,7 +431,10 @@ try {
 	Progress::Guard guard(*ctx->progress);
 	if (rank != PT2P_ANY_SOURCE && !is_rank(ctx, rank))
 		return bad_rank(ctx, __func__, "rank", rank);
+	const rpc::CallDefaults standard = rpc::Rpc::standard(ctx->config);
 	rpc::CallWork work{rank, 0, nullptr, 0};
+	work.deadline = standard.deadline;
+	work.by = standard.by;
 	if (options) {
 		const pt2p_status_t status = check_options(ctx, __func__, *options, work);
 		if (status != PT2P_OK)
@@ -434,7 +444,7 @@ try {
 			                          "%s: only deadline, input_by and reply_by can be set for all calls", __func__);
 	}
 	rpc::Peers &peers = ctx->rpc->peers();
-	const rpc::CallDefaults defaults{work.deadline ? work.deadline : ctx->config.call_deadline, work.by};
+	const rpc::CallDefaults defaults{work.deadline, work.by};
 	if (rank == PT2P_ANY_SOURCE)
 		peers.defaults() = defaults;
 	else if (options)

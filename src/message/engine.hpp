@@ -152,6 +152,11 @@ public:
 	unsigned drive() override;
 	void cork(bool corked) override;
 	void check() override;
+	void before_sleep() override
+	{
+		for (Extension *e : extensions_)
+			e->before_sleep();
+	}
 
 private:
 	[[gnu::noinline]] void on_eager_otherwise(Request *request, int peer, uint64_t tag, const void *data,

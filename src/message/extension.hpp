@@ -44,6 +44,8 @@ public:
 	virtual bool has_work() const = 0;
 	// Whether that may send more than one message, so that doorbells are worth sharing.
 	virtual bool may_send_several() const { return has_work(); }
+	// A waiting call is going to sleep, until something arrives.
+	virtual void before_sleep() {}
 	// Whether something is in flight that pt2p_finalize has to wait for.
 	virtual bool pending() const = 0;
 	// Lines about what is pending, each indented by two blanks and ended by a newline; for reports.

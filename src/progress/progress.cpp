@@ -227,6 +227,7 @@ bool Progress::watch_descriptor(int fd)
 
 bool Progress::sleep()
 {
+	client_.before_sleep();
 	const uint32_t seen = __atomic_load_n(word_, __ATOMIC_SEQ_CST);
 	// In reverse order: shared memory has the most to do before it can sleep, and need not do it when another cannot
 	// sleep.

@@ -37,6 +37,8 @@ public:
 	virtual void check() = 0;
 	// Messages from now on may leave together; not after cork(false).
 	virtual void cork(bool corked) { (void)corked; }
+	// A call is going to sleep, until something arrives.
+	virtual void before_sleep() {}
 	bool has_work = false;
 
 protected:

@@ -101,8 +101,7 @@ void Router::set_delivery(Channel &channel, pt2p_delivery_t delivery)
 Outcome Router::send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
                         size_t length) const
 {
-	Transport *transport = transport_of(channel.endpoint);
-	DeviceTransport *device = transport ? transport->as_device() : nullptr;
+	DeviceTransport *device = device_of(channel);
 	if (!device)
 		return channel.try_send(id, header, data, length);
 	return channel.waiting() ? Outcome::no_resource

@@ -43,6 +43,26 @@ public:
 	Outcome send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
 	                size_t length) const;
 
+	// What a device has read of the write ring of that rank, for a layer that tells the rank by itself; 0: there is
+	// none. Said again by the device after report_consumed().
+	uint32_t consumed(const Channel &channel) const
+	{
+		DeviceTransport *device = device_of(channel);
+		return device ? device->consumed(channel.peer) : 0;
+	}
+	void report_consumed(const Channel &channel) const
+	{
+		if (DeviceTransport *device = device_of(channel))
+			device->report_consumed(channel.peer);
+	}
+	// That rank has told so.
+	void on_consumed(const Channel &channel, uint32_t consumed) const
+	{
+		DeviceTransport *device = consumed ? device_of(channel) : nullptr;
+		if (device)
+			device->on_consumed(channel.peer, consumed);
+	}
+
 	const TransportEnvironment &environment() const { return direct_.environment(); }
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return direct_.all(); }
 	const std::vector<DeviceTransport *> &device_transports() const { return direct_.of_devices(); }
@@ -60,6 +80,12 @@ public:
 	const std::vector<Transport *> &layers() const { return layers_; }
 	// Of layers(); null for an endpoint of none.
 	Transport *transport_of(const Endpoint &endpoint) const;
+	// The device that moves the messages of that channel; null: none does.
+	DeviceTransport *device_of(const Channel &channel) const
+	{
+		Transport *transport = transport_of(channel.endpoint);
+		return transport ? transport->as_device() : nullptr;
+	}
 	const RoutePolicy &policy() const { return policy_; }
 	// Private memory for a peer that nothing was ever exchanged with, bytes.
 	static constexpr size_t bytes_per_silent_peer = sizeof(std::unique_ptr<Channel>);

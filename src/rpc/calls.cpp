@@ -32,7 +32,8 @@ std::string refusal_text(const Outgoing &o, pt2p_status_t status)
 } // namespace
 
 Calls::Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows)
-    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), pool_(std::random_device{}())
+    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), pool_(std::random_device{}()),
+      fetches_(std::random_device{}())
 {
 }
 
@@ -55,6 +56,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.capacity = work.capacity;
 	o.reply_length = o.received = 0;
 	o.word = 0;
+	o.fetch = nullptr;
 	o.at = 0;
 	++pending_;
 	if (__builtin_expect(work.rare || work.length >= lent_from, 0))
@@ -173,8 +175,10 @@ bool Calls::start(Outgoing &o)
 	o.number = ++peer.calls << 16 | slot;
 	o.state = Outgoing::State::sent;
 	o.moved = o.length;
-	const bool is_short =
-	    !o.at && !o.rare && o.by.automatic() && o.length <= Peers::room_after(*peer.channel, sizeof(ShortCall));
+	if (wants_fetch(o))
+		prepare_fetch(o);
+	const bool is_short = !o.at && !o.rare && o.by.automatic() && !o.fetch &&
+	                      o.length <= Peers::room_after(*peer.channel, sizeof(ShortCall));
 	if (!(is_short
 	          ? peers_.send(*peer.channel, id_short_call, o.number, ShortCall{o.service, o.lane, 0}, o.input, o.length)
 	          : send_call(o))) {
@@ -186,6 +190,8 @@ bool Calls::start(Outgoing &o)
 		free_slot(o);
 		return false;
 	}
+	if (__builtin_expect(o.fetch != nullptr, 0))
+		begin_fetch(o);
 	if (__builtin_expect(o.moved < o.length && o.state == Outgoing::State::sent, 0)) {
 		peer.streams.push(o);
 		peers_.list(peer);
@@ -196,7 +202,8 @@ bool Calls::start(Outgoing &o)
 CallHead Calls::head_of(const Outgoing &o)
 {
 	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
-	return {o.service, o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0, o.by.reply};
+	return {o.service,         o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0, o.by.reply,
+	        o.fetch != nullptr};
 }
 
 // Decides which windows are carried: those that fit in the first message. Lends the others, each once. False: there is
@@ -308,7 +315,9 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 {
 	ReplyHead head;
 	Outgoing *o = find(peer, number);
-	if (!o || length < sizeof head || o->state != Outgoing::State::sent || o->received || o->reply_length)
+	if (!o)
+		return unknown(peer, number);
+	if (length < sizeof head || o->state != Outgoing::State::sent || o->received || o->reply_length)
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
 	length -= sizeof head;
@@ -358,7 +367,9 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 const char *Calls::on_short_reply(Peer &peer, uint64_t number, const void *data, size_t length)
 {
 	Outgoing *o = find(peer, number);
-	if (!o || length < sizeof o->word || o->state != Outgoing::State::sent || o->received | o->reply_length)
+	if (__builtin_expect(!o, 0))
+		return unknown(peer, number);
+	if (length < sizeof o->word || o->state != Outgoing::State::sent || o->received | o->reply_length)
 		return wrong_message;
 	std::memcpy(&o->word, data, sizeof o->word);
 	length -= sizeof o->word;
@@ -380,7 +391,9 @@ void Calls::begin_reply(Outgoing &o, const void *bytes, size_t length)
 const char *Calls::on_rest(Peer &peer, uint64_t number, const void *data, size_t length)
 {
 	Outgoing *o = find(peer, number);
-	if (!o || !length || o->state != Outgoing::State::sent || length > o->reply_length - o->received)
+	if (!o)
+		return unknown(peer, number);
+	if (!length || o->state != Outgoing::State::sent || length > o->reply_length - o->received)
 		return wrong_message;
 	take_bytes(*o, data, length);
 	return nullptr;
@@ -436,6 +449,7 @@ void Calls::cancel(Request &r)
 	}
 	if (o->state != Outgoing::State::sent || std::exchange(o->cancelled, true))
 		return; // its reply is here, or the server knows
+	push_it(*o);
 	const uint8_t abandoned = 0;
 	engine_.channels().control(*peer.channel, id_cancel, o->number, &abandoned, sizeof abandoned);
 }
@@ -468,6 +482,7 @@ void Calls::give_up(Outgoing &o)
 			o.rare->gathered = false;
 		}
 	}
+	push_it(o);
 	const uint8_t abandoned = 1;
 	engine_.channels().control(*peer.channel, id_cancel, o.number, &abandoned, sizeof abandoned);
 }

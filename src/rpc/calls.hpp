@@ -42,6 +42,7 @@ public:
 	const char *on_rest(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_pushed(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_taken(Peer &peer, uint64_t count);
+	const char *on_results(Peer &peer, uint64_t slots, const void *data, size_t length);
 
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive(Peer &peer);
@@ -51,6 +52,12 @@ public:
 	// Finds places for replies, and fetches those that are lent.
 	unsigned drive_replies();
 	bool has_replies() const { return !placing_.empty() || !fetching_.empty(); }
+	// READs results whose time has come; returns how many.
+	unsigned drive_fetches();
+	bool fetches() const { return !agenda_.empty(); }
+	void on_read(uint64_t fetch, pt2p_status_t status);
+	// This rank goes to sleep: results are to be pushed.
+	void before_sleep();
 	// All calls to that rank end; only those that have not left.
 	void end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting);
 
@@ -62,6 +69,24 @@ public:
 
 private:
 	[[gnu::always_inline]] inline Outgoing &make(const CallWork &work, Peer &peer);
+	// May the result of a call to that service be fetched?
+	static bool wants_fetch(const Outgoing &o)
+	{
+		const FetchSource *source = o.peer->source.get();
+		return __builtin_expect(source != nullptr, 0) && source->usable &&
+		       (o.by.reply == PT2P_DELIVERY_READ || (!o.by.reply && source->asks(o.service)));
+	}
+	[[gnu::noinline]] void prepare_fetch(Outgoing &o);
+	[[gnu::noinline]] void begin_fetch(Outgoing &o);
+	void read(Fetch &f);
+	void look_later(Fetch &f, int64_t due);
+	void examine(Fetch &f);
+	void miss(Fetch &f);
+	void take_result(Fetch &f, const ResultHead &head);
+	void push_it(Outgoing &o);
+	[[gnu::noinline]] bool end_looks(Outgoing &o);
+	void give(Fetch &f);
+	[[gnu::noinline]] const char *unknown(const Peer &peer, uint64_t number) const;
 	[[gnu::noinline]] void add_deadline(Outgoing &o, int64_t span);
 	[[gnu::noinline]] void add_rare(Outgoing &o, const CallWork &work);
 	[[gnu::always_inline]] inline void start_or_queue(Outgoing &o);
@@ -86,6 +111,7 @@ private:
 	void end_fetch(Outgoing &o, pt2p_status_t status);
 	[[gnu::always_inline]] inline void complete(Outgoing &o, pt2p_status_t status, std::string_view reason = {});
 	[[gnu::always_inline]] inline void free_slot(Outgoing &o);
+	[[gnu::always_inline]] inline void free_slot(Peer &peer, uint16_t slot);
 	void forget(Outgoing &o);
 	[[gnu::always_inline]] inline void forget_at_once(Outgoing &o);
 	[[gnu::noinline]] void forget_rare(Outgoing &o);
@@ -101,6 +127,8 @@ private:
 	std::map<int, Fifo<Outgoing>> notices_; // that wait, by rank; an entry stays once it is there
 	BufferPool buffers_;
 	Deadlines deadlines_;
+	HandlePool<Fetch> fetches_;
+	Agenda agenda_;
 	size_t pending_ = 0;
 };
 
@@ -126,6 +154,13 @@ inline void Calls::free_slot(Outgoing &o)
 	Peer &peer = *o.peer;
 	const auto slot = static_cast<uint16_t>(slot_of(o.number));
 	peer.slots[slot] = nullptr;
+	if (__builtin_expect(o.fetch != nullptr, 0) && !end_looks(o))
+		return; // once its READ has ended
+	free_slot(peer, slot);
+}
+
+inline void Calls::free_slot(Peer &peer, uint16_t slot)
+{
 	--peer.in_flight;
 	peer.free_slots.push_back(slot);
 	if (!peer.waiting.empty())

@@ -13,6 +13,8 @@
 #include "base/memory/work_list.hpp"
 #include "message/engine.hpp"
 #include "rpc/deadlines.hpp"
+#include "rpc/fetching.hpp"
+#include "rpc/results.hpp"
 #include "rpc/storage.hpp"
 #include "rpc/windows.hpp"
 #include "rpc/wire.hpp"
@@ -57,7 +59,8 @@ struct Rare {
 //   waiting ---> sent ---> placing ---> fetching ---> free       waiting: for a slot, or for room in the transport
 //
 // Placing is a reply that waits for room() or for a transfer, fetching one whose transfer is in flight. A call whose
-// deadline has passed loses its request, and keeps its slot until the server agrees.
+// deadline has passed loses its request, and keeps its slot until the server agrees. One whose result is fetched by
+// Fetch is `sent` until it ends.
 struct Outgoing : Deadline {
 	enum class State : uint8_t { free, waiting, sent, placing, fetching };
 
@@ -81,6 +84,7 @@ struct Outgoing : Deadline {
 	size_t capacity = 0, reply_length = 0, received = 0; // of the reply
 	uint64_t word = 0;
 	Rare *rare = nullptr;
+	Fetch *fetch = nullptr; // its result is fetched
 
 	bool lends() const { return rare && rare->lent; }
 };
@@ -109,12 +113,15 @@ struct Incoming {
 	bool withheld = false;  // the input is longer than the service takes; the handler pulls it
 	bool fetched = false;   // the input has been asked for
 	bool settling = false;
-	bool late = false; // the caller waits for transfers to end, and for nothing else
+	bool late = false;       // the caller waits for transfers to end, and for nothing else
+	bool fetches = false;    // the caller fetches the result
+	bool by_service = false; // the service chose reply_by
 	uint8_t refusal = PT2P_OK;
 	uint8_t reply_by = PT2P_DELIVERY_AUTO;
 	uint16_t lane = 0;
 	uint64_t number = 0;
 	int64_t deadline = 0; // of now_ns(); 0: none
+	int64_t arrived = 0;  // the same, if the caller fetches the result
 	Storage input;
 	size_t length = 0, received = 0; // of the input
 	ReplyHead reply{};
@@ -143,14 +150,16 @@ struct Peer {
 	std::vector<uint16_t> free_slots;
 	uint64_t calls = 0; // so far
 	uint32_t notices_sent = 0, notices_taken = 0;
-	Fifo<Outgoing> waiting; // not notices
-	Fifo<Outgoing> streams; // calls whose input is partly sent
+	Fifo<Outgoing> waiting;              // not notices
+	Fifo<Outgoing> streams;              // calls whose input is partly sent
+	std::unique_ptr<FetchSource> source; // null: results of that rank cannot be fetched
 
 	// Calls of that rank.
 	std::vector<Incoming *> served; // by slot
 	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
-	uint32_t window = 0;    // the other way: calls, and notices, of this rank at once
-	Fifo<Incoming> replies; // those that are not sent, or partly
+	uint32_t window = 0;                  // the other way: calls, and notices, of this rank at once
+	Fifo<Incoming> replies;               // those that are not sent, or partly
+	std::unique_ptr<ResultSlots> results; // null: it has no result slots
 
 	bool may_notify() const { return notices_sent - notices_taken < window; }
 	bool may_start(const Outgoing &o) const { return in_flight < window || (o.nested && in_flight < max_slots); }
@@ -165,10 +174,9 @@ struct Peer {
 class Peers {
 public:
 	// `size`: ranks of the job.
-	Peers(Engine &engine, int size, uint32_t window, int64_t deadline)
-	    : engine_(engine), size_(static_cast<size_t>(size)), window_(window)
+	Peers(Engine &engine, int size, uint32_t window, const CallDefaults &defaults)
+	    : engine_(engine), size_(static_cast<size_t>(size)), window_(window), defaults_(defaults)
 	{
-		defaults_.deadline = deadline;
 	}
 
 	// Of calls to a rank.
@@ -189,6 +197,13 @@ public:
 	uint32_t window() const { return window_; }
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
+	template <class F>
+	void for_each(F &&function)
+	{
+		for (const auto &peer : peers_)
+			if (peer)
+				function(*peer);
+	}
 	// Gives it a channel if it has none; false: it cannot be reached, and `status` says why.
 	bool connect(Peer &peer, pt2p_status_t &status)
 	{

@@ -22,11 +22,17 @@ const char *state_text(const Incoming &in)
 
 } // namespace
 
+CallDefaults Rpc::standard(const Config &config)
+{
+	return {config.call_deadline, {PT2P_DELIVERY_AUTO, static_cast<uint8_t>(config.call_reply_by)}};
+}
+
 Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
          pt2p_context_t *context)
-    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window), config.call_deadline),
-      windows_(onesided, engine), calls_(engine, reporter, peers_, windows_),
-      services_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_queue), context)
+    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window), standard(config)),
+      windows_(onesided, engine), results_(config, reporter, engine, onesided, static_cast<size_t>(size)),
+      calls_(engine, reporter, peers_, windows_),
+      services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue), context)
 {
 	engine.extend(*this);
 }
@@ -47,6 +53,8 @@ const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *d
 	case id_rest: return calls_.on_rest(peer, header, data, length);
 	case id_pushed: return calls_.on_pushed(peer, header, data, length);
 	case id_taken: return length ? wrong_message : calls_.on_taken(peer, header);
+	case id_results: return calls_.on_results(peer, header, data, length);
+	case id_push_it: return length ? wrong_message : services_.on_push_it(peer, header);
 	case id_fetched: return length ? wrong_message : services_.on_fetched(peer, header);
 	default: return wrong_message;
 	}
@@ -55,12 +63,18 @@ const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *d
 void Rpc::describe(int rank, pt2p_calls_info_t &info) const
 {
 	info.window = peers_.window();
-	info.in_flight = info.waiting = info.notices = info.serving = 0;
+	info.in_flight = info.waiting = info.notices = info.serving = info.fetch_bytes = 0;
+	info.fetched = info.reads = 0;
 	const Peer *peer = peers_.find(rank);
 	if (!peer)
 		return;
 	info.in_flight = peer->in_flight;
 	info.waiting = static_cast<uint32_t>(calls_.waiting(*peer));
+	if (const FetchSource *source = peer->source.get()) {
+		info.fetch_bytes = static_cast<uint32_t>(source->first_bytes());
+		info.fetched = source->fetched;
+		info.reads = source->reads;
+	}
 	info.notices = peer->notices_sent - peer->notices_taken;
 	for (const Incoming *in : peer->served)
 		info.serving += in && in->state < Incoming::State::replied;
@@ -89,6 +103,8 @@ unsigned Rpc::drive()
 		n += calls_.drive_deadlines();
 	if (calls_.has_replies())
 		n += calls_.drive_replies();
+	if (calls_.fetches())
+		n += calls_.drive_fetches();
 	if (services_.has_transfers())
 		n += services_.drive_transfers();
 	if (peers_.busy())

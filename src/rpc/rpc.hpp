@@ -5,6 +5,7 @@
 //   Services   services of this rank, and the calls of others
 //   Peers      what the two share: the state between this rank and another, and the way there
 //   Windows    memory that is lent for a call
+//   Results    replies that callers fetch
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,8 @@ public:
 	Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
 	    pt2p_context_t *context);
 
+	// What calls have that say nothing.
+	static CallDefaults standard(const Config &config);
 	Calls &calls() { return calls_; }
 	Peers &peers() { return peers_; }
 	Services &services() { return services_; }
@@ -34,14 +37,18 @@ public:
 
 	// From the engine.
 	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_complete(uint64_t, pt2p_status_t, std::string_view) override {} // it asks transports for no operation
+	void on_complete(uint64_t operation, pt2p_status_t status, std::string_view) override
+	{
+		calls_.on_read(operation & ~range.operation_bit, status);
+	}
+	void before_sleep() override { calls_.before_sleep(); }
 	void on_peer_down(int peer, pt2p_status_t status) override;
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
 	bool has_work() const override
 	{
 		return peers_.busy() || services_.has_calls() || services_.has_transfers() || calls_.awaits_deadlines() ||
-		       calls_.has_replies();
+		       calls_.has_replies() || calls_.fetches();
 	}
 	bool may_send_several() const override
 	{
@@ -53,6 +60,7 @@ public:
 private:
 	Peers peers_;
 	Windows windows_;
+	Results results_;
 	Calls calls_;
 	Services services_;
 };

@@ -14,10 +14,10 @@ constexpr unsigned handled_in_turn = 32; // calls
 
 } // namespace
 
-Services::Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, size_t queue,
+Services::Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, Results &results, size_t queue,
                    pt2p_context_t *context)
-    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), queue_(queue), context_(context),
-      services_(std::random_device{}()), pool_(std::random_device{}())
+    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), results_(results), queue_(queue),
+      context_(context), services_(std::random_device{}()), pool_(std::random_device{}())
 {
 }
 
@@ -77,7 +77,7 @@ Incoming &Services::make(Peer &peer, uint64_t number)
 	in.service = nullptr;
 	in.state = Incoming::State::coming;
 	in.notice = in.cancelled = in.handling = false;
-	in.withheld = in.late = in.fetched = false;
+	in.withheld = in.late = in.fetched = in.fetches = false;
 	in.refusal = PT2P_OK;
 	in.reply_by = PT2P_DELIVERY_AUTO;
 	in.lane = 0;
@@ -124,18 +124,22 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	Carried carried{};
 	const size_t windows = head.windows ? length_of_windows(head.windows, bytes, length, carried) : 0;
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
-	    head.reply_by > PT2P_DELIVERY_WRITE || (notice && (length != head.length || windows)) ||
+	    head.reply_by > PT2P_DELIVERY_READ || (notice && (length != head.length || windows)) ||
 	    (!notice && !may_come(peer, number)) ||
+	    (head.fetches && (notice || windows || !peer.results || slot_of(number) >= peer.results->count())) ||
 	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
 		return wrong_message;
 	Incoming &in = make(peer, number);
 	in.notice = notice;
 	in.reply_by = head.reply_by;
+	in.fetches = head.fetches;
 	in.lane = head.lane;
 	in.length = head.length;
 	in.received = length - windows;
 	if (head.remaining)
 		in.deadline = time_after(now_ns(), head.remaining);
+	if (head.fetches)
+		in.arrived = now_ns();
 	if (notice)
 		peer.notices_window = head.window;
 	else
@@ -154,6 +158,7 @@ void Services::take_input(Incoming &in, uint32_t service, const unsigned char *b
 	if (!in.service)
 		return refuse(in, PT2P_ERR_NO_SERVICE);
 	in.withheld = in.length > in.service->input_max;
+	in.by_service = !in.reply_by;
 	if (__builtin_expect(!in.reply_by, 1))
 		in.reply_by = in.service->reply_by;
 	if (__builtin_expect(in.withheld && (in.notice || in.has(give_window)), 0))
@@ -289,6 +294,8 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 	if (__builtin_expect(in.reach != nullptr, 0) && windows_.moving(*in.reach)) {
 		keep_reply(in, data);
 		settle_later(in);
+	} else if (__builtin_expect(in.reply_by == PT2P_DELIVERY_READ || in.fetches, 0) && leave_result(in, data)) {
+		forget(in);
 	} else if (__builtin_expect((in.reach && in.reach->has_results()) || !send_at_once(in, data), 0)) {
 		send_reply(in, data);
 	}
@@ -449,6 +456,71 @@ unsigned Services::drive(Peer &peer)
 	return n;
 }
 
+// ---- results that are fetched ---------------------------------------------------------------------------------------
+
+// False: the reply is pushed.
+bool Services::leave_result(Incoming &in, const void *data)
+{
+	pt2p_status_t status = PT2P_OK;
+	if (in.fetches && !leaving_ && in.reply.status == PT2P_OK && peers_.connect(*in.peer, status) &&
+	    results_.store(in, data))
+		return true;
+	if (in.reply_by == PT2P_DELIVERY_READ && !in.reach && !leaving_ && peers_.connect(*in.peer, status))
+		results_.offer(*in.peer, in.by_service ? &in.service->id : nullptr);
+	in.fetches = false;
+	in.reply_by = PT2P_DELIVERY_AUTO;
+	return false;
+}
+
+const char *Services::on_push_it(Peer &peer, uint64_t number)
+{
+	if (!peer.results || slot_of(number) >= peer.results->count())
+		return wrong_message;
+	if (Incoming *in = served_in(peer, slot_of(number))) {
+		if (in->number == number)
+			in->fetches = false;
+	} else if (peer.results->stored[slot_of(number)].number == number) {
+		push_result(peer, number);
+	} // else its reply is on its way
+	return nullptr;
+}
+
+void Services::push_result(Peer &peer, uint64_t number)
+{
+	ResultSlots &slots = *peer.results;
+	const ResultSlots::Stored result = std::exchange(slots.stored[slot_of(number)], {});
+	Incoming &answer = make(peer, number);
+	enter(answer);
+	answer.state = Incoming::State::replied;
+	answer.reply.word = result.word;
+	answer.reply.length = result.length;
+	try {
+		if (result.length)
+			std::memcpy(answer.data.take(buffers_, result.length), slots.at(slot_of(number)) + sizeof(ResultHead),
+			            result.length);
+	} catch (const std::bad_alloc &) {
+		answer.reply.status = PT2P_ERR_SYSTEM;
+		answer.reply.length = 0;
+	}
+	engine_.channels().router().report_consumed(*peer.channel);
+	peer.replies.push(answer);
+	peers_.list(peer);
+}
+
+// The caller may have fetched them; then it drops what is pushed.
+void Services::leave()
+{
+	leaving_ = true;
+	refuse_all();
+	peers_.for_each([this](Peer &peer) {
+		if (!peer.results || !peer.channel)
+			return;
+		for (const ResultSlots::Stored &result : peer.results->stored)
+			if (result.number && !served_in(peer, slot_of(result.number)))
+				push_result(peer, result.number);
+	});
+}
+
 // ---- the end --------------------------------------------------------------------------------------------------------
 
 // Nothing has to be sent for it any more. What the handler reads stays until it returns.
@@ -494,6 +566,7 @@ void Services::take_notice(Peer &peer)
 
 void Services::end(Peer &peer)
 {
+	results_.take_back(peer);
 	peer.replies.clear();
 	for_each_call([&](Incoming &in) {
 		if (in.peer != &peer)

@@ -52,7 +52,8 @@ struct Service {
 class Services {
 public:
 	// `queue`: calls that may wait in a lane.
-	Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, size_t queue, pt2p_context_t *context);
+	Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, Results &results, size_t queue,
+	         pt2p_context_t *context);
 
 	Service *find(uint64_t handle) const;
 	// Null: that id is open already.
@@ -60,6 +61,8 @@ public:
 	// Takes no more calls, and refuses those that wait. The second does so for all services.
 	void refuse_all(Service &service);
 	void refuse_all();
+	// This rank finalizes: no result is left to be fetched.
+	void leave();
 	// Once none of its calls is running.
 	void close(Service &service);
 
@@ -97,6 +100,7 @@ public:
 	const char *on_more(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_cancel(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_fetched(Peer &peer, uint64_t number);
+	const char *on_push_it(Peer &peer, uint64_t number);
 
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive(Peer &peer);
@@ -183,6 +187,8 @@ private:
 	                                  const Carried &carried);
 	void fetch_input(Incoming &in);
 	bool send_pushed(Incoming &in);
+	[[gnu::noinline]] bool leave_result(Incoming &in, const void *data);
+	void push_result(Peer &peer, uint64_t number);
 	[[gnu::always_inline]] inline bool send_at_once(Incoming &in, const void *data);
 	[[gnu::noinline]] void send_reply(Incoming &in, const void *data);
 	void keep_reply(Incoming &in, const void *data);
@@ -198,6 +204,8 @@ private:
 	Reporter &reporter_;
 	Peers &peers_;
 	Windows &windows_;
+	Results &results_;
+	bool leaving_ = false;
 	const size_t queue_;
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;

@@ -20,6 +20,11 @@
 //   SHORT_CALL(number; service, input) -->
 //                       <-- SHORT_REPLY(number; word, data)
 //
+// A caller may fetch the result instead (results.hpp): CALL says so once it knows where results lie.
+//                       <-- RESULTS(slots; where they lie)
+//   CALL(number; ...) -->                             the result is in its slot; nothing comes back
+//   PUSH_IT(number) -->                               unless the caller asks for a REPLY after all
+//
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
 //
@@ -44,6 +49,7 @@
 #include <cstdint>
 
 #include "message/extension.hpp"
+#include "onesided/operation.hpp"
 
 namespace pt2p::rpc {
 
@@ -59,7 +65,10 @@ enum WireId : uint8_t {
 	id_short_call,
 	id_short_reply,
 	id_pushed,
+	id_results,
+	id_push_it,
 };
+static_assert(id_push_it <= calls_range.last_id);
 
 constexpr uint32_t max_slots = 16384; // of a pair, with those of nested calls
 inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number & 0xffff); }
@@ -71,7 +80,8 @@ struct CallHead {
 	int64_t remaining;     // until the deadline, ns; 0: there is none
 	uint64_t length : 56;  // of the whole input, bytes
 	uint64_t windows : 4;  // a bit for each that is lent and follows, in the order of Window; then Carried
-	uint64_t reply_by : 4; // pt2p_delivery_t
+	uint64_t reply_by : 3; // pt2p_delivery_t
+	uint64_t fetches : 1;  // the caller fetches the result
 };
 static_assert(sizeof(CallHead) == 24);
 
@@ -100,6 +110,13 @@ static_assert(sizeof(ReplyHead) == 16);
 struct Pushed {
 	uint32_t offset, length;
 };
+
+// Where the results of a caller lie. Its header has their number, and the bytes of one from bit 32 on.
+struct ResultsOffer {
+	onesided::LentMemory memory;
+	uint32_t service, has_service; // a service that wants results to be fetched
+};
+static_assert(sizeof(ResultsOffer) == 48); // a control message
 
 // Said of a peer that sends something else.
 inline constexpr const char *wrong_message = "a message about a call that does not exist or has the wrong length";

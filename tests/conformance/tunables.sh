@@ -18,6 +18,7 @@ beside()
 {
 	case $1 in
 	PT2P_FORWARD_*) echo 4 PT2P_RANKS_PER_NODE=1 PT2P_GROUPS=nodes:2 PT2P_ROUTE=forward ;;
+	PT2P_CALL_RESULT*) echo 2 PT2P_CALL_REPLY_BY=read ;;
 	PT2P_NET_RING*) echo 2 PT2P_NET_DELIVERY=write ;;
 	PT2P_REGISTRATION_*) echo 2 PT2P_REGISTRATION_CACHE=all ;;
 	PT2P_TUNE_RAISE_BELOW) echo 2 PT2P_TUNE=on PT2P_TUNE_CUT_ABOVE=100000000 ;;
@@ -30,7 +31,7 @@ beside()
 moves_for()
 {
 	case $1 in
-	PT2P_CALL_WINDOW) echo calls ;;
+	PT2P_CALL_WINDOW | PT2P_CALL_RE*) echo calls ;;
 	# Others let more calls wait than its minimum, or expect that there is no deadline.
 	PT2P_CALL_*) echo call_words call_nested many_calls call_history ;;
 	*) echo $moves ;;

@@ -80,6 +80,29 @@ void NetTransport::set_delivery(int rank, pt2p_delivery_t delivery)
 		net_->rings.set_delivery(*peer, delivery);
 }
 
+uint32_t NetTransport::consumed(int rank)
+{
+	const NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
+	if (!peer || !peer->incoming)
+		return 0;
+	if (!peer->incoming->retired()) // then each count is written, too
+		peer->incoming->reported();
+	return peer->incoming->read();
+}
+
+void NetTransport::report_consumed(int rank)
+{
+	NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
+	if (peer && peer->incoming && !peer->down)
+		net_->rings.report_read(*peer);
+}
+
+void NetTransport::on_consumed(int rank, uint32_t consumed)
+{
+	if (NetPeer *peer = peers_[static_cast<size_t>(rank)].get())
+		peer->ring.was_read(consumed);
+}
+
 std::string NetTransport::describe(int rank)
 {
 	const NetPeer *peer = peers_[static_cast<size_t>(rank)].get();

@@ -29,6 +29,9 @@ public:
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	Outcome send_by(Endpoint &endpoint, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
 	                size_t length) override;
+	uint32_t consumed(int rank) override;
+	void report_consumed(int rank) override;
+	void on_consumed(int rank, uint32_t consumed) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	void unconnected_senders(std::vector<int> &ranks) override { net_->unconnected_senders(this, ranks); }
 	void leave() override { net_->leave(this); }

@@ -433,9 +433,12 @@ Finish deliveries(Rank &r)
 				EXPECT(in == out);
 			}
 		};
-		constexpr pt2p_delivery_t ways[] = {PT2P_DELIVERY_AUTO, PT2P_DELIVERY_SEND, PT2P_DELIVERY_WRITE};
+		constexpr pt2p_delivery_t ways[] = {PT2P_DELIVERY_AUTO, PT2P_DELIVERY_SEND, PT2P_DELIVERY_WRITE,
+		                                    PT2P_DELIVERY_READ};
 		for (const pt2p_delivery_t input : ways)
 			for (const pt2p_delivery_t reply : ways) {
+				if (input == PT2P_DELIVERY_READ)
+					continue;
 				pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 				options.input_by = input;
 				options.reply_by = reply;
@@ -457,7 +460,7 @@ Finish deliveries(Rank &r)
 		EXPECT_STATUS(r.ctx, pt2p_set_calls(r.ctx, r.right(), &options), PT2P_ERR_ARGUMENT);
 		EXPECT_STATUS(r.ctx, pt2p_set_calls(r.ctx, r.size, nullptr), PT2P_ERR_RANK);
 		options = PT2P_CALL_OPTIONS_INIT;
-		options.reply_by = PT2P_DELIVERY_READ;
+		options.input_by = PT2P_DELIVERY_READ;
 		EXPECT_STATUS(r.ctx, pt2p_call(r.ctx, r.right(), 24, nullptr, 0, nullptr, 0, &options, nullptr),
 		              PT2P_ERR_ARGUMENT);
 		try_calls(nullptr);

@@ -111,15 +111,19 @@ struct OutgoingWriteRing {
 		return address + uint64_t{(n - 1) & (slots - 1)} * slot_bytes + slot_bytes - bytes;
 	}
 
+	// The receiver has read so many. Never backwards and never beyond what was sent, whatever the peer says.
+	void was_read(uint32_t now)
+	{
+		if (static_cast<int32_t>(now - read) > 0 && static_cast<int32_t>(sent - now) >= 0)
+			read = now;
+	}
+
 private:
 	// Reads the consumer index. False: the receiver sleeps.
 	bool update()
 	{
 		const uint64_t word = __atomic_load_n(consumer_index, __ATOMIC_ACQUIRE);
-		const auto now = static_cast<uint32_t>(word);
-		// Never backwards and never beyond what was sent, whatever the peer writes.
-		if (static_cast<int32_t>(now - read) > 0 && static_cast<int32_t>(sent - now) >= 0)
-			read = now;
+		was_read(static_cast<uint32_t>(word));
 		return !(word & ring_asleep);
 	}
 };
