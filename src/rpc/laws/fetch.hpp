@@ -65,7 +65,7 @@ private:
 struct LookLaw {
 	unsigned looks = 5;
 	double averaged = 16;           // results
-	double grows = 0.5;             // slack, with a miss
+	double grows = 1;               // slack, with a miss
 	double shrinks = 1.0 / 200;     // with a hit
 	int64_t least = 100;            // slack, ns
 	int64_t round_trip = 4000;      // before any is known, ns
