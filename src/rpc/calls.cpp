@@ -57,6 +57,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.reply_length = o.received = 0;
 	o.word = 0;
 	o.fetch = nullptr;
+	o.over = false;
 	o.at = 0;
 	++pending_;
 	if (__builtin_expect(work.rare || work.length >= lent_from, 0))
@@ -432,7 +433,7 @@ void Calls::forget_at_once(Outgoing &o)
 		forget_rare(o);
 	o.copy.give(buffers_);
 	pool_.give(&o);
-	--pending_;
+	pending_ -= !o.over;
 }
 
 void Calls::cancel(Request &r)
@@ -449,7 +450,7 @@ void Calls::cancel(Request &r)
 	}
 	if (o->state != Outgoing::State::sent || std::exchange(o->cancelled, true))
 		return; // its reply is here, or the server knows
-	push_it(*o);
+	push_it(*o, true);
 	const uint8_t abandoned = 0;
 	engine_.channels().control(*peer.channel, id_cancel, o->number, &abandoned, sizeof abandoned);
 }
@@ -482,7 +483,7 @@ void Calls::give_up(Outgoing &o)
 			o.rare->gathered = false;
 		}
 	}
-	push_it(o);
+	push_it(o, false);
 	const uint8_t abandoned = 1;
 	engine_.channels().control(*peer.channel, id_cancel, o.number, &abandoned, sizeof abandoned);
 }
@@ -503,7 +504,7 @@ unsigned Calls::drive_deadlines()
 size_t Calls::unawaited() const
 {
 	size_t n = 0;
-	pool_.for_each([&n](const Outgoing &o) { n += o.state != Outgoing::State::free && !o.request; });
+	pool_.for_each([&n](const Outgoing &o) { n += o.state != Outgoing::State::free && !o.request && !o.over; });
 	return n;
 }
 

@@ -83,7 +83,7 @@ private:
 	void examine(Fetch &f);
 	void miss(Fetch &f);
 	void take_result(Fetch &f, const ResultHead &head);
-	void push_it(Outgoing &o);
+	void push_it(Outgoing &o, bool look);
 	[[gnu::noinline]] bool end_looks(Outgoing &o);
 	void give(Fetch &f);
 	[[gnu::noinline]] const char *unknown(const Peer &peer, uint64_t number) const;
@@ -129,6 +129,7 @@ private:
 	Deadlines deadlines_;
 	HandlePool<Fetch> fetches_;
 	Agenda agenda_;
+	size_t in_fetch_ = 0; // objects of fetches_
 	size_t pending_ = 0;
 };
 

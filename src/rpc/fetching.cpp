@@ -26,7 +26,7 @@ const char *Calls::on_results(Peer &peer, uint64_t slots, const void *data, size
 	if (!count || count > max_slots || bytes < result_line || bytes > max_slot_bytes || bytes % result_line)
 		return wrong_message;
 	Endpoint *endpoint = peer.channel && !peer.channel->down() ? &peer.channel->endpoint : nullptr;
-	if (!endpoint || !(endpoint->capabilities & cap_get) ||
+	if (!endpoint || !engine_.channels().router().device_of(*peer.channel) || !(endpoint->capabilities & cap_get) ||
 	    std::strncmp(offer.memory.key.transport, endpoint->table->name, sizeof offer.memory.key.transport))
 		return nullptr; // this rank reaches it in another way
 	if (!peer.source) {
@@ -53,13 +53,14 @@ const char *Calls::unknown(const Peer &peer, uint64_t number) const
 void Calls::prepare_fetch(Outgoing &o)
 {
 	const FetchSource &source = *o.peer->source;
-	if (o.rare || slot_of(o.number) >= source.slots)
-		return;
+	if (o.rare || !o.request || slot_of(o.number) >= source.slots)
+		return; // nobody would look for what nobody waits for
 	Fetch &f = *fetches_.take();
+	++in_fetch_;
 	f.call = &o;
 	f.peer = o.peer;
 	f.slot = static_cast<uint16_t>(slot_of(o.number));
-	f.reading = f.pushed = false;
+	f.reading = f.pushed = f.last_look = false;
 	f.looks = 0;
 	f.have = 0;
 	f.landing = static_cast<unsigned char *>(buffers_.take(source.slot_bytes));
@@ -87,7 +88,7 @@ unsigned Calls::drive_fetches()
 	const int64_t now = now_ns();
 	while (const uint64_t handle = agenda_.next(now)) {
 		Fetch *f = fetches_.find(handle);
-		if (!f || !f->call || f->pushed)
+		if (!f || !f->call || f->reading || (f->pushed && !std::exchange(f->last_look, false)))
 			continue;
 		f->read_at = now;
 		read(*f);
@@ -114,7 +115,10 @@ void Calls::read(Fetch &f)
 	case Outcome::in_progress: return;
 	case Outcome::done: return on_read(handle, PT2P_OK);
 	case Outcome::refused: return on_read(handle, PT2P_ERR_SYSTEM);
-	case Outcome::no_resource: f.reading = false; return look_later(f, f.due);
+	case Outcome::no_resource:
+		f.reading = false;
+		f.last_look = f.pushed;
+		return look_later(f, f.read_at + 1000);
 	}
 }
 
@@ -134,7 +138,7 @@ void Calls::on_read(uint64_t handle, pt2p_status_t status)
 	}
 	if (status != PT2P_OK) {
 		f->peer->source->usable = false;
-		push_it(*f->call);
+		push_it(*f->call, false);
 		return;
 	}
 	f->have = f->wanted;
@@ -150,11 +154,10 @@ void Calls::examine(Fetch &f)
 	case Look::there: return take_result(f, head);
 	case Look::partial:
 		f.wanted = sizeof head + head.length;
-		if (!f.pushed)
-			look_later(f, f.due); // in this turn: transports are not called from within
-		return;
+		f.last_look = f.pushed;
+		return look_later(f, f.due); // in this turn: transports are not called from within
 	case Look::absent: return miss(f);
-	case Look::wrong: source.usable = false; return push_it(*f.call);
+	case Look::wrong: source.usable = false; return push_it(*f.call, false);
 	}
 }
 
@@ -169,7 +172,7 @@ void Calls::miss(Fetch &f)
 		looks.missed(f.left, now);
 	const int64_t wait = looks.next(f.looks);
 	if (wait < 0)
-		return push_it(*f.call);
+		return push_it(*f.call, true);
 	look_later(f, now + wait);
 }
 
@@ -183,7 +186,9 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 	source.bytes.add(sizeof head + head.length);
 	source.looks.served(head.took);
 	source.looks.read_took(now_ns() - f.read_at);
-	if (!f.looks)
+	if (f.pushed && !f.looks)
+		source.looks.early(now_ns() - f.left);
+	else if (!f.looks)
 		source.looks.hit();
 	engine_.channels().router().on_consumed(*f.peer->channel, head.consumed);
 	if (o.moved < o.length)
@@ -196,6 +201,8 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 	if (f.pushed) { // the slot is free once it has been pushed as well
 		o.moved = o.length;
 		o.reply_length = o.capacity = 0;
+		o.over = true;
+		--pending_;
 		return;
 	}
 	free_slot(o);
@@ -204,21 +211,29 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 
 // ---- the end --------------------------------------------------------------------------------------------------------
 
-// No look follows: the server pushes the result.
-void Calls::push_it(Outgoing &o)
+// The server pushes the result, and does so also if there is another look, which finds what was there before.
+void Calls::push_it(Outgoing &o, bool look)
 {
 	if (!o.fetch || std::exchange(o.fetch->pushed, true) || o.peer->channel->down())
 		return;
 	reporter_.add(Counter::results_pushed);
 	engine_.channels().control(*o.peer->channel, id_push_it, o.number, nullptr, 0);
+	if (!look || o.fetch->reading)
+		return;
+	o.fetch->have = 0;
+	o.fetch->last_look = true;
+	look_later(*o.fetch, 0);
 }
 
 void Calls::before_sleep()
 {
+	if (!in_fetch_)
+		return;
 	fetches_.for_each([this](Fetch &f) {
 		if (f.call && f.call->state == Outgoing::State::sent)
-			push_it(*f.call);
+			push_it(*f.call, true);
 	});
+	drive_fetches();
 }
 
 // The call has ended. False: its READ has not, and frees the slot.
@@ -226,6 +241,8 @@ bool Calls::end_looks(Outgoing &o)
 {
 	Fetch &f = *std::exchange(o.fetch, nullptr);
 	f.call = nullptr;
+	if (f.pushed && !f.looks && !o.over)
+		f.peer->source->looks.early(now_ns() - f.left);
 	if (f.reading)
 		return false;
 	give(f);
@@ -237,6 +254,7 @@ void Calls::give(Fetch &f)
 	buffers_.give(std::exchange(f.landing, nullptr), f.peer->source->slot_bytes);
 	f.call = nullptr;
 	fetches_.give(&f);
+	--in_fetch_;
 }
 
 } // namespace pt2p::rpc

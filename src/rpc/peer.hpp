@@ -85,6 +85,7 @@ struct Outgoing : Deadline {
 	uint64_t word = 0;
 	Rare *rare = nullptr;
 	Fetch *fetch = nullptr; // its result is fetched
+	bool over = false;      // it has been, and is going to be pushed as well
 
 	bool lends() const { return rare && rare->lent; }
 };

@@ -123,7 +123,7 @@ void Pair::forge_call(Input &in)
 		std::memcpy(at, &memory, sizeof memory);
 		return sizeof memory;
 	};
-	switch (in.byte() % 14) {
+	switch (in.byte() % 16) {
 	case 0:
 	case 1:
 	case 2: {
@@ -135,14 +135,16 @@ void Pair::forge_call(Input &in)
 		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)),
 		                    near(whole),
 		                    0,
-		                    0};
+		                    in.byte() % 8u,
+		                    in.byte() % 2u};
 		std::memcpy(payload, &head, sizeof head);
 		return tell(static_cast<uint8_t>(id), number(), sizeof head + here);
 	}
 	case 8: {
 		const uint8_t windows = in.byte() % 16 ? in.byte() % 8 : in.byte();
 		const uint64_t here = in.byte();
-		const CallHead head{1 + in.byte() % 2u, in.byte(), in.byte(), 0, near(here), windows & 15u, in.byte() % 4u};
+		const CallHead head{1 + in.byte() % 2u, in.byte(),     in.byte(),      0,
+		                    near(here),         windows & 15u, in.byte() % 8u, in.byte() % 8u == 0};
 		std::memcpy(payload, &head, sizeof head);
 		size_t length = sizeof head;
 		for (unsigned bit = 0; bit < window_count; ++bit)
@@ -192,6 +194,16 @@ void Pair::forge_call(Input &in)
 		std::memcpy(payload + sizeof head, &part, sizeof part);
 		return tell(id_reply, number(), sizeof head + sizeof part + near(part.length + head.length) % 400);
 	}
+	case 14: {
+		ResultsOffer offer{};
+		const uint64_t slots = near(8), bytes = near(1024);
+		window(reinterpret_cast<unsigned char *>(&offer.memory));
+		offer.service = 1 + in.byte() % 2u;
+		offer.has_service = in.byte() % 2;
+		std::memcpy(payload, &offer, sizeof offer);
+		return tell(id_results, bytes << 32 | (slots & UINT32_MAX), sizeof offer);
+	}
+	case 15: return tell(id_push_it, number(), 0);
 	case 13: {
 		const auto offset = static_cast<uint32_t>(near(in.byte()));
 		std::memcpy(payload, &offset, sizeof offset);

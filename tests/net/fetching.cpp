@@ -1,7 +1,6 @@
 // Calls whose results are fetched: what they cost, and that they arrive.
 #include "tests/net/job.hpp"
 
-using net::Change;
 using net::Faults;
 using net::Job;
 

@@ -7,9 +7,10 @@
 //
 // First look. A result is ready half a round trip and the service time after the call has left, and a READ takes half a
 // round trip to get there. So the READ leaves when the mean service time has passed, and some slack. The server tells
-// the service time with each result. The slack is what keeps misses rare, whatever delays calls on their way: it grows
-// by a half with a first look that finds nothing, and shrinks by 1/200 with one that finds the result, so it rests
-// where one look in a hundred is in vain. Misses of calls that had left before it grew say nothing about it.
+// the service time with each result. The slack is what keeps misses rare, whatever delays calls on their way: it is
+// doubled with a first look that finds nothing, and shrinks by 1/200 with one that finds the result, so it rests where
+// less than one look in a hundred is in vain. Misses of calls that had left before it grew say nothing about it.
+// A caller that sleeps earlier than the look is due, and then has the result pushed, sees that the slack is too long.
 //
 // More looks. The time between two doubles, beginning with half a round trip, or with an eighth of the time to the
 // first look if that is longer. After `looks` in vain the caller asks for the result to be pushed.
@@ -64,12 +65,12 @@ private:
 
 struct LookLaw {
 	unsigned looks = 5;
-	double averaged = 16;           // results
-	double grows = 1;               // slack, with a miss
-	double shrinks = 1.0 / 200;     // with a hit
-	int64_t least = 100;            // slack, ns
-	int64_t round_trip = 4000;      // before any is known, ns
-	int64_t max_slack = 10'000'000; // ns
+	double averaged = 16;       // results
+	double grows = 1;           // slack, with a miss
+	double shrinks = 1.0 / 200; // with a hit
+	int64_t least = 100;        // slack, ns
+	int64_t round_trip = 4000;  // before any is known, ns
+	int64_t max_slack = 64;     // round trips
 };
 
 class Looks {
@@ -91,8 +92,13 @@ public:
 		if (left < grown_)
 			return;
 		grown_ = now;
-		const auto most = static_cast<double>(law_.max_slack);
+		const double most = static_cast<double>(law_.max_slack) * round_trip_;
 		slack_ = std::min(most, slack_ + std::max(slack_ * law_.grows, round_trip_ / 16));
+	}
+	// The result was there no later than so long after the call had left, ns, and the first look was not due.
+	void early(int64_t span)
+	{
+		slack_ = std::max(static_cast<double>(law_.least), std::min(slack_, static_cast<double>(span) - service_));
 	}
 	void hit() { slack_ = std::max(static_cast<double>(law_.least), slack_ * (1 - law_.shrinks)); }
 	// The server took so long, ns.
