@@ -104,6 +104,10 @@ static int start(int *argc, char ***argv, int multiple)
 	size_t length, their_length;
 	must("ucp_init", ucp_init(&parameters, NULL, &context));
 	must("ucp_worker_create", ucp_worker_create(context, &mode, &worker));
+	ucp_worker_attr_t is = {.field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE};
+	must("ucp_worker_query", ucp_worker_query(worker, &is));
+	if (multiple && is.thread_mode != UCS_THREAD_MODE_MULTI)
+		give_up("ucp_worker_create", "this UCX was configured without --enable-mt");
 	must("ucp_worker_get_address", ucp_worker_get_address(worker, &address, &length));
 	swap(&length, sizeof length, &their_length, sizeof their_length);
 	char *theirs = malloc(their_length);
