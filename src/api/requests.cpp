@@ -29,6 +29,17 @@ pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t first
 	return PT2P_OK;
 }
 
+// Of several threads, one that waits is woken once: when all requests of the list from `first` on have completed.
+[[gnu::noinline]] void wait_for_all(pt2p_context_t *ctx, size_t first, size_t count, pt2p_request_t **reqs)
+{
+	wait_until(ctx, [=]() mutable {
+		for (; first < count; ++first)
+			if (const Request *r = reqs[first] ? from_handle(ctx, reqs[first]) : nullptr; r && !r->done())
+				return false;
+		return true;
+	});
+}
+
 // Frees all requests of a list, waiting for those that have not completed; the first status that is not OK. The list is
 // checked from the first request on that would be waited for: a list of completed requests is walked once.
 pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
@@ -49,6 +60,8 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 			if (__builtin_expect(!r, 0)) {
 				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
 					return status;
+				if (!checked && ctx->progress->locking())
+					wait_for_all(ctx, i, count, reqs);
 				checked = true;
 				r = wait_for(ctx, reqs[i]);
 			}
