@@ -115,7 +115,6 @@ struct Job {
 	enum { bench, check, quit } what = quit;
 	BenchSettings bench_settings;
 	CheckSettings check_settings;
-	bool failed = false; // quit
 };
 static constexpr uint64_t tag_job = 1;
 
@@ -132,7 +131,11 @@ public:
 
 	int run()
 	{
-		const bool good = ctx_.rank() == 0 ? command() : obey();
+		bool good = true;
+		if (ctx_.rank() == 0)
+			good = command();
+		else
+			obey();
 		ctx_.barrier(); // nobody calls any more
 		return !good;
 	}
@@ -152,9 +155,7 @@ private:
 			}
 			std::fflush(stdout);
 		}
-		Job job;
-		job.failed = !good;
-		to_all(job);
+		to_all(Job());
 		return good;
 	}
 	bool carry_out(Shell &shell, const std::string &line)
@@ -230,15 +231,11 @@ private:
 	}
 
 	// The other ranks. While they wait here, they serve.
-	bool obey()
+	void obey()
 	{
-		for (;;) {
-			Job job;
-			ctx_.recv(job, 0, tag_job);
-			if (job.what == Job::quit)
-				return !job.failed;
+		Job job;
+		while (ctx_.recv(job, 0, tag_job), job.what != Job::quit)
 			take_part(job);
-		}
 	}
 
 	bool take_part(const Job &job)
@@ -280,6 +277,8 @@ int main(int argc, char **argv)
 			status = Program(ctx, options).run();
 		else if (rank == 0)
 			std::fprintf(stderr, "kv: %s\n", mistake.c_str());
+		if (!mistake.empty())
+			ctx.barrier(); // mpirun kills the others as soon as one ends like this
 		ctx.finalize();
 	} catch (const pt2p::error &error) {
 		std::fprintf(stderr, "kv: rank %d ends: %s\n", rank, error.what());
