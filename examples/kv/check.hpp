@@ -60,14 +60,24 @@ public:
 		for (size_t at = first_; at != none;) {
 			Event &event = events_[at];
 			if (!event.begin) { // an operation has ended that is not placed: what was placed last was wrong
-				if (placed_.empty())
-					return false;
-				const Placed last = placed_.back();
-				placed_.pop_back();
-				value_ = last.value_before;
-				flip(events_[last.event].operation);
-				put_back(last.event);
+				Placed last;
+				do {
+					if (placed_.empty())
+						return false;
+					last = placed_.back();
+					placed_.pop_back();
+					value_ = last.value_before;
+					flip(events_[last.event].operation);
+					put_back(last.event);
+				} while (last.free);
 				at = events_[last.event].next;
+				continue;
+			}
+			if (const size_t free = at == first_ ? without_effect() : none; free != none) {
+				flip(events_[free].operation);
+				take_out(free);
+				placed_.push_back({free, value_, true});
+				at = first_;
 				continue;
 			}
 			const uint64_t before = value_;
@@ -75,7 +85,7 @@ public:
 				flip(event.operation);
 				take_out(at);
 				if (seen_.insert(situation()).second) {
-					placed_.push_back({at, before});
+					placed_.push_back({at, before, false});
 					at = first_;
 					continue;
 				}
@@ -100,7 +110,20 @@ private:
 	struct Placed {
 		size_t event;
 		uint64_t value_before;
+		bool free; // it has no effect, so that nothing else need be tried in its place
 	};
+
+	// An operation that could be next, says what is so now, and changes nothing: to place it is never wrong.
+	size_t without_effect() const
+	{
+		for (size_t at = first_; at != none && events_[at].begin; at = events_[at].next) {
+			const Operation &o = *events_[at].what;
+			if (o.ended != never &&
+			    (o.kind == Operation::get ? o.value == value_ : o.kind == Operation::erase && !o.value && !value_))
+				return at;
+		}
+		return none;
+	}
 
 	// Lets it take place now, if the value allows what it said.
 	bool possible(const Operation &operation)

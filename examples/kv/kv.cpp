@@ -60,7 +60,7 @@ Commands:
       seed=1
   check [NAME=VALUE ...]   all clients work on the keys check-0, check-1, ..., and what they see is checked: it
                            must be linearizable. The keys are deleted before and after
-      keys=4 count=1000 depth=2 seed=1    count: operations of each client; depth: those under way
+      keys=4 count=1000 depth=2 seed=1    count: operations of each client; depth: those under way, at most 4
       lose=N          the store loses one of N puts, to show that the check finds it
 
 Keys have 1 to 255 bytes, values up to 512 KiB, and up to a 32nd of a partition's memory. Status 0: all commands were
