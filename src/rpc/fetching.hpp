@@ -39,8 +39,8 @@ struct Fetch {
 	Peer *peer = nullptr;
 	uint16_t slot = 0;
 	bool reading = false;
-	bool pushed = false;    // PUSH_IT has been sent
-	bool last_look = false; // one more, all the same
+	bool pushed = false;         // PUSH_IT has been sent
+	bool last_look = false;      // one more, all the same
 	unsigned looks = 0;          // in vain
 	size_t have = 0, wanted = 0; // bytes that are there; once the READ has ended
 	int64_t left = 0, due = 0;   // when the call left; when to look, ns
