@@ -15,9 +15,14 @@ all_cases()
 	run_cases $softhca $cases threads 8 $only
 	run_cases $softhca $cases cooperative 4 $only
 	run_cases $softhca $cases threads 3 $only PT2P_CALL_WINDOW=1 calls
+	run_cases $softhca $cases threads 3 $only PT2P_CALL_REPLY_BY=read calls
+	run_cases $softhca --fault 'tear rate=0.5' $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_RESULT_BYTES=8192 calls
 	# From here on dct stands for both: the tunables are about code that they share.
 	if [ "$1" = rc ]; then
 		! sanitized || return 0
+		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_WINDOW=1 calls
+		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 calls
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_NET_TIMEOUT=8 calls
 		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on
 		run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
 		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper

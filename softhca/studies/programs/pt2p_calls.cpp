@@ -6,8 +6,8 @@
 // Each of `callers` ranks, one on each node, has `window` calls under way to rank 0, of `input` bytes, and waits for
 // the oldest. The handler computes for `handler` ns and replies with `reply` bytes; rank 0 does nothing else. The last
 // 70 % of `calls` are measured: `reads` for a call, `pushed` that the callers have asked for, `switches` of DC
-// initiators from one target to another for a call, `server`: WQEs of rank 0's device for a call. Every byte of every
-// reply is checked.
+// initiators from one target to another for a call, `server`: messages that rank 0 sends for a call. Every byte of
+// every reply is checked.
 #include <algorithm>
 #include <cstring>
 
@@ -41,9 +41,8 @@ struct Shared {
 
 	Counts count() const
 	{
-		Counts now{job.counter("results_read"), job.counter("results_pushed"), device_counter("dc_switches"), 0};
-		softhca_counter("wqes", 0, 0, &now.server);
-		return now;
+		return {job.counter("results_read"), job.counter("results_pushed"), device_counter("dc_switches"),
+		        job.counter("rc_messages", 0) + job.counter("dct_messages", 0)};
 	}
 };
 

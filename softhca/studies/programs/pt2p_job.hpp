@@ -126,13 +126,14 @@ public:
 		for (std::thread &t : threads)
 			t.join();
 	}
-	// Of all ranks together.
-	uint64_t counter(const std::string &name) const
+	// Of all ranks together, or of one.
+	uint64_t counter(const std::string &name, int rank = -1) const
 	{
 		uint64_t sum = 0;
 		for (int i = 0; i < pt2p_counter_count(); ++i)
 			for (pt2p_context_t *ctx : contexts_)
-				if (uint64_t value; name == pt2p_counter_name(i) && pt2p_counter_read(ctx, i, &value) == PT2P_OK)
+				if (uint64_t value; name == pt2p_counter_name(i) && (rank < 0 || pt2p_rank(ctx) == rank) &&
+				                    pt2p_counter_read(ctx, i, &value) == PT2P_OK)
 					sum += value;
 		return sum;
 	}

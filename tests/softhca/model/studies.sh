@@ -99,6 +99,12 @@ twice '$6 > 2.3 && $8 == 0' 16 $atomics window=16 PT2P_PROGRESS_THREAD=no
 # The owner's calls wait for its progress thread, and the thread passes the lock on.
 twice '$6 > 10' 16 $atomics window=16 words=4 busy=20000
 
+# Many callers of one server by DC: each reply that is sent changes the target of an initiator, and a result that is fetched
+# does not. Columns: $7 M/s, $10 READs for a call, $12 changes of target, $13 messages of the server.
+fan_in="$studies/pt2p_calls callers=32 window=1 calls=6400 PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=4"
+twice '$7 < 3 && $12 > 0.9 && $13 > 0.99' 33 $fan_in PT2P_CALL_REPLY_BY=send
+twice '$7 > 5 && $10 < 1.02 && $12 < 0.05 && $13 < 0.01' 33 $fan_in PT2P_CALL_REPLY_BY=read
+
 # Scripts, and their pictures.
 NODES=2 RANKS=2 OPERATIONS=20 timeout -k 5 60 sh "${srcdir:-.}/softhca/studies/demo" . >"$work/demo" || fail "demo: $(cat "$work/demo")"
 grep -Eq '^libpt2p by default +[0-9]+ #+ +[0-9.]+ us +[0-9]+ +[0-9]+ MB$' "$work/demo" || { cat "$work/demo"; fail "demo: no figure of the default"; }
