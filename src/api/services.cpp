@@ -448,9 +448,9 @@ try {
 	if (rank == PT2P_ANY_SOURCE)
 		peers.defaults() = defaults;
 	else if (options)
-		peers.at(rank).defaults = std::make_unique<rpc::CallDefaults>(defaults);
-	else if (rpc::Peer *peer = peers.find(rank))
-		peer->defaults.reset();
+		peers.at(rank).make_extras().defaults = std::make_unique<rpc::CallDefaults>(defaults);
+	else if (rpc::Peer *peer = peers.find(rank); peer && peer->extras)
+		peer->extras->defaults.reset();
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -72,7 +72,7 @@ private:
 	// May the result of a call to that service be fetched?
 	static bool wants_fetch(const Outgoing &o)
 	{
-		const FetchSource *source = o.peer->source.get();
+		const FetchSource *source = o.peer->source();
 		return __builtin_expect(source != nullptr, 0) && source->usable &&
 		       (o.by.reply == PT2P_DELIVERY_READ || (!o.by.reply && source->asks(o.service)));
 	}

@@ -29,22 +29,22 @@ const char *Calls::on_results(Peer &peer, uint64_t slots, const void *data, size
 	if (!endpoint || !engine_.channels().router().device_of(*peer.channel) || !(endpoint->capabilities & cap_get) ||
 	    std::strncmp(offer.memory.key.transport, endpoint->table->name, sizeof offer.memory.key.transport))
 		return nullptr; // this rank reaches it in another way
-	if (!peer.source) {
-		peer.source = std::make_unique<FetchSource>();
-		peer.source->address = offer.memory.address;
-		peer.source->key = offer.memory.key.key;
-		peer.source->slots = count;
-		peer.source->slot_bytes = bytes;
+	if (!peer.source()) {
+		peer.make_extras().source = std::make_unique<FetchSource>();
+		peer.source()->address = offer.memory.address;
+		peer.source()->key = offer.memory.key.key;
+		peer.source()->slots = count;
+		peer.source()->slot_bytes = bytes;
 	}
-	if (offer.has_service && !peer.source->asks(offer.service) && peer.source->services.size() < max_services)
-		peer.source->services.push_back(offer.service);
+	if (offer.has_service && !peer.source()->asks(offer.service) && peer.source()->services.size() < max_services)
+		peer.source()->services.push_back(offer.service);
 	return nullptr;
 }
 
 // A reply to a call that is not there: from a server that leaves, or nonsense.
 const char *Calls::unknown(const Peer &peer, uint64_t number) const
 {
-	return peer.source && number >> 16 && number >> 16 <= peer.calls ? nullptr : wrong_message;
+	return peer.source() && number >> 16 && number >> 16 <= peer.calls ? nullptr : wrong_message;
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ const char *Calls::unknown(const Peer &peer, uint64_t number) const
 // Before the call leaves. Without its Fetch it has the reply pushed.
 void Calls::prepare_fetch(Outgoing &o)
 {
-	const FetchSource &source = *o.peer->source;
+	const FetchSource &source = *o.peer->source();
 	if (o.rare || !o.request || slot_of(o.number) >= source.slots)
 		return; // nobody would look for what nobody waits for
 	Fetch &f = *fetches_.take();
@@ -72,7 +72,7 @@ void Calls::begin_fetch(Outgoing &o)
 {
 	Fetch &f = *o.fetch;
 	f.left = now_ns();
-	look_later(f, f.left + f.peer->source->looks.first());
+	look_later(f, f.left + f.peer->source()->looks.first());
 }
 
 void Calls::look_later(Fetch &f, int64_t due)
@@ -100,7 +100,7 @@ unsigned Calls::drive_fetches()
 // The beginning, or the rest of a result whose beginning is there.
 void Calls::read(Fetch &f)
 {
-	FetchSource &source = *f.peer->source;
+	FetchSource &source = *f.peer->source();
 	if (f.have == 0)
 		f.wanted = source.first_bytes();
 	Endpoint &endpoint = f.peer->channel->endpoint;
@@ -137,7 +137,7 @@ void Calls::on_read(uint64_t handle, pt2p_status_t status)
 		return;
 	}
 	if (status != PT2P_OK) {
-		f->peer->source->usable = false;
+		f->peer->source()->usable = false;
 		push_it(*f->call, false);
 		return;
 	}
@@ -148,7 +148,7 @@ void Calls::on_read(uint64_t handle, pt2p_status_t status)
 
 void Calls::examine(Fetch &f)
 {
-	FetchSource &source = *f.peer->source;
+	FetchSource &source = *f.peer->source();
 	ResultHead head;
 	switch (look_at(f.landing, f.have, source.slot_bytes, f.call->number, head)) {
 	case Look::there: return take_result(f, head);
@@ -163,7 +163,7 @@ void Calls::examine(Fetch &f)
 
 void Calls::miss(Fetch &f)
 {
-	laws::Looks &looks = f.peer->source->looks;
+	laws::Looks &looks = f.peer->source()->looks;
 	const int64_t now = now_ns();
 	f.have = 0;
 	if (f.pushed)
@@ -180,7 +180,7 @@ void Calls::miss(Fetch &f)
 void Calls::take_result(Fetch &f, const ResultHead &head)
 {
 	Outgoing &o = *f.call;
-	FetchSource &source = *f.peer->source;
+	FetchSource &source = *f.peer->source();
 	++source.fetched;
 	reporter_.add(Counter::results_fetched);
 	source.bytes.add(sizeof head + head.length);
@@ -242,7 +242,7 @@ bool Calls::end_looks(Outgoing &o)
 	Fetch &f = *std::exchange(o.fetch, nullptr);
 	f.call = nullptr;
 	if (f.pushed && !f.looks && !o.over)
-		f.peer->source->looks.early(now_ns() - f.left);
+		f.peer->source()->looks.early(now_ns() - f.left);
 	if (f.reading)
 		return false;
 	give(f);
@@ -251,7 +251,7 @@ bool Calls::end_looks(Outgoing &o)
 
 void Calls::give(Fetch &f)
 {
-	buffers_.give(std::exchange(f.landing, nullptr), f.peer->source->slot_bytes);
+	buffers_.give(std::exchange(f.landing, nullptr), f.peer->source()->slot_bytes);
 	f.call = nullptr;
 	fetches_.give(&f);
 	--in_fetch_;

@@ -140,28 +140,42 @@ struct Incoming {
 // Everything between this rank and another, in both directions.
 struct Peer {
 	int rank = 0;
-	bool listed = false;                    // among those that have work
-	bool notices_wait = false;              // in Calls::notices_
-	uint16_t in_flight = 0;                 // slots that are occupied; counted, as taking sizes costs every call more
-	Channel *channel = nullptr;             // once it was needed
-	std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
+	bool listed = false;        // among those that have work
+	bool notices_wait = false;  // in Calls::notices_
+	uint16_t in_flight = 0;     // slots that are occupied; counted, as taking sizes costs every call more
+	Channel *channel = nullptr; // once it was needed
 
 	// Calls of this rank.
 	std::vector<Outgoing *> slots; // as many as were needed at once so far
 	std::vector<uint16_t> free_slots;
 	uint64_t calls = 0; // so far
 	uint32_t notices_sent = 0, notices_taken = 0;
-	Fifo<Outgoing> waiting;              // not notices
-	Fifo<Outgoing> streams;              // calls whose input is partly sent
-	std::unique_ptr<FetchSource> source; // null: results of that rank cannot be fetched
+	Fifo<Outgoing> waiting; // not notices
+	Fifo<Outgoing> streams; // calls whose input is partly sent
 
 	// Calls of that rank.
 	std::vector<Incoming *> served; // by slot
 	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
-	uint32_t window = 0;                  // the other way: calls, and notices, of this rank at once
-	Fifo<Incoming> replies;               // those that are not sent, or partly
-	std::unique_ptr<ResultSlots> results; // null: it has no result slots
+	uint32_t window = 0;    // the other way: calls, and notices, of this rank at once
+	Fifo<Incoming> replies; // those that are not sent, or partly
 
+	// What few peers have. Null: this one has nothing of it.
+	struct Extras {
+		std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
+		std::unique_ptr<FetchSource> source;    // null: results of that rank cannot be fetched
+		std::unique_ptr<ResultSlots> results;   // null: it has no result slots
+	};
+	std::unique_ptr<Extras> extras;
+
+	CallDefaults *defaults() const { return extras ? extras->defaults.get() : nullptr; }
+	FetchSource *source() const { return extras ? extras->source.get() : nullptr; }
+	ResultSlots *results() const { return extras ? extras->results.get() : nullptr; }
+	Extras &make_extras()
+	{
+		if (!extras)
+			extras = std::make_unique<Extras>();
+		return *extras;
+	}
 	bool may_notify() const { return notices_sent - notices_taken < window; }
 	bool may_start(const Outgoing &o) const { return in_flight < window || (o.nested && in_flight < max_slots); }
 	bool has_work() const
@@ -184,7 +198,7 @@ public:
 	const CallDefaults &defaults_of(int rank) const
 	{
 		const Peer *peer = find(rank);
-		return __builtin_expect(peer && peer->defaults, 0) ? *peer->defaults : defaults_;
+		return __builtin_expect(peer && peer->defaults(), 0) ? *peer->defaults() : defaults_;
 	}
 	// Of calls to all ranks that have none of their own.
 	CallDefaults &defaults() { return defaults_; }

@@ -73,7 +73,7 @@ void Results::offer(Peer &peer, const uint32_t *service)
 	Endpoint &endpoint = peer.channel->endpoint;
 	if (!engine_.channels().router().device_of(*peer.channel) || !(endpoint.capabilities & cap_get))
 		return;
-	if (!peer.results) {
+	if (!peer.results()) {
 		const size_t bytes = slots_ * slot_bytes_;
 		if ((free_.empty() && given_ + bytes > bytes_) || !make_memory())
 			return;
@@ -87,11 +87,11 @@ void Results::offer(Peer &peer, const uint32_t *service)
 			slots->memory = free_.back();
 			free_.pop_back();
 		}
-		peer.results = std::move(slots);
+		peer.make_extras().results = std::move(slots);
 	} else if (!service) {
 		return; // it knows
 	}
-	ResultSlots &slots = *peer.results;
+	ResultSlots &slots = *peer.results();
 	if (service) {
 		if (std::find(slots.services.begin(), slots.services.end(), *service) != slots.services.end())
 			return;
@@ -106,7 +106,7 @@ void Results::offer(Peer &peer, const uint32_t *service)
 
 bool Results::store(const Incoming &in, const void *data)
 {
-	ResultSlots &slots = *in.peer->results;
+	ResultSlots &slots = *in.peer->results();
 	if (in.reply.length > slots.max_payload())
 		return false;
 	const uint32_t slot = slot_of(in.number);
@@ -121,11 +121,11 @@ bool Results::store(const Incoming &in, const void *data)
 
 void Results::take_back(Peer &peer)
 {
-	if (!peer.results)
+	if (!peer.results())
 		return;
-	std::memset(peer.results->memory, 0, size_t{peer.results->count()} * slot_bytes_);
-	free_.push_back(peer.results->memory);
-	peer.results.reset();
+	std::memset(peer.results()->memory, 0, size_t{peer.results()->count()} * slot_bytes_);
+	free_.push_back(peer.results()->memory);
+	peer.extras->results.reset();
 }
 
 } // namespace pt2p::rpc

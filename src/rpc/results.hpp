@@ -22,8 +22,8 @@
 // pushes; or it has stored the result, and pushes what is in the slot; or it has pushed already, because the result was
 // too long or the call was refused. In each case one reply comes, and the slot is free again with this and no other; a
 // READ that was on its way, or one last look, may bring the result earlier. The slot belongs to the call all that time,
-// so the result is there to be pushed. A server that leaves pushes all results that may not have been fetched; the caller
-// drops those that it has.
+// so the result is there to be pushed. A server that leaves pushes all results that may not have been fetched; the
+// caller drops those that it has.
 //
 // Results are pushed where no device is between, or messages are forwarded: a READ would connect what forwarding saves.
 #pragma once

@@ -70,7 +70,7 @@ void Rpc::describe(int rank, pt2p_calls_info_t &info) const
 		return;
 	info.in_flight = peer->in_flight;
 	info.waiting = static_cast<uint32_t>(calls_.waiting(*peer));
-	if (const FetchSource *source = peer->source.get()) {
+	if (const FetchSource *source = peer->source()) {
 		info.fetch_bytes = static_cast<uint32_t>(source->first_bytes());
 		info.fetched = source->fetched;
 		info.reads = source->reads;

@@ -126,7 +126,7 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
 	    head.reply_by > PT2P_DELIVERY_READ || (notice && (length != head.length || windows)) ||
 	    (!notice && !may_come(peer, number)) ||
-	    (head.fetches && (notice || windows || !peer.results || slot_of(number) >= peer.results->count())) ||
+	    (head.fetches && (notice || windows || !peer.results() || slot_of(number) >= peer.results()->count())) ||
 	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
 		return wrong_message;
 	Incoming &in = make(peer, number);
@@ -474,12 +474,12 @@ bool Services::leave_result(Incoming &in, const void *data)
 
 const char *Services::on_push_it(Peer &peer, uint64_t number)
 {
-	if (!peer.results || slot_of(number) >= peer.results->count())
+	if (!peer.results() || slot_of(number) >= peer.results()->count())
 		return wrong_message;
 	if (Incoming *in = served_in(peer, slot_of(number))) {
 		if (in->number == number)
 			in->fetches = false;
-	} else if (peer.results->stored[slot_of(number)].number == number) {
+	} else if (peer.results()->stored[slot_of(number)].number == number) {
 		push_result(peer, number);
 	} // else its reply is on its way
 	return nullptr;
@@ -487,7 +487,7 @@ const char *Services::on_push_it(Peer &peer, uint64_t number)
 
 void Services::push_result(Peer &peer, uint64_t number)
 {
-	ResultSlots &slots = *peer.results;
+	ResultSlots &slots = *peer.results();
 	const ResultSlots::Stored result = std::exchange(slots.stored[slot_of(number)], {});
 	Incoming &answer = make(peer, number);
 	enter(answer);
@@ -513,9 +513,9 @@ void Services::leave()
 	leaving_ = true;
 	refuse_all();
 	peers_.for_each([this](Peer &peer) {
-		if (!peer.results || !peer.channel)
+		if (!peer.results() || !peer.channel)
 			return;
-		for (const ResultSlots::Stored &result : peer.results->stored)
+		for (const ResultSlots::Stored &result : peer.results()->stored)
 			if (result.number && !served_in(peer, slot_of(result.number)))
 				push_result(peer, result.number);
 	});
