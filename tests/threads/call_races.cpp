@@ -215,7 +215,7 @@ struct Call {
 void end(pt2p_context_t *ctx, const Call &c, pt2p_status_t status, const pt2p_result_t &result)
 {
 	Fate &f = *c.fate;
-	TRUE(++f.ended == 1);
+	TRUE(f.ended == 0);
 	f.status = status;
 	TRUE(result.status == status);
 	if (status == PT2P_OK) {
@@ -225,6 +225,7 @@ void end(pt2p_context_t *ctx, const Call &c, pt2p_status_t status, const pt2p_re
 		TRUE((status == PT2P_ERR_CANCELLED && f.cancelled) || (status == PT2P_ERR_DEADLINE && f.has_deadline) ||
 		     (status == PT2P_ERR_NO_SERVICE && f.service == changing));
 	}
+	TRUE(++f.ended == 1); // last: then its memory is given back
 }
 
 void start(Side &s, Call &c, std::mt19937 &random, pt2p_callback_t done = nullptr)
