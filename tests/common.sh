@@ -60,3 +60,13 @@ launch()
 	shift 2
 	timeout -k 5 "$seconds" "$mpirun" --oversubscribe --bind-to none -n "$ranks" "$@"
 }
+
+# Of tests that go on after a failure: what went wrong, with the end of the log.
+checks=0
+failures=0
+complain()
+{
+	echo "FAILED: $*"
+	tail -n 20 "$work/log"
+	failures=$((failures + 1))
+}

@@ -48,13 +48,9 @@ inline bool post_at_once(pt2p_context_t *ctx, void *buffer, size_t capacity, int
 [[gnu::noinline]] pt2p_status_t isend_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
                                             uint64_t tag, pt2p_request_t **req)
 try {
-	const auto quick = [=] {
-		if (!req || bad_send(ctx, buffer, length, dest) || !ctx->engine->isend_at_once(buffer, length, dest, tag, req))
-			return false;
-		poll_now_and_then(ctx);
-		return true;
-	};
-	if (ctx->progress->combine_or_lock(quick))
+	if (ctx->progress->combine_or_lock([=] {
+		    return req && !bad_send(ctx, buffer, length, dest) && start_at_once(ctx, buffer, length, dest, tag, req);
+	    }))
 		return PT2P_OK;
 	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	if (!req)
@@ -99,7 +95,7 @@ try {
 }
 PT2P_CATCH_IN("pt2p_irecv")
 
-// The ordinary cases at thread level multiple, while no other thread is in a call.
+// The ordinary cases at thread level multiple, if no other thread holds the lock.
 [[gnu::noinline]] pt2p_status_t isend_among_threads(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
                                                     uint64_t tag, pt2p_request_t **req)
 try {

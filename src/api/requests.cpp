@@ -195,7 +195,7 @@ try {
 }
 PT2P_CATCH_IN("pt2p_wait")
 
-// The same at thread level multiple, while no other thread is in a call.
+// The same at thread level multiple, if no other thread holds the lock.
 [[gnu::noinline]] pt2p_status_t wait_among_threads(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 try {
 	if (ctx->progress->try_lock()) {

@@ -1,11 +1,9 @@
 #include "progress/combine.hpp"
 
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.hpp"
+#include "progress/futex.hpp"
 
 namespace pt2p {
 
@@ -14,17 +12,6 @@ namespace {
 constexpr unsigned max_spins = 128, max_yields = 4;
 // Rounds of queued operations that a thread executes after its own call. Then one of those that wait goes on.
 constexpr unsigned max_rounds = 4;
-
-void sleep_while(std::atomic<uint32_t> &word, uint32_t value)
-{
-	syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
-}
-
-// The word may be gone: only its address is used.
-void wake_one(const std::atomic<uint32_t> *word)
-{
-	syscall(SYS_futex, reinterpret_cast<const uint32_t *>(word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
 
 // What a thread does between two looks, before it sleeps.
 class Patience {

@@ -1,11 +1,9 @@
 #include "progress/poller.hpp"
 
 #include <algorithm>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.hpp"
+#include "progress/futex.hpp"
 
 namespace pt2p {
 
@@ -30,7 +28,7 @@ bool Waiting::wait(int64_t spin_time)
 	if (word == parked && word_.compare_exchange_strong(word, asleep, std::memory_order_acquire))
 		word = asleep;
 	while (word == asleep) {
-		syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word_), FUTEX_WAIT_PRIVATE, asleep, nullptr, nullptr, 0);
+		sleep_while(word_, asleep);
 		word = word_.load(std::memory_order_acquire);
 	}
 	return word == finished;
@@ -38,9 +36,9 @@ bool Waiting::wait(int64_t spin_time)
 
 void Waiting::wake(Word word)
 {
-	auto *const address = reinterpret_cast<uint32_t *>(&word_);
+	const std::atomic<uint32_t> *const address = &word_;
 	if (word_.exchange(word, std::memory_order_release) == asleep)
-		syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); // it may be gone: only an address
+		wake_one(address);
 }
 
 void Poller::pass_on()

@@ -8,7 +8,8 @@
 //     | nobody polls     | passed on                                 |
 //     +--------------> [ polls ] ------------------------------------+
 //
-// All of it but the wait on the word happens under the lock of the context.
+// All of it but the wait on the word happens under the lock of the context. Where there are fewer cores than waiting
+// threads, each polls in its turns, and parks when nothing has arrived for long.
 #pragma once
 
 #include <atomic>

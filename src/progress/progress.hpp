@@ -5,8 +5,8 @@
 //   arm + sleep on a futex  until something arrives, at most `nap` at a time (devices: see waker.hpp)
 //
 // Each arrival starts the sequence anew. Each context has one lock, which is taken only at thread level multiple or
-// with a progress thread. It is held while anything of the context is touched, and released between two polls. Of
-// several waiting threads one polls (poller.hpp).
+// with a progress thread. It is held while anything of the context is touched, and released between two polls. Where
+// several threads wait and have cores, one of them polls (poller.hpp).
 #pragma once
 
 #include <atomic>
@@ -82,7 +82,8 @@ public:
 	bool locking() const { return settings_.locking; }
 	// Takes the lock if that takes no waiting; false also if there is none.
 	bool try_lock() { return settings_.locking && lock_.try_lock(); }
-	// Takes the lock, or has `quick` executed by the thread that holds it: true if that has done all there is to do.
+	// True: another thread, which held the lock, has executed `quick`, and that has returned true. Else this thread has
+	// the lock, if there is one, and `quick` has changed nothing.
 	template <class F>
 	bool combine_or_lock(F &&quick)
 	{
@@ -204,7 +205,7 @@ private:
 		bool spinning = true;
 		bool may_stall = true; // not the progress thread: nobody waits in it
 	};
-	// While one exists, another thread's call is executed. Failures are explained to that thread, by itself.
+	// While one exists, this thread executes the call of another one, and keeps no explanation of a failure.
 	struct OnBehalf {
 		OnBehalf(Progress &p, const pthread_t &thread) : progress(p)
 		{

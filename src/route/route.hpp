@@ -43,8 +43,8 @@ public:
 	Outcome send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
 	                size_t length) const;
 
-	// What a device has read of the write ring of that rank, for a layer that tells the rank by itself; 0: there is
-	// none. Said again by the device after report_consumed().
+	// How many messages of that rank this rank has read from its write ring; 0: there is no ring. The caller tells the
+	// rank. The device tells it again only after report_consumed().
 	uint32_t consumed(const Channel &channel) const
 	{
 		DeviceTransport *device = device_of(channel);

@@ -69,7 +69,7 @@ public:
 
 private:
 	[[gnu::always_inline]] inline Outgoing &make(const CallWork &work, Peer &peer);
-	// May the result of a call to that service be fetched?
+	// Whether the result may be fetched, and the caller or the service wants that.
 	static bool wants_fetch(const Outgoing &o)
 	{
 		const FetchSource *source = o.peer->source();

@@ -4,16 +4,6 @@
 # end the job with an explanation. tools.sh runs the common cases. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
 need_launcher
-checks=0
-failures=0
-
-complain()
-{
-	echo "FAILED: $*"
-	tail -n 20 "$work/log"
-	failures=$((failures + 1))
-}
-
 # expect RANKS STATUS PATTERN [mpirun option ...] PROGRAM [argument ...] : the job ends with this status, and a line of
 # its output matches. Status 1 stands for any failure, except that the job had to be killed.
 expect()

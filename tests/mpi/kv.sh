@@ -5,16 +5,6 @@
 # build tree.
 . "${srcdir:-.}/tests/common.sh"
 kv=./examples/kv/kv
-checks=0
-failures=0
-
-complain()
-{
-	echo "FAILED: $*"
-	tail -n 20 "$work/log"
-	failures=$((failures + 1))
-}
-
 # judge STATUS PATTERN NAME: the command before has ended with this status, and a line of its output matches.
 judge()
 {

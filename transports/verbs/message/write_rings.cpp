@@ -70,6 +70,7 @@ void WriteRings::ask(NetPeer &peer)
 	if (!peer.ring.consumer_index)
 		if (const uint32_t place = free_indices_.take(); place != FreeList::none)
 			peer.ring.consumer_index = reinterpret_cast<uint64_t *>(consumer_indices_.at(place * sizeof(uint64_t)));
+	// A stream keeps the queue full, so a fixed number of messages later it may be full again.
 	if (!queue && peer.ring.ask_every != never)
 		peer.ring.due = static_cast<uint32_t>(peer.next_sequence) + try_again;
 	if (!queue || !peer.ring.consumer_index)
