@@ -4,8 +4,8 @@
  *
  *     threads THREADS WINDOW BYTES ROUNDS
  *
- * In a round, each thread starts WINDOW receives and WINDOW sends, and waits for all of them. Prints how many millions of
- * messages arrive in a second, at both ranks together. THREADS 0: one thread at thread level single.
+ * In a round, each thread starts WINDOW receives and WINDOW sends, and waits for all of them. Prints how many millions
+ * of messages arrive in a second, at both ranks together. THREADS 0: one thread at thread level single.
  *
  * Compiled as it is for libpt2p, with -DWITH_MPI for MPI, with -DWITH_UCX for UCX (one worker; the program forks).
  */
@@ -28,7 +28,8 @@ static void give_up(const char *what, const char *why)
 	exit(1);
 }
 
-/* ---- the library: start, one round of a thread, a barrier of the two ranks, end -------------------------------------- */
+/* ---- the library: start, one round of a thread, a barrier of the two ranks, end
+ * -------------------------------------- */
 
 #if defined WITH_MPI
 #include <mpi.h>
@@ -58,9 +59,9 @@ static void barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
 static void end(void) { MPI_Finalize(); }
 
 #elif defined WITH_UCX
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <signal.h>
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
@@ -180,7 +181,8 @@ static void exchange(int peer, int tag, char *in, char *out)
 {
 	pt2p_request_t *requests[2 * MAX_WINDOW];
 	for (int i = 0; i < window; ++i)
-		must("pt2p_irecv", pt2p_irecv(ctx, in + i * bytes, (size_t)bytes, peer, (uint64_t)tag, PT2P_TAG_EXACT, &requests[i]));
+		must("pt2p_irecv",
+		     pt2p_irecv(ctx, in + i * bytes, (size_t)bytes, peer, (uint64_t)tag, PT2P_TAG_EXACT, &requests[i]));
 	for (int i = 0; i < window; ++i)
 		must("pt2p_isend", pt2p_isend(ctx, out, (size_t)bytes, peer, (uint64_t)tag, &requests[window + i]));
 	must("pt2p_waitall", pt2p_waitall(ctx, 2 * (size_t)window, requests, NULL));
@@ -191,7 +193,8 @@ static void barrier(void) { must("pt2p_barrier", pt2p_barrier(ctx)); }
 static void end(void) { must("pt2p_finalize", pt2p_finalize(ctx)); }
 #endif
 
-/* ---- the measurement -------------------------------------------------------------------------------------------------- */
+/* ---- the measurement
+ * -------------------------------------------------------------------------------------------------- */
 
 static int rank;
 

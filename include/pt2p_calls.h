@@ -65,8 +65,8 @@ typedef struct pt2p_call_options {
 	/**
 	 * How the input and the reply get through an RDMA device, if they fit in one message: PT2P_DELIVERY_SEND,
 	 * PT2P_DELIVERY_WRITE, or PT2P_DELIVERY_AUTO, which is as messages. A reply also by PT2P_DELIVERY_READ: the server
-	 * leaves it in its memory, and the caller fetches it, unless it is longer than PT2P_CALL_RESULT_BYTES less 32, or the
-	 * call has a window or room. No effect where no device is between, or messages are forwarded.
+	 * leaves it in its memory, and the caller fetches it, unless it is longer than PT2P_CALL_RESULT_BYTES less 32, or
+	 * the call has a window or room. No effect where no device is between, or messages are forwarded.
 	 */
 	pt2p_delivery_t input_by, reply_by;
 	pt2p_window_t give; /**< what pt2p_call_pull reads at the server. Not changed before the call has ended */
@@ -100,12 +100,12 @@ typedef struct pt2p_call_info {
 
 /** Calls of this rank to another one; filled by pt2p_calls_query. */
 typedef struct pt2p_calls_info {
-	size_t struct_size; /**< sizeof(pt2p_calls_info_t), set by the program */
-	uint32_t window;    /**< calls that may be there at once, beside nested ones (PT2P_CALL_WINDOW) */
-	uint32_t in_flight; /**< calls that are there, and have not ended */
-	uint32_t waiting;   /**< calls and notices that wait here, for a place there or for room in the transport */
-	uint32_t notices;   /**< notices on their way, or not taken there as far as this rank knows */
-	uint32_t serving;   /**< calls of that rank that are here and have no reply */
+	size_t struct_size;   /**< sizeof(pt2p_calls_info_t), set by the program */
+	uint32_t window;      /**< calls that may be there at once, beside nested ones (PT2P_CALL_WINDOW) */
+	uint32_t in_flight;   /**< calls that are there, and have not ended */
+	uint32_t waiting;     /**< calls and notices that wait here, for a place there or for room in the transport */
+	uint32_t notices;     /**< notices on their way, or not taken there as far as this rank knows */
+	uint32_t serving;     /**< calls of that rank that are here and have no reply */
 	uint32_t fetch_bytes; /**< that one READ of a result brings; 0: results of that rank cannot be fetched so far */
 	uint64_t fetched;     /**< results of that rank that this one has fetched */
 	uint64_t reads;       /**< READs for that */

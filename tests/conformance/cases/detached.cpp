@@ -290,7 +290,8 @@ struct Refusals {
 	pt2p_status_t tested = PT2P_ERR_INTERNAL, queried = PT2P_ERR_INTERNAL;
 	pt2p_request_t *other = nullptr;
 	uint64_t word = 0;
-	bool called = false, explained = false;
+	bool explained = false;
+	std::atomic<bool> called{false}; // the callback may be in another thread
 };
 
 void try_to_wait(pt2p_context_t *ctx, const pt2p_result_t *, void *argument)
@@ -321,7 +322,7 @@ Finish callback_waits(Rank &r)
 	EXPECT_OK(r.ctx, pt2p_irecv(r.ctx, &x.word, 8, r.me, 7600, PT2P_TAG_EXACT, &x.other));
 	EXPECT_OK(r.ctx, pt2p_irecv_callback(r.ctx, &x.word, 8, r.me, 7602, PT2P_TAG_EXACT, try_to_wait, &x));
 	EXPECT_OK(r.ctx, pt2p_send(r.ctx, &x.word, 8, r.me, 7602));
-	while (!__atomic_load_n(&x.called, __ATOMIC_ACQUIRE))
+	while (!x.called)
 		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
 	EXPECT_OK(r.ctx, pt2p_progress(r.ctx)); // after the callback
 	for (pt2p_status_t status : x.got)
