@@ -21,7 +21,7 @@ Model::Model(Nic &nic, const Profile &profile, unsigned devices, unsigned queue_
 {
 	if (profile.cpu_copy > 0)
 		softhca_time_copies(static_cast<uint64_t>(1024 * 1e6 / profile.cpu_copy), &__ehdr_start, &etext);
-	softhca_time_locks(from_ns(profile.cpu_line));
+	softhca_time_locks(from_ns(profile.cpu_line), static_cast<uint64_t>(profile.cpu_processors));
 	softhca_time_trap_counter();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -40,6 +41,7 @@ struct Fibre : Turn { // it goes on at that time
 	uint64_t later = 0;       // they see what it has stored
 	uint64_t seen = 0;        // stores there, when it has polled last
 	bool woken = false;       // since it has begun to wait
+	bool polls = false;       // it waits for what a poll would find
 	bool ended = false, released = false;
 	int number = 1;
 	// What belongs to a thread.
@@ -172,15 +174,23 @@ void begin()
 }
 
 // Something has happened to `place`. A fibre that is woken for the first time goes on at `time`, even if it would have
-// gone on earlier by itself. In all other cases it goes on at `time` only if that is earlier.
-void tell(const void *place, uint64_t time, bool wakes)
+// gone on earlier by itself. In all other cases it goes on at `time` only if that is earlier. Returns how many were
+// woken, at most so many.
+unsigned tell(const void *place, uint64_t time, bool wakes, unsigned most = UINT_MAX)
 {
+	unsigned n = 0;
 	const auto found = world().waiting.find(place);
 	if (found == world().waiting.end())
-		return;
-	for (Fibre *fibre : found->second)
-		if ((wakes && !std::exchange(fibre->woken, true)) || time < fibre->time)
+		return n;
+	for (Fibre *fibre : found->second) {
+		if (n == most)
+			break;
+		const bool first = wakes && !std::exchange(fibre->woken, true);
+		n += first;
+		if (first || time < fibre->time)
 			let_go_on(*fibre, time);
+	}
+	return n;
 }
 
 // The fibre yields: its stores are news for those that poll the same memory.
@@ -277,6 +287,14 @@ void sleep_until(uint64_t time)
 	run();
 }
 
+void end_poll(Fibre &fibre)
+{
+	if (fibre.polls && fibre.time > world().now)
+		let_go_on(fibre, world().now);
+}
+
+unsigned wake(const void *place, uint64_t later, unsigned most) { return tell(place, world().now + later, true, most); }
+
 void look_again(unsigned &times)
 {
 	constexpr uint64_t first = 100 * ps_per_ns, longest = 20'000 * ps_per_ns;
@@ -315,6 +333,12 @@ void softhca_time_stored(void (*shown)()) { world().shown = shown; }
 void softhca_time_poll(const void *place, uint64_t most)
 {
 	Fibre &self = *running();
+	struct Polls {
+		explicit Polls(Fibre &fibre) : fibre(fibre) { fibre.polls = true; }
+		~Polls() { fibre.polls = false; }
+		Fibre &fibre;
+	};
+	const Polls polls(self);
 	if (!self.memory)
 		return wait_for({place}, most);
 	show(self);

@@ -27,6 +27,12 @@ bool has_ended(int number);
 void *release(Fibre &fibre);
 // The running fibre goes on at that time.
 void sleep_until(uint64_t time);
+// If that fibre polls and has found nothing, it goes on now.
+void end_poll(Fibre &fibre);
+// Those that wait for `place`, at most so many, go on `later` than now; how many these are.
+unsigned wake(const void *place, uint64_t later, unsigned most);
+// Until a cache line has moved from one processor to another, ps; softhca_time_locks.
+uint64_t lock_line();
 // It polls again after a while, which grows with `times`: for things that nobody signals.
 void look_again(unsigned &times);
 

@@ -1,8 +1,9 @@
 // Locks of threads that are fibres. Who waits gets the lock in the order of arrival. A spin lock that several fibres
 // use takes time: its cache line moves to who takes it, and to each that still waits, as all of these look at it again
-// (Anderson, The Performance of Spin Lock Alternatives, 1990). Such a lock is taken and released in the order of time:
-// fibres that are behind go on first.
+// (Anderson, The Performance of Spin Lock Alternatives, 1990); threads of one processor share its caches. Such a lock
+// is taken and released in the order of time: fibres that are behind go on first.
 #undef _FORTIFY_SOURCE
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <dlfcn.h>
@@ -38,7 +39,8 @@ Queues &spin_locks()
 	static Queues &queues = *new Queues; // of those that several fibres have used
 	return queues;
 }
-uint64_t line = 0; // until a cache line has moved from one processor to another, ps
+uint64_t line = 0;            // until a cache line has moved from one processor to another, ps
+uint64_t caches = UINT64_MAX; // of the host's processors
 
 void wait_in(Queue &queue)
 {
@@ -56,7 +58,7 @@ void hand_over(Queue &queue, uint64_t moves)
 	queue.last = next.fibre;
 	queue.in_a_row = 0;
 	next.has_it = true;
-	softhca_time_wake(&next, moves * (1 + queue.waiting.size()));
+	softhca_time_wake(&next, moves * (1 + std::min(uint64_t{queue.waiting.size()}, caches)));
 }
 
 // A spin lock that one fibre alone uses needs no queue: the number of that fibre, and whether it has the lock. One that
@@ -103,7 +105,13 @@ void take(Queue &queue)
 
 } // namespace
 
-void softhca_time_locks(uint64_t picoseconds) { line = picoseconds; }
+void softhca_time_locks(uint64_t picoseconds, uint64_t processors)
+{
+	line = picoseconds;
+	caches = processors;
+}
+
+uint64_t softhca::time::lock_line() { return line; }
 
 extern "C" {
 

@@ -37,9 +37,9 @@ extern "C" {
 [[gnu::weak]] void softhca_time_wake(const void *place, uint64_t later);
 // From now on memcpy() and memmove() charge the running fibre, unless code between those two addresses calls them.
 [[gnu::weak]] void softhca_time_copies(uint64_t ps_per_kib, const void *device, const void *device_end);
-// From now on a spin lock that several fibres use costs who takes it so much, and as much again for each that waits;
-// with 0, it is not taken in the order of time either.
-[[gnu::weak]] void softhca_time_locks(uint64_t picoseconds);
+// From now on a spin lock that several fibres use costs who takes it so much, and as much again for each processor, of
+// so many, on which others wait; with 0, it is not taken in the order of time either.
+[[gnu::weak]] void softhca_time_locks(uint64_t picoseconds, uint64_t processors);
 // From now on the processor's time stamp counter is virtual, too. It stays so after exec(), and then the new program
 // cannot start: this is for programs that use a device, not for shells that start them.
 [[gnu::weak]] void softhca_time_trap_counter();

@@ -117,6 +117,9 @@ inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
 	return r ? wait_for_shared(ctx, r) : nullptr;
 }
 
+// pt2p_wait, in all cases. Without the guard: at thread level multiple, whoever has it may collect the result.
+[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result);
+
 [[gnu::noinline, gnu::cold]] inline void poll_now(pt2p_context_t *ctx)
 {
 	const Callbacks::Hold none(ctx->engine->callbacks()); // within a call that starts something

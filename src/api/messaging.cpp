@@ -45,14 +45,10 @@ inline bool post_at_once(pt2p_context_t *ctx, void *buffer, size_t capacity, int
 	return true;
 }
 
-[[gnu::noinline]] pt2p_status_t isend_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
-                                            uint64_t tag, pt2p_request_t **req)
-try {
-	if (ctx->progress->combine_or_lock([=] {
-		    return req && !bad_send(ctx, buffer, length, dest) && start_at_once(ctx, buffer, length, dest, tag, req);
-	    }))
-		return PT2P_OK;
-	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
+// With the guard held.
+pt2p_status_t isend_now(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                        pt2p_request_t **req)
+{
 	if (!req)
 		return null_argument(ctx, "pt2p_isend", "req");
 	*req = nullptr;
@@ -68,17 +64,10 @@ try {
 	poll_now_and_then(ctx);
 	return PT2P_OK;
 }
-PT2P_CATCH_IN("pt2p_isend")
 
-[[gnu::noinline]] pt2p_status_t irecv_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
-                                            uint64_t tag, uint64_t mask, pt2p_request_t **req)
-try {
-	if (ctx->progress->combine_or_lock([=] {
-		    return req && !bad_recv(ctx, buffer, capacity, source) &&
-		           post_at_once(ctx, buffer, capacity, source, tag, mask, req);
-	    }))
-		return PT2P_OK;
-	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
+pt2p_status_t irecv_now(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
+                        pt2p_request_t **req)
+{
 	if (!req)
 		return null_argument(ctx, "pt2p_irecv", "req");
 	*req = nullptr;
@@ -92,6 +81,19 @@ try {
 		return status;
 	*req = to_handle(r);
 	return PT2P_OK;
+}
+
+[[gnu::noinline]] pt2p_status_t isend_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
+                                            uint64_t tag, pt2p_request_t **req)
+try {
+	return start_among_threads(ctx, [=] { return isend_now(ctx, buffer, length, dest, tag, req); });
+}
+PT2P_CATCH_IN("pt2p_isend")
+
+[[gnu::noinline]] pt2p_status_t irecv_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
+                                            uint64_t tag, uint64_t mask, pt2p_request_t **req)
+try {
+	return start_among_threads(ctx, [=] { return irecv_now(ctx, buffer, capacity, source, tag, mask, req); });
 }
 PT2P_CATCH_IN("pt2p_irecv")
 
@@ -209,7 +211,13 @@ pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int 
                         pt2p_result_t *result)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
+	pt2p_request_t *req = nullptr;
+	if (__builtin_expect(ctx->progress->locking(), 0) && ctx->progress->combine_or_lock([&] {
+		    return !bad_recv(ctx, buffer, capacity, source) && !ctx->engine->callbacks().in_handler() &&
+		           irecv_now(ctx, buffer, capacity, source, tag, mask, &req) == PT2P_OK;
+	    }))
+		return wait_fully(ctx, req, result);
+	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	PT2P_NOT_IN_HANDLER(ctx);
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
 		return bad_transfer(ctx, __func__, capacity, source, true);

@@ -5,6 +5,31 @@
 
 using namespace pt2p;
 
+pt2p_status_t pt2p::wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
+try {
+	if (ctx->progress->locking()) {
+		bool collected = false;
+		ctx->progress->wait_unlocked([&] {
+			ctx->engine->sends_until_poll = sends_between_polls;
+			Request *const r = from_handle(ctx, req);
+			if (!r || ctx->engine->callbacks().in_handler())
+				return true;
+			if (!r->done())
+				return false;
+			// A failure is for the thread itself, which keeps the explanation.
+			collected = r->status == PT2P_OK && ctx->engine->requests().collect(r, result) == PT2P_OK;
+			return true;
+		});
+		if (collected)
+			return PT2P_OK;
+	}
+	const Progress::Guard guard(*ctx->progress);
+	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
+	Request *r = wait_for(ctx, req);
+	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
+}
+PT2P_CATCH_IN("pt2p_wait")
+
 namespace {
 
 // Null requests of a list are skipped; a dead one is an error before anything is waited for. `pending` is set when one
@@ -29,27 +54,17 @@ pt2p_status_t check_list(pt2p_context_t *ctx, const char *function, size_t first
 	return PT2P_OK;
 }
 
-// Of several threads, one that waits is woken once: when all requests of the list from `first` on have completed.
-[[gnu::noinline]] void wait_for_all(pt2p_context_t *ctx, size_t first, size_t count, pt2p_request_t **reqs)
-{
-	wait_until(ctx, [=]() mutable {
-		for (; first < count; ++first)
-			if (const Request *r = reqs[first] ? from_handle(ctx, reqs[first]) : nullptr; r && !r->done())
-				return false;
-		return true;
-	});
-}
-
-// Frees all requests of a list, waiting for those that have not completed; the first status that is not OK. The list is
-// checked from the first request on that would be waited for: a list of completed requests is walked once.
-pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t count, pt2p_request_t **reqs,
+// Frees the requests of a list from `begin` on, waiting for those that have not completed; the first status that is not
+// OK. The list is checked from the first request on that would be waited for: a list of completed requests is walked
+// once.
+pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t begin, size_t count, pt2p_request_t **reqs,
                           pt2p_result_t *results)
 {
 	if (count && !reqs)
 		return null_argument(ctx, function, "reqs");
 	pt2p_status_t first = PT2P_OK;
 	bool checked = false, pending;
-	for (size_t i = 0; i < count; ++i) {
+	for (size_t i = begin; i < count; ++i) {
 		pt2p_result_t *result = results ? &results[i] : nullptr;
 		pt2p_status_t status = PT2P_OK;
 		if (__builtin_expect(!reqs[i], 0)) {
@@ -60,8 +75,6 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 			if (__builtin_expect(!r, 0)) {
 				if (!checked && (status = check_list(ctx, function, i, count, reqs, pending)) != PT2P_OK)
 					return status;
-				if (!checked && ctx->progress->locking())
-					wait_for_all(ctx, i, count, reqs);
 				checked = true;
 				r = wait_for(ctx, reqs[i]);
 			}
@@ -73,6 +86,39 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t coun
 			first = status;
 	}
 	return first;
+}
+
+// Waits at thread level multiple until all requests of a list have completed, and frees them, from the first on, up to
+// one that has failed or is dead; returns how many. The thread is woken once.
+[[gnu::noinline]] size_t collect_good(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
+{
+	size_t completed = 0, collected = 0;
+	bool checked = false;
+	ctx->progress->wait_unlocked([&] {
+		ctx->engine->sends_until_poll = sends_between_polls;
+		for (size_t i = completed; !checked && i < count; ++i)
+			if (reqs[i] && !from_handle(ctx, reqs[i]))
+				return true;
+		checked = true;
+		if (ctx->engine->callbacks().in_handler())
+			return true;
+		for (; completed < count; ++completed)
+			if (const Request *r = reqs[completed] ? from_handle(ctx, reqs[completed]) : nullptr; r && !r->done())
+				return false;
+		for (; collected < count; ++collected) {
+			pt2p_result_t none, *const result = results ? &results[collected] : &none;
+			if (!reqs[collected]) {
+				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+				continue;
+			}
+			Request *const r = from_handle(ctx, reqs[collected]);
+			if (!r || r->status != PT2P_OK || ctx->engine->requests().collect(r, result) != PT2P_OK)
+				break;
+			reqs[collected] = nullptr;
+		}
+		return true;
+	});
+	return collected;
 }
 
 // The first request of a list that has completed; count when there is none, PT2P_NO_INDEX when all are NULL.
@@ -166,23 +212,6 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 	return collect_some(ctx, function, count, reqs, completed, indices, results);
 }
 
-[[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
-try {
-	// A failure is for the thread itself, which keeps the explanation.
-	const auto collect_good = [=] {
-		Request *r = ctx->engine->requests().find_done(reinterpret_cast<uint64_t>(req));
-		return r && r->status == PT2P_OK && !ctx->engine->callbacks().running() &&
-		       ctx->engine->requests().collect(r, result) == PT2P_OK;
-	};
-	if (ctx->progress->combine_or_lock(collect_good))
-		return PT2P_OK;
-	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
-	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_wait");
-	Request *r = wait_for(ctx, req);
-	return r ? ctx->engine->requests().collect(r, result) : bad_request(ctx, "pt2p_wait", req);
-}
-PT2P_CATCH_IN("pt2p_wait")
-
 // One turn is often enough. A function of its own, so that a wait for what is done need not save registers.
 [[gnu::noinline]] pt2p_status_t wait_one_turn(pt2p_context_t *ctx, Request *r, pt2p_request_t *req,
                                               pt2p_result_t *result)
@@ -252,9 +281,13 @@ PT2P_CATCH
 pt2p_status_t pt2p_waitall(pt2p_context_t *ctx, size_t count, pt2p_request_t **reqs, pt2p_result_t *results)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
+	size_t begin = 0;
+	if (__builtin_expect(ctx->progress->locking(), 0) && reqs &&
+	    (begin = collect_good(ctx, count, reqs, results)) == count)
+		return PT2P_OK;
+	const Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER(ctx);
-	return collect_all(ctx, __func__, count, reqs, results);
+	return collect_all(ctx, __func__, begin, count, reqs, results);
 }
 PT2P_CATCH
 
@@ -314,7 +347,7 @@ try {
 			return status;
 	}
 	*done = 1;
-	return collect_all(ctx, __func__, count, reqs, results);
+	return collect_all(ctx, __func__, 0, count, reqs, results);
 }
 PT2P_CATCH
 

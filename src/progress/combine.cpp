@@ -10,6 +10,9 @@ namespace pt2p {
 namespace {
 
 constexpr unsigned max_spins = 128, max_yields = 4;
+// For so long it leaves its operation to who has the lock: would those that wait take it one after the other, all that
+// it protects would move from core to core.
+constexpr unsigned spins_for_holder = 32;
 // Rounds of queued operations that a thread executes after its own call. Then one of those that wait goes on.
 constexpr unsigned max_rounds = 4;
 
@@ -29,28 +32,55 @@ public:
 		return true;
 	}
 
+	bool long_since() const { return turn_ >= spins_for_holder; }
+
 private:
 	unsigned turn_ = 0;
 };
 
 } // namespace
 
-void CombiningLock::lock_when_free()
+bool CombiningLock::try_lock_watched(uint32_t state)
+{
+	__tsan_mutex_pre_lock(this, lock_watch::try_lock);
+	const bool taken = take(state);
+	__tsan_mutex_post_lock(this, taken ? lock_watch::try_lock : lock_watch::try_lock | lock_watch::try_lock_failed, 0);
+	return taken;
+}
+
+void CombiningLock::release(State state)
+{
+	if (watched_)
+		__tsan_mutex_pre_unlock(this, 0);
+	state_.store(state, std::memory_order_release);
+	std::atomic_signal_fence(std::memory_order_seq_cst);
+	if (watched_)
+		__tsan_mutex_post_unlock(this, 0);
+}
+
+bool CombiningLock::lock_soon()
 {
 	Patience patience;
 	while (patience.wait())
-		if (state_.load(std::memory_order_relaxed) == free && try_lock())
-			return;
+		if (try_lock_again())
+			return true;
+	return false;
+}
+
+void CombiningLock::lock_when_free()
+{
+	if (lock_soon())
+		return;
 	sleepers_.fetch_add(1);
-	for (;;) {
+	do {
 		const uint32_t seen = wakes_.load(std::memory_order_acquire);
 		woken_.store(false, std::memory_order_relaxed);
 		queue_.fetch_or(marked);
 		membarrier_.all_cores_fence();
-		if (try_lock())
+		if (try_lock_again())
 			break;
 		sleep_while(wakes_, seen);
-	}
+	} while (!lock_soon());
 	woken_.store(false, std::memory_order_relaxed);
 	sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -59,8 +89,8 @@ void CombiningLock::submit(Operation &operation)
 {
 	uintptr_t newest = queue_.load(std::memory_order_relaxed);
 	do
-		operation.next = reinterpret_cast<Operation *>(newest & ~marked);
-	while (!queue_.compare_exchange_weak(newest, reinterpret_cast<uintptr_t>(&operation) | (newest & marked),
+		operation.next = newest_of(newest);
+	while (!queue_.compare_exchange_weak(newest, reinterpret_cast<uintptr_t>(&operation) | (newest & marks),
 	                                     std::memory_order_release, std::memory_order_relaxed));
 	Patience patience;
 	for (;;) {
@@ -71,7 +101,7 @@ void CombiningLock::submit(Operation &operation)
 			lock();
 			break;
 		}
-		if (state_.load(std::memory_order_relaxed) == free && try_lock())
+		if (patience.long_since() && try_lock_again())
 			break;
 		if (patience.wait())
 			continue;
@@ -79,7 +109,7 @@ void CombiningLock::submit(Operation &operation)
 		    !operation.state.compare_exchange_strong(state, Operation::asleep, std::memory_order_acquire))
 			continue;
 		membarrier_.all_cores_fence();
-		if (try_lock())
+		if (try_lock_again())
 			break;
 		sleep_while(operation.state, Operation::asleep);
 	}
@@ -99,7 +129,7 @@ void CombiningLock::say(Operation &operation, Operation::State state)
 
 void CombiningLock::take_queued()
 {
-	auto *operation = reinterpret_cast<Operation *>(queue_.fetch_and(marked, std::memory_order_acquire) & ~marked);
+	Operation *operation = newest_of(queue_.fetch_and(marked | watched, std::memory_order_acquire));
 	Fifo<Operation> taken;
 	while (operation) {
 		Operation *const next = operation->next;
@@ -121,7 +151,11 @@ void CombiningLock::execute_queued()
 	unsigned n = 0;
 	for (; !backlog_.empty(); ++n) {
 		Operation &operation = backlog_.pop();
+		if (watched_)
+			__tsan_acquire(&operation);
 		operation.execute();
+		if (watched_)
+			__tsan_release(&operation);
 		executed.push(operation);
 	}
 	if (observer_)
@@ -130,18 +164,49 @@ void CombiningLock::execute_queued()
 		say(executed.pop(), Operation::done);
 }
 
-// The lock has been released while others waited for it. Those that are awake take it themselves.
+unsigned CombiningLock::execute_rounds()
+{
+	unsigned round = 0;
+	for (; round < max_rounds; ++round) {
+		if (watched_) {
+			__tsan_mutex_pre_divert(this, 0);
+			__tsan_mutex_post_divert(this, 0);
+		}
+		if (!queued())
+			break;
+		execute_queued();
+	}
+	return round;
+}
+
+bool CombiningLock::pause()
+{
+	const bool executed = execute_rounds() != 0;
+	release(attended);
+	if (!membarrier_.works())
+		full_fence();
+	if (queue_.load(std::memory_order_relaxed) & marked)
+		wake_sleeper();
+	cpu_relax();
+	if (!try_lock_attended())
+		lock();
+	return executed;
+}
+
+// The lock has been released while others waited for it, or a tool is to see its release.
 void CombiningLock::attend()
 {
 	if (!membarrier_.works())
 		full_fence();
+	if (watched_)
+		release(free_watched);
 	bool led = false;
 	for (unsigned round = 0; !led && queued() && try_lock(); ++round) {
 		if (round < max_rounds)
 			execute_queued();
 		else
 			led = appoint_leader();
-		release();
+		release(watched_ ? free_watched : free);
 		full_fence();
 	}
 	if (queue_.load(std::memory_order_relaxed) & marked)
@@ -171,6 +236,8 @@ bool CombiningLock::appoint_leader()
 	if (backlog_.empty())
 		return false;
 	say(backlog_.pop(), Operation::leads);
+	if (!backlog_.empty())
+		queue_.fetch_or(more);
 	return true;
 }
 

@@ -1,11 +1,14 @@
 // The lock of a context, in front of which calls combine: one that finds the lock taken queues its operation, and the
 // thread that holds the lock executes what is queued before it releases it. So short calls of many threads need neither
 // hand the lock from one to the next nor wake anybody. This is the leader with its followers of FLOCK (Monga, Kashyap,
-// Min, SOSP 2021), with no fixed leader: a thread that waits for its operation takes the lock if it becomes free.
+// Min, SOSP 2021), with no fixed leader: a thread whose operation nobody executes for long takes the lock.
 //
 //   caller                               holder of the lock
 //   queue the operation  ------------->  executes it, says so
-//   spin until that is said, or the lock can be taken, then sleep
+//   spin until that is said; after a while try to take the lock, too; then sleep
+//
+// A holder that polls does not give the lock away between two polls (pause()): calls still leave their operations to
+// it, and only those take the lock that need it.
 //
 // A call that finds the lock free executes one atomic read-modify-write: to release it takes a store and a look at the
 // queue. Those are not ordered. A thread that is about to sleep marks the queue, makes all cores fence, and looks at
@@ -19,6 +22,7 @@
 
 #include "base/memory/fifo.hpp"
 #include "base/memory/membarrier.hpp"
+#include "progress/lock_watch.hpp"
 
 namespace pt2p {
 
@@ -35,17 +39,16 @@ protected:
 class CombiningLock {
 public:
 	explicit CombiningLock(BatchObserver *observer = nullptr)
-	    : observer_(observer), queue_(membarrier_.works() ? 0 : marked)
+	    : observer_(observer), watched_(lock_watch::wanted()), released_(watched_ ? held : free),
+	      state_(watched_ ? free_watched : free), queue_((membarrier_.works() ? 0 : marked) | (watched_ ? watched : 0))
 	{
+		if (watched_)
+			__tsan_mutex_create(this, 0);
 	}
 	CombiningLock(const CombiningLock &) = delete;
 	CombiningLock &operator=(const CombiningLock &) = delete;
 
-	bool try_lock()
-	{
-		uint32_t expected = free;
-		return state_.compare_exchange_strong(expected, held, std::memory_order_acquire, std::memory_order_relaxed);
-	}
+	bool try_lock() { return take(free) || (watched_ && try_lock_watched(free_watched)); }
 	void lock()
 	{
 		if (__builtin_expect(!try_lock(), 0))
@@ -53,10 +56,16 @@ public:
 	}
 	void unlock()
 	{
-		release();
+		if (__builtin_expect((queue_.load(std::memory_order_relaxed) & ~marked) != 0, 0))
+			execute_rounds();
+		state_.store(released_, std::memory_order_release);
+		std::atomic_signal_fence(std::memory_order_seq_cst);
 		if (__builtin_expect(queue_.load(std::memory_order_relaxed) != 0, 0))
 			attend();
 	}
+	// The holder is back soon: it lets those have the lock that need it, but calls leave their operations to it, whose
+	// core has all that the lock protects. True: it has executed such.
+	bool pause();
 	// After try_lock() has failed: `function` is executed once, with the lock held, here or by the thread that holds
 	// it. It does not release the lock. What it throws is thrown here.
 	template <class F>
@@ -69,7 +78,9 @@ public:
 	}
 
 private:
-	enum State : uint32_t { free, held };
+	// free_watched: to release it then is left to attend(), and to take it to try_lock_watched(). attended: free, and
+	// somebody looks after the queue.
+	enum State : uint32_t { free, free_watched, attended, held };
 	// On the stack of its caller. `leads`: its caller takes the lock for all that is queued.
 	struct Operation {
 		enum State : uint32_t { queued, asleep, leads, done };
@@ -91,15 +102,28 @@ private:
 		F &function;
 	};
 
-	void release()
+	bool take(uint32_t state)
 	{
-		state_.store(free, std::memory_order_release);
-		std::atomic_signal_fence(std::memory_order_seq_cst);
+		return state_.compare_exchange_strong(state, held, std::memory_order_acquire, std::memory_order_relaxed);
 	}
+	bool try_lock_attended() { return watched_ ? try_lock_watched(attended) : take(attended); }
+	// By a thread that waits: it looks before it tries, but for a tool, which is to see each try.
+	bool try_lock_again()
+	{
+		const uint32_t state = state_.load(std::memory_order_relaxed);
+		if (state == attended)
+			return try_lock_attended();
+		return (state == free || watched_) && try_lock();
+	}
+	void release(State state);
+	[[gnu::noinline]] bool try_lock_watched(uint32_t state);
+	bool lock_soon(); // false: it has not become free for long
 	void lock_when_free();
 	void submit(Operation &operation);
-	bool queued() const { return queue_.load(std::memory_order_relaxed) & ~marked; }
+	bool queued() const { return queue_.load(std::memory_order_relaxed) & ~(marked | watched); }
+	static Operation *newest_of(uintptr_t queue) { return reinterpret_cast<Operation *>(queue & ~marks); }
 	void execute_queued();
+	unsigned execute_rounds(); // returns how many
 	void take_queued();
 	void attend();
 	void wake_sleeper();
@@ -108,11 +132,15 @@ private:
 
 	// In the queue's word: look for sleepers, too. Always set where only a fence shows them.
 	static constexpr uintptr_t marked = 1;
+	// There is a backlog, too; a tool watches the lock, for ever.
+	static constexpr uintptr_t more = 2, watched = 4, marks = marked | more | watched;
 
 	BatchObserver *const observer_;
+	const bool watched_; // by a tool
+	const State released_;
 	const Membarrier membarrier_{Membarrier::process};
-	std::atomic<uint32_t> state_{free};
-	std::atomic<uintptr_t> queue_; // the newest of the queued operations, and the mark
+	std::atomic<uint32_t> state_;
+	std::atomic<uintptr_t> queue_; // the newest of the queued operations, and marks
 	// The rest is for threads that wait. Under the lock:
 	Fifo<Operation> backlog_; // taken from the queue, in order
 	// Of those that sleep in lock():

@@ -56,7 +56,7 @@ class Poller {
 public:
 	bool is(const Waiting &w) const { return polling_ == &w; }
 	bool anybody() const { return polling_ != nullptr; }
-	bool any_parked() const { return !parked_.empty(); }
+	int parked() const { return static_cast<int>(parked_.size()); }
 	// Nobody polls; this thread does from now on.
 	void begin(Waiting &w) { polling_ = &w; }
 	// This thread polls no more: a parked one does.

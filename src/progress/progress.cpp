@@ -137,7 +137,7 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 		{
 			progress.in_turn_of_poller_ = false; // also after an exception
 			if (progress.poller_.is(waiting))
-				progress.poller_.pass_on();
+				progress.pass_on();
 		}
 		Progress &progress;
 		Waiting &waiting;
@@ -146,16 +146,23 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 	// Where there are fewer cores than waiting threads, each polls in its turns. The one that a message is for is then
 	// often the one that finds it.
 	for (bool idle_long = false;;) {
-		if (!poller_.is(self) && (idle_long || waiters_ <= settings_.cores)) {
+		if (!poller_.is(self) && (idle_long || may_park())) {
 			if (!poller_.anybody()) {
 				poller_.begin(self);
-			} else if (park(self)) {
+			} else if (wait_parked(self)) {
 				return;
 			} else {
 				backoff = {};
 			}
 		}
-		idle_long = idle(backoff);
+		if (poller_.is(self) && may_park() && spins(backoff)) {
+			++backoff.turns;
+			idle_long = false;
+			if (lock_.pause())
+				wake_finished(); // calls of other threads may be what some wait for
+		} else {
+			idle_long = idle(backoff);
+		}
 		if (idle_long && poller_.is(self) && sleep())
 			backoff.turns = 0; // more may follow what has arrived
 		in_turn_of_poller_ = poller_.is(self);
@@ -166,23 +173,73 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 		if (n)
 			backoff.turns = 0, backoff.idle_since = 0;
 		else if (polls && others_ && !(backoff.spinning && spin_ && backoff.turns % 64))
-			poller_.wake_finished(); // calls of other threads complete requests, too, and time runs out
+			wake_finished(); // calls of other threads complete requests, too, and time runs out
 	}
 }
 
-// True when the wait is over. Where there are more waiting threads than cores, they leave the cores to those that work.
-bool Progress::park(Waiting &self)
+// Where another thread has the lock, it parks without having had the lock itself, unless it is the one to poll.
+void Progress::wait_unlocked(Waiting &self)
+{
+	if (!lock_.try_lock()) {
+		bool over = false, parked = false;
+		lock_.combine([&, caller = pthread_self()] {
+			const OnBehalf acting(*this, caller);
+			over = self.done();
+			if (over || waiters_ + poller_.parked() >= settings_.cores)
+				return;
+			parked = poller_.anybody();
+			if (parked)
+				park(self);
+			else
+				poller_.begin(self);
+		});
+		if (over || (parked && self.wait(spin_ ? config_.spin_time : 0)))
+			return;
+		lock();
+	}
+	const Guard guard(*this, std::adopt_lock);
+	Backoff backoff;
+	const Waiter waiter(waiters_);
+	if (!poller_.is(self)) {
+		step();
+		if (self.done())
+			return;
+	}
+	wait_among_threads(self, backoff);
+}
+
+void Progress::park(Waiting &self)
 {
 	if (!self.start)
 		self.start = now_ns();
-	const bool spins = spin_ && waiters_ <= settings_.cores;
 	poller_.park(self);
 	++others_;
+}
+
+// True when the wait is over. Where there are more waiting threads than cores, they leave the cores to those that work.
+bool Progress::wait_parked(Waiting &self)
+{
+	const bool spins = spin_ && may_park();
+	park(self);
+	--waiters_;
 	unlock();
 	const bool finished = self.wait(spins ? config_.spin_time : 0);
 	lock();
-	--others_;
+	++waiters_;
 	return finished;
+}
+
+void Progress::pass_on()
+{
+	others_ -= poller_.parked() != 0;
+	poller_.pass_on();
+}
+
+void Progress::wake_finished()
+{
+	others_ -= poller_.parked();
+	poller_.wake_finished();
+	others_ += poller_.parked();
 }
 
 void Progress::end_batch(unsigned operations)
@@ -194,7 +251,7 @@ void Progress::end_batch(unsigned operations)
 
 void Progress::wake_others()
 {
-	poller_.wake_finished();
+	wake_finished();
 	if (sleepers_)
 		wake_sleepers();
 }

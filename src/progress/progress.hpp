@@ -119,7 +119,7 @@ public:
 			if (progress_.settings_.locking) {
 				// It may take long, or be the end of this thread's wait.
 				if (std::exchange(progress_.in_turn_of_poller_, false))
-					progress_.poller_.pass_on();
+					progress_.pass_on();
 				progress_.lock_.unlock();
 			} else {
 				progress_.careful_ = true;
@@ -175,6 +175,14 @@ public:
 		step();
 		if (!done()) // one turn is often enough
 			wait_longer(done);
+	}
+	// As wait, at thread level multiple, by a thread that does not hold the lock. Whoever has the lock calls over():
+	// this thread need not have it, neither before nor after.
+	template <class Over>
+	void wait_unlocked(Over &&over)
+	{
+		Waiting self(over);
+		wait_unlocked(self);
 	}
 	// As wait, for memory that peers write without waking anybody: sleeps are short.
 	template <class Done>
@@ -253,8 +261,13 @@ private:
 	}
 	void begin_batch() override { client_.cork(true); }
 	void end_batch(unsigned operations) override;
+	void wait_unlocked(Waiting &self);
 	void wait_among_threads(Waiting &self, Backoff &backoff);
-	bool park(Waiting &self);
+	bool may_park() const { return waiters_ + poller_.parked() <= settings_.cores; }
+	void park(Waiting &self);
+	bool wait_parked(Waiting &self);
+	void pass_on();
+	void wake_finished();
 
 	void lock()
 	{
@@ -267,6 +280,7 @@ private:
 		if (settings_.locking)
 			lock_.unlock();
 	}
+	bool spins(const Backoff &backoff) const { return backoff.turns % 64 != 63 && backoff.spinning && spin_; }
 	// True when it is time to sleep.
 	bool idle(Backoff &backoff)
 	{
@@ -308,8 +322,8 @@ private:
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
 	int64_t dumped_ = 0, next_dump_ = 0; // the start of the wait that was shown last, and when it is shown again, ns
-	int waiters_ = 0, sleepers_ = 0, memory_waiters_ = 0;
-	int others_ = 0; // sleepers and parked threads
+	int waiters_ = 0, sleepers_ = 0, memory_waiters_ = 0; // calls that wait, but for parked threads
+	int others_ = 0;                                      // sleepers and parked threads
 	std::atomic<uint32_t> own_word_{0};
 	uint32_t *word_;
 	uint32_t dumps_seen_ = 0;

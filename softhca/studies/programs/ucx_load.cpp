@@ -248,7 +248,7 @@ int main(int argc, char **argv)
 	softhca_time_trap_counter();
 	// Ranks stand for processes. They do not compete for UCX's locks, though they share some here.
 	softhca_queue_pairs(-1); // the model sets its own costs when it begins
-	softhca_time_locks(0);
+	softhca_time_locks(0, 0);
 	if (const char *events = std::getenv("UCX_MEM_EVENTS"); !events || *events != 'n')
 		give_up("UCX_MEM_EVENTS is to be n");
 	const size_t ranks = study.load.ranks;

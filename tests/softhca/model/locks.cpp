@@ -107,7 +107,7 @@ void wait_for_computing()
 int main()
 {
 	softhca_queue_pairs(-1); // the model sets its own costs when it begins
-	softhca_time_locks(line);
+	softhca_time_locks(line, threads);
 	const std::vector<size_t> arrived = {3, 2, 1, 0};
 	expect(play<Mutex>() == arrived, "a mutex is not given in the order of arrival");
 	expect(play<Spin>() == arrived, "a spin lock is not given in the order of arrival");

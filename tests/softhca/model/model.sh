@@ -7,7 +7,7 @@ cases=tests/conformance/conformance_inprocess
 [ -x $cases ] && [ -x $softhca ] || skip "built without libibverbs or Catch2"
 [ "$(uname -m)" = x86_64 ] || skip "model mode is for x86-64"
 case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
-*__asan* | *__tsan*) skip "sanitizers do not know fibres" ;;
+*__asan* | *__tsan_init*) skip "sanitizers do not know fibres" ;;
 esac
 
 nodes="PT2P_RANKS_PER_NODE=1 PT2P_NET_DEVICE=each"

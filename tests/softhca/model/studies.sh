@@ -8,7 +8,7 @@ softhca=./softhca/softhca studies=./softhca/studies
 [ -x $studies/kv_load ] && [ -x $softhca ] || skip "built without libibverbs"
 [ "$(uname -m)" = x86_64 ] || skip "model mode is for x86-64"
 case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
-*__asan* | *__tsan*) skip "sanitizers do not know fibres" ;;
+*__asan* | *__tsan_init*) skip "sanitizers do not know fibres" ;;
 esac
 
 # twice CONDITION NODES PROGRAM SETTING...: the condition is awk's, on the figures, which are $1 and so on.

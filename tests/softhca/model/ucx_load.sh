@@ -6,7 +6,7 @@
 softhca=./softhca/softhca load=./softhca/studies/ucx_load
 [ -x $load ] || skip "no ucx_load: configure has not found UCX (Debian: libucx-dev)"
 case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
-*__asan* | *__tsan*) skip "sanitizers do not know fibres" ;;
+*__asan* | *__tsan_init*) skip "sanitizers do not know fibres" ;;
 esac
 export UCX_MEM_EVENTS=n UCX_TLS UCX_DC_MLX5_NUM_DCI=2 UCX_WARN_UNUSED_ENV_VARS=n
 

@@ -8,7 +8,7 @@ softhca=./softhca/softhca load=./softhca/studies/verbs_load
 # Sanitizers do not know fibres, and the program does not free its objects.
 model=yes
 case $(nm -D softhca/.libs/libsofthca_time.so 2>/dev/null) in
-*__asan* | *__tsan*)
+*__asan* | *__tsan_init*)
 	model=no
 	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 	;;
