@@ -33,6 +33,7 @@ public:
 	}
 
 	bool long_since() const { return turn_ >= spins_for_holder; }
+	bool spent() const { return turn_ >= max_spins; }
 
 private:
 	unsigned turn_ = 0;
@@ -101,7 +102,7 @@ void CombiningLock::submit(Operation &operation)
 			lock();
 			break;
 		}
-		if (patience.long_since() && try_lock_again())
+		if (patience.long_since() && try_lock_again(patience.spent()))
 			break;
 		if (patience.wait())
 			continue;
@@ -199,14 +200,14 @@ void CombiningLock::attend()
 	if (!membarrier_.works())
 		full_fence();
 	if (watched_)
-		release(free_watched);
+		release(expected_ ? attended : free_watched);
 	bool led = false;
 	for (unsigned round = 0; !led && queued() && try_lock(); ++round) {
 		if (round < max_rounds)
 			execute_queued();
 		else
 			led = appoint_leader();
-		release(watched_ ? free_watched : free);
+		release(expected_ ? attended : watched_ ? free_watched : free);
 		full_fence();
 	}
 	if (queue_.load(std::memory_order_relaxed) & marked)

@@ -66,6 +66,12 @@ public:
 	// The holder is back soon: it lets those have the lock that need it, but calls leave their operations to it, whose
 	// core has all that the lock protects. True: it has executed such.
 	bool pause();
+	// Under the lock: whether somebody who is awake is about to take it and look after the queue.
+	void expect(bool attendant)
+	{
+		expected_ = attendant;
+		released_ = watched_ ? held : attendant ? attended : free;
+	}
 	// After try_lock() has failed: `function` is executed once, with the lock held, here or by the thread that holds
 	// it. It does not release the lock. What it throws is thrown here.
 	template <class F>
@@ -108,11 +114,11 @@ private:
 	}
 	bool try_lock_attended() { return watched_ ? try_lock_watched(attended) : take(attended); }
 	// By a thread that waits: it looks before it tries, but for a tool, which is to see each try.
-	bool try_lock_again()
+	bool try_lock_again(bool attended_too = true)
 	{
 		const uint32_t state = state_.load(std::memory_order_relaxed);
 		if (state == attended)
-			return try_lock_attended();
+			return attended_too && try_lock_attended();
 		return (state == free || watched_) && try_lock();
 	}
 	void release(State state);
@@ -137,7 +143,8 @@ private:
 
 	BatchObserver *const observer_;
 	const bool watched_; // by a tool
-	const State released_;
+	State released_;     // what unlock() makes of it
+	bool expected_ = false;
 	const Membarrier membarrier_{Membarrier::process};
 	std::atomic<uint32_t> state_;
 	std::atomic<uintptr_t> queue_; // the newest of the queued operations, and marks

@@ -34,22 +34,24 @@ bool Waiting::wait(int64_t spin_time)
 	return word == finished;
 }
 
-void Waiting::wake(Word word)
+bool Waiting::wake(Word word)
 {
 	const std::atomic<uint32_t> *const address = &word_;
-	if (word_.exchange(word, std::memory_order_release) == asleep)
-		wake_one(address);
+	if (word_.exchange(word, std::memory_order_release) != asleep)
+		return true;
+	wake_one(address);
+	return false;
 }
 
-void Poller::pass_on()
+bool Poller::pass_on()
 {
 	polling_ = nullptr;
 	if (parked_.empty())
-		return;
+		return false;
 	// The one that has come last is the likeliest to be still awake.
 	polling_ = parked_.back();
 	parked_.pop_back();
-	polling_->wake(Waiting::polls);
+	return polling_->wake(Waiting::polls);
 }
 
 void Poller::wake_finished()

@@ -43,8 +43,8 @@ public:
 	void prepare() { word_.store(parked, std::memory_order_relaxed); }
 	// Spins for that time, then sleeps; true when the wait is over, false when this thread has to poll.
 	bool wait(int64_t spin_time);
-	// The last that may be done with it, by the thread that polls.
-	void wake(Word word);
+	// The last that may be done with it, by the thread that polls. True: it has been awake.
+	bool wake(Word word);
 
 private:
 	bool (*const done_)(void *);
@@ -59,8 +59,8 @@ public:
 	int parked() const { return static_cast<int>(parked_.size()); }
 	// Nobody polls; this thread does from now on.
 	void begin(Waiting &w) { polling_ = &w; }
-	// This thread polls no more: a parked one does.
-	void pass_on();
+	// This thread polls no more: a parked one does. True: there is one, and it is awake.
+	bool pass_on();
 	void park(Waiting &w)
 	{
 		w.prepare();

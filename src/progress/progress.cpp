@@ -143,6 +143,8 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 		Waiting &waiting;
 	};
 	const Role role{*this, self};
+	if (poller_.is(self))
+		lock_.expect(false);
 	// Where there are fewer cores than waiting threads, each polls in its turns. The one that a message is for is then
 	// often the one that finds it.
 	for (bool idle_long = false;;) {
@@ -153,6 +155,7 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 				return;
 			} else {
 				backoff = {};
+				lock_.expect(false);
 			}
 		}
 		if (poller_.is(self) && may_park() && spins(backoff)) {
@@ -191,7 +194,7 @@ void Progress::wait_unlocked(Waiting &self)
 			if (parked)
 				park(self);
 			else
-				poller_.begin(self);
+				poller_.begin(self), lock_.expect(true);
 		});
 		if (over || (parked && self.wait(spin_ ? config_.spin_time : 0)))
 			return;
@@ -231,8 +234,9 @@ bool Progress::wait_parked(Waiting &self)
 
 void Progress::pass_on()
 {
+	wake_finished(); // one of those would pass it on at once
 	others_ -= poller_.parked() != 0;
-	poller_.pass_on();
+	lock_.expect(poller_.pass_on());
 }
 
 void Progress::wake_finished()

@@ -22,7 +22,7 @@ inline void check(pt2p_context_t *ctx, pt2p_status_t status, const char *what)
 }
 
 // What a rank does beside posting and polling, as the library counts it; the model charges it. In the thread of the
-// rank, and only without a progress thread: a counter is read in a poll, under a lock if there is one.
+// rank, and only where no lock is held in a poll: a counter is read under the lock, too.
 class CountedWork {
 public:
 	explicit CountedWork(pt2p_context_t *ctx) : ctx_(ctx)
@@ -59,20 +59,22 @@ private:
 // A job of that many ranks, so many on each node, each node with a device of its own.
 class InprocessJob {
 public:
-	InprocessJob(size_t ranks, size_t ranks_per_node, const std::vector<std::string> &tunables) : contexts_(ranks)
+	// By default a thread of its own drives a context, not the one that makes it. `counts`: CountedWork is charged.
+	InprocessJob(size_t ranks, size_t ranks_per_node, const std::vector<std::string> &tunables,
+	             pt2p_thread_level_t thread_level = PT2P_THREAD_SERIALIZED, bool counts = true)
+	    : contexts_(ranks)
 	{
 		std::vector<std::string> all = {"PT2P_RANKS_PER_NODE=" + std::to_string(ranks_per_node), "PT2P_NET_DEVICE=each",
 		                                "PT2P_PROGRESS_THREAD=no", "PT2P_SLEEP=no"};
 		all.insert(all.end(), tunables.begin(), tunables.end());
-		counts_ = std::find(all.begin(), all.end(), "PT2P_PROGRESS_THREAD=yes") == all.end();
+		counts_ = counts && std::find(all.begin(), all.end(), "PT2P_PROGRESS_THREAD=yes") == all.end();
 		std::vector<const char *> list;
 		for (const std::string &t : all)
 			list.push_back(t.c_str());
 		list.push_back(nullptr);
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
 		options.tunables = list.data();
-		options.thread_level =
-		    PT2P_THREAD_SERIALIZED; // a thread of its own drives a context, not the one that makes it
+		options.thread_level = thread_level;
 		if (pt2p_init_inprocess(static_cast<int>(ranks), PT2P_INPROCESS_THREADS, &options, contexts_.data()) != PT2P_OK)
 			give_up("pt2p_init_inprocess: %s", pt2p_last_error(nullptr));
 	}
