@@ -110,6 +110,47 @@ TEST_CASE("the thread that holds the lock executes what others have queued, in o
 	lock.unlock();
 }
 
+TEST_CASE("between two polls, calls leave their operations to the thread that polls", "[combine]")
+{
+	CombiningLock lock;
+	std::thread::id executed_by;
+	std::atomic<int> locked{0};
+	lock.lock();
+	CHECK_FALSE(lock.pause());
+	std::thread calls([&] { call(lock, [&] { executed_by = std::this_thread::get_id(); }); });
+	pause(20); // it sleeps by now
+	CHECK(lock.pause());
+	CHECK(executed_by == std::this_thread::get_id());
+	calls.join();
+	std::thread needs_it([&] {
+		lock.lock();
+		++locked;
+		lock.unlock();
+	});
+	while (!locked)
+		lock.pause();
+	needs_it.join();
+	lock.unlock();
+}
+
+TEST_CASE("calls leave their operations to a thread that is expected, but not for ever", "[combine]")
+{
+	CombiningLock lock;
+	lock.lock();
+	lock.expect(true);
+	lock.unlock();
+	CHECK_FALSE(lock.try_lock());
+	int executed = 0;
+	call(lock, [&] { ++executed; }); // nobody comes
+	CHECK(executed == 1);
+	CHECK_FALSE(lock.try_lock());
+	lock.lock();
+	lock.expect(false);
+	lock.unlock();
+	CHECK(lock.try_lock());
+	lock.unlock();
+}
+
 TEST_CASE("what an operation throws reaches its own caller", "[combine]")
 {
 	CombiningLock lock;

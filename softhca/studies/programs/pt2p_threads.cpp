@@ -97,6 +97,7 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 	pt2p_service_t *service;
 	check(ctx, pt2p_service_open(ctx, 1, handle, &server, nullptr, &service), "service");
 	check(ctx, pt2p_barrier(ctx), "barrier");
+	check(ctx, pt2p_barrier(ctx), "barrier"); // all are connected
 	const size_t all = shared.plan.clients * shared.plan.threads;
 	while (shared.ended < all) {
 		check(ctx, pt2p_progress(ctx), "progress");
@@ -183,8 +184,12 @@ void call(pt2p_context_t *ctx, Shared &shared)
 {
 	const Plan &plan = shared.plan;
 	const auto rank = static_cast<size_t>(pt2p_rank(ctx));
+	const bool calls = rank >= plan.servers * plan.ranks_per_node(); // not on a server's node
 	check(ctx, pt2p_barrier(ctx), "barrier");
-	if (rank >= plan.servers * plan.ranks_per_node()) { // not on a server's node
+	for (size_t s = 0; calls && s < plan.servers; ++s)
+		Caller(ctx, plan, plan.server(s), nullptr).call(0);
+	check(ctx, pt2p_barrier(ctx), "barrier");
+	if (calls) {
 		const size_t first =
 		    plan.share == Share::dedicated ? rank - plan.servers * plan.threads : (rank - plan.servers) * plan.threads;
 		pthread_spinlock_t lock;

@@ -105,6 +105,14 @@ fan_in="$studies/pt2p_calls callers=32 window=1 calls=6400 PT2P_TRANSPORTS=self,
 twice '$7 < 3 && $12 > 0.9 && $13 > 0.99' 33 $fan_in PT2P_CALL_REPLY_BY=send
 twice '$7 > 5 && $10 < 1.02 && $12 < 0.05 && $13 < 0.01' 33 $fan_in PT2P_CALL_REPLY_BY=read
 
+# Threads of a node with one context: behind a lock of the program, and combined. Columns: $6 M/s, $9 fairness, $11 calls in a batch.
+threads="$studies/pt2p_threads servers=4 clients=4 threads=16 calls=4000 PT2P_TRANSPORTS=self,rc"
+HWLOC_SYNTHETIC='core:384 pu:1'
+export HWLOC_SYNTHETIC
+twice '$6 < 2 && $9 > 0.9' 8 $threads share=lock
+twice '$6 > 3 && $9 > 0.9 && $11 > 3' 8 $threads share=combined
+unset HWLOC_SYNTHETIC
+
 # Scripts, and their pictures.
 NODES=2 RANKS=2 OPERATIONS=20 timeout -k 5 60 sh "${srcdir:-.}/softhca/studies/demo" . >"$work/demo" || fail "demo: $(cat "$work/demo")"
 grep -Eq '^libpt2p by default +[0-9]+ #+ +[0-9.]+ us +[0-9]+ +[0-9]+ MB$' "$work/demo" || { cat "$work/demo"; fail "demo: no figure of the default"; }
