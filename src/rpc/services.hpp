@@ -218,6 +218,36 @@ private:
 	size_t pending_ = 0;
 };
 
+inline Incoming &Services::make(Peer &peer, uint64_t number)
+{
+	Incoming &in = *pool_.take();
+	in.peer = &peer;
+	in.caller = peer.rank;
+	in.service = nullptr;
+	in.state = Incoming::State::coming;
+	in.notice = in.cancelled = in.handling = false;
+	in.withheld = in.late = in.fetched = in.fetches = false;
+	in.refusal = PT2P_OK;
+	in.reply_by = PT2P_DELIVERY_AUTO;
+	in.lane = 0;
+	in.number = number;
+	in.deadline = 0;
+	in.length = in.received = in.moved = 0;
+	in.reply = {};
+	++pending_;
+	return in;
+}
+
+// It occupies its slot.
+inline void Services::enter(Incoming &in)
+{
+	Peer &peer = *in.peer;
+	const uint32_t slot = slot_of(in.number);
+	if (__builtin_expect(slot >= peer.served.size(), 0))
+		peer.served.resize(slot + size_t{1});
+	peer.served[slot] = &in;
+}
+
 // It can be started.
 inline void Services::queue(Incoming &in)
 {

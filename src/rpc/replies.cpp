@@ -1,0 +1,249 @@
+// Replies of services: those that are sent, and results that callers fetch.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rpc/services.hpp"
+
+namespace pt2p::rpc {
+
+// ---- replies that are sent ------------------------------------------------------------------------------------------
+
+void Services::reply(Incoming &in, uint64_t word, const void *data, size_t length)
+{
+	if (__builtin_expect(!in.peer, 0))
+		return forget(in);
+	in.state = Incoming::State::replied;
+	in.reply.word = word;
+	in.reply.length = length;
+	if (__builtin_expect(in.reach != nullptr, 0) && windows_.moving(*in.reach)) {
+		keep_reply(in, data);
+		settle_later(in);
+	} else if (__builtin_expect(in.reply_by == PT2P_DELIVERY_READ || in.fetches, 0) && leave_result(in, data)) {
+		forget(in);
+	} else if (__builtin_expect((in.reach && in.reach->has_results()) || !send_at_once(in, data), 0)) {
+		send_reply(in, data);
+	}
+}
+
+// In the short form. False: that cannot be done now. The attempt may find out that the caller is lost; then the call
+// has ended.
+bool Services::send_at_once(Incoming &in, const void *data)
+{
+	Peer &peer = *in.peer;
+	const size_t length = in.reply.length;
+	pt2p_status_t status = PT2P_OK;
+	if (!peer.replies.empty() || in.reply.status != PT2P_OK || !peers_.connect(peer, status) ||
+	    length > Peers::room_after(*peer.channel, sizeof in.reply.word) ||
+	    !(__builtin_expect(!in.reply_by, 1)
+	          ? peers_.send(*peer.channel, id_short_reply, in.number, in.reply.word, data, length)
+	          : peers_.send_by(*peer.channel, static_cast<pt2p_delivery_t>(in.reply_by), id_short_reply, in.number,
+	                           &in.reply.word, sizeof in.reply.word, data, length)))
+		return in.state != Incoming::State::replied;
+	forget(in);
+	return true;
+}
+
+void *Services::room(Incoming &in, size_t length)
+{
+	in.data.give(buffers_);
+	return in.data.take(buffers_, length);
+}
+
+void Services::abandon(Incoming &in)
+{
+	in.reply.status = PT2P_ERR_ABANDONED;
+	reply(in, 0, nullptr, 0);
+}
+
+// All that the handler has started is over.
+void Services::send_reply(Incoming &in, const void *data)
+{
+	if (in.settling)
+		unqueue(in);
+	if (in.reach && in.reach->failure != PT2P_OK) {
+		in.reply.status = PT2P_ERR_SYSTEM;
+		in.reply.length = 0;
+	}
+	keep_reply(in, data);
+	try {
+		if (in.reply.length >= lent_from)
+			windows_.lend(in.lent, input_window, in.reply_bytes(), in.reply.length);
+	} catch (const std::bad_alloc &) {
+		windows_.take_back(in.lent);
+		in.reply.status = PT2P_ERR_SYSTEM;
+		in.reply.length = 0;
+	}
+	Peer &peer = *in.peer;
+	const bool next = peer.replies.empty();
+	peer.replies.push(in);
+	if (next)
+		drive(peer);
+	if (!peer.replies.empty())
+		peers_.list(peer);
+}
+
+// Unless it is there already, see room().
+void Services::keep_reply(Incoming &in, const void *data)
+{
+	const size_t length = in.reply.length;
+	if (!length || data == in.reply_bytes())
+		return;
+	unsigned char *copy;
+	try {
+		if (in.reach) {
+			copy = windows_.take_reply(*in.reach, length);
+		} else if (in.data.holds(data)) {
+			std::memmove(in.data.data(), data, length);
+			return;
+		} else {
+			in.data.give(buffers_);
+			copy = in.data.take(buffers_, length);
+		}
+	} catch (...) {
+		in.state = Incoming::State::running; // it still needs a reply
+		throw;
+	}
+	std::memcpy(copy, data, length);
+}
+
+void Services::refuse(Incoming &in, pt2p_status_t status)
+{
+	reporter_.add(Counter::calls_refused);
+	if (in.notice || !in.peer)
+		forget(in);
+	else
+		reply_without_data(in, status);
+}
+
+void Services::reply_without_data(Incoming &in, pt2p_status_t status)
+{
+	in.state = Incoming::State::replied;
+	in.reply.status = status;
+	in.peer->replies.push(in);
+	peers_.list(*in.peer);
+}
+
+// Sends the next message of a reply; false: there is no room now.
+bool Services::send_some(Incoming &in)
+{
+	Channel &c = *in.peer->channel;
+	const size_t left = in.reply.length - in.moved;
+	if (!in.begun && in.reach && !in.reach->pushed.empty() && in.reply.status == PT2P_OK)
+		return send_pushed(in);
+	if (in.lent) {
+		struct {
+			ReplyHead head;
+			LentMemory lent;
+		} const offer{{in.reply.word, in.reply.length, 1, 0, PT2P_OK},
+		              windows_.describe(*in.lent, input_window, c.endpoint)};
+		in.begun = true; // FETCHED may come within the call
+		if (!peers_.send(c, id_reply, in.number, offer, nullptr, 0)) {
+			in.begun = false;
+			return false;
+		}
+		in.moved = in.reply.length;
+		return true;
+	}
+	if (!in.begun) {
+		const size_t first = std::min(left, Peers::room_after(c, sizeof in.reply));
+		if (!peers_.send(c, id_reply, in.number, in.reply, in.reply_bytes(), first))
+			return false;
+		in.begun = true;
+		in.moved = first;
+		return true;
+	}
+	const size_t piece = std::min(left, c.endpoint.longest_piece());
+	if (c.try_send(id_rest, in.number, in.reply_bytes() + in.moved, piece) != Outcome::done)
+		return false;
+	in.moved += piece;
+	return true;
+}
+
+unsigned Services::drive(Peer &peer)
+{
+	unsigned n = 0;
+	pt2p_status_t status = PT2P_OK;
+	// What this rank lacks to reach the caller may be there in the next turn.
+	if (peer.replies.empty() || !peers_.connect(peer, status))
+		return 0;
+	while (!peer.replies.empty()) {
+		Incoming &in = *peer.replies.front();
+		if (!send_some(in))
+			break;
+		++n;
+		if (!in.begun || in.moved < in.reply.length)
+			continue;
+		peer.replies.pop();
+		if (!in.lent) // else the caller fetches it
+			forget(in);
+	}
+	return n;
+}
+
+// ---- results that are fetched ---------------------------------------------------------------------------------------
+
+// False: the reply is pushed.
+bool Services::leave_result(Incoming &in, const void *data)
+{
+	pt2p_status_t status = PT2P_OK;
+	if (in.fetches && !leaving_ && in.reply.status == PT2P_OK && peers_.connect(*in.peer, status) &&
+	    results_.store(in, data))
+		return true;
+	if (in.reply_by == PT2P_DELIVERY_READ && !in.reach && !leaving_ && peers_.connect(*in.peer, status))
+		results_.offer(*in.peer, in.by_service ? &in.service->id : nullptr);
+	in.fetches = false;
+	in.reply_by = PT2P_DELIVERY_AUTO;
+	return false;
+}
+
+const char *Services::on_push_it(Peer &peer, uint64_t number)
+{
+	if (!peer.results() || slot_of(number) >= peer.results()->count())
+		return wrong_message;
+	if (Incoming *in = served_in(peer, slot_of(number))) {
+		if (in->number == number)
+			in->fetches = false;
+	} else if (peer.results()->stored[slot_of(number)].number == number) {
+		push_result(peer, number);
+	} // else its reply is on its way
+	return nullptr;
+}
+
+void Services::push_result(Peer &peer, uint64_t number)
+{
+	ResultSlots &slots = *peer.results();
+	const ResultSlots::Stored result = std::exchange(slots.stored[slot_of(number)], {});
+	Incoming &answer = make(peer, number);
+	enter(answer);
+	answer.state = Incoming::State::replied;
+	answer.reply.word = result.word;
+	answer.reply.length = result.length;
+	try {
+		if (result.length)
+			std::memcpy(answer.data.take(buffers_, result.length), slots.at(slot_of(number)) + sizeof(ResultHead),
+			            result.length);
+	} catch (const std::bad_alloc &) {
+		answer.reply.status = PT2P_ERR_SYSTEM;
+		answer.reply.length = 0;
+	}
+	engine_.channels().router().report_consumed(*peer.channel);
+	peer.replies.push(answer);
+	peers_.list(peer);
+}
+
+// The caller may have fetched them; then it drops what is pushed.
+void Services::leave()
+{
+	leaving_ = true;
+	refuse_all();
+	peers_.for_each([this](Peer &peer) {
+		if (!peer.results() || !peer.channel)
+			return;
+		for (const ResultSlots::Stored &result : peer.results()->stored)
+			if (result.number && !served_in(peer, slot_of(result.number)))
+				push_result(peer, result.number);
+	});
+}
+
+} // namespace pt2p::rpc
