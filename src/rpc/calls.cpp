@@ -317,7 +317,7 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 	ReplyHead head;
 	Outgoing *o = find(peer, number);
 	if (!o)
-		return unknown(peer, number);
+		return unknown(peer, id_reply, number, data, length);
 	if (length < sizeof head || o->state != Outgoing::State::sent || o->received || o->reply_length)
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
@@ -369,7 +369,7 @@ const char *Calls::on_short_reply(Peer &peer, uint64_t number, const void *data,
 {
 	Outgoing *o = find(peer, number);
 	if (__builtin_expect(!o, 0))
-		return unknown(peer, number);
+		return unknown(peer, id_short_reply, number, data, length);
 	if (length < sizeof o->word || o->state != Outgoing::State::sent || o->received | o->reply_length)
 		return wrong_message;
 	std::memcpy(&o->word, data, sizeof o->word);
@@ -393,7 +393,7 @@ const char *Calls::on_rest(Peer &peer, uint64_t number, const void *data, size_t
 {
 	Outgoing *o = find(peer, number);
 	if (!o)
-		return unknown(peer, number);
+		return unknown(peer, id_rest, number, data, length);
 	if (!length || o->state != Outgoing::State::sent || length > o->reply_length - o->received)
 		return wrong_message;
 	take_bytes(*o, data, length);

@@ -86,7 +86,7 @@ private:
 	void push_it(Outgoing &o, bool look);
 	[[gnu::noinline]] bool end_looks(Outgoing &o);
 	void give(Fetch &f);
-	[[gnu::noinline]] const char *unknown(const Peer &peer, uint64_t number) const;
+	[[gnu::noinline]] const char *unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
 	[[gnu::noinline]] void add_deadline(Outgoing &o, int64_t span);
 	[[gnu::noinline]] void add_rare(Outgoing &o, const CallWork &work);
 	[[gnu::always_inline]] inline void start_or_queue(Outgoing &o);

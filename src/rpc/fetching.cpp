@@ -36,15 +36,28 @@ const char *Calls::on_results(Peer &peer, uint64_t slots, const void *data, size
 		peer.source()->slots = count;
 		peer.source()->slot_bytes = bytes;
 	}
-	if (offer.has_service && !peer.source()->asks(offer.service) && peer.source()->services.size() < max_services)
-		peer.source()->services.push_back(offer.service);
+	FetchSource &source = *peer.source();
+	if (offer.what == ToFetch::all)
+		source.asked = true;
+	else if (offer.what == ToFetch::of_service && !source.has(offer.service) && source.services.size() < max_services)
+		source.services.push_back(offer.service);
 	return nullptr;
 }
 
-// A reply to a call that is not there: from a server that leaves, or nonsense.
-const char *Calls::unknown(const Peer &peer, uint64_t number) const
+// A reply to a call that is not there. It says that later results are to be fetched, or is from a server that leaves,
+// or nonsense.
+const char *Calls::unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length)
 {
-	return peer.source() && number >> 16 && number >> 16 <= peer.calls ? nullptr : wrong_message;
+	FetchSource *source = peer.source();
+	if (number & fetch_bit && id != id_pushed) {
+		if (source)
+			source->asked = true;
+		number &= ~fetch_bit;
+		return id == id_reply         ? on_reply(peer, number, data, length)
+		       : id == id_short_reply ? on_short_reply(peer, number, data, length)
+		                              : on_rest(peer, number, data, length);
+	}
+	return source && number >> 16 && number >> 16 <= peer.calls ? nullptr : wrong_message;
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------
@@ -52,9 +65,11 @@ const char *Calls::unknown(const Peer &peer, uint64_t number) const
 // Before the call leaves. Without its Fetch it has the reply pushed.
 void Calls::prepare_fetch(Outgoing &o)
 {
-	const FetchSource &source = *o.peer->source();
+	FetchSource &source = *o.peer->source();
 	if (o.rare || !o.request || slot_of(o.number) >= source.slots)
 		return; // nobody would look for what nobody waits for
+	if (!source.escape.fetches())
+		return;
 	Fetch &f = *fetches_.take();
 	++in_fetch_;
 	f.call = &o;
@@ -163,17 +178,13 @@ void Calls::examine(Fetch &f)
 
 void Calls::miss(Fetch &f)
 {
-	laws::Looks &looks = f.peer->source()->looks;
-	const int64_t now = now_ns();
 	f.have = 0;
 	if (f.pushed)
 		return;
-	if (++f.looks == 1)
-		looks.missed(f.left, now);
-	const int64_t wait = looks.next(f.looks);
+	const int64_t wait = f.peer->source()->looks.next(++f.looks);
 	if (wait < 0)
 		return push_it(*f.call, true);
-	look_later(f, now + wait);
+	look_later(f, now_ns() + wait);
 }
 
 // The result is here.
@@ -182,14 +193,20 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 	Outgoing &o = *f.call;
 	FetchSource &source = *f.peer->source();
 	++source.fetched;
+	if (head.stop)
+		source.asked = false;
 	reporter_.add(Counter::results_fetched);
 	source.bytes.add(sizeof head + head.length);
 	source.looks.served(head.took);
-	source.looks.read_took(now_ns() - f.read_at);
-	if (f.pushed && !f.looks)
-		source.looks.early(now_ns() - f.left);
-	else if (!f.looks)
+	const int64_t now = now_ns();
+	source.looks.read_took(now - f.read_at);
+	if (f.looks)
+		source.looks.late(f.left, now);
+	else if (f.pushed)
+		source.looks.early(now - f.left);
+	else
 		source.looks.hit();
+	source.escape.ended(f.pushed);
 	engine_.channels().router().on_consumed(*f.peer->channel, head.consumed);
 	if (o.moved < o.length)
 		f.peer->streams.remove(o);
@@ -241,8 +258,14 @@ bool Calls::end_looks(Outgoing &o)
 {
 	Fetch &f = *std::exchange(o.fetch, nullptr);
 	f.call = nullptr;
-	if (f.pushed && !f.looks && !o.over)
-		f.peer->source()->looks.early(now_ns() - f.left);
+	if (f.pushed && !o.over) {
+		FetchSource &source = *f.peer->source();
+		if (f.looks)
+			source.looks.late(f.left, now_ns());
+		else
+			source.looks.early(now_ns() - f.left);
+		source.escape.ended(true);
+	}
 	if (f.reading)
 		return false;
 	give(f);

@@ -21,12 +21,15 @@ struct FetchSource {
 	uint64_t address = 0, key = 0;
 	uint32_t slots = 0, slot_bytes = 0;
 	bool usable = true; // no READ was refused
+	bool asked = false; // the server wants all results to be fetched, where the library chooses
 	std::vector<uint32_t> services;
 	laws::FetchBytes bytes;
 	laws::Looks looks;
+	laws::Escape escape;
 	uint64_t fetched = 0, reads = 0;
 
-	bool asks(uint32_t service) const { return std::find(services.begin(), services.end(), service) != services.end(); }
+	bool has(uint32_t service) const { return std::find(services.begin(), services.end(), service) != services.end(); }
+	bool asks(uint32_t service) const { return asked || has(service); }
 	// Bytes of the next READ.
 	size_t first_bytes() const { return std::min<size_t>(bytes.bytes(), slot_bytes); }
 };

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "rpc/services.hpp"
 
 namespace pt2p::rpc {
@@ -19,7 +20,8 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 	if (__builtin_expect(in.reach != nullptr, 0) && windows_.moving(*in.reach)) {
 		keep_reply(in, data);
 		settle_later(in);
-	} else if (__builtin_expect(in.reply_by == PT2P_DELIVERY_READ || in.fetches, 0) && leave_result(in, data)) {
+	} else if (__builtin_expect(--quiet_ < 0 || in.reply_by == PT2P_DELIVERY_READ || in.fetches, 0) &&
+	           leave_result(in, data)) {
 		forget(in);
 	} else if (__builtin_expect((in.reach && in.reach->has_results()) || !send_at_once(in, data), 0)) {
 		send_reply(in, data);
@@ -187,14 +189,42 @@ unsigned Services::drive(Peer &peer)
 bool Services::leave_result(Incoming &in, const void *data)
 {
 	pt2p_status_t status = PT2P_OK;
-	if (in.fetches && !leaving_ && in.reply.status == PT2P_OK && peers_.connect(*in.peer, status) &&
-	    results_.store(in, data))
+	const bool can = !leaving_ && !in.reach && in.reply.status == PT2P_OK && results_.fits(in.reply.length) &&
+	                 peers_.connect(*in.peer, status);
+	const bool free = in.reply_by == PT2P_DELIVERY_AUTO; // the library chooses
+	if (quiet_ < 0)
+		choose(free && can && results_.could_offer(*in.peer), in.fetches);
+	if (can && in.fetches && (free || in.reply_by == PT2P_DELIVERY_READ)) {
+		results_.store(in, data, free && way_.way() == laws::Way::reply);
 		return true;
-	if (in.reply_by == PT2P_DELIVERY_READ && !in.reach && !leaving_ && peers_.connect(*in.peer, status))
-		results_.offer(*in.peer, in.by_service ? &in.service->id : nullptr);
+	}
 	in.fetches = false;
-	in.reply_by = PT2P_DELIVERY_AUTO;
+	if (in.reply_by == PT2P_DELIVERY_READ) {
+		in.reply_by = PT2P_DELIVERY_AUTO;
+		if (can || (!in.reach && !leaving_ && peers_.connect(*in.peer, status)))
+			results_.offer(*in.peer, in.by_service ? ToFetch::of_service : ToFetch::nothing,
+			               in.by_service ? in.service->id : 0);
+	} else if (free && can && way_.way() == laws::Way::fetch) {
+		if (in.peer->results())
+			in.number |= fetch_bit;
+		else
+			results_.offer(*in.peer, ToFetch::all);
+	}
 	return false;
+}
+
+// The law sees a call. `can`: its result could be fetched, and nobody has chosen.
+void Services::choose(bool can, bool fetched)
+{
+	if (way_.saw(can, fetched, results_.callers(), now_ns))
+		reporter_.log(LogLevel::info, "results of calls are %s from now on: that is %.2f times as quick",
+		              way_.chosen() == laws::Way::fetch ? "fetched" : "sent",
+		              way_.chosen() == laws::Way::fetch ? way_.gain() : 1 / way_.gain());
+	const uint64_t served = reporter_.read(Counter::calls_served);
+	if (served >= way_.due())
+		way_.look(served, now_ns());
+	const bool quiet = !way_.watches() && way_.chosen() == laws::Way::reply;
+	quiet_ = quiet ? static_cast<int64_t>(way_.due() - served) : 0;
 }
 
 const char *Services::on_push_it(Peer &peer, uint64_t number)

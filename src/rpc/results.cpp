@@ -68,14 +68,19 @@ bool Results::make_memory()
 	return memory_;
 }
 
-void Results::offer(Peer &peer, const uint32_t *service)
+bool Results::could_offer(const Peer &peer) const
 {
-	Endpoint &endpoint = peer.channel->endpoint;
-	if (!engine_.channels().router().device_of(*peer.channel) || !(endpoint.capabilities & cap_get))
+	return engine_.channels().router().device_of(*peer.channel) && peer.channel->endpoint.capabilities & cap_get &&
+	       (peer.results() || !free_.empty() || given_ + slots_ * slot_bytes_ <= bytes_) && (memory_ || !failed_);
+}
+
+void Results::offer(Peer &peer, ToFetch what, uint32_t service)
+{
+	if (!could_offer(peer))
 		return;
 	if (!peer.results()) {
 		const size_t bytes = slots_ * slot_bytes_;
-		if ((free_.empty() && given_ + bytes > bytes_) || !make_memory())
+		if (!make_memory())
 			return;
 		auto slots = std::make_unique<ResultSlots>();
 		slots->slot_bytes = static_cast<uint32_t>(slot_bytes_);
@@ -88,35 +93,34 @@ void Results::offer(Peer &peer, const uint32_t *service)
 			free_.pop_back();
 		}
 		peer.make_extras().results = std::move(slots);
-	} else if (!service) {
+		++callers_;
+	} else if (what != ToFetch::of_service) {
 		return; // it knows
 	}
 	ResultSlots &slots = *peer.results();
-	if (service) {
-		if (std::find(slots.services.begin(), slots.services.end(), *service) != slots.services.end())
+	if (what == ToFetch::of_service) {
+		if (std::find(slots.services.begin(), slots.services.end(), service) != slots.services.end())
 			return;
-		slots.services.push_back(*service);
+		slots.services.push_back(service);
 	}
-	ResultsOffer offer{onesided_.describe(*memory_, endpoint), service ? *service : 0, service ? 1u : 0u};
+	ResultsOffer offer{onesided_.describe(*memory_, peer.channel->endpoint), service, what};
 	offer.memory.address = reinterpret_cast<uint64_t>(slots.memory);
 	offer.memory.length = slots.count() * slot_bytes_;
 	engine_.channels().control(*peer.channel, id_results, uint64_t{slots.slot_bytes} << 32 | slots.count(), &offer,
 	                           sizeof offer);
 }
 
-bool Results::store(const Incoming &in, const void *data)
+void Results::store(const Incoming &in, const void *data, bool stop)
 {
 	ResultSlots &slots = *in.peer->results();
-	if (in.reply.length > slots.max_payload())
-		return false;
 	const uint32_t slot = slot_of(in.number);
 	const auto length = static_cast<uint32_t>(in.reply.length);
 	const int64_t took = std::clamp<int64_t>(now_ns() - in.arrived, 0, UINT32_MAX);
 	const uint32_t consumed = engine_.channels().router().consumed(*in.peer->channel);
 	slots.stored[slot] = {in.number, in.reply.word, length};
-	store_result(slots.at(slot), {in.number, in.reply.word, length, 0, static_cast<uint32_t>(took), consumed}, data);
+	store_result(slots.at(slot), {in.number, in.reply.word, length, stop, 0, static_cast<uint32_t>(took), consumed},
+	             data);
 	reporter_.add(Counter::results_stored);
-	return true;
 }
 
 void Results::take_back(Peer &peer)
@@ -126,6 +130,7 @@ void Results::take_back(Peer &peer)
 	std::memset(peer.results()->memory, 0, size_t{peer.results()->count()} * slot_bytes_);
 	free_.push_back(peer.results()->memory);
 	peer.extras->results.reset();
+	--callers_;
 }
 
 } // namespace pt2p::rpc

@@ -54,12 +54,16 @@ struct Incoming;
 
 constexpr size_t result_line = 64;
 
+// Of which calls a caller is to fetch the results, if it has not chosen itself.
+enum class ToFetch : uint32_t { nothing, of_service, all };
+
 struct ResultHead {
 	uint64_t number, word;
-	uint32_t length;   // of the payload
-	uint32_t crc;      // of all, with 0 in this place; 0 when there is one line only
-	uint32_t took;     // service time, ns
-	uint32_t consumed; // how far the server has read the caller's write ring
+	uint32_t length : 31; // of the payload
+	uint32_t stop : 1;    // results are to be fetched no more
+	uint32_t crc;         // of all, with 0 in this place; 0 when there is one line only
+	uint32_t took;        // service time, ns
+	uint32_t consumed;    // how far the server has read the caller's write ring
 };
 static_assert(sizeof(ResultHead) == 32);
 
@@ -103,7 +107,6 @@ struct ResultSlots {
 	std::vector<uint32_t> services; // of those that want results to be fetched, which the caller knows
 
 	uint32_t count() const { return static_cast<uint32_t>(stored.size()); }
-	size_t max_payload() const { return slot_bytes - sizeof(ResultHead); }
 	unsigned char *at(uint32_t slot) const { return memory + size_t{slot} * slot_bytes; }
 };
 
@@ -116,11 +119,16 @@ public:
 	Results(const Results &) = delete;
 	Results &operator=(const Results &) = delete;
 
-	// Gives a caller slots if it has none, and tells it where they are. `service`: null, or one that wants its results
-	// to be fetched. Nothing happens where they cannot be.
-	void offer(Peer &peer, const uint32_t *service);
-	// Leaves a result in its slot. False: it does not fit.
-	bool store(const Incoming &call, const void *data);
+	// Gives a caller slots if it has none, and tells it where they are, and of which calls results are to be fetched.
+	// Nothing happens where they cannot be.
+	void offer(Peer &peer, ToFetch what, uint32_t service = 0);
+	// Whether they could be. Finds that out, and makes nothing.
+	bool could_offer(const Peer &peer) const;
+	bool fits(size_t length) const { return length <= slot_bytes_ - sizeof(ResultHead); }
+	// Leaves a result in its slot, which has room for it. `stop`: see ResultHead.
+	void store(const Incoming &call, const void *data, bool stop);
+	// So many have slots.
+	size_t callers() const { return callers_; }
 	// That caller is gone.
 	void take_back(Peer &peer);
 
@@ -138,7 +146,7 @@ private:
 	};
 	std::unique_ptr<unsigned char, Free> bytes_of_all_;
 	onesided::Memory *memory_ = nullptr;
-	size_t given_ = 0;                  // bytes
+	size_t given_ = 0, callers_ = 0;    // bytes; callers that have slots
 	std::vector<unsigned char *> free_; // that callers have had
 };
 

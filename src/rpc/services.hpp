@@ -14,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/report/report.hpp"
 #include "pt2p.h"
+#include "rpc/laws/way_back.hpp"
 #include "rpc/peer.hpp"
 
 namespace pt2p::rpc {
@@ -188,6 +189,7 @@ private:
 	void fetch_input(Incoming &in);
 	bool send_pushed(Incoming &in);
 	[[gnu::noinline]] bool leave_result(Incoming &in, const void *data);
+	void choose(bool can, bool fetched);
 	void push_result(Peer &peer, uint64_t number);
 	[[gnu::always_inline]] inline bool send_at_once(Incoming &in, const void *data);
 	[[gnu::noinline]] void send_reply(Incoming &in, const void *data);
@@ -206,6 +208,9 @@ private:
 	Windows &windows_;
 	Results &results_;
 	bool leaving_ = false;
+	laws::WayBack way_; // of calls that leave it to the library
+	int64_t quiet_ =
+	    static_cast<int64_t>(way_.due()); // calls until the law sees one; 0: it sees each, or callers are to fetch
 	const size_t queue_;
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;

@@ -25,6 +25,10 @@
 //   CALL(number; ...) -->                             the result is in its slot; nothing comes back
 //   PUSH_IT(number) -->                               unless the caller asks for a REPLY after all
 //
+// Where the library chooses (laws/way_back.hpp), what comes back says how later results are to get to the caller: the
+// number of a reply has fetch_bit where they are to be fetched, and a result has `stop` where they are not. RESULTS
+// says so, too, the first time.
+//
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
 //
@@ -50,6 +54,7 @@
 
 #include "message/extension.hpp"
 #include "onesided/operation.hpp"
+#include "rpc/results.hpp"
 
 namespace pt2p::rpc {
 
@@ -71,6 +76,7 @@ enum WireId : uint8_t {
 static_assert(id_push_it <= calls_range.last_id);
 
 constexpr uint32_t max_slots = 16384; // of a pair, with those of nested calls
+constexpr uint64_t fetch_bit = UINT64_C(1) << 63;
 inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number & 0xffff); }
 
 struct CallHead {
@@ -114,7 +120,8 @@ struct Pushed {
 // Where the results of a caller lie. Its header has their number, and the bytes of one from bit 32 on.
 struct ResultsOffer {
 	onesided::LentMemory memory;
-	uint32_t service, has_service; // a service that wants results to be fetched
+	uint32_t service;
+	ToFetch what;
 };
 static_assert(sizeof(ResultsOffer) == 48); // a control message
 

@@ -199,7 +199,7 @@ void Pair::forge_call(Input &in)
 		const uint64_t slots = near(8), bytes = near(1024);
 		window(reinterpret_cast<unsigned char *>(&offer.memory));
 		offer.service = 1 + in.byte() % 2u;
-		offer.has_service = in.byte() % 2;
+		offer.what = static_cast<ToFetch>(in.byte() % 4);
 		std::memcpy(payload, &offer, sizeof offer);
 		return tell(id_results, bytes << 32 | (slots & UINT32_MAX), sizeof offer);
 	}

@@ -1,4 +1,7 @@
 // Calls whose results are fetched: what they cost, and that they arrive.
+#include <chrono>
+#include <utility>
+
 #include "tests/net/job.hpp"
 
 using net::Faults;
@@ -99,5 +102,86 @@ TEST_CASE("results arrive whole where READs are torn, replies are pushed where a
 		CHECK(job.counter(0, "results_fetched") > 0);
 	else
 		CHECK(job.counter(0, "results_read") == 0);
+	REQUIRE(pt2p_service_close(job.ctx[1], service) == PT2P_OK);
+}
+
+TEST_CASE("auto: callers fetch where that is quicker for the server, and no more when replies are")
+{
+	const char *transport = GENERATE("rc", "dct");
+	INFO(transport);
+	Job job(transport, 3);
+	pt2p_service_t *service = nullptr;
+	const auto echo = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
+		pt2p_reply(ctx, call, length, input, length);
+	};
+	REQUIRE(pt2p_service_open(job.ctx[2], 1, echo, nullptr, nullptr, &service) == PT2P_OK);
+	// Each way costs what the test wants: a call that takes the slow one is followed by a pause of everybody.
+	bool fetching_is_slow = false;
+	uint64_t calls = 0, in_a_row = 0;
+	bool fetched = false;
+	const auto call = [&] {
+		const int rank = static_cast<int>(calls++ % 2);
+		const uint64_t before = job.counter(rank, "results_fetched"), out = calls;
+		uint64_t in = 0;
+		pt2p_request_t *request = nullptr;
+		REQUIRE(pt2p_icall(job.ctx[Job::index(rank)], 2, 1, &out, 8, &in, 8, nullptr, &request) == PT2P_OK);
+		for (int done = 0; !done;) {
+			REQUIRE(pt2p_progress(job.ctx[2]) == PT2P_OK);
+			REQUIRE(pt2p_test(job.ctx[Job::index(rank)], request, &done, nullptr) == PT2P_OK);
+		}
+		REQUIRE(in == out);
+		const bool was = std::exchange(fetched, job.counter(rank, "results_fetched") > before);
+		in_a_row = was == fetched ? in_a_row + 1 : 0;
+		if (fetched == fetching_is_slow)
+			for (const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+			     std::chrono::steady_clock::now() < until;)
+				continue;
+	};
+	for (unsigned i = 0; i < 4000; ++i)
+		call();
+	CHECK(job.counter(0, "results_read") + job.counter(1, "results_read") == 0); // no trial yet
+	// A trial takes each way for fewer calls than that.
+	const auto settle = [&](bool fetching) {
+		for (in_a_row = 0; !(fetched == fetching && in_a_row == 6000) && calls < 1000000;)
+			call();
+		CHECK(fetched == fetching);
+	};
+	settle(true);
+	fetching_is_slow = true;
+	settle(false);
+	fetching_is_slow = false;
+	settle(true);
+	CHECK(calls < 1000000);
+	REQUIRE(pt2p_service_close(job.ctx[2], service) == PT2P_OK);
+}
+
+TEST_CASE("auto: nobody fetches what does not fit, what is forced to be sent, or what no device reads")
+{
+	const char *why = GENERATE("length", "caller", "service", "transport");
+	INFO(why);
+	const std::string reason = why;
+	Job job(reason == "transport" ? "shm" : "rc", 2);
+	pt2p_service_t *service = nullptr;
+	const auto reply = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *argument) {
+		static const unsigned char bytes[2000] = {};
+		pt2p_reply(ctx, call, 0, bytes, *static_cast<size_t *>(argument));
+	};
+	size_t length = reason == "length" ? 2000 : 8;
+	pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
+	pt2p_call_options_t how = PT2P_CALL_OPTIONS_INIT;
+	if (reason == "service")
+		options.reply_by = PT2P_DELIVERY_SEND;
+	if (reason == "caller")
+		how.reply_by = PT2P_DELIVERY_SEND;
+	REQUIRE(pt2p_service_open(job.ctx[1], 1, reply, &length, &options, &service) == PT2P_OK);
+	for (unsigned i = 0; i < 20000; ++i) {
+		unsigned char in[2000];
+		pt2p_request_t *request = nullptr;
+		REQUIRE(pt2p_icall(job.ctx[0], 1, 1, nullptr, 0, in, sizeof in, &how, &request) == PT2P_OK);
+		for (int done = 0; !done; job.progress())
+			REQUIRE(pt2p_test(job.ctx[0], request, &done, nullptr) == PT2P_OK);
+	}
+	CHECK(job.counter(1, "results_stored") == 0);
+	CHECK(job.counter(0, "results_read") == 0);
 	REQUIRE(pt2p_service_close(job.ctx[1], service) == PT2P_OK);
 }

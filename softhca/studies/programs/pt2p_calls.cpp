@@ -177,7 +177,7 @@ int main(int argc, char **argv)
 		sum += latency;
 	const auto measured = static_cast<double>(latencies.size());
 	const auto each = [measured](uint64_t count) { return static_cast<double>(count) / measured; };
-	std::printf("%s,%zu,%zu,%zu,%zu,%.0f,%.2f,%.0f,%.0f,%.3f,%.3f,%.3f,%.3f\n", settings.text("name").c_str(),
+	std::printf("%s,%zu,%zu,%zu,%zu,%.0f,%.4g,%.0f,%.0f,%.3f,%.3f,%.3f,%.3f\n", settings.text("name").c_str(),
 	            plan.callers, plan.window, plan.input, plan.reply, plan.handler,
 	            measured / (shared.until - shared.since) * 1e3, sum / measured, latencies[latencies.size() * 99 / 100],
 	            each(shared.counts.reads), each(shared.counts.pushed), each(shared.counts.switches),

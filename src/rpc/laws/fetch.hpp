@@ -7,13 +7,23 @@
 //
 // First look. A result is ready half a round trip and the service time after the call has left, and a READ takes half a
 // round trip to get there. So the READ leaves when the mean service time has passed, and some slack. The server tells
-// the service time with each result. The slack is what keeps misses rare, whatever delays calls on their way: it is
-// doubled with a first look that finds nothing, and shrinks by 1/200 with one that finds the result, so it rests where
-// less than one look in a hundred is in vain. Misses of calls that had left before it grew say nothing about it.
+// the service time with each result. The slack is for whatever delays calls on their way, such as the calls of others:
+// a server does not see a call that arrives while handlers run.
+//
+// The slack shrinks with each first look that finds the result, by 1/400 at first, and more the longer none has been
+// in vain. When one was, and the result has been found or pushed, it is known by how much it was too early. The slack
+// grows by that, but not by more than a step, as the result may have been there for a while. The step doubles if the
+// look before in vain is no more than `soon` calls ago, and is halved if it is longer ago. So a load that varies
+// little costs a look in a hundred, and one that varies a few, with small steps; and a load that has become another
+// one is followed in a few calls. Calls that had left before the slack grew say nothing about it.
 // A caller that sleeps earlier than the look is due, and then has the result pushed, sees that the slack is too long.
 //
 // More looks. The time between two doubles, beginning with half a round trip, or with an eighth of the time to the
 // first look if that is longer. After `looks` in vain the caller asks for the result to be pushed.
+//
+// Escape. A caller whose calls mostly end pushed, as it sleeps, or as services take too different times, has looked in
+// vain and could as well have been replied to. So it does not fetch for `first_pause` calls, and twice as long each
+// time that this happens again at once.
 #pragma once
 
 #include <algorithm>
@@ -66,11 +76,11 @@ private:
 struct LookLaw {
 	unsigned looks = 5;
 	double averaged = 16;       // results
-	double grows = 1;           // slack, with a miss
-	double shrinks = 1.0 / 200; // with a hit
+	double shrinks = 1.0 / 400; // slack, with a hit
+	unsigned hurry = 64;        // hits in a row for each further time that
+	unsigned soon = 16;         // calls
 	int64_t least = 100;        // slack, ns
 	int64_t round_trip = 4000;  // before any is known, ns
-	int64_t max_slack = 64;     // round trips
 };
 
 class Looks {
@@ -86,23 +96,34 @@ public:
 			return -1;
 		return static_cast<int64_t>(std::max(round_trip_ / 2, (service_ + slack_) / 8)) << (n - 1);
 	}
-	// A first look has found nothing, or the result. The call left at that time, ns.
-	void missed(int64_t left, int64_t now)
+	// The first look was in vain, and now the result is here. The call left at that time, ns.
+	void late(int64_t left, int64_t now)
 	{
 		if (left < grown_)
 			return;
 		grown_ = now;
-		const double most = static_cast<double>(law_.max_slack) * round_trip_;
-		slack_ = std::min(most, slack_ + std::max(slack_ * law_.grows, round_trip_ / 16));
+		const double before = service_ + slack_, least = round_trip_ / 16;
+		step_ = std::clamp(hits_ < law_.soon ? 2 * step_ : step_ / 2, least, std::max(before, least));
+		hits_ = 0;
+		slack_ += std::clamp(static_cast<double>(now - left) - round_trip_ - before, 0.0, step_);
 	}
 	// The result was there no later than so long after the call had left, ns, and the first look was not due.
 	void early(int64_t span)
 	{
 		slack_ = std::max(static_cast<double>(law_.least), std::min(slack_, static_cast<double>(span) - service_));
 	}
-	void hit() { slack_ = std::max(static_cast<double>(law_.least), slack_ * (1 - law_.shrinks)); }
+	// The first look has found the result.
+	void hit()
+	{
+		const double part = std::min(law_.shrinks * (1 + ++hits_ / law_.hurry), max_shrink);
+		slack_ = std::max(static_cast<double>(law_.least), slack_ * (1 - part));
+	}
 	// The server took so long, ns.
-	void served(int64_t took) { service_ += (static_cast<double>(took) - service_) / law_.averaged; }
+	void served(int64_t took)
+	{
+		seen_ = std::min(seen_ + 1, law_.averaged);
+		service_ += (static_cast<double>(took) - service_) / seen_;
+	}
 	// A READ took so long, ns. Most of what is above the shortest is waiting in queues.
 	void read_took(int64_t span)
 	{
@@ -112,9 +133,45 @@ public:
 	int64_t round_trip() const { return static_cast<int64_t>(round_trip_); }
 
 private:
+	static constexpr double max_shrink = 0.1;
+
 	LookLaw law_;
 	double service_ = 0, slack_ = 0, round_trip_;
+	double seen_ = 0;   // results in the mean, at most law_.averaged
+	double step_ = 1e9; // of the slack, ns; see late()
+	unsigned hits_ = 0; // in a row
 	int64_t grown_ = 0;
+};
+
+struct EscapeLaw {
+	double averaged = 16;                            // calls
+	double most = 0.5;                               // of them were pushed
+	uint32_t first_pause = 64, longest_pause = 4096; // calls
+};
+
+class Escape {
+public:
+	explicit Escape(const EscapeLaw &law = {}) : law_(law), next_(law.first_pause) {}
+
+	// Whether the result of the next call is to be fetched.
+	bool fetches() { return !pause_ || !pause_--; }
+	// One that was to be fetched has been, or has been pushed.
+	void ended(bool pushed)
+	{
+		pushed_ += ((pushed ? 1.0 : 0.0) - pushed_) / law_.averaged;
+		if (pushed_ > law_.most) {
+			pause_ = next_;
+			next_ = std::min(2 * next_, law_.longest_pause);
+			pushed_ = law_.most * 0.75; // a few more suffice
+		} else if (pushed_ < law_.most / 4) {
+			next_ = law_.first_pause;
+		}
+	}
+
+private:
+	EscapeLaw law_;
+	double pushed_ = 0; // share of the calls
+	uint32_t pause_ = 0, next_;
 };
 
 } // namespace pt2p::rpc::laws

@@ -1,0 +1,138 @@
+// Reply or fetch for all callers of a server: what is chosen, how soon, at what cost, and that it stays.
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <random>
+
+#include "rpc/laws/way_back.hpp"
+
+using namespace pt2p::rpc::laws;
+
+namespace {
+
+// A server that gets through so many calls per us with each way. Calls follow the way that is told, each caller with
+// its next call but one.
+struct Server {
+	WayBack law;
+	std::function<double(Way)> pace;
+	size_t callers = 64;
+	double can = 1;        // share of calls whose results could be fetched
+	double jitter = 0;     // of the time of each call
+	bool stubborn = false; // callers do not follow
+	uint64_t served = 0, by_other = 0;
+	unsigned changes = 0;
+	double now = 1000;
+	std::mt19937_64 random{1};
+
+	void serve(uint64_t calls)
+	{
+		std::uniform_real_distribution<double> uniform(0, 1);
+		std::vector<Way> told(callers, law.way());
+		for (uint64_t i = 0; i < calls; ++i) {
+			Way &way = told[i % callers];
+			const bool could = uniform(random) < can;
+			const Way took = could && !stubborn ? way : Way::reply;
+			now += 1000 / pace(took) * (1 + jitter * (uniform(random) - 0.5));
+			if (law.watches())
+				changes += law.saw(could, took == Way::fetch, callers, [this] { return static_cast<int64_t>(now); });
+			way = law.way();
+			if (++served >= law.due())
+				law.look(served, static_cast<int64_t>(now));
+			by_other += took != law.chosen();
+		}
+	}
+};
+
+Server server_of(double reply, double fetch)
+{
+	Server s;
+	s.pace = [reply, fetch](Way way) { return way == Way::reply ? reply : fetch; };
+	return s;
+}
+
+} // namespace
+
+TEST_CASE("the quicker way back is chosen soon, and stays")
+{
+	for (const size_t callers : {1, 8, 64, 255})
+		for (const double gain : {0.2, 0.5, 0.9, 1.1, 2.0, 5.0}) {
+			INFO(callers << " callers, fetching is " << gain << " times as quick");
+			Server s = server_of(2, 2 * gain);
+			s.callers = callers;
+			s.jitter = 0.5;
+			s.serve(16384 + 16 * callers);
+			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
+			CHECK(s.law.gain() == Approx(gain).epsilon(0.1));
+			s.serve(3000000);
+			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
+			CHECK(s.changes == (gain > 1));
+			CHECK(s.law.trials() > 1);
+		}
+}
+
+TEST_CASE("ways that are about as good do not take turns")
+{
+	for (const double gain : {0.99, 1.0, 1.01}) {
+		INFO("fetching is " << gain << " times as quick");
+		Server s = server_of(2, 2 * gain);
+		s.jitter = 1;
+		s.serve(5000000);
+		CHECK(s.changes <= 1);
+		CHECK(s.law.trials() < 40);
+	}
+}
+
+TEST_CASE("trials cost next to nothing")
+{
+	Server s = server_of(4, 1);
+	s.serve(1000000); // most of the first trial's cost is here
+	const double start = s.now;
+	const uint64_t before = s.by_other;
+	s.serve(10000000);
+	CHECK(s.changes == 0);
+	CHECK(static_cast<double>(s.by_other - before) / 10000000 < 0.004);
+	CHECK(s.now - start < 10000000 / 4.0 * 1000 * 1.01);
+}
+
+TEST_CASE("another load is followed")
+{
+	bool fetch_is_quicker = false;
+	Server s;
+	s.pace = [&](Way way) { return fetch_is_quicker ? (way == Way::fetch ? 6 : 2.5) : (way == Way::fetch ? 1 : 1.5); };
+	s.serve(1000000);
+	REQUIRE(s.law.chosen() == Way::reply);
+	for (unsigned i = 0; i < 10; ++i) {
+		INFO("change " << i);
+		fetch_is_quicker = !fetch_is_quicker;
+		s.serve(5 * WayLaw{}.look + 10000);
+		CHECK((s.law.chosen() == Way::fetch) == fetch_is_quicker);
+		s.serve(200000);
+	}
+	CHECK(s.changes == 10);
+}
+
+TEST_CASE("a load that never stays costs little")
+{
+	Server s;
+	uint64_t n = 0;
+	s.pace = [&](Way way) { return (n++ / 20000 % 2 ? 4.0 : 1.0) * (way == Way::reply ? 1 : 0.5); };
+	s.serve(3000000);
+	CHECK(s.changes == 0);
+	CHECK(static_cast<double>(s.by_other) / 3000000 < 0.06);
+}
+
+TEST_CASE("nothing is tried where few results could be fetched, or callers do not follow")
+{
+	Server few = server_of(2, 4);
+	few.can = 0.5;
+	few.serve(3000000);
+	CHECK(few.law.trials() == 0);
+	CHECK(few.by_other == 0);
+	CHECK(few.law.chosen() == Way::reply);
+	Server stubborn = server_of(2, 4);
+	stubborn.stubborn = true;
+	stubborn.serve(3000000);
+	CHECK(stubborn.law.chosen() == Way::reply);
+	CHECK(stubborn.changes == 0);
+	CHECK(stubborn.law.trials() < 12);
+}
