@@ -60,7 +60,7 @@ TEST_CASE("the quicker way back is chosen soon, and stays")
 			Server s = server_of(2, 2 * gain);
 			s.callers = callers;
 			s.jitter = 0.5;
-			s.serve(16384 + 16 * callers);
+			s.serve(50000 + 64 * callers);
 			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
 			CHECK(s.law.gain() == Approx(gain).epsilon(0.1));
 			s.serve(3000000);
@@ -104,9 +104,9 @@ TEST_CASE("another load is followed")
 	for (unsigned i = 0; i < 10; ++i) {
 		INFO("change " << i);
 		fetch_is_quicker = !fetch_is_quicker;
-		s.serve(5 * WayLaw{}.look + 10000);
+		s.serve(5 * WayLaw{}.look + 30000);
 		CHECK((s.law.chosen() == Way::fetch) == fetch_is_quicker);
-		s.serve(200000);
+		s.serve(300000);
 	}
 	CHECK(s.changes == 10);
 }

@@ -10,10 +10,10 @@
 // the service time with each result. The slack is for whatever delays calls on their way, such as the calls of others:
 // a server does not see a call that arrives while handlers run.
 //
-// The slack shrinks with each first look that finds the result, by 1/400 at first, and more the longer none has been
-// in vain. When one was, and the result has been found or pushed, it is known by how much it was too early. The slack
-// grows by that, but not by more than a step, as the result may have been there for a while. The step doubles if the
-// look before in vain is no more than `soon` calls ago, and is halved if it is longer ago. So a load that varies
+// The slack shrinks with each first look that finds the result, by 1/400, more while few have, and more the longer none
+// has been in vain. When one was, and the result has been found or pushed, it is known by how much it was too early.
+// The slack grows by that, but not by more than a step, as the result may have been there for a while. The step doubles
+// if the look before in vain is no more than `soon` calls ago, and is halved if it is longer ago. So a load that varies
 // little costs a look in a hundred, and one that varies a few, with small steps; and a load that has become another
 // one is followed in a few calls. Calls that had left before the slack grew say nothing about it.
 // A caller that sleeps earlier than the look is due, and then has the result pushed, sees that the slack is too long.
@@ -103,7 +103,7 @@ public:
 			return;
 		grown_ = now;
 		const double before = service_ + slack_, least = round_trip_ / 16;
-		step_ = std::clamp(hits_ < law_.soon ? 2 * step_ : step_ / 2, least, std::max(before, least));
+		step_ = std::clamp(hits_ < law_.soon ? 2 * step_ : step_ / 2, least, std::max(before, round_trip_));
 		hits_ = 0;
 		slack_ += std::clamp(static_cast<double>(now - left) - round_trip_ - before, 0.0, step_);
 	}
@@ -115,8 +115,8 @@ public:
 	// The first look has found the result.
 	void hit()
 	{
-		const double part = std::min(law_.shrinks * (1 + ++hits_ / law_.hurry), max_shrink);
-		slack_ = std::max(static_cast<double>(law_.least), slack_ * (1 - part));
+		const double part = std::max(law_.shrinks * (1 + ++hits_ / law_.hurry), 1 / (law_.averaged + ++all_hits_));
+		slack_ = std::max(static_cast<double>(law_.least), slack_ * (1 - std::min(part, max_shrink)));
 	}
 	// The server took so long, ns.
 	void served(int64_t took)
@@ -139,6 +139,7 @@ private:
 	double service_ = 0, slack_ = 0, round_trip_;
 	double seen_ = 0;   // results in the mean, at most law_.averaged
 	double step_ = 1e9; // of the slack, ns; see late()
+	double all_hits_ = 0;
 	unsigned hits_ = 0; // in a row
 	int64_t grown_ = 0;
 };

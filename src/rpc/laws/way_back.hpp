@@ -17,14 +17,15 @@
 // back to them, so a caller follows with its next call but one. A comparison is:
 //
 //   chosen way, timed       that of the comparison before; the first comparison has one of its own
-//   other way, settling     until nearly all calls take it; callers also learn how to fetch
+//   other way, settling     until nearly all calls take it, and the pace grows no more: callers learn when to fetch
 //   other way, timed
 //   chosen way, settling
 //   chosen way, timed       so a drift of load affects both
 //
 // The other way is chosen when it has won `wins` comparisons in a row by `margin`, each over twice as many calls as the
-// one before. The first that it does not win ends the trial. The margin keeps ways that are about as good from taking
-// turns.
+// one before. Steps are long, as pace comes in bursts: in the model, 64 callers over rc are replied to half as quickly
+// again as in the mean for a thousand calls, and then some wait. The first that it does not win ends the trial. The
+// margin keeps ways that are about as good from taking turns.
 //
 // Cost. After a trial there is a rest: `rest` calls for each that the trial has sent the other way. It doubles each
 // time that the answer is the same, up to `max_rests` times. If the pace stays above or below the usual one by a factor
@@ -47,15 +48,16 @@ struct WayLaw {
 	double can = 0.75;      // share of them whose results could be fetched
 	uint32_t settling = 64; // calls of a step, at least
 	uint32_t each = 2;      // the same, for each caller
-	uint32_t learning = 8;  // times that, where fetching is tried for the first time
-	uint32_t timed = 1024;  // calls of a step
+	uint32_t learning = 4;  // times that, where fetching settles
+	double grows = 0.05;    // of the pace, from so many calls to the next, while it settles
+	uint32_t timed = 4096;  // calls of a step
 	double settled = 0.9;   // share of calls on the way of the step before it is timed
 	uint32_t wins = 2;
 	double margin = 0.02;     // of the pace
 	uint32_t rest = 100;      // calls for each that a trial has sent the other way
 	uint32_t max_rests = 64;  // times that
 	double other_load = 1.5;  // of the usual pace
-	uint32_t least = 1 << 15; // calls between two trials
+	uint32_t least = 1 << 17; // calls between two trials
 };
 
 class WayBack {
@@ -126,16 +128,24 @@ public:
 		tried_ += tries_other();
 		share_ += ((fetched == (way() == Way::fetch) ? 1.0 : 0.0) - share_) / averaged_shares;
 		if (!timed()) {
-			uint64_t enough = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
-			if (way() == Way::fetch && !learnt_)
-				enough *= law_.learning;
-			if (in_step_ < enough)
+			const uint64_t few = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
+			const uint64_t enough = way() == Way::fetch ? few * law_.learning : few;
+			if (++in_part_ < enough)
 				return false;
-			if (share_ >= law_.settled) {
+			const int64_t now = clock();
+			const double pace = in_part_ / static_cast<double>(std::max<int64_t>(now - since_, 1));
+			const bool grows = way() == Way::fetch && pace > settling_pace_ * (1 + law_.grows);
+			const bool for_ever = in_step_ >= max_settling * enough;
+			const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
+			if (share_ >= law_.settled && ((!grows && !learns) || for_ever)) {
 				learnt_ |= way() == Way::fetch;
-				go(static_cast<Step>(step_ + 1), clock());
-			} else if (in_step_ >= max_settling * enough) {
+				go(static_cast<Step>(step_ + 1), now);
+			} else if (for_ever) {
 				end(false); // they do not follow
+			} else {
+				settling_pace_ = pace;
+				since_ = now;
+				in_part_ = 0;
 			}
 			return false;
 		}
@@ -174,8 +184,8 @@ private:
 	void go(Step step, int64_t now)
 	{
 		step_ = step;
-		in_step_ = 0;
-		share_ = 0;
+		in_step_ = in_part_ = parts_ = 0;
+		share_ = settling_pace_ = 0;
 		since_ = now;
 	}
 	// Of a timed step.
@@ -227,10 +237,10 @@ private:
 	uint64_t rest_;
 	uint32_t rests_ = 1, trials_ = 0;
 	// Of the trial.
-	uint32_t in_step_ = 0, can_ = 0, won_ = 0;
+	uint32_t in_step_ = 0, in_part_ = 0, parts_ = 0, can_ = 0, won_ = 0;
 	uint64_t tried_ = 0;
 	bool learnt_ = false;
-	double share_ = 0, chosen_pace_ = 0, other_pace_ = 0, gain_ = 0;
+	double share_ = 0, settling_pace_ = 0, chosen_pace_ = 0, other_pace_ = 0, gain_ = 0;
 };
 
 } // namespace pt2p::rpc::laws

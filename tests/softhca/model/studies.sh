@@ -104,6 +104,14 @@ twice '$6 > 10' 16 $atomics window=16 words=4 busy=20000
 fan_in="$studies/pt2p_calls callers=32 window=1 calls=6400 PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=4"
 twice '$7 < 3 && $12 > 0.9 && $13 > 0.99' 33 $fan_in PT2P_CALL_REPLY_BY=send
 twice '$7 > 5 && $10 < 1.02 && $12 < 0.05 && $13 < 0.01' 33 $fan_in PT2P_CALL_REPLY_BY=read
+# The server finds that out, and its callers follow.
+twice '$7 > 5 && $10 < 1.05 && $12 < 0.05 && $13 < 0.05' 33 $fan_in warm=1600
+# A store whose results are fetched, as the RFP paper measures it, and one that replies. Columns: $8 M/s, $11 READs for a call.
+profile=connectx3,wire_rate=32
+store="$studies/pt2p_store calls=8000 PT2P_TRANSPORTS=self,shm,rc PT2P_NET_DELIVERY=write PT2P_NET_RINGS=512"
+twice '$8 > 5.2 && $11 < 1.05' 8 $store PT2P_CALL_REPLY_BY=read
+twice '$8 < 3.2 && $11 == 0' 8 $store PT2P_CALL_REPLY_BY=write
+profile=
 
 # Threads of a node with one context: behind a lock of the program, and combined. Columns: $6 M/s, $9 fairness, $11 calls in a batch.
 threads="$studies/pt2p_threads servers=4 clients=4 threads=16 calls=4000 PT2P_TRANSPORTS=self,rc"
