@@ -39,7 +39,7 @@ struct Shared {
 	const InprocessJob &job;
 	size_t done = 0, ended = 0; // calls; threads
 	double since = 0, until = 0;
-	uint64_t combined = 0, batches = 0, messages = 0;
+	uint64_t combined = 0, batches = 0;
 	std::vector<double> latencies{}, idle{};
 	std::vector<double> each; // calls that a thread has made in that time
 
@@ -51,11 +51,6 @@ struct Shared {
 		};
 		add(combined, "calls_combined");
 		add(batches, "calls_combined_batches");
-		for (const char *name : {"rc_messages", "dct_messages"}) {
-			add(messages, name);
-			for (size_t s = 0; s < plan.servers; ++s) // not theirs
-				messages -= static_cast<uint64_t>(sign) * job.counter(name, plan.server(s));
-		}
 	}
 	void finished()
 	{
@@ -229,7 +224,7 @@ int main(int argc, char **argv)
 	                         {"name", "?"},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
-		std::puts("name,share,servers,clients,threads,M/s,median_ns,p99_ns,jain,idle_ns,degree,requests");
+		std::puts("name,share,servers,clients,threads,M/s,median_ns,p99_ns,jain,idle_ns,degree");
 	const std::string &share = settings.text("share");
 	const Plan plan{settings.count("servers"),
 	                settings.count("clients"),
@@ -245,9 +240,7 @@ int main(int argc, char **argv)
 	if (!plan.servers || plan.clients <= plan.dormant || !plan.threads || plan.calls < 10 ||
 	    plan.input < sizeof(uint64_t) || (share != "dedicated" && share != "lock" && share != "combined"))
 		give_up("servers at least 1, more clients than are dormant, threads at least 1, calls at least 10, input at "
-		        "least 8; share is "
-		        "dedicated, "
-		        "lock or combined");
+		        "least 8; share is dedicated, lock or combined");
 	const InprocessJob job(plan.ranks(), plan.ranks_per_node(), settings.tunables,
 	                       plan.share == Share::combined ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED, false);
 	Shared shared{.plan = plan, .job = job, .each = std::vector<double>(plan.callers())};
@@ -259,10 +252,9 @@ int main(int argc, char **argv)
 		sum += n, squares += n * n;
 	const double middle = median(shared.latencies);
 	const auto measured = static_cast<double>(plan.calls * 8 / 10 - plan.calls / 10);
-	std::printf("%s,%s,%zu,%zu,%zu,%.2f,%.0f,%.0f,%.3f,%.0f,%.2f,%.3f\n", settings.text("name").c_str(), share.c_str(),
+	std::printf("%s,%s,%zu,%zu,%zu,%.2f,%.0f,%.0f,%.3f,%.0f,%.2f\n", settings.text("name").c_str(), share.c_str(),
 	            plan.servers, plan.clients, plan.threads, measured / (shared.until - shared.since) * 1e3, middle,
 	            shared.latencies[shared.latencies.size() * 99 / 100],
 	            sum * sum / (squares * static_cast<double>(shared.each.size())), median(shared.idle),
-	            shared.batches ? static_cast<double>(shared.combined) / static_cast<double>(shared.batches) : 0.0,
-	            static_cast<double>(shared.messages) / measured);
+	            shared.batches ? static_cast<double>(shared.combined) / static_cast<double>(shared.batches) : 0.0);
 }
