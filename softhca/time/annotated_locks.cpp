@@ -37,15 +37,13 @@ void __tsan_mutex_create(void *address, unsigned) { lock_at(address) = {}; }
 void __tsan_mutex_pre_lock(void *address, unsigned)
 {
 	Lock &lock = lock_at(address);
-	if (!lock.user || lock.user == number(*running()))
-		if (!lock.shared)
-			return;
-	lock.shared = true;
-	if (lock_line()) {
-		if (lock.wanted || lock.user != number(*running()))
-			softhca_time_charge(lock_line());
-		softhca_time_sync();
-	}
+	const bool moves = lock.user && lock.user != number(*running());
+	lock.shared |= moves;
+	if (!lock.shared)
+		return;
+	if (moves || lock.wanted)
+		softhca_time_charge(lock_line());
+	let_others_catch_up();
 	if (lock.holder)
 		end_poll(*lock.holder);
 }
@@ -62,8 +60,8 @@ void __tsan_mutex_post_lock(void *address, unsigned flags, int)
 
 int __tsan_mutex_pre_unlock(void *address, unsigned)
 {
-	if (lock_at(address).shared && lock_line())
-		softhca_time_sync();
+	if (lock_at(address).shared)
+		let_others_catch_up();
 	return 0;
 }
 

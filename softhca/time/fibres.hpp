@@ -33,6 +33,8 @@ void end_poll(Fibre &fibre);
 unsigned wake(const void *place, uint64_t later, unsigned most);
 // Until a cache line has moved from one processor to another, ps; softhca_time_locks.
 uint64_t lock_line();
+// Fibres that are behind go on first, if locks take time.
+void let_others_catch_up();
 // It polls again after a while, which grows with `times`: for things that nobody signals.
 void look_again(unsigned &times);
 

@@ -91,10 +91,10 @@ extern "C" {
 int clock_gettime(clockid_t clock, timespec *t) noexcept
 {
 	static uint64_t last; // time after a look
-	static unsigned looks;
-	looks = softhca_time_now() == last ? looks + 1 : 0;
+	static unsigned in_a_row;
+	in_a_row = softhca_time_now() == last ? in_a_row + 1 : 0;
 	softhca_time_charge(look_at_clock);
-	if (looks > 1) {
+	if (in_a_row > 1) {
 		softhca_time_charge(spin);
 		softhca_time_sync();
 	}

@@ -87,12 +87,6 @@ Queue *queue_of(pthread_spinlock_t *lock)
 	return &spin_locks()[lock];
 }
 
-void let_others_catch_up()
-{
-	if (line)
-		softhca_time_sync();
-}
-
 void take(Queue &queue)
 {
 	const int self = number(*running());
@@ -112,6 +106,12 @@ void softhca_time_locks(uint64_t picoseconds, uint64_t processors)
 }
 
 uint64_t softhca::time::lock_line() { return line; }
+
+void softhca::time::let_others_catch_up()
+{
+	if (line)
+		softhca_time_sync();
+}
 
 extern "C" {
 

@@ -10,8 +10,8 @@ namespace pt2p {
 namespace {
 
 constexpr unsigned max_spins = 128, max_yields = 4;
-// For so long it leaves its operation to who has the lock: would those that wait take it one after the other, all that
-// it protects would move from core to core.
+// A thread leaves its operation to the holder for so long. If those that wait took the lock one after the other, all
+// that it protects would move from core to core.
 constexpr unsigned spins_for_holder = 32;
 // Rounds of queued operations that a thread executes after its own call. Then one of those that wait goes on.
 constexpr unsigned max_rounds = 4;
@@ -31,9 +31,8 @@ public:
 		++turn_;
 		return true;
 	}
-
-	bool long_since() const { return turn_ >= spins_for_holder; }
-	bool spent() const { return turn_ >= max_spins; }
+	bool has_left_time() const { return turn_ >= spins_for_holder; }
+	bool spins_no_more() const { return turn_ >= max_spins; }
 
 private:
 	unsigned turn_ = 0;
@@ -102,7 +101,7 @@ void CombiningLock::submit(Operation &operation)
 			lock();
 			break;
 		}
-		if (patience.long_since() && try_lock_again(patience.spent()))
+		if (patience.has_left_time() && try_lock_again(patience.spins_no_more()))
 			break;
 		if (patience.wait())
 			continue;
@@ -165,10 +164,10 @@ void CombiningLock::execute_queued()
 		say(executed.pop(), Operation::done);
 }
 
-unsigned CombiningLock::execute_rounds()
+bool CombiningLock::execute_rounds()
 {
-	unsigned round = 0;
-	for (; round < max_rounds; ++round) {
+	bool executed = false;
+	for (unsigned round = 0; round < max_rounds; ++round) {
 		if (watched_) {
 			__tsan_mutex_pre_divert(this, 0);
 			__tsan_mutex_post_divert(this, 0);
@@ -176,13 +175,14 @@ unsigned CombiningLock::execute_rounds()
 		if (!queued())
 			break;
 		execute_queued();
+		executed = true;
 	}
-	return round;
+	return executed;
 }
 
 bool CombiningLock::pause()
 {
-	const bool executed = execute_rounds() != 0;
+	const bool executed = execute_rounds();
 	release(attended);
 	if (!membarrier_.works())
 		full_fence();
@@ -200,14 +200,14 @@ void CombiningLock::attend()
 	if (!membarrier_.works())
 		full_fence();
 	if (watched_)
-		release(expected_ ? attended : free_watched);
+		release(released_);
 	bool led = false;
 	for (unsigned round = 0; !led && queued() && try_lock(); ++round) {
 		if (round < max_rounds)
 			execute_queued();
 		else
 			led = appoint_leader();
-		release(expected_ ? attended : watched_ ? free_watched : free);
+		release(released_);
 		full_fence();
 	}
 	if (queue_.load(std::memory_order_relaxed) & marked)

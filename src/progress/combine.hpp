@@ -39,9 +39,11 @@ protected:
 class CombiningLock {
 public:
 	explicit CombiningLock(BatchObserver *observer = nullptr)
-	    : observer_(observer), watched_(lock_watch::wanted()), released_(watched_ ? held : free),
-	      state_(watched_ ? free_watched : free), queue_((membarrier_.works() ? 0 : marked) | (watched_ ? watched : 0))
+	    : observer_(observer), watched_(lock_watch::wanted()),
+	      queue_((membarrier_.works() ? 0 : marked) | (watched_ ? watched : 0))
 	{
+		expect(false);
+		state_.store(released_, std::memory_order_relaxed);
 		if (watched_)
 			__tsan_mutex_create(this, 0);
 	}
@@ -58,7 +60,7 @@ public:
 	{
 		if (__builtin_expect((queue_.load(std::memory_order_relaxed) & ~marked) != 0, 0))
 			execute_rounds();
-		state_.store(released_, std::memory_order_release);
+		state_.store(unlocked_, std::memory_order_release);
 		std::atomic_signal_fence(std::memory_order_seq_cst);
 		if (__builtin_expect(queue_.load(std::memory_order_relaxed) != 0, 0))
 			attend();
@@ -69,8 +71,8 @@ public:
 	// Under the lock: whether somebody who is awake is about to take it and look after the queue.
 	void expect(bool attendant)
 	{
-		expected_ = attendant;
-		released_ = watched_ ? held : attendant ? attended : free;
+		released_ = attendant ? attended : watched_ ? free_watched : free;
+		unlocked_ = watched_ ? held : released_;
 	}
 	// After try_lock() has failed: `function` is executed once, with the lock held, here or by the thread that holds
 	// it. It does not release the lock. What it throws is thrown here.
@@ -84,8 +86,7 @@ public:
 	}
 
 private:
-	// free_watched: to release it then is left to attend(), and to take it to try_lock_watched(). attended: free, and
-	// somebody looks after the queue.
+	// free_watched: only try_lock_watched() takes it. attended: free, and somebody looks after the queue.
 	enum State : uint32_t { free, free_watched, attended, held };
 	// On the stack of its caller. `leads`: its caller takes the lock for all that is queued.
 	struct Operation {
@@ -129,7 +130,7 @@ private:
 	bool queued() const { return queue_.load(std::memory_order_relaxed) & ~(marked | watched); }
 	static Operation *newest_of(uintptr_t queue) { return reinterpret_cast<Operation *>(queue & ~marks); }
 	void execute_queued();
-	unsigned execute_rounds(); // returns how many
+	bool execute_rounds(); // false: there was nothing to execute
 	void take_queued();
 	void attend();
 	void wake_sleeper();
@@ -142,9 +143,8 @@ private:
 	static constexpr uintptr_t more = 2, watched = 4, marks = marked | more | watched;
 
 	BatchObserver *const observer_;
-	const bool watched_; // by a tool
-	State released_;     // what unlock() makes of it
-	bool expected_ = false;
+	const bool watched_;        // by a tool
+	State released_, unlocked_; // what release makes of it; what unlock() does, which leaves a watched one to attend()
 	const Membarrier membarrier_{Membarrier::process};
 	std::atomic<uint32_t> state_;
 	std::atomic<uintptr_t> queue_; // the newest of the queued operations, and marks

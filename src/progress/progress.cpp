@@ -148,7 +148,7 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 	// Where there are fewer cores than waiting threads, each polls in its turns. The one that a message is for is then
 	// often the one that finds it.
 	for (bool idle_long = false;;) {
-		if (!poller_.is(self) && (idle_long || may_park())) {
+		if (!poller_.is(self) && (idle_long || waiting() <= settings_.cores)) {
 			if (!poller_.anybody()) {
 				poller_.begin(self);
 			} else if (wait_parked(self)) {
@@ -158,14 +158,7 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 				lock_.expect(false);
 			}
 		}
-		if (poller_.is(self) && may_park() && spins(backoff)) {
-			++backoff.turns;
-			idle_long = false;
-			if (lock_.pause())
-				wake_finished(); // calls of other threads may be what some wait for
-		} else {
-			idle_long = idle(backoff);
-		}
+		idle_long = idle(backoff, poller_.is(self) && waiting() <= settings_.cores);
 		if (idle_long && poller_.is(self) && sleep())
 			backoff.turns = 0; // more may follow what has arrived
 		in_turn_of_poller_ = poller_.is(self);
@@ -188,13 +181,15 @@ void Progress::wait_unlocked(Waiting &self)
 		lock_.combine([&, caller = pthread_self()] {
 			const OnBehalf acting(*this, caller);
 			over = self.done();
-			if (over || waiters_ + poller_.parked() >= settings_.cores)
+			if (over || waiting() >= settings_.cores)
 				return;
 			parked = poller_.anybody();
-			if (parked)
+			if (parked) {
 				park(self);
-			else
-				poller_.begin(self), lock_.expect(true);
+			} else {
+				poller_.begin(self);
+				lock_.expect(true);
+			}
 		});
 		if (over || (parked && self.wait(spin_ ? config_.spin_time : 0)))
 			return;
@@ -222,7 +217,7 @@ void Progress::park(Waiting &self)
 // True when the wait is over. Where there are more waiting threads than cores, they leave the cores to those that work.
 bool Progress::wait_parked(Waiting &self)
 {
-	const bool spins = spin_ && may_park();
+	const bool spins = spin_ && waiting() <= settings_.cores;
 	park(self);
 	--waiters_;
 	unlock();

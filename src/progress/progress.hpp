@@ -263,7 +263,7 @@ private:
 	void end_batch(unsigned operations) override;
 	void wait_unlocked(Waiting &self);
 	void wait_among_threads(Waiting &self, Backoff &backoff);
-	bool may_park() const { return waiters_ + poller_.parked() <= settings_.cores; }
+	int waiting() const { return waiters_ + poller_.parked(); }
 	void park(Waiting &self);
 	bool wait_parked(Waiting &self);
 	void pass_on();
@@ -280,11 +280,15 @@ private:
 		if (settings_.locking)
 			lock_.unlock();
 	}
-	bool spins(const Backoff &backoff) const { return backoff.turns % 64 != 63 && backoff.spinning && spin_; }
-	// True when it is time to sleep.
-	bool idle(Backoff &backoff)
+	// True when it is time to sleep. `attends`: it executes the calls of other threads meanwhile.
+	bool idle(Backoff &backoff, bool attends = false)
 	{
 		if (__builtin_expect(++backoff.turns % 64 != 0 && backoff.spinning && spin_, 1)) {
+			if (attends) {
+				if (lock_.pause())
+					wake_finished(); // such a call may be what some wait for
+				return false;
+			}
 			unlock();
 			cpu_relax();
 			lock();
@@ -322,8 +326,9 @@ private:
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
 	int64_t dumped_ = 0, next_dump_ = 0; // the start of the wait that was shown last, and when it is shown again, ns
-	int waiters_ = 0, sleepers_ = 0, memory_waiters_ = 0; // calls that wait, but for parked threads
-	int others_ = 0;                                      // sleepers and parked threads
+	int waiters_ = 0;                    // calls that wait, without those of parked threads
+	int sleepers_ = 0, memory_waiters_ = 0;
+	int others_ = 0; // sleepers and parked threads
 	std::atomic<uint32_t> own_word_{0};
 	uint32_t *word_;
 	uint32_t dumps_seen_ = 0;

@@ -209,8 +209,8 @@ private:
 	Results &results_;
 	bool leaving_ = false;
 	laws::WayBack way_; // of calls that leave it to the library
-	int64_t quiet_ =
-	    static_cast<int64_t>(way_.due()); // calls until the law sees one; 0: it sees each, or callers are to fetch
+	// Calls until the law sees one; 0: it sees each, or callers are to fetch.
+	int64_t quiet_ = static_cast<int64_t>(way_.due());
 	const size_t queue_;
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;

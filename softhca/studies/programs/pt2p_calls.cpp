@@ -8,7 +8,6 @@
 // 70 % of `calls` are measured: `reads` for a call, `pushed` that the callers have asked for, `switches` of DC
 // initiators from one target to another for a call, `server`: messages that rank 0 sends for a call. Every byte of
 // every reply is checked.
-#include <algorithm>
 #include <cstring>
 
 #include "softhca/studies/programs/pt2p_job.hpp"
@@ -170,16 +169,12 @@ int main(int argc, char **argv)
 	const InprocessJob job(plan.callers + 1, 1, settings.tunables);
 	Shared shared{plan, job, 0, 0, 0, 0, {}, {}, std::vector<unsigned char>(plan.reply)};
 	job.run([&](pt2p_context_t *ctx) { pt2p_rank(ctx) ? call(ctx, shared) : serve(ctx, shared); });
-	std::vector<double> &latencies = shared.latencies;
-	std::sort(latencies.begin(), latencies.end());
-	double sum = 0;
-	for (const double latency : latencies)
-		sum += latency;
-	const auto measured = static_cast<double>(latencies.size());
+	const Latencies latencies(shared.latencies);
+	const auto measured = static_cast<double>(shared.latencies.size());
 	const auto each = [measured](uint64_t count) { return static_cast<double>(count) / measured; };
 	std::printf("%s,%zu,%zu,%zu,%zu,%.0f,%.4g,%.0f,%.0f,%.3f,%.3f,%.3f,%.3f\n", settings.text("name").c_str(),
 	            plan.callers, plan.window, plan.input, plan.reply, plan.handler,
-	            measured / (shared.until - shared.since) * 1e3, sum / measured, latencies[latencies.size() * 99 / 100],
+	            measured / (shared.until - shared.since) * 1e3, latencies.mean, latencies.p99,
 	            each(shared.counts.reads), each(shared.counts.pushed), each(shared.counts.switches),
 	            each(shared.counts.server));
 }

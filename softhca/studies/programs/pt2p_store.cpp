@@ -190,14 +190,10 @@ int main(int argc, char **argv)
 		check(ctx, pt2p_barrier(ctx), "barrier");
 		check(ctx, pt2p_barrier(ctx), "barrier");
 	});
-	std::vector<double> &latencies = shared.latencies;
-	std::sort(latencies.begin(), latencies.end());
-	double sum = 0;
-	for (const double latency : latencies)
-		sum += latency;
-	const auto measured = static_cast<double>(latencies.size());
+	const Latencies latencies(shared.latencies);
+	const auto measured = static_cast<double>(shared.latencies.size());
 	std::printf("%s,%zu,%zu,%zu,%s,%.0f,%s,%.3f,%.0f,%.0f,%.3f\n", settings.text("name").c_str(), plan.servers,
 	            plan.callers(), plan.window, settings.text("value").c_str(), plan.get, settings.text("zipf").c_str(),
-	            measured / (shared.until - shared.since) * 1e3, sum / measured, latencies[latencies.size() * 99 / 100],
+	            measured / (shared.until - shared.since) * 1e3, latencies.mean, latencies.p99,
 	            static_cast<double>(shared.reads) / measured);
 }

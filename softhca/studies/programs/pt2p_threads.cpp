@@ -10,7 +10,6 @@
 // latency of the dormant nodes; `degree`: calls that a thread executes for others in a batch; `requests`: messages that
 // a client sends for a call. HWLOC_SYNTHETIC has to give each rank as many cores as it has threads. Every byte of every
 // reply is checked.
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <pthread.h>
@@ -199,14 +198,6 @@ void call(pt2p_context_t *ctx, Shared &shared)
 	check(ctx, pt2p_barrier(ctx), "barrier");
 }
 
-double median(std::vector<double> &values)
-{
-	if (values.empty())
-		return 0;
-	std::sort(values.begin(), values.end());
-	return values[values.size() / 2];
-}
-
 } // namespace
 
 int main(int argc, char **argv)
@@ -250,11 +241,11 @@ int main(int argc, char **argv)
 	double sum = 0, squares = 0;
 	for (const double n : shared.each)
 		sum += n, squares += n * n;
-	const double middle = median(shared.latencies);
+	const Latencies latencies(shared.latencies);
 	const auto measured = static_cast<double>(plan.calls * 8 / 10 - plan.calls / 10);
 	std::printf("%s,%s,%zu,%zu,%zu,%.2f,%.0f,%.0f,%.3f,%.0f,%.2f\n", settings.text("name").c_str(), share.c_str(),
-	            plan.servers, plan.clients, plan.threads, measured / (shared.until - shared.since) * 1e3, middle,
-	            shared.latencies[shared.latencies.size() * 99 / 100],
-	            sum * sum / (squares * static_cast<double>(shared.each.size())), median(shared.idle),
+	            plan.servers, plan.clients, plan.threads, measured / (shared.until - shared.since) * 1e3,
+	            latencies.median, latencies.p99, sum * sum / (squares * static_cast<double>(shared.each.size())),
+	            Latencies(shared.idle).median,
 	            shared.batches ? static_cast<double>(shared.combined) / static_cast<double>(shared.batches) : 0.0);
 }

@@ -1,11 +1,13 @@
 // Shared by the programs of the studies: virtual time, settings on the command line, counters.
 #pragma once
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,20 @@ inline double now() { return static_cast<double>(softhca_time_now()) / 1000; }
 inline void compute(double ns) { softhca_time_compute(static_cast<uint64_t>(ns * 1000)); }
 // Everything up to now has happened afterwards.
 inline void catch_up() { softhca_time_sync(); }
+
+// Of latencies, ns; all 0 where there are none.
+struct Latencies {
+	double mean = 0, median = 0, p99 = 0;
+	explicit Latencies(std::vector<double> all)
+	{
+		if (all.empty())
+			return;
+		std::sort(all.begin(), all.end());
+		mean = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+		median = all[all.size() / 2];
+		p99 = all[all.size() * 99 / 100];
+	}
+};
 
 // name=value of the command line: those named PT2P_... are tunables, the others the program's.
 class Settings {
