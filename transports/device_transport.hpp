@@ -10,8 +10,9 @@ namespace pt2p {
 class DeviceTransport : public Transport {
 public:
 	DeviceTransport *as_device() final { return this; }
-	// After cork(true), the device may see sends together; after cork(false), it has seen all.
-	virtual void cork(bool corked) { (void)corked; }
+	// After cork(true), the device may see sends together; after cork(false), it has seen all. `bundles`: messages to
+	// one peer may also share work requests.
+	virtual void cork(bool corked, bool bundles = false) { (void)corked, (void)bundles; }
 	// How messages to `peer`, which is connected, are delivered. May change endpoint.max_unasked.
 	virtual void set_delivery(int peer, pt2p_delivery_t delivery) { (void)peer, (void)delivery; }
 	// Sends one message in that way, whatever set_delivery() says.

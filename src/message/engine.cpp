@@ -58,25 +58,28 @@ bool Engine::may_send_several() const
 	                   [](const Extension *e) { return e->may_send_several(); });
 }
 
-void Engine::cork(bool corked)
+void Engine::cork_transports(bool corked, bool bundles)
 {
 	for (DeviceTransport *t : layers_.router->device_transports())
-		t->cork(corked);
+		t->cork(corked, bundles);
 }
 
 unsigned Engine::drive()
 {
 	const bool corked = !layers_.router->device_transports().empty() && may_send_several();
+	// With one thread, each message of the program is a work request of its own, also if it had to wait.
 	if (corked)
-		cork(true);
+		cork_transports(true, layers_.progress->locking());
 	unsigned n = channels_.busy() ? channels_.drive() : 0;
+	if (corked)
+		cork_transports(true, true);
 	for (Extension *e : extensions_)
 		if (e->has_work())
 			n += e->drive();
 	if (rendezvous_.has_work())
 		n += rendezvous_.drive();
 	if (corked)
-		cork(false);
+		cork_transports(false, false);
 	if (requests_.any_finished())
 		n += callbacks_.run();
 	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished();

@@ -150,7 +150,7 @@ public:
 	// From channels and progress.
 	void on_sent(void *owner) override { requests_.complete(*static_cast<Request *>(owner), PT2P_OK); }
 	unsigned drive() override;
-	void cork(bool corked) override;
+	void cork(bool corked) override { cork_transports(corked, true); }
 	void check() override;
 	void before_sleep() override
 	{
@@ -163,6 +163,7 @@ private:
 	                                          size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	bool may_send_several() const;
+	void cork_transports(bool corked, bool bundles);
 	void on_stop_eager(int peer, bool stop);
 	void on_rank_event(const RankEvent &event);
 	Request *start_special(int source, const char *operation, size_t length, int peer, uint64_t tag);

@@ -3,8 +3,10 @@
 #include "tests/fuzz/pair.hpp"
 
 #include <cstring>
+#include <memory>
 
 #include "onesided/wire.hpp"
+#include "transports/verbs/message/bundle.hpp"
 
 namespace fuzz {
 
@@ -137,10 +139,44 @@ size_t Pair::control_payload(Input &in, uint8_t id, unsigned char *payload)
 	return length;
 }
 
+void Pair::forge_bundle(Input &in)
+{
+	namespace verbs = pt2p::verbs;
+	unsigned char payload[2048];
+	std::vector<unsigned char> bytes;
+	const uint8_t count = in.byte() % 6, lies = in.byte() % 4;
+	for (uint8_t n = 0; n < count; ++n) {
+		const auto id = static_cast<uint8_t>(in.byte() % 10);
+		const size_t length = control_payload(in, id, payload), at = bytes.size();
+		bytes.resize(at + verbs::framed_bytes(length));
+		verbs::write_frame(&bytes[at], id, any_number(in), payload, length);
+	}
+	for (uint8_t n = 0; n < lies && !bytes.empty(); ++n)
+		bytes[in.number(2) % bytes.size()] = in.byte();
+	// Memory that ends where the message ends.
+	const size_t length = bytes.size() - (lies ? in.byte() % (bytes.size() + 1) : 0);
+	const auto exact = std::make_unique<unsigned char[]>(length);
+	std::copy_n(bytes.begin(), length, exact.get());
+	verbs::read_bundle(lies == 1 ? in.byte() : count, exact.get(), length,
+	                   [&](const verbs::BundleFrame &frame, const unsigned char *data) {
+		                   const auto id = static_cast<uint8_t>(frame.id);
+		                   std::memcpy(payload, data, frame.length);
+		                   if (frame.length == sizeof(wire::Announcement)) {
+			                   uint64_t words[5];
+			                   std::memcpy(words, payload, sizeof words);
+			                   bound(id, words);
+			                   std::memcpy(payload, words, sizeof words);
+		                   }
+		                   ctx_[1]->engine->on_message(0, id, frame.header, payload, frame.length);
+	                   });
+}
+
 void Pair::forge_message(Input &in)
 {
 	unsigned char payload[2048];
 	const uint8_t how = in.byte();
+	if (how >= 0xe0)
+		return forge_bundle(in);
 	const auto id = static_cast<uint8_t>(how & 1    ? in.byte()
 	                                     : how & 64 ? onesided::id_put + in.byte() % 7
 	                                                : in.byte() % 10);

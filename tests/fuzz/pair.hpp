@@ -58,6 +58,8 @@ private:
 	void plausible(Input &in);
 	// Any message, straight to the engine, as a transport would deliver it.
 	void forge_message(Input &in);
+	// Several of them in one, as a receiver over a device takes them apart.
+	void forge_bundle(Input &in);
 	// Fills the payload of one of the engine's own messages with the numbers that tell most: what was handed out, and
 	// its neighbours. Returns the payload's length.
 	size_t control_payload(Input &in, uint8_t id, unsigned char *payload);

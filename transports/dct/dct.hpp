@@ -36,6 +36,7 @@ struct DctPeer final : verbs::NetPeer, Waiting {
 	const mlx5_wqe_av *address_vector() const { return &address.av; }
 	// The queue of its messages; null: one has to be chosen, see acquire().
 	verbs::SendQueue *usual() const { return ready && open ? queue : nullptr; }
+	verbs::SendQueue *last_used() const { return queue; }
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
 	verbs::SendQueue *acquire_alone() override;

@@ -78,6 +78,7 @@ struct RcPeer final : verbs::NetPeer {
 			__builtin_unreachable(); // a ready peer has one
 		return first.queue.get();
 	}
+	verbs::SendQueue *last_used() const { return first.queue.get(); }
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;

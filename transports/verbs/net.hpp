@@ -139,6 +139,7 @@ private:
 			take(h, data, length);
 	}
 	void take(const MessageHeader &header, const unsigned char *data, size_t length);
+	void take_bundle(const MessageHeader &header, const unsigned char *data, size_t length);
 	unsigned read_ring(NetPeer &peer, unsigned max_messages);
 	void look_after_queues();
 	void flush_all();

@@ -234,6 +234,22 @@ unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 	return n;
 }
 
+// Delivers the messages of a bundle, of which the first has been counted.
+void Net::take_bundle(const MessageHeader &h, const unsigned char *data, size_t length)
+{
+	const int rank = h.rank();
+	uint32_t &expected = sequencer_.from(rank).sequence;
+	uint32_t n = 0;
+	const char *wrong =
+	    read_bundle(h.header, data, length, [&](const BundleFrame &frame, const unsigned char *payload) {
+		    expected += n != 0;
+		    deliver({frame.header, h.sequence + n++, MessageHeader::pack(rank, static_cast<uint8_t>(frame.id))},
+		            payload, frame.length);
+	    });
+	if (wrong)
+		lose(rank, PT2P_ERR_PROTOCOL, format("a bundle of messages from it is malformed: %s", wrong));
+}
+
 // Handles a message of this layer.
 void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 {
@@ -241,7 +257,9 @@ void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 	NetPeer *peer = peers_[static_cast<size_t>(h.rank())];
 	RingRequest request;
 	RingOffer offer;
-	if (id == id_bye) {
+	if (id == id_bundle) {
+		take_bundle(h, data, length);
+	} else if (id == id_bye) {
 		lose(h.rank(), PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 	} else if (id == id_ring_request && length == sizeof request) {
 		std::memcpy(&request, data, sizeof request);

@@ -25,7 +25,7 @@ public:
 	bool arm() override { return net_->arm(this); }
 	void disarm() override { net_->disarm(this); }
 	int wake_fd() override { return net_->wake_fd(); }
-	void cork(bool corked) override { net_->doorbells.cork(corked); }
+	void cork(bool corked, bool bundles) override { net_->doorbells.cork(corked, bundles); }
 	void set_delivery(int rank, pt2p_delivery_t delivery) override;
 	Outcome send_by(Endpoint &endpoint, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
 	                size_t length) override;
@@ -70,16 +70,21 @@ protected:
 template <class Peer, Counter counter>
 [[gnu::noinline]] Outcome send_fully(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	SendQueue *queue = peer.acquire();
-	if (!queue || !peer.net->eager.send(*queue, peer, id, header, data, length))
-		return Outcome::no_resource;
-	peer.net->eager.reporter().add(counter);
+	Net &net = *peer.net;
+	SendQueue *queue = net.doorbells.bundles() ? peer.last_used() : nullptr;
+	if (!queue || !net.eager.join(*queue, peer, id, header, data, length)) {
+		queue = peer.acquire();
+		if (!queue || !net.eager.send(*queue, peer, id, header, data, length))
+			return Outcome::no_resource;
+	}
+	net.eager.reporter().add(counter);
 	if (__builtin_expect(peer.ring.asks(static_cast<uint32_t>(peer.next_sequence - 1), length), 0))
-		peer.net->rings.ask(peer);
+		net.rings.ask(peer);
 	return Outcome::done;
 }
 
-// `Peer` provides is_dc, address_vector(), and usual(), the queue of the short path.
+// `Peer` provides is_dc, address_vector(), usual(), the queue of the short path, and last_used(), the last queue of its
+// messages.
 template <class Peer, Counter counter>
 Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
 {

@@ -13,7 +13,10 @@ bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged 
 	const bool fits = bytes <= memory_.device_memory.max_bytes();
 	tune::StagingTuner *const tuner = fits && tuner_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
 	bool to_device = fits;
-	if (tuner && queue.saturated()) {
+	// Beside others that wait for a doorbell, others can join it in a buffer.
+	if (queue.bundles() && queue.waits()) {
+		to_device = false;
+	} else if (tuner && queue.saturated()) {
 		to_device = false;
 	} else if (tuner) {
 		const auto next = tuner->next(memory_.device_memory.shortage() != Shortage::none);
@@ -93,8 +96,91 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 	++peer.encoded.messages;
 	if (__builtin_expect(staged.sample, 0))
 		queue.submit_sample(staged.since);
+	else if (__builtin_expect(queue.bundles(), 0) && stays_open(peer, request, id, length))
+		queue.submit_open(staged.shortage);
 	else
 		queue.submit_message(staged.shortage);
+	return true;
+}
+
+// ---- bundles --------------------------------------------------------------------------------------------------------
+
+size_t EagerSender::room(const WorkRequest &request, const NetPeer &peer) const
+{
+	return request.kind == Kind::ring_write ? peer.ring.slot_bytes : memory_.buffer_bytes();
+}
+
+// Whether others may join the message.
+bool EagerSender::stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const
+{
+	const size_t ends = request.kind == Kind::ring_write ? sizeof(RingTrailer) : sizeof(MessageHeader);
+	return id < first_own_id && request.payload != Payload::device_memory &&
+	       ends + framed_bytes(length) + framed_bytes(0) <= room(request, peer);
+}
+
+bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	WorkRequest *const open = queue.open_for(peer);
+	if (!open || id >= first_own_id || !peer.ready)
+		return false;
+	const bool by_ring = open->kind == Kind::ring_write;
+	// It goes the way that it would go alone. What finds the ring full may share a SEND.
+	if (by_ring ? peer.ring.max_payload < 0 : peer.ring.takes(length))
+		return false;
+
+	unsigned char *bytes = open->is_inline() ? open->bytes : memory_.buffer(open->place);
+	const size_t front = by_ring ? 0 : sizeof(MessageHeader), back = by_ring ? sizeof(RingTrailer) : 0;
+	size_t end = open->length - back;
+	RingTrailer t{};
+	std::memcpy(static_cast<void *>(&t), bytes + (by_ring ? end : 0), front + back); // one of the two
+	const bool single = t.header.id() != id_bundle;
+	const uint64_t count = single ? 1 : t.header.header;
+	const size_t first = end - front; // single: the payload of the message that is there
+	if (single)
+		end = front + framed_bytes(first);
+	const size_t all = end + framed_bytes(length) + back;
+	if (count == max_bundled || all > room(*open, peer))
+		return false;
+
+	Shortage shortage = Shortage::none;
+	if (open->is_inline() && all > queue.max_inline()) {
+		const uint32_t place = memory_.take_buffer();
+		if (place == FreeList::none)
+			return false;
+		unsigned char *const buffer = memory_.buffer(place);
+		std::memcpy(buffer, bytes, open->length);
+		bytes = buffer;
+		open->payload = Payload::buffer;
+		open->place = place;
+		open->local_address = reinterpret_cast<uintptr_t>(buffer);
+		open->local_key = memory_.buffer_key();
+		peer.by_buffer.messages += count;
+		peer.by_buffer.bytes += open->length;
+	}
+	if (single) {
+		write_frame(bytes + front, t.header.id(), t.header.header, bytes + front, first);
+		t.header.rank_and_id = from_ | id_bundle;
+		reporter_.add(Counter::net_bundles);
+		reporter_.add(Counter::net_bundled);
+	}
+	write_frame(bytes + end, id, header, data, length);
+	t.header.header = count + 1;
+	t.length = static_cast<uint32_t>(all - back);
+	std::memcpy(bytes + (by_ring ? all - back : 0), &t, front + back);
+	if (!open->is_inline()) {
+		++peer.by_buffer.messages;
+		peer.by_buffer.bytes += all - open->length;
+		shortage = memory_.shortage_of_buffers();
+	}
+	open->length = static_cast<uint32_t>(all);
+	if (by_ring) {
+		open->remote_address = peer.ring.place(open->number, open->length);
+		reporter_.add(Counter::net_deposits);
+	}
+	reporter_.add(Counter::net_bundled);
+	++peer.next_sequence;
+	++peer.encoded.messages;
+	queue.submit_open(shortage);
 	return true;
 }
 

@@ -1,9 +1,10 @@
 // An eager message that does not take the short path. This decides how the message is delivered (by SEND, or by WRITE
 // into the peer's write ring) and where its payload is staged (inline, in device memory, in a buffer), and posts it.
+// Messages to one peer that leave together share work requests (bundle.hpp).
 #pragma once
 
 #include "transports/verbs/device/send_memory.hpp"
-#include "transports/verbs/message/header.hpp"
+#include "transports/verbs/message/bundle.hpp"
 #include "transports/verbs/peer.hpp"
 #include "transports/verbs/qp/send_queue.hpp"
 
@@ -22,6 +23,8 @@ public:
 
 	// Through a queue that can post; false: there is no free place for the payload.
 	bool send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	// Adds the message to the one that is open in the queue. False: it has to be sent by itself.
+	bool join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	uint32_t from() const { return from_; }
 	Reporter &reporter() const { return reporter_; }
 
@@ -35,6 +38,9 @@ private:
 		int64_t since = 0;                  // sample: begin, in ticks
 	};
 	bool stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged);
+	// Bytes of an open message with its header or trailer, at most.
+	size_t room(const WorkRequest &request, const NetPeer &peer) const;
+	bool stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const;
 
 	const uint32_t from_; // this rank, as in a header beside the id
 	SendMemory &memory_;

@@ -18,6 +18,9 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-constexpr uint8_t id_bye = 0xff; // the sender has finalized; ids of the layers above are smaller
+// Ids of the layers above are smaller.
+constexpr uint8_t first_own_id = 0xf0;
+constexpr uint8_t id_bundle = 0xf4; // see bundle.hpp
+constexpr uint8_t id_bye = 0xff;    // the sender has finalized
 
 } // namespace pt2p::verbs

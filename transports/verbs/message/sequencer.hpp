@@ -1,5 +1,6 @@
 // Puts the messages of each rank in the order in which they were sent, over all queue pairs. A message that has
-// overtaken another waits for it. A duplicate is dropped.
+// overtaken another waits for it. A duplicate is dropped. A bundle has the number of
+// its first message.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "transports/verbs/message/header.hpp"
+#include "transports/verbs/message/bundle.hpp"
 
 namespace pt2p::verbs {
 
@@ -32,7 +33,8 @@ public:
 	// Keeps a message that has come too early. False: it is too far ahead to be valid.
 	bool hold(const MessageHeader &h, const unsigned char *data, size_t length)
 	{
-		constexpr uint32_t max_ahead = 16384; // more than PT2P_NET_SEND_DEPTH lets a sender have in flight
+		// More than PT2P_NET_SEND_DEPTH lets a sender have in flight.
+		constexpr uint32_t max_ahead = 16384 * max_bundled;
 		Expected &expected = from(h.rank());
 		expected.unusual = true;
 		if (h.sequence - expected.sequence >= max_ahead)
@@ -41,7 +43,7 @@ public:
 		return true;
 	}
 	bool holds_any() const { return !held_.empty(); }
-	// The next message of that rank in order, if it is held. Counts it as delivered.
+	// The next message of that rank in order, if it is held. Counts it as delivered; of a bundle, the first in it.
 	std::optional<Held> next(int rank)
 	{
 		const auto found = held_.find({rank, from(rank).sequence});

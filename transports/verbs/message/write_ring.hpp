@@ -53,7 +53,7 @@ struct RingOffer {
 	uint32_t unused;
 };
 constexpr uint64_t ring_asleep = UINT64_C(1) << 63; // flag in the consumer index
-constexpr uint8_t id_ring_request = 0xf0, id_ring_offer = 0xf1, id_ring_retire = 0xf2, id_ring_returned = 0xf3;
+constexpr uint8_t id_ring_request = first_own_id, id_ring_offer = 0xf1, id_ring_retire = 0xf2, id_ring_returned = 0xf3;
 
 // The sender's side. Part of a peer.
 struct OutgoingWriteRing {

@@ -28,9 +28,10 @@ void Doorbells::ring_all()
 		waiting_.back()->ring(); // takes itself off the list
 }
 
-void Doorbells::cork(bool corked)
+void Doorbells::cork(bool corked, bool bundles)
 {
 	corked_ = corked;
+	bundles_ = corked && bundles;
 	batch_ = corked ? std::max(max_batch, usual_) : usual_;
 	if (!corked)
 		ring_all();

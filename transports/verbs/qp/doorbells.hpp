@@ -29,12 +29,16 @@ public:
 	void rung(SendQueue &queue);
 	void ring_all();
 	bool any_waits() const { return !waiting_.empty(); }
-	// While corked, work requests wait for a doorbell until max_batch have come or ring_all() is called.
-	void cork(bool corked);
+	// While corked, work requests wait for a doorbell until max_batch have come or ring_all() is called. `bundles`:
+	// until then, the last one of a queue may be open.
+	void cork(bool corked, bool bundles = false);
 	void use_batch(uint32_t work_requests) override;
 	uint32_t batch() const { return usual_; }
 	// Whether work requests may wait for a doorbell.
 	bool batches() const { return batch_ != 1; }
+	bool bundles() const { return bundles_; }
+	// A work request of the queue is open.
+	void opened(SendQueue &queue) { list(queue); }
 
 	static constexpr uint32_t max_batch = 16; // work requests
 
@@ -43,7 +47,7 @@ private:
 	void list(SendQueue &queue);
 
 	uint32_t usual_, batch_; // as tuned; in force now
-	bool corked_ = false;
+	bool corked_ = false, bundles_ = false;
 	std::vector<SendQueue *> waiting_;
 };
 

@@ -64,10 +64,27 @@ void SendQueue::submit(bool signal)
 	shared_.doorbells.posted(*this, unrung_);
 }
 
-void SendQueue::submit_message(Shortage shortage)
+// Whether to signal before the period ends, as places for payload are scarce.
+bool SendQueue::early(Shortage shortage) const
 {
 	constexpr uint32_t soon = 8; // work requests
-	submit(shortage == Shortage::severe || (shortage == Shortage::scarce && posted_ - signalled_ >= soon));
+	return shortage == Shortage::severe || (shortage == Shortage::scarce && posted_ - signalled_ >= soon);
+}
+
+void SendQueue::submit_message(Shortage shortage) { submit(early(shortage)); }
+
+void SendQueue::submit_open(Shortage shortage)
+{
+	PT2P_ASSERT(bundles());
+	open_ = true;
+	open_signal_ = early(shortage);
+	shared_.doorbells.opened(*this);
+}
+
+void SendQueue::close()
+{
+	open_ = false;
+	post(at(posted_ - 1), open_signal_);
 }
 
 void SendQueue::submit_sample(int64_t since)
@@ -85,6 +102,8 @@ void SendQueue::submit_sample(int64_t since)
 
 void SendQueue::probe(Target &target)
 {
+	if (open_)
+		close();
 	WorkRequest &request = append(target, Kind::probe, 0);
 	request.payload = Payload::none;
 	request.remote_address = request.remote_key = 0;
@@ -107,11 +126,16 @@ void SendQueue::flush()
 void SendQueue::signal_each(uint32_t work_requests)
 {
 	if (!std::exchange(each_, work_requests))
-		due_ = posted_ + 1;
+		due_ = encoded() + 1;
 }
 
 void SendQueue::ring()
 {
+	if (__builtin_expect(listed, 0)) {
+		shared_.doorbells.rung(*this);
+		if (open_)
+			close();
+	}
 	if (!unrung_)
 		return;
 	const bool alone = unrung_ == 1;
@@ -122,8 +146,6 @@ void SendQueue::ring()
 	if (__builtin_expect(tuner_.has_value(), 0))
 		tuner_->rang(unrung_);
 	unrung_ = 0;
-	if (__builtin_expect(listed, 0))
-		shared_.doorbells.rung(*this);
 	if (__builtin_expect(mlx5_.has_value(), 1))
 		return mlx5_->queue().ring_doorbell(alone);
 	verbs_->ring();
@@ -203,6 +225,7 @@ void SendQueue::drop(Target &target)
 
 void SendQueue::drop_all()
 {
+	open_ = false;
 	while (completed_ != posted_) {
 		WorkRequest &request = at(completed_++);
 		abandon(request, PT2P_ERR_PEER_LOST);
@@ -220,6 +243,8 @@ void SendQueue::abandon(WorkRequest &request, pt2p_status_t status, const char *
 
 void SendQueue::set_broken()
 {
+	if (open_)
+		close();
 	// The device's queue will be overwritten.
 	if (!broken() && mlx5_) {
 		uint16_t wqe = mlx5_->first();
@@ -313,7 +338,7 @@ void SendQueue::tune(uint32_t upto)
 	period_ = limits.period;
 	window_ = limits.window;
 	if (limits.signal_next)
-		due_ = posted_ + 1;
+		due_ = encoded() + 1;
 }
 
 } // namespace pt2p::verbs

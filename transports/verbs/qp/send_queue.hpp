@@ -3,6 +3,9 @@
 //
 //   posted -----> doorbell rung -----> executed by the device -----> completed
 //          ring()                                 a completion covers all before it; one is requested per period
+//
+// While doorbells are corked and messages bundled, the last work request may be open: its payload still grows. It is
+// encoded for the device when the next one is posted or the doorbell is rung.
 #pragma once
 
 #include <algorithm>
@@ -92,6 +95,8 @@ public:
 	WorkRequest &next(Target &target, Kind kind, uint32_t length)
 	{
 		PT2P_ASSERT(can_post());
+		if (open_)
+			close();
 		return append(target, kind, length);
 	}
 	// Posts it. `signal`: request a completion whatever the period.
@@ -101,6 +106,17 @@ public:
 	// The same for a sample of staging, which began at `since` (ticks). Needs !samples().
 	void submit_sample(int64_t since);
 	bool samples() const { return tuner_ && tuner_->samples(); }
+	// The same, but the work request stays open. Needs bundles().
+	void submit_open(Shortage shortage);
+	bool bundles() const { return shared_.doorbells.bundles(); }
+	// The open work request, if it is for that target; null: there is none. When it has changed, submit_open() follows.
+	WorkRequest *open_for(const Target &target)
+	{
+		WorkRequest *const last = open_ ? &at(posted_ - 1) : nullptr;
+		return last && last->target == &target ? last : nullptr;
+	}
+	// Whether something waits for a doorbell.
+	bool waits() const { return unrung_ != 0 || open_; }
 	// The short path: an inline SEND of so many bytes. It writes one WQE and its doorbell, and calls no function.
 	// `fill` writes the payload. `av`: of a DC target. Needs posts_short(bytes).
 	template <bool dc>
@@ -207,6 +223,10 @@ private:
 	tune::Observed observed(uint32_t number) const;
 	void count();
 	void post(const WorkRequest &request, bool signal);
+	void close();
+	bool early(Shortage shortage) const;
+	// Of the last work request that is encoded.
+	uint32_t encoded() const { return posted_ - open_; }
 	void release(WorkRequest &request);
 	void complete_other(WorkRequest &request);
 	WorkRequest &at(uint32_t number) const { return requests_[number & mask_]; }
@@ -224,9 +244,11 @@ private:
 	uint32_t each_ = 0; // so many more are signalled before the period counts again
 	// Numbers of work requests, from the beginning.
 	uint32_t posted_ = 0, completed_ = 0, signalled_ = 0;
-	uint32_t due_ = 0;    // the next to be signalled
-	uint32_t limit_;      // of what is in flight; 0: broken
-	uint32_t unrung_ = 0; // posted, and waiting for a doorbell
+	uint32_t due_ = 0;         // the next to be signalled
+	uint32_t limit_;           // of what is in flight; 0: broken
+	uint32_t unrung_ = 0;      // encoded, and waiting for a doorbell
+	bool open_ = false;        // the last one is not encoded yet
+	bool open_signal_ = false; // ... and is to be signalled
 	struct {
 		uint32_t upto = 0; // counted up to this number
 		uint64_t work_requests = 0;
@@ -253,7 +275,8 @@ template <bool dc, uint32_t wqebbs, class Fill>
 		++target.encoded.wqebbs;
 
 	const uint32_t number = posted_ + 1; // read before stores that may alias
-	next(target, Kind::send, bytes);
+	PT2P_ASSERT(can_post() && !open_);
+	append(target, Kind::send, bytes);
 	bool due = false;
 	if (__builtin_expect(number == due_, 0)) {
 		due = true;
