@@ -11,11 +11,10 @@ namespace {
 
 // Numbered messages to rank 0, checked there.
 struct Streams {
-	// Over dct, a rank grants rings to those that it is connected to itself.
 	explicit Streams(Job &j) : job(j), next(job.ctx.size()), expected(job.ctx.size())
 	{
 		for (int rank = 1; rank < static_cast<int>(job.ctx.size()); ++rank)
-			job.warm_up(0, rank);
+			job.exchange(rank, 0);
 	}
 	Job &job;
 	std::vector<uint64_t> next, expected;
@@ -45,7 +44,7 @@ struct Streams {
 	uint64_t written(int rank) const { return job.counter(rank, "net_deposits"); }
 };
 
-constexpr unsigned period = 1024; // messages, as grants.hpp counts with up to 4 rings
+constexpr unsigned period = 1024; // messages, as grants.hpp counts with up to 4 rings of a rank
 
 } // namespace
 
@@ -73,9 +72,35 @@ TEST_CASE("the only write ring goes to the rank that sends most, whenever that c
 	CHECK(job.counter(0, "net_rings_granted") == job.counter(0, "net_rings_taken_back") + 1);
 }
 
+TEST_CASE("ranks that share a device divide its write rings, and have one each at least")
+{
+	const char *transport = GENERATE("rc", "dct");
+	const auto [rings, apart, granted] =
+	    GENERATE(table<int, bool, unsigned>({{8, false, 2}, {3, false, 1}, {0, false, 0}, {8, true, 3}, {1, true, 1}}));
+	CAPTURE(transport, rings, apart, granted);
+	std::vector<std::string> tunables = {"PT2P_NET_RINGS=" + std::to_string(rings), "PT2P_NET_DELIVERY=write"};
+	if (apart) // each on a node of its own
+		tunables.push_back("PT2P_RANKS_PER_NODE=1");
+	Job job(transport, 4, tunables);
+	Streams streams(job);
+	streams.run({1, 2, 3}, 240);
+	CHECK(job.counter(0, "net_rings_granted") == granted);
+}
+
+TEST_CASE("a rank that only receives grants write rings, too")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_DELIVERY=write"});
+	Streams streams(job);
+	streams.run({1}, 240);
+	CHECK(job.counter(0, "net_rings_granted") == 1);
+	CHECK(streams.written(1) > 100);
+	CHECK(job.counter(0, "messages_sent") == 0);
+}
+
 TEST_CASE("a rank that sends nothing any more loses its write ring, and gets one again when it does")
 {
-	Job job("rc", 3, {"PT2P_NET_RINGS=4", "PT2P_NET_DELIVERY=write"});
+	Job job("rc", 3, {"PT2P_NET_RINGS=12", "PT2P_NET_DELIVERY=write"});
 	Streams streams(job);
 	streams.run({1, 2}, period);
 	CHECK(job.counter(0, "net_rings_granted") == 2);

@@ -50,7 +50,10 @@ DctTransport::DctTransport(const TransportEnvironment &environment, std::shared_
 {
 	make_target();
 	make_initiators(1); // a rank that sends nothing by dct needs no more, and none shows that the device has no DC
+	net_->answerer = this;
 }
+
+DctTransport::~DctTransport() { net_->answerer = nullptr; }
 
 void DctTransport::make_initiators(size_t count)
 {
@@ -140,6 +143,21 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->max_queue_pairs =
 	    environment_.config.net_queue_pairs ? initiators : std::clamp(initiators - 1, 1u, max_tuned);
 	return add(rank, std::move(peer));
+}
+
+verbs::NetPeer *DctTransport::connect_back(int rank)
+{
+	if (verbs::NetPeer *known = peers_[static_cast<size_t>(rank)].get())
+		return known;
+	try {
+		std::string text, why_not;
+		if (!environment_.addresses.find_address(rank, table().name, text) || !reaches(rank, text, why_not))
+			return nullptr;
+		return static_cast<DctPeer *>(&connect(rank, text));
+	} catch (const Error &e) {
+		environment_.reporter.log(LogLevel::debug, "no endpoint to rank %d: %s", rank, e.what());
+		return nullptr;
+	}
 }
 
 SendQueue *DctTransport::choose(DctPeer &peer)

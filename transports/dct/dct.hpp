@@ -43,13 +43,15 @@ struct DctPeer final : verbs::NetPeer, Waiting {
 	void cut() override;
 };
 
-class DctTransport final : public verbs::NetTransport, public verbs::QueueOwner {
+class DctTransport final : public verbs::NetTransport, public verbs::QueueOwner, public verbs::Answerer {
 public:
 	DctTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net);
+	~DctTransport() override;
 
 	const TransportTable &table() const override;
 	std::string queue_address() override;
 	Endpoint &connect(int rank, std::string_view address) override;
+	verbs::NetPeer *connect_back(int rank) override;
 	Endpoint *loopback() override { return &connect(environment_.job.rank(), address()); }
 	Memory memory_per_peer() override;
 

@@ -30,6 +30,16 @@ protected:
 	~ConnectionManager() = default;
 };
 
+// Connects to a rank that has reached this one and needs an answer.
+class Answerer {
+public:
+	// Null: not now. Nothing is sent by that, so nothing waits.
+	virtual NetPeer *connect_back(int rank) = 0;
+
+protected:
+	~Answerer() = default;
+};
+
 class Net {
 	const TransportEnvironment environment_;
 	const std::unique_ptr<Device> device_;
@@ -89,6 +99,7 @@ public:
 	void disarm(const void *caller);
 
 	ConnectionManager *connections = nullptr;
+	Answerer *answerer = nullptr;
 	// Adds a peer.
 	void set_peer(NetPeer &peer);
 	NetPeer *peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }

@@ -263,6 +263,9 @@ void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 		lose(h.rank(), PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 	} else if (id == id_ring_request && length == sizeof request) {
 		std::memcpy(&request, data, sizeof request);
+		// Who only receives through DC knows nobody.
+		if (!peer && answerer)
+			peer = answerer->connect_back(h.rank());
 		if (peer)
 			rings.on_request(*peer, request, h.sequence);
 	} else if (id == id_ring_offer && length == sizeof offer) {

@@ -149,19 +149,25 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	const int here = environment.topology.numa_node;
 	const auto far = std::stable_partition(candidates.begin(), candidates.end(),
 	                                       [&](ibv_device *d) { return here >= 0 && numa_node_of(*d) == here; });
+	const Job &job = environment.job;
+	int sharers = job.local_size();
 	if (in_turn) {
 		// Ranks of a node share its nearest devices. With PT2P_RANKS_PER_NODE, each pretended node has one device.
-		const Job &job = environment.job;
 		const int64_t pretended = environment.config.ranks_per_node;
 		const int64_t turn = pretended > 0 ? job.rank() / pretended : job.local_rank();
 		const auto end = far != candidates.begin() ? far : candidates.end();
-		std::rotate(candidates.begin(), candidates.begin() + turn % (end - candidates.begin()), end);
+		const auto devices = static_cast<int>(end - candidates.begin());
+		std::rotate(candidates.begin(), candidates.begin() + turn % devices, end);
+		if (pretended <= 0)
+			sharers = (sharers + devices - 1) / devices;
 	}
 	why_not.clear();
 	for (ibv_device *candidate : candidates) {
 		std::string reason;
-		if (auto device = try_open(candidate, wanted.port, reason))
+		if (auto device = try_open(candidate, wanted.port, reason)) {
+			device->sharers = sharers;
 			return device;
+		}
 		why_not += (why_not.empty() ? "" : "; ") + reason;
 	}
 	if (!wanted.device.empty())

@@ -65,6 +65,7 @@ struct Device {
 	bool extended_poll = false;                    // completion queues are read field by field, which is cheaper
 	uint8_t reads_accepted = 1, reads_started = 1; // concurrent READs and atomics, as responder and as requester
 	uint8_t port = 0, gid_index = 0;
+	int sharers = 1; // ranks of this node that have this device, as far as is known
 	PortAddress address{};
 
 	// Fills in what follows from `context` and `pd`.

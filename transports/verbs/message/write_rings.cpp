@@ -14,19 +14,23 @@ namespace {
 // Messages. The last: to the next try, if there was no room for a request.
 constexpr uint32_t worth_a_ring = 256, ask_again = 16, never = UINT32_C(1) << 30, try_again = 4;
 
+uint32_t share_of(int64_t rings, int sharers)
+{
+	return static_cast<uint32_t>(rings ? std::max<int64_t>(rings / sharers, 1) : 0);
+}
+
 } // namespace
 
 WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &sender, Reporter &reporter,
                        int numa_node)
     : device_(device), config_(config), sender_(sender), reporter_(reporter), numa_node_(numa_node),
+      max_rings_(share_of(config.net_rings, device.sharers)),
       consumer_indices_(device, max_outgoing * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                         numa_node),
-      left_(tune::Grants::period(max_rings()))
+      left_(tune::Grants::period(max_rings_))
 {
 	free_indices_.fill(max_outgoing);
 }
-
-uint32_t WriteRings::max_rings() const { return static_cast<uint32_t>(config_.net_rings); }
 
 // PT2P_NET_DELIVERY and the call have the same values.
 void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
@@ -83,7 +87,7 @@ void WriteRings::ask(NetPeer &peer)
 
 void WriteRings::on_request(NetPeer &peer, const RingRequest &request, uint32_t sequence)
 {
-	if (!peer.incoming && incoming_.size() < max_rings()) {
+	if (!peer.incoming && incoming_.size() < max_rings_) {
 		use_of(peer).sequence = sequence;
 		make(peer, request);
 	} else if (!peer.incoming || peer.incoming->retired()) {
@@ -156,7 +160,7 @@ bool WriteRings::report_read(NetPeer &peer, uint64_t flags) const
 
 void WriteRings::end_period(const Sequencer &sequencer)
 {
-	left_ = tune::Grants::period(max_rings());
+	left_ = tune::Grants::period(max_rings_);
 	competing_.clear();
 	seen_.clear();
 	const auto add = [&](NetPeer *p) {
@@ -172,7 +176,7 @@ void WriteRings::end_period(const Sequencer &sequencer)
 	for (NetPeer *p : requesting_)
 		if (!p->incoming)
 			add(p);
-	const auto &changes = grants_.decide(seen_, max_rings(), retired_);
+	const auto &changes = grants_.decide(seen_, max_rings_, retired_);
 	for (size_t i = 0; i < competing_.size(); ++i) {
 		use_of(*competing_[i]).dormant = seen_[i].dormant;
 		use_of(*competing_[i]).behind = seen_[i].behind;
