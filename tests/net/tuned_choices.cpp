@@ -142,14 +142,13 @@ TEST_CASE("a queue that is full stages in host memory, and one that no longer is
 	send_many(job, 1000, length);
 	CHECK(from_device() == 0);
 	CHECK(from_host() == 1000 * bytes);
-	send_singly(job, 20 * 16, length);
-	// On a busy machine the last sample may have made it the slower one, or this message may be the sample of a buffer.
+	// On a busy machine latencies may say that the device works for others, or that host memory is quicker.
 	Change last_from_device("dm_read_bytes");
 	for (int tries = 0; tries < 20 && last_from_device() == 0; ++tries) {
 		force(tuner(job), Staging::device_memory);
-		send_singly(job, 1, length);
+		send_singly(job, 20 * 16, length);
 	}
-	CHECK(last_from_device() == bytes);
+	CHECK(last_from_device() >= bytes);
 }
 
 TEST_CASE("periods that are longer than the time between two samples of staging still end")
