@@ -31,9 +31,9 @@ std::string refusal_text(const Outgoing &o, pt2p_status_t status)
 
 } // namespace
 
-Calls::Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows)
-    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), pool_(std::random_device{}()),
-      fetches_(std::random_device{}())
+Calls::Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, size_t fetch_bytes)
+    : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), fetch_bytes_(fetch_bytes),
+      pool_(std::random_device{}()), fetches_(std::random_device{}())
 {
 }
 

@@ -27,7 +27,8 @@ struct CallWork {
 
 class Calls {
 public:
-	Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows);
+	// `fetch_bytes`: of the first READ of a result; 0: learnt.
+	Calls(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, size_t fetch_bytes);
 
 	// Null: it cannot be started, and `status` says why.
 	Request *call(const CallWork &work, pt2p_status_t &status);
@@ -121,6 +122,7 @@ private:
 	Reporter &reporter_;
 	Peers &peers_;
 	Windows &windows_;
+	const size_t fetch_bytes_;
 	HandlePool<Outgoing> pool_;
 	Pool<Rare> rares_;
 	Fifo<Outgoing> placing_, fetching_;

@@ -35,6 +35,7 @@ const char *Calls::on_results(Peer &peer, uint64_t slots, const void *data, size
 		peer.source()->key = offer.memory.key.key;
 		peer.source()->slots = count;
 		peer.source()->slot_bytes = bytes;
+		peer.source()->fixed_bytes = fetch_bytes_;
 	}
 	FetchSource &source = *peer.source();
 	if (offer.what == ToFetch::all)

@@ -24,6 +24,7 @@ struct FetchSource {
 	bool asked = false; // the server wants all results to be fetched, where the library chooses
 	std::vector<uint32_t> services;
 	laws::FetchBytes bytes;
+	size_t fixed_bytes = 0; // of each first READ; 0: by the law
 	laws::Looks looks;
 	laws::Escape escape;
 	uint64_t fetched = 0, reads = 0;
@@ -31,7 +32,7 @@ struct FetchSource {
 	bool has(uint32_t service) const { return std::find(services.begin(), services.end(), service) != services.end(); }
 	bool asks(uint32_t service) const { return asked || has(service); }
 	// Bytes of the next READ.
-	size_t first_bytes() const { return std::min<size_t>(bytes.bytes(), slot_bytes); }
+	size_t first_bytes() const { return std::min<size_t>(fixed_bytes ? fixed_bytes : bytes.bytes(), slot_bytes); }
 };
 
 // A call whose result is fetched. It ends with the call, and not before its READ.

@@ -31,7 +31,7 @@ Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::One
          pt2p_context_t *context)
     : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window), standard(config)),
       windows_(onesided, engine), results_(config, reporter, engine, onesided, static_cast<size_t>(size)),
-      calls_(engine, reporter, peers_, windows_),
+      calls_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_fetch_bytes)),
       services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue), context)
 {
 	engine.extend(*this);

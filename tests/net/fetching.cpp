@@ -63,6 +63,48 @@ TEST_CASE("the server posts nothing for a call whose result is fetched, and the 
 	REQUIRE(pt2p_service_close(job.ctx[1], service) == PT2P_OK);
 }
 
+TEST_CASE("a result longer than the bytes that are set for its first READ takes a second one, however often")
+{
+	struct Setting {
+		const char *tunable;
+		uint32_t bytes;
+		unsigned reads; // of a result of 200 bytes
+	};
+	const auto setting =
+	    GENERATE(Setting{"PT2P_CALL_FETCH_BYTES=64", 64, 2}, Setting{"PT2P_CALL_FETCH_BYTES=192", 192, 2},
+	             Setting{"PT2P_CALL_FETCH_BYTES=256", 256, 1}, Setting{"PT2P_CALL_FETCH_BYTES=8k", 1024, 1});
+	INFO(setting.tunable);
+	Job job("rc", 2, {setting.tunable, "PT2P_CALL_REPLY_BY=read"});
+	pt2p_service_t *service = nullptr;
+	const auto echo = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
+		pt2p_reply(ctx, call, length, input, length);
+	};
+	REQUIRE(pt2p_service_open(job.ctx[1], 1, echo, nullptr, nullptr, &service) == PT2P_OK);
+	const auto call = [&] {
+		const std::vector<unsigned char> out(200, 7);
+		std::vector<unsigned char> in(200);
+		pt2p_request_t *request = nullptr;
+		REQUIRE(pt2p_icall(job.ctx[0], 1, 1, out.data(), 200, in.data(), 200, nullptr, &request) == PT2P_OK);
+		for (int done = 0; !done;) {
+			REQUIRE(pt2p_progress(job.ctx[1]) == PT2P_OK); // so looks are seldom in vain
+			REQUIRE(pt2p_test(job.ctx[0], request, &done, nullptr) == PT2P_OK);
+		}
+		REQUIRE(in == out);
+	};
+	while (job.counter(0, "results_fetched") == 0)
+		call();
+	pt2p_calls_info_t info = PT2P_CALLS_INFO_INIT;
+	REQUIRE(pt2p_calls_query(job.ctx[0], 1, &info) == PT2P_OK);
+	CHECK(info.fetch_bytes == setting.bytes);
+	const uint64_t fetched = job.counter(0, "results_fetched"), read = job.counter(0, "results_read");
+	for (unsigned i = 0; i < 300; ++i)
+		call();
+	CHECK(job.counter(0, "results_fetched") - fetched == 300);
+	CHECK(job.counter(0, "results_read") - read >= 300 * setting.reads);
+	CHECK(job.counter(0, "results_read") - read < 300 * setting.reads + 100);
+	REQUIRE(pt2p_service_close(job.ctx[1], service) == PT2P_OK);
+}
+
 TEST_CASE("results arrive whole where READs are torn, replies are pushed where a caller sleeps or memory is short")
 {
 	const char *transport = GENERATE("rc", "dct");
