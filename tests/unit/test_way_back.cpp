@@ -19,9 +19,11 @@ struct Server {
 	double can = 1;        // share of calls whose results could be fetched
 	double jitter = 0;     // of the time of each call
 	bool stubborn = false; // callers do not follow
+	double lingers = 0;    // ns after a change for which each way has the pace of the other
 	uint64_t served = 0, by_other = 0;
 	unsigned changes = 0;
-	double now = 1000;
+	double now = 1000, since_change = 0;
+	Way last = Way::reply;
 	std::mt19937_64 random{1};
 
 	void serve(uint64_t calls)
@@ -32,7 +34,12 @@ struct Server {
 			Way &way = told[i % callers];
 			const bool could = uniform(random) < can;
 			const Way took = could && !stubborn ? way : Way::reply;
-			now += 1000 / pace(took) * (1 + jitter * (uniform(random) - 0.5));
+			if (took != last)
+				since_change = now;
+			last = took;
+			const bool as_other = now - since_change < lingers;
+			const Way costs = (took == Way::fetch) != as_other ? Way::fetch : Way::reply;
+			now += 1000 / pace(costs) * (1 + jitter * (uniform(random) - 0.5));
 			if (law.watches())
 				changes += law.saw(could, took == Way::fetch, callers, [this] { return static_cast<int64_t>(now); });
 			way = law.way();
@@ -68,6 +75,36 @@ TEST_CASE("the quicker way back is chosen soon, and stays")
 			CHECK(s.changes == (gain > 1));
 			CHECK(s.law.trials() > 1);
 		}
+}
+
+TEST_CASE("the choice is that of the pace in the long run, where a way leaves the other one its pace for a while")
+{
+	for (const double gain : {0.8, 1.25}) {
+		INFO("fetching is " << gain << " times as quick");
+		Server s = server_of(8, 8 * gain);
+		s.lingers = 400000;
+		s.serve(200000);
+		CHECK(s.law.trials() == 1);
+		CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
+		CHECK(s.law.gain() == Approx(gain).epsilon(0.02));
+	}
+}
+
+TEST_CASE("a trial is short where calls take long, or one way is far better")
+{
+	for (const double gain : {0.5, 2.0}) {
+		INFO("fetching is " << gain << " times as quick");
+		Server s = server_of(0.01, 0.01 * gain);
+		s.callers = 4;
+		const uint64_t first = WayLaw{}.first;
+		s.serve(first);
+		REQUIRE(s.law.watches());
+		while (s.law.watches() && s.served < first + 20000)
+			s.serve(1);
+		CHECK(s.law.trials() == 1);
+		CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
+		CHECK(s.served - first < 6 * WayLaw{}.timed);
+	}
 }
 
 TEST_CASE("ways that are about as good do not take turns")

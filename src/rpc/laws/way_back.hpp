@@ -22,15 +22,19 @@
 //   chosen way, settling
 //   chosen way, timed       so a drift of load affects both
 //
-// The other way is chosen when it has won `wins` comparisons in a row by `margin`, each over twice as many calls as the
-// one before. Steps are long, as pace comes in bursts: in the model, 64 callers over rc are replied to half as quickly
-// again as in the mean for a thousand calls, and then some wait. The first that it does not win ends the trial. The
-// margin keeps ways that are about as good from taking turns.
+// The other way is chosen when it has won one comparison by a factor `clear`, or `wins` in a row by `margin`, each over
+// twice as many calls and twice the time of the one before. The first that it does not win ends the trial, and where it
+// is slower by that factor its own step does. The margin keeps ways that are about as good from taking turns.
+//
+// A step lasts so many calls and so long, as pace comes in bursts, and what the other way has left behind lasts for a
+// while: in the model, 64 callers over rc are replied to half as quickly again as in the mean for a thousand calls, and
+// then some wait; and 16 callers over dct with 4 calls each are replied to a sixth more quickly for half a millisecond
+// after they have fetched.
 //
 // Cost. After a trial there is a rest: `rest` calls for each that the trial has sent the other way. It doubles each
 // time that the answer is the same, up to `max_rests` times. If the pace stays above or below the usual one by a factor
 // `other_load` for two looks, the load is another one, and the next trial begins at once, but not sooner than `least`
-// calls after the last.
+// calls for each that the last has sent the other way.
 #pragma once
 
 #include <algorithm>
@@ -42,22 +46,21 @@ namespace pt2p::rpc::laws {
 enum class Way : uint8_t { reply, fetch };
 
 struct WayLaw {
-	uint32_t first = 4096;  // calls before the first trial
-	uint32_t look = 4096;   // calls between two looks at the pace
-	uint32_t watched = 64;  // calls before a trial
-	double can = 0.75;      // share of them whose results could be fetched
-	uint32_t settling = 64; // calls of a step, at least
-	uint32_t each = 2;      // the same, for each caller
-	uint32_t learning = 4;  // times that, where fetching settles
-	double grows = 0.05;    // of the pace, from so many calls to the next, while it settles
-	uint32_t timed = 4096;  // calls of a step
-	double settled = 0.9;   // share of calls on the way of the step before it is timed
+	uint32_t first = 4096;   // calls before the first trial
+	uint32_t look = 4096;    // calls between two looks at the pace
+	uint32_t watched = 64;   // calls before a trial
+	uint32_t settling = 64;  // calls of a step, at least
+	uint32_t each = 2;       // the same, for each caller
+	uint32_t learning = 4;   // times that, where fetching settles
+	uint32_t timed = 1024;   // calls of a step
+	int64_t lasts = 1000000; // the same, ns, and half as long while it settles
 	uint32_t wins = 2;
-	double margin = 0.02;     // of the pace
-	uint32_t rest = 100;      // calls for each that a trial has sent the other way
-	uint32_t max_rests = 64;  // times that
-	double other_load = 1.5;  // of the usual pace
-	uint32_t least = 1 << 17; // calls between two trials
+	double margin = 0.02;    // of the pace
+	double clear = 1.2;      // the pace of one way divided by that of the other
+	uint32_t rest = 100;     // calls for each that a trial has sent the other way
+	uint32_t max_rests = 64; // times that
+	double other_load = 1.5; // of the usual pace
+	uint32_t least = 20;     // calls for each that a trial has sent the other way, between two trials
 };
 
 class WayBack {
@@ -99,7 +102,7 @@ public:
 			if (!differs)
 				usual_ += (pace - usual_) / averaged;
 		}
-		if (different_ >= 2 && served - ended_ >= law_.least) {
+		if (different_ >= 2 && served - ended_ >= uint64_t{law_.least} * tried_) {
 			rests_ = 1;
 			begin();
 		} else if (served - ended_ >= rests_ * rest_) {
@@ -115,7 +118,7 @@ public:
 			can_ += can;
 			if (++in_step_ < law_.watched)
 				return false;
-			if (can_ < law_.can * law_.watched) {
+			if (can_ < can_be_fetched * law_.watched) {
 				end(false);
 			} else {
 				go(chosen_timed_first, clock());
@@ -127,29 +130,37 @@ public:
 		++in_step_;
 		tried_ += tries_other();
 		share_ += ((fetched == (way() == Way::fetch) ? 1.0 : 0.0) - share_) / averaged_shares;
-		if (!timed()) {
-			const uint64_t few = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
-			const uint64_t enough = way() == Way::fetch ? few * law_.learning : few;
-			if (++in_part_ < enough)
+		if (in_step_ % clocked)
+			return false;
+		if (timed()) {
+			const unsigned doubled = tries_other() ? won_ : 0;
+			if (in_step_ < law_.timed << doubled)
 				return false;
 			const int64_t now = clock();
-			const double pace = in_part_ / static_cast<double>(std::max<int64_t>(now - since_, 1));
-			const bool grows = way() == Way::fetch && pace > settling_pace_ * (1 + law_.grows);
-			const bool for_ever = in_step_ >= max_settling * enough;
-			const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
-			if (share_ >= law_.settled && ((!grows && !learns) || for_ever)) {
-				learnt_ |= way() == Way::fetch;
-				go(static_cast<Step>(step_ + 1), now);
-			} else if (for_ever) {
-				end(false); // they do not follow
-			} else {
-				settling_pace_ = pace;
-				since_ = now;
-				in_part_ = 0;
-			}
-			return false;
+			return now - begun_ >= law_.lasts << doubled && end_step(now);
 		}
-		return in_step_ >= (tries_other() ? law_.timed << won_ : law_.timed) && end_step(clock());
+		const uint64_t few = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
+		const uint64_t enough = way() == Way::fetch ? few * law_.learning : few;
+		const uint32_t in_part = in_step_ - before_part_;
+		if (in_part < enough)
+			return false;
+		const int64_t now = clock();
+		const double pace = in_part / static_cast<double>(std::max<int64_t>(now - since_, 1));
+		const bool grows = way() == Way::fetch && pace > settling_pace_ * still_grows;
+		const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
+		const bool early = now - begun_ < law_.lasts / 2;
+		const bool for_ever = in_step_ >= max_settling * enough && !early;
+		if (share_ >= settled && ((!grows && !learns && !early) || for_ever)) {
+			learnt_ |= way() == Way::fetch;
+			go(static_cast<Step>(step_ + 1), now);
+		} else if (for_ever) {
+			end(false); // they do not follow
+		} else {
+			settling_pace_ = pace;
+			since_ = now;
+			before_part_ = in_step_;
+		}
+		return false;
 	}
 
 	// For the report.
@@ -167,8 +178,12 @@ private:
 		chosen_settling,
 		chosen_timed,
 	};
-	static constexpr uint32_t max_settling = 32; // times the calls that suffice
-	static constexpr double averaged = 8;        // looks
+	static constexpr double can_be_fetched = 0.75; // share of the calls before a trial
+	static constexpr uint32_t clocked = 16;        // calls of a step, each time before it looks at the clock
+	static constexpr uint32_t max_settling = 32;   // times the calls that suffice
+	static constexpr double still_grows = 1.05;    // pace of a step that has not settled, divided by that before
+	static constexpr double settled = 0.9;         // share of calls on the way of the step before it is timed
+	static constexpr double averaged = 8;          // looks
 	static constexpr double averaged_shares = 24;
 
 	static Way other(Way way) { return way == Way::reply ? Way::fetch : Way::reply; }
@@ -178,20 +193,19 @@ private:
 	void begin()
 	{
 		step_ = watching;
-		in_step_ = can_ = won_ = 0;
-		tried_ = 0;
+		in_step_ = can_ = won_ = tried_ = 0;
 	}
 	void go(Step step, int64_t now)
 	{
 		step_ = step;
-		in_step_ = in_part_ = parts_ = 0;
+		in_step_ = before_part_ = parts_ = 0;
 		share_ = settling_pace_ = 0;
-		since_ = now;
+		begun_ = since_ = now;
 	}
 	// Of a timed step.
 	bool end_step(int64_t now)
 	{
-		const double pace = in_step_ / static_cast<double>(std::max<int64_t>(now - since_, 1));
+		const double pace = in_step_ / static_cast<double>(std::max<int64_t>(now - begun_, 1));
 		switch (step_) {
 		case chosen_timed_first:
 			chosen_pace_ = pace;
@@ -199,18 +213,23 @@ private:
 			return false;
 		case other_timed:
 			other_pace_ = pace;
+			if (pace * law_.clear < chosen_pace_) {
+				compared(pace / chosen_pace_);
+				end(false);
+				return false;
+			}
 			go(chosen_settling, now);
 			return false;
 		default: break;
 		}
 		const double ratio = 2 * other_pace_ / (chosen_pace_ + pace);
-		gain_ = chosen_ == Way::reply ? ratio : 1 / ratio;
+		compared(ratio);
 		chosen_pace_ = pace;
 		if (ratio < 1 + law_.margin) {
 			end(false);
 			return false;
 		}
-		if (++won_ < law_.wins) {
+		if (++won_ < law_.wins && ratio < law_.clear) {
 			go(other_settling, now);
 			return false;
 		}
@@ -218,6 +237,8 @@ private:
 		end(true);
 		return true;
 	}
+	// The pace of the other way is so many times that of the chosen one.
+	void compared(double ratio) { gain_ = chosen_ == Way::reply ? ratio : 1 / ratio; }
 	void end(bool changed)
 	{
 		trials_ += in_trial();
@@ -231,14 +252,14 @@ private:
 	Way chosen_ = Way::reply;
 	Step step_ = resting;
 	uint64_t due_, looked_ = 0, ended_ = 0; // calls
-	int64_t since_look_ = 0, since_ = 0;    // ns
+	int64_t since_look_ = 0;                // ns
 	uint32_t looks_ = 0, different_ = 0;    // since the trial; that found another load, in a row
 	double usual_ = 0;                      // pace, calls per ns
 	uint64_t rest_;
 	uint32_t rests_ = 1, trials_ = 0;
 	// Of the trial.
-	uint32_t in_step_ = 0, in_part_ = 0, parts_ = 0, can_ = 0, won_ = 0;
-	uint64_t tried_ = 0;
+	int64_t begun_ = 0, since_ = 0; // the step, and a part of it, ns
+	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, can_ = 0, won_ = 0, tried_ = 0;
 	bool learnt_ = false;
 	double share_ = 0, settling_pace_ = 0, chosen_pace_ = 0, other_pace_ = 0, gain_ = 0;
 };
