@@ -201,13 +201,14 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 	source.looks.served(head.took);
 	const int64_t now = now_ns();
 	source.looks.read_took(now - f.read_at);
+	if (source.looks.judges(f.left))
+		source.escape.ended(f.pushed);
 	if (f.looks)
 		source.looks.late(f.left, now);
 	else if (f.pushed)
 		source.looks.early(now - f.left);
 	else
 		source.looks.hit();
-	source.escape.ended(f.pushed);
 	engine_.channels().router().on_consumed(*f.peer->channel, head.consumed);
 	if (o.moved < o.length)
 		f.peer->streams.remove(o);
@@ -261,11 +262,12 @@ bool Calls::end_looks(Outgoing &o)
 	f.call = nullptr;
 	if (f.pushed && !o.over) {
 		FetchSource &source = *f.peer->source();
+		if (source.looks.judges(f.left))
+			source.escape.ended(true);
 		if (f.looks)
 			source.looks.late(f.left, now_ns());
 		else
 			source.looks.early(now_ns() - f.left);
-		source.escape.ended(true);
 	}
 	if (f.reading)
 		return false;

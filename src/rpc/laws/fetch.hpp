@@ -23,7 +23,8 @@
 //
 // Escape. A caller whose calls mostly end pushed, as it sleeps, or as services take too different times, has looked in
 // vain and could as well have been replied to. So it does not fetch for `first_pause` calls, and twice as long each
-// time that this happens again at once.
+// time that this happens again at once. Only calls that judge the slack of now count, or a caller with many calls under
+// way would escape before it has learnt when to look, and learn nothing meanwhile.
 #pragma once
 
 #include <algorithm>
@@ -99,7 +100,7 @@ public:
 	// The first look was in vain, and now the result is here. The call left at that time, ns.
 	void late(int64_t left, int64_t now)
 	{
-		if (left < grown_)
+		if (!judges(left))
 			return;
 		grown_ = now;
 		const double before = service_ + slack_, least = round_trip_ / 16;
@@ -107,6 +108,8 @@ public:
 		hits_ = 0;
 		slack_ += std::clamp(static_cast<double>(now - left) - round_trip_ - before, 0.0, step_);
 	}
+	// Whether a call that left at that time says something about the slack of now.
+	bool judges(int64_t left) const { return left >= grown_; }
 	// The result was there no later than so long after the call had left, ns, and the first look was not due.
 	void early(int64_t span)
 	{
