@@ -216,7 +216,10 @@ bool Services::leave_result(Incoming &in, const void *data)
 // The law sees a call. `can`: its result could be fetched, and nobody has chosen.
 void Services::choose(bool can, bool fetched)
 {
-	if (way_.saw(can, fetched, results_.callers(), now_ns))
+	const uint32_t trials = way_.trials();
+	const bool changed = way_.saw(can, fetched, results_.callers(), now_ns);
+	reporter_.add(Counter::results_trials, way_.trials() - trials);
+	if (changed)
 		reporter_.log(LogLevel::info, "results of calls are %s from now on: that is %.2f times as quick",
 		              way_.chosen() == laws::Way::fetch ? "fetched" : "sent",
 		              way_.chosen() == laws::Way::fetch ? way_.gain() : 1 / way_.gain());

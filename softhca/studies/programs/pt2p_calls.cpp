@@ -4,10 +4,12 @@
 //   PT2P_CALL_REPLY_BY=read
 //
 // Each of `callers` ranks, one on each node, has `window` calls under way to rank 0, of `input` bytes, and waits for
-// the oldest. The handler computes for `handler` ns and replies with `reply` bytes; rank 0 does nothing else. The last
-// 70 % of `calls` are measured: `reads` for a call, `pushed` that the callers have asked for, `switches` of DC
-// initiators from one target to another for a call, `server`: messages that rank 0 sends for a call. Every byte of
-// every reply is checked.
+// the oldest. The handler computes for `handler` ns and replies with `reply` bytes; rank 0 does nothing else. Each has
+// made `warm` calls before, and more until rank 0 has ended so many `trials` of how replies get back, but not more than
+// `longest`. The last 70 % of `calls` are measured: `reads` for a call, `pushed` that the callers have asked for,
+// `switches` of DC initiators from one target to another for a call, `server`: messages that rank 0 sends for a call,
+// `tried`: calls of everybody before the trials had ended, `again`: trials that have ended since. Every byte of every
+// reply is checked.
 #include <cstring>
 
 #include "softhca/studies/programs/pt2p_job.hpp"
@@ -17,7 +19,7 @@ namespace {
 using namespace study;
 
 struct Plan {
-	size_t callers, window, calls, warm, input, reply;
+	size_t callers, window, calls, warm, trials, longest, input, reply;
 	double handler;
 	size_t each() const { return calls / callers; } // of one caller
 	size_t all() const { return each() * callers; }
@@ -26,13 +28,13 @@ struct Plan {
 };
 
 struct Counts {
-	uint64_t reads, pushed, switches, server;
+	uint64_t reads, pushed, switches, server, trials;
 };
 
 struct Shared {
 	const Plan &plan;
 	const InprocessJob &job;
-	size_t done = 0, callers_done = 0;
+	size_t warmed = 0, done = 0, callers_done = 0, tried = 0; // calls, calls, callers, calls
 	double since = 0, until = 0;
 	Counts counts{};
 	std::vector<double> latencies;
@@ -41,7 +43,7 @@ struct Shared {
 	Counts count() const
 	{
 		return {job.counter("results_read"), job.counter("results_pushed"), device_counter("dc_switches"),
-		        job.counter("rc_messages", 0) + job.counter("dct_messages", 0)};
+		        job.counter("rc_messages", 0) + job.counter("dct_messages", 0), job.counter("results_trials", 0)};
 	}
 };
 
@@ -115,13 +117,14 @@ void call(pt2p_context_t *ctx, Shared &shared)
 			shared.until = now();
 			const Counts end = shared.count();
 			shared.counts = {end.reads - shared.counts.reads, end.pushed - shared.counts.pushed,
-			                 end.switches - shared.counts.switches, end.server - shared.counts.server};
+			                 end.switches - shared.counts.switches, end.server - shared.counts.server,
+			                 end.trials - shared.counts.trials};
 		}
 	};
 	const auto me = static_cast<uint64_t>(pt2p_rank(ctx));
 	uint64_t made = 0;
-	const auto make = [&](size_t calls) {
-		for (size_t i = 0; i < calls; ++i) {
+	const auto make = [&](auto &&more) {
+		for (size_t i = 0; more(i); ++i) {
 			Slot &slot = slots[made % slots.size()];
 			finish(slot);
 			slot.seed = me << 32 | made++;
@@ -136,11 +139,17 @@ void call(pt2p_context_t *ctx, Shared &shared)
 		for (size_t i = 0; i < slots.size(); ++i)
 			finish(slots[(made + i) % slots.size()]);
 	};
-	make(plan.warm);
+	make([&](size_t i) {
+		if (!shared.tried && i % 16 == 0 && shared.job.counter("results_trials", 0) >= plan.trials)
+			shared.tried = std::max<size_t>(shared.warmed, 1);
+		const bool more = i < plan.warm || (!shared.tried && i < plan.longest);
+		shared.warmed += more;
+		return more;
+	});
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	shared.done = 0;
 	check(ctx, pt2p_barrier(ctx), "barrier");
-	make(plan.each());
+	make([&](size_t i) { return i < plan.each(); });
 	++shared.callers_done;
 	check(ctx, pt2p_barrier(ctx), "barrier");
 }
@@ -154,27 +163,30 @@ int main(int argc, char **argv)
 	                         {"window", "16"},
 	                         {"calls", "30000"},
 	                         {"warm", "100"},
+	                         {"trials", "0"},
+	                         {"longest", "100000"},
 	                         {"input", "16"},
 	                         {"reply", "32"},
 	                         {"handler", "0"},
 	                         {"name", "?"},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
-		std::puts("name,callers,window,input,reply,handler_ns,M/s,mean_ns,p99_ns,reads,pushed,switches,server");
+		std::puts(
+		    "name,callers,window,input,reply,handler_ns,M/s,mean_ns,p99_ns,reads,pushed,switches,server,tried,again");
 	const Plan plan{settings.count("callers"), settings.count("window"), settings.count("calls"),
-	                settings.count("warm"),    settings.count("input"),  settings.count("reply"),
-	                settings.number("handler")};
+	                settings.count("warm"),    settings.count("trials"), settings.count("longest"),
+	                settings.count("input"),   settings.count("reply"),  settings.number("handler")};
 	if (!plan.callers || !plan.window || plan.each() < plan.window || plan.input < sizeof(uint64_t))
 		give_up("callers and window are at least 1, input at least 8, calls at least callers x window");
 	const InprocessJob job(plan.callers + 1, 1, settings.tunables);
-	Shared shared{plan, job, 0, 0, 0, 0, {}, {}, std::vector<unsigned char>(plan.reply)};
+	Shared shared{plan, job, 0, 0, 0, 0, 0, 0, {}, {}, std::vector<unsigned char>(plan.reply)};
 	job.run([&](pt2p_context_t *ctx) { pt2p_rank(ctx) ? call(ctx, shared) : serve(ctx, shared); });
 	const Latencies latencies(shared.latencies);
 	const auto measured = static_cast<double>(shared.latencies.size());
 	const auto each = [measured](uint64_t count) { return static_cast<double>(count) / measured; };
-	std::printf("%s,%zu,%zu,%zu,%zu,%.0f,%.4g,%.0f,%.0f,%.3f,%.3f,%.3f,%.3f\n", settings.text("name").c_str(),
+	std::printf("%s,%zu,%zu,%zu,%zu,%.0f,%.4g,%.0f,%.0f,%.3f,%.3f,%.3f,%.3f,%zu,%zu\n", settings.text("name").c_str(),
 	            plan.callers, plan.window, plan.input, plan.reply, plan.handler,
 	            measured / (shared.until - shared.since) * 1e3, latencies.mean, latencies.p99,
 	            each(shared.counts.reads), each(shared.counts.pushed), each(shared.counts.switches),
-	            each(shared.counts.server));
+	            each(shared.counts.server), shared.tried, static_cast<size_t>(shared.counts.trials));
 }
