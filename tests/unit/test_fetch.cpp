@@ -409,3 +409,12 @@ TEST_CASE("a caller whose calls mostly end pushed does not fetch for a while, an
 		}
 	CHECK(fetched == 10000);
 }
+
+TEST_CASE("calls that left before the slack has grown say nothing about it")
+{
+	Looks looks;
+	CHECK(looks.judges(1000));
+	looks.late(1000, 100000);
+	CHECK_FALSE(looks.judges(99999));
+	CHECK(looks.judges(100000));
+}
