@@ -136,6 +136,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       rings(*device_, environment.config, eager, environment.reporter, environment.topology.numa_node),
       wireup(*device_, completions.channel(), environment.topology.numa_node), sequencer_(environment.job.size()),
       ranks_(static_cast<size_t>(environment.job.size())), peers_(ranks_),
+      receives_(static_cast<uint32_t>(environment.config.net_receives)),
       idle_turn_(oversubscribed(environment.topology, environment.job.host_size()) ? wireup_interval
                                                                                    : wireup_interval / 4)
 {

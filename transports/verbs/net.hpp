@@ -128,14 +128,15 @@ private:
 		       !queues.any_broken() && !tuner.watches();
 	}
 	unsigned make_progress();
-	static constexpr unsigned max_completions = ReceiveQueue::max_batch; // of one queue in a turn
+	static constexpr unsigned max_completions = ReceiveQueue::max_batch; // that are read at a time
 	// Receives to post again.
 	struct Used {
 		unsigned count = 0;
 		uint64_t numbers[max_completions];
 	};
-	bool read(CompletionQueue &queue, unsigned &messages);
-	bool read_directly(mlx5::CqBuffer &cq, unsigned &messages);
+	void read_some(CompletionQueue &queue, unsigned &messages);
+	unsigned read(CompletionQueue &queue, unsigned &messages);
+	unsigned read_directly(mlx5::CqBuffer &cq, unsigned &messages);
 	bool handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used);
 	bool on_receive(const unsigned char *message, uint32_t bytes);
 	[[gnu::noinline]] bool on_unusual(const MessageHeader &header, const unsigned char *data, size_t length);
@@ -169,7 +170,8 @@ private:
 	std::vector<NetPeer *> peers_; // by rank
 	const void *driver_ = nullptr; // the caller that drives
 	uint64_t turns_ = 0;
-	const int idle_turn_; // an empty turn subtracts this from look_at_wireup_
+	const uint32_t receives_; // PT2P_NET_RECEIVES
+	const int idle_turn_;     // an empty turn subtracts this from look_at_wireup_
 	// Turns between two polls of wireup. Four empty turns are enough, and one where ranks share processors.
 	static constexpr int wireup_interval = 64;
 	int look_at_wireup_ = 0; // 0 or less: poll in the next turn

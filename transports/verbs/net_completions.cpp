@@ -1,4 +1,5 @@
 // Polling CQEs: delivers what has arrived, and completes what was sent. See net.hpp.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -79,16 +80,16 @@ bool Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used)
 	return status == IBV_WC_SUCCESS && on_receive(receives.buffer(id), bytes);
 }
 
-// Handles up to max_completions, and counts the messages that were delivered. False: there is none.
-bool Net::read(CompletionQueue &queue, unsigned &messages)
+// Handles up to max_completions, and counts the messages that were delivered. Returns how many completions there were.
+unsigned Net::read(CompletionQueue &queue, unsigned &messages)
 {
 	Used used;
+	unsigned n = 0;
 	if (device_->extended_poll) {
 		ibv_cq_ex *cq = queue.verbs.get();
 		ibv_poll_cq_attr attributes{};
 		if (ibv_start_poll(cq, &attributes) != 0)
-			return false;
-		unsigned n = 0;
+			return 0;
 		do
 			messages +=
 			    handle(cq->wr_id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, used);
@@ -96,18 +97,16 @@ bool Net::read(CompletionQueue &queue, unsigned &messages)
 		ibv_end_poll(cq);
 	} else {
 		ibv_wc completions[max_completions];
-		const int n = ibv_poll_cq(queue.cq(), max_completions, completions);
-		if (n <= 0)
-			return false;
-		for (int i = 0; i < n; ++i)
+		n = static_cast<unsigned>(std::max(ibv_poll_cq(queue.cq(), max_completions, completions), 0));
+		for (unsigned i = 0; i < n; ++i)
 			messages += handle(completions[i].wr_id, completions[i].status, completions[i].byte_len, used);
 	}
 	receives.post(used.numbers, used.count);
-	return true;
+	return n;
 }
 
 // The same without libibverbs.
-[[gnu::always_inline]] inline bool Net::read_directly(mlx5::CqBuffer &cq, unsigned &messages)
+[[gnu::always_inline]] inline unsigned Net::read_directly(mlx5::CqBuffer &cq, unsigned &messages)
 {
 	unsigned n = 0;
 	for (uint8_t kind; n < max_completions; ++n, cq.pop()) {
@@ -139,10 +138,25 @@ bool Net::read(CompletionQueue &queue, unsigned &messages)
 		}
 	}
 	if (n == 0)
-		return false;
+		return 0;
 	cq.publish();
 	receives.publish();
-	return true;
+	return n;
+}
+
+// A few completions, and more while they may hold more than half of the receives (with libibverbs that is not known).
+// When there are no receives, the device refuses messages. Each refusal costs a sender most of a millisecond, and
+// senders that are quick take the receives that others wait for.
+inline void Net::read_some(CompletionQueue &queue, unsigned &messages)
+{
+	uint32_t n, all = 0;
+	do {
+		n = __builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, messages)
+		                                                 : read(queue, messages);
+		all += n;
+	} while (__builtin_expect(n == max_completions, 0) && all < receives_ &&
+	         (!queue.direct || queue.direct->has_more_than(receives_ / 2)));
+	drained_ = drained_ && !all;
 }
 
 // Requests for connections are rare. This poll goes through libibverbs even if queues are polled directly: a device in
@@ -179,9 +193,7 @@ unsigned Net::make_progress()
 	drained_ = true;
 	// Delivery may forward a message and connect to the next hop, which may add a completion queue.
 	for (CompletionQueue &queue : completions)
-		if (__builtin_expect(queue.direct != nullptr, 1) ? read_directly(*queue.direct, messages)
-		                                                 : read(queue, messages))
-			drained_ = false;
+		read_some(queue, messages);
 	rings.count(messages, sequencer_);
 	if (__builtin_expect(rings.any_returning(), 0))
 		rings.look_after();

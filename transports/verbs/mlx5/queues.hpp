@@ -203,6 +203,12 @@ public:
 		after_ownership();
 		return next_;
 	}
+	// Whether more than `n` CQEs have come; there are more than `n` in all.
+	bool has_more_than(uint32_t n) const
+	{
+		const uint32_t last = consumer_ + n;
+		return !((__atomic_load_n(&at(last)->op_own, __ATOMIC_RELAXED) ^ ((last & count_) != 0)) & 1);
+	}
 	void pop()
 	{
 		++consumer_;
