@@ -118,6 +118,8 @@ TEST_CASE("WQEs of all sizes go round a send queue many times, alone and in batc
 		uint32_t received = 0;
 		for (bool complete = false; !complete || received < batch;) {
 			const mlx5_cqe64 &c = *loop.wait();
+			REQUIRE(loop.ring().has_more_than(0));
+			REQUIRE(!loop.ring().has_more_than(batch - received + !complete)); // all that are to come
 			if (mlx5::opcode(c.op_own) == MLX5_CQE_REQ) {
 				REQUIRE(mlx5::queue_pair(c) == loop.qp->qp_num);
 				REQUIRE(be16toh(c.wqe_counter) == numbers.back());

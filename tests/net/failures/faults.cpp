@@ -195,6 +195,28 @@ TEST_CASE("a receiver that is not ready for a long time loses nothing")
 	CHECK(in == out);
 }
 
+TEST_CASE("a rank that has fallen behind frees at least half of its receives in a turn")
+{
+	const char *transport = GENERATE("rc", "dct"), *direct = GENERATE("0", "1");
+	Job job(transport, 2,
+	        {"PT2P_NET_RECEIVES=160", "PT2P_NET_SEND_DEPTH=256", "PT2P_NET_SIGNAL_PERIOD=1", "PT2P_NET_DELIVERY=send",
+	         "PT2P_TUNE=off", std::string("PT2P_NET_DIRECT=") + direct});
+	job.warm_up();
+	const auto &peer = static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(1)->endpoint);
+	constexpr unsigned n = 140;
+	pt2p_request_t *sends[n];
+	for (pt2p_request_t *&s : sends)
+		REQUIRE(pt2p_isend(job.ctx[0], &n, sizeof n, 1, 5, &s) == PT2P_OK);
+	REQUIRE(pt2p_waitall(job.ctx[0], n, sends, nullptr) == PT2P_OK);
+	while (peer.in_flight)
+		pt2p_progress(job.ctx[0]);
+	const uint64_t before = job.counter(1, "unexpected");
+	pt2p_progress(job.ctx[1]);
+	CHECK(job.counter(1, "unexpected") - before >= n - 160 / 2);
+	for (unsigned i = 0, in; i < n; ++i)
+		REQUIRE(pt2p_recv(job.ctx[1], &in, sizeof in, 0, 5, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+}
+
 TEST_CASE("a remote access error fails its operation, and nothing else")
 {
 	const char *transport = GENERATE("rc", "dct");
