@@ -101,7 +101,7 @@ twice '$6 > 10' 16 $atomics window=16 words=4 busy=20000
 
 # Many callers of one server by DC: each reply that is sent changes the target of an initiator, and a result that is fetched
 # does not. Columns: $7 M/s, $10 READs for a call, $12 changes of target, $13 messages of the server.
-fan_in="$studies/pt2p_calls callers=32 window=1 calls=6400 PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=4"
+fan_in="$studies/pt2p_calls callers=32 window=1 calls=12800 PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=4"
 twice '$7 < 3 && $12 > 0.9 && $13 > 0.99' 33 $fan_in PT2P_CALL_REPLY_BY=send
 twice '$7 > 5 && $10 < 1.02 && $12 < 0.05 && $13 < 0.01' 33 $fan_in PT2P_CALL_REPLY_BY=read
 # The server finds that out, and its callers follow.
