@@ -143,8 +143,9 @@ private:
 	static constexpr uintptr_t more = 2, watched = 4, marks = marked | more | watched;
 
 	BatchObserver *const observer_;
-	const bool watched_;        // by a tool
-	State released_, unlocked_; // what release makes of it; what unlock() does, which leaves a watched one to attend()
+	const bool watched_; // by a tool
+	State released_;     // its state when it is free
+	State unlocked_;     // after unlock(): the same, but a watched one is released by attend()
 	const Membarrier membarrier_{Membarrier::process};
 	std::atomic<uint32_t> state_;
 	std::atomic<uintptr_t> queue_; // the newest of the queued operations, and marks

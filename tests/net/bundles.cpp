@@ -4,19 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/net/job.hpp"
-#include "transports/verbs/net.hpp"
+#include "tests/net/peer.hpp"
 
 using namespace net;
 
 namespace {
 
 using pt2p::verbs::NetPeer;
-
-NetPeer &peer_of(const Job &job, int rank, int other)
-{
-	return static_cast<NetPeer &>(job.ctx[Job::index(rank)]->router->find(other)->endpoint);
-}
 
 // As long as it lives, what a rank sends leaves together.
 class Corked {
@@ -146,7 +140,7 @@ TEST_CASE("messages that are sent together share slots of a write ring", "[.exac
 	Job job(transport, 2, {"PT2P_NET_DELIVERY=write", "PT2P_TUNE=off"});
 	job.warm_up();
 	send_singly(job, 40, 8);
-	REQUIRE(peer_of(job, 0, 1).ring.max_payload > 0);
+	REQUIRE(peer_of(job).ring.max_payload > 0);
 	const uint64_t before = job.counter(0, "net_deposits");
 	constexpr unsigned k = 27;
 	Stream stream(job);
@@ -247,7 +241,7 @@ TEST_CASE("bundles that overtake others wait for them, and duplicates are droppe
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
 	job.warm_up();
-	NetPeer &peer = peer_of(job, 0, 1);
+	NetPeer &peer = peer_of(job);
 	const uint64_t first = peer.next_sequence;
 	// As if they had been sent on several queue pairs: bundles of 3.
 	for (const uint32_t place : {6u, 3u, 0u, 3u, 0u, 9u}) {
@@ -256,11 +250,7 @@ TEST_CASE("bundles that overtake others wait for them, and duplicates are droppe
 		for (uint32_t n = place; n < place + 3; ++n)
 			REQUIRE(pt2p_send(job.ctx[0], &n, sizeof n, 1, 4) == PT2P_OK);
 	}
-	for (uint32_t wanted = 0; wanted < 12; ++wanted) {
-		uint32_t number = 99;
-		REQUIRE(pt2p_recv(job.ctx[1], &number, sizeof number, 0, 4, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
-		CHECK(number == wanted);
-	}
+	receive_numbers(job, 12, 4);
 	CHECK(job.counter(1, "net_duplicates") == 2);
 	job.exchange(0, 1);
 }
@@ -282,7 +272,7 @@ TEST_CASE("a malformed bundle is the end of its sender, and of nothing else")
 	pt2p::verbs::write_frame(end, how == 0 ? pt2p::verbs::id_bundle : 1, 0, nullptr, 0);
 	const uint32_t length = how == 1 ? 8 : how == 2 ? UINT32_MAX : 0;
 	std::memcpy(bytes + 16 + 8, &length, sizeof length);
-	NetPeer &peer = peer_of(job, 0, 1);
+	NetPeer &peer = peer_of(job);
 	pt2p::verbs::SendQueue *queue = peer.acquire();
 	REQUIRE(queue);
 	REQUIRE(peer.net->eager.send(*queue, peer, pt2p::verbs::id_bundle, how == 3 ? 1 : 2, bytes, how == 4 ? 40 : 32));

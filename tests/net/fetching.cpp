@@ -7,6 +7,15 @@
 using net::Faults;
 using net::Job;
 
+namespace {
+
+void echo(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *)
+{
+	pt2p_reply(ctx, call, length, input, length);
+}
+
+} // namespace
+
 TEST_CASE("the server posts nothing for a call whose result is fetched, and the caller reads once", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
@@ -15,9 +24,6 @@ TEST_CASE("the server posts nothing for a call whose result is fetched, and the 
 	INFO(transport << " " << preset << (by_service ? " asked for by the service" : ""));
 	Job job(transport, 2, {preset, "PT2P_NET_RING_SLOTS=16", "PT2P_NET_RING_SLOT_BYTES=256"});
 	pt2p_service_t *service = nullptr;
-	const auto echo = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
-		pt2p_reply(ctx, call, length, input, length);
-	};
 	pt2p_service_options_t options = PT2P_SERVICE_OPTIONS_INIT;
 	options.reply_by = by_service ? PT2P_DELIVERY_READ : PT2P_DELIVERY_AUTO;
 	REQUIRE(pt2p_service_open(job.ctx[1], 1, echo, nullptr, &options, &service) == PT2P_OK);
@@ -76,9 +82,6 @@ TEST_CASE("a result longer than the bytes that are set for its first READ takes 
 	INFO(setting.tunable);
 	Job job("rc", 2, {setting.tunable, "PT2P_CALL_REPLY_BY=read"});
 	pt2p_service_t *service = nullptr;
-	const auto echo = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
-		pt2p_reply(ctx, call, length, input, length);
-	};
 	REQUIRE(pt2p_service_open(job.ctx[1], 1, echo, nullptr, nullptr, &service) == PT2P_OK);
 	const auto call = [&] {
 		const std::vector<unsigned char> out(200, 7);
@@ -151,9 +154,6 @@ TEST_CASE("auto: callers fetch where that is quicker for the server, and no more
 {
 	Job job("dct", 3);
 	pt2p_service_t *service = nullptr;
-	const auto echo = [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
-		pt2p_reply(ctx, call, length, input, length);
-	};
 	REQUIRE(pt2p_service_open(job.ctx[2], 1, echo, nullptr, nullptr, &service) == PT2P_OK);
 	// Each way costs what the test wants, however busy the machine is: a call that takes the slow one is followed by a
 	// pause of everybody that is three times as long as the call.

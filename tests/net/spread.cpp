@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "route/route.hpp"
+#include "tests/net/peer.hpp"
 #include "transports/dct/dct.hpp"
 #include "transports/rc/rc.hpp"
 
@@ -13,19 +14,17 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-pt2p::verbs::NetPeer &peer_of(Job &job, int rank = 1)
+pt2p::Transport &transport_of(Job &job, int rank = 1)
 {
-	return static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(rank)->endpoint);
+	return *job.ctx[0]->router->transport_of(peer_of(job, 0, rank));
 }
-
-pt2p::Transport &transport_of(Job &job, int rank = 1) { return *job.ctx[0]->router->transport_of(peer_of(job, rank)); }
 
 std::vector<pt2p::verbs::SendQueue *> queues_of(Job &job, int rank = 1)
 {
 	pt2p::Transport &t = transport_of(job, rank);
 	if (auto *rc = dynamic_cast<pt2p::rc::RcTransport *>(&t))
-		return rc->queues_for(peer_of(job, rank));
-	return dynamic_cast<pt2p::dct::DctTransport &>(t).queues_for(peer_of(job, rank));
+		return rc->queues_for(peer_of(job, 0, rank));
+	return dynamic_cast<pt2p::dct::DctTransport &>(t).queues_for(peer_of(job, 0, rank));
 }
 
 // Puts all of `out` to the beginning of the window, by `count` operations together, and checks what has arrived.
@@ -44,9 +43,9 @@ void connect_all(Window &w, uint32_t n)
 {
 	const Bytes out = random_bytes(256 << 10, 1);
 	put(w, out, 4);
-	for (int i = 0; i < 10'000 && peer_of(w.job, w.owner).striping->in_use() < n; ++i)
+	for (int i = 0; i < 10'000 && peer_of(w.job, 0, w.owner).striping->in_use() < n; ++i)
 		put(w, out, 4);
-	REQUIRE(peer_of(w.job, w.owner).striping->in_use() == n);
+	REQUIRE(peer_of(w.job, 0, w.owner).striping->in_use() == n);
 }
 
 std::vector<std::string> pinned(unsigned n, std::vector<std::string> more = {})
@@ -256,7 +255,7 @@ TEST_CASE("a rank that is given up is given up on all queue pairs, and others ar
 	REQUIRE(pt2p_waitall(job.ctx[0], 16, others.data(), nullptr) == PT2P_OK);
 	CHECK((other.bytes == out));
 	put(other, random_bytes(4 << 20, 8), 16);
-	CHECK(peer_of(job, 2).striping->under_way() == 0);
+	CHECK(peer_of(job, 0, 2).striping->under_way() == 0);
 }
 
 TEST_CASE("a remote access error fails the operation once, whichever queue pairs its parts are on")

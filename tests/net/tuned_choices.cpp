@@ -2,8 +2,7 @@
 // nothing is lost or reordered when that changes. Whether the decisions are good is for tests/unit.
 #include <algorithm>
 
-#include "tests/net/job.hpp"
-#include "transports/verbs/net.hpp"
+#include "tests/net/peer.hpp"
 
 using namespace net;
 using Catch::Matchers::Contains;
@@ -14,13 +13,8 @@ namespace {
 
 constexpr size_t length = 512, bytes = length + sizeof(pt2p::verbs::MessageHeader);
 
-// Rank 1 as rank 0 sees it.
-pt2p::verbs::NetPeer &peer(Job &job)
-{
-	return static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(1)->endpoint);
-}
-pt2p::verbs::Net &net_of(Job &job) { return *peer(job).net; }
-StagingTuner &tuner(Job &job) { return peer(job).tuner->stagings.of(bytes); }
+pt2p::verbs::Net &net_of(Job &job) { return *peer_of(job).net; }
+StagingTuner &tuner(Job &job) { return peer_of(job).tuner->stagings.of(bytes); }
 
 // Makes the tuner choose this, with made-up latencies.
 void force(StagingTuner &t, Staging where)
@@ -159,7 +153,7 @@ TEST_CASE("periods that are longer than the time between two samples of staging 
 	         "PT2P_NET_DEVICE_MEMORY=1m", "PT2P_NET_DOORBELL_BATCH=1", "PT2P_NET_SEND_DEPTH=1024"});
 	job.warm_up();
 	send_many(job, 30'000, length);
-	const auto period = [&](pt2p::tune::SizeClass c) { return peer(job).tuner->of(c).period(); };
+	const auto period = [&](pt2p::tune::SizeClass c) { return peer_of(job).tuner->of(c).period(); };
 	using pt2p::tune::SizeClass;
 	CHECK(std::max(period(SizeClass::device_memory), period(SizeClass::buffer)) >= 289);
 }
@@ -171,7 +165,7 @@ TEST_CASE("paper: a period that is shorter when a sample is taken still ends wit
 	        {"PT2P_TUNE=paper", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000", "PT2P_TUNE_STEP=32",
 	         "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DOORBELL_BATCH=1"});
 	job.warm_up();
-	const auto &channel = *peer(job).tuner;
+	const auto &channel = *peer_of(job).tuner;
 	while (channel.of(pt2p::tune::SizeClass::inlined).period() < 65)
 		send_many(job, 50, 8);
 	// The period of longer messages is one. Their first sample makes it the queue's period, the second its limit. The
@@ -180,9 +174,9 @@ TEST_CASE("paper: a period that is shorter when a sample is taken still ends wit
 		while (!tuner(job).next(false).sample)
 			tuner(job).sent(Staging::device_memory, false);
 		job.exchange(0, 1, length);
-		for (int turn = 0; turn < 1'000'000 && peer(job).in_flight; ++turn)
+		for (int turn = 0; turn < 1'000'000 && peer_of(job).in_flight; ++turn)
 			job.progress();
-		REQUIRE(peer(job).in_flight == 0); // it was signalled
+		REQUIRE(peer_of(job).in_flight == 0); // it was signalled
 	}
 	CHECK(channel.of(pt2p::tune::SizeClass::device_memory).period() <= 1);
 	constexpr unsigned n = 10;

@@ -144,9 +144,9 @@ unsigned Net::read(CompletionQueue &queue, unsigned &messages)
 	return n;
 }
 
-// A few completions, and more while they may hold more than half of the receives (with libibverbs that is not known).
-// When there are no receives, the device refuses messages. Each refusal costs a sender most of a millisecond, and
-// senders that are quick take the receives that others wait for.
+// A few completions, and more while those that are unread may hold more than half of the receives. (libibverbs does not
+// tell how many are unread: then all are read.) Without a receive the device refuses a message, which costs its sender
+// most of a millisecond, and senders that are quick take the receives that others wait for.
 inline void Net::read_some(CompletionQueue &queue, unsigned &messages)
 {
 	uint32_t n, all = 0;
@@ -156,7 +156,8 @@ inline void Net::read_some(CompletionQueue &queue, unsigned &messages)
 		all += n;
 	} while (__builtin_expect(n == max_completions, 0) && all < receives_ &&
 	         (!queue.direct || queue.direct->has_more_than(receives_ / 2)));
-	drained_ = drained_ && !all;
+	if (all)
+		drained_ = false;
 }
 
 // Requests for connections are rare. This poll goes through libibverbs even if queues are polled directly: a device in

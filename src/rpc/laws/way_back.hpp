@@ -23,8 +23,9 @@
 //   chosen way, timed       so a drift of load affects both
 //
 // The other way is chosen when it has won one comparison by a factor `clear`, or `wins` in a row by `margin`, each over
-// twice as many calls and twice the time of the one before. The first that it does not win ends the trial, and where it
-// is slower by that factor its own step does. The margin keeps ways that are about as good from taking turns.
+// twice as many calls and twice the time of the one before. The first that it does not win ends the trial. A step in
+// which it is slower by the factor `clear` ends the trial at once. The margin keeps ways that are about as good from
+// taking turns.
 //
 // A step lasts so many calls and so long, as pace comes in bursts, and what the other way has left behind lasts for a
 // while: in the model, 64 callers over rc are replied to half as quickly again as in the mean for a thousand calls, and
@@ -139,27 +140,7 @@ public:
 			const int64_t now = clock();
 			return now - begun_ >= law_.lasts << doubled && end_step(now);
 		}
-		const uint64_t few = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
-		const uint64_t enough = way() == Way::fetch ? few * law_.learning : few;
-		const uint32_t in_part = in_step_ - before_part_;
-		if (in_part < enough)
-			return false;
-		const int64_t now = clock();
-		const double pace = in_part / static_cast<double>(std::max<int64_t>(now - since_, 1));
-		const bool grows = way() == Way::fetch && pace > settling_pace_ * still_grows;
-		const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
-		const bool early = now - begun_ < law_.lasts / 2;
-		const bool for_ever = in_step_ >= max_settling * enough && !early;
-		if (share_ >= settled && ((!grows && !learns && !early) || for_ever)) {
-			learnt_ |= way() == Way::fetch;
-			go(static_cast<Step>(step_ + 1), now);
-		} else if (for_ever) {
-			end(false); // they do not follow
-		} else {
-			settling_pace_ = pace;
-			since_ = now;
-			before_part_ = in_step_;
-		}
+		settle(callers, clock);
 		return false;
 	}
 
@@ -201,6 +182,32 @@ private:
 		in_step_ = before_part_ = parts_ = 0;
 		share_ = settling_pace_ = 0;
 		begun_ = since_ = now;
+	}
+	// A call of a step that settles.
+	template <class Clock>
+	void settle(size_t callers, Clock &clock)
+	{
+		const uint64_t few = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
+		const uint64_t enough = way() == Way::fetch ? few * law_.learning : few;
+		const uint32_t in_part = in_step_ - before_part_;
+		if (in_part < enough)
+			return;
+		const int64_t now = clock();
+		const double pace = in_part / static_cast<double>(std::max<int64_t>(now - since_, 1));
+		const bool grows = way() == Way::fetch && pace > settling_pace_ * still_grows;
+		const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
+		const bool early = now - begun_ < law_.lasts / 2;
+		const bool for_ever = in_step_ >= max_settling * enough && !early;
+		if (share_ >= settled && ((!grows && !learns && !early) || for_ever)) {
+			learnt_ |= way() == Way::fetch;
+			go(static_cast<Step>(step_ + 1), now);
+		} else if (for_ever) {
+			end(false); // they do not follow
+		} else {
+			settling_pace_ = pace;
+			since_ = now;
+			before_part_ = in_step_;
+		}
 	}
 	// Of a timed step.
 	bool end_step(int64_t now)

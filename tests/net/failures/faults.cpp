@@ -1,5 +1,5 @@
 // What happens when things go wrong: nothing is lost, duplicated or reordered, or the failure is reported.
-#include "tests/net/job.hpp"
+#include "tests/net/peer.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -9,7 +9,6 @@
 
 #include "base/job/job.hpp"
 #include "route/route.hpp"
-#include "transports/verbs/net.hpp"
 
 using namespace net;
 using namespace std::chrono_literals;
@@ -202,7 +201,7 @@ TEST_CASE("a rank that has fallen behind frees at least half of its receives in 
 	        {"PT2P_NET_RECEIVES=160", "PT2P_NET_SEND_DEPTH=256", "PT2P_NET_SIGNAL_PERIOD=1", "PT2P_NET_DELIVERY=send",
 	         "PT2P_TUNE=off", std::string("PT2P_NET_DIRECT=") + direct});
 	job.warm_up();
-	const auto &peer = static_cast<pt2p::verbs::NetPeer &>(job.ctx[0]->router->find(1)->endpoint);
+	const auto &peer = peer_of(job);
 	constexpr unsigned n = 140;
 	pt2p_request_t *sends[n];
 	for (pt2p_request_t *&s : sends)
@@ -239,19 +238,14 @@ TEST_CASE("a message that overtakes another waits for it, and a duplicate is dro
 	const char *transport = GENERATE("rc", "dct");
 	Job job(transport);
 	job.warm_up();
-	pt2p::Channel *channel = job.ctx[0]->router->find(1);
-	auto &peer = static_cast<pt2p::verbs::NetPeer &>(channel->endpoint);
+	auto &peer = peer_of(job);
 	const uint32_t first = peer.next_sequence;
 	// As if they had been sent on several queue pairs.
 	for (const uint32_t place : {2u, 1u, 0u, 1u, 3u}) {
 		peer.next_sequence = first + place;
 		REQUIRE(pt2p_send(job.ctx[0], &place, sizeof place, 1, 4) == PT2P_OK);
 	}
-	for (uint32_t wanted = 0; wanted < 4; ++wanted) {
-		uint32_t number = 99;
-		REQUIRE(pt2p_recv(job.ctx[1], &number, sizeof number, 0, 4, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
-		CHECK(number == wanted);
-	}
+	receive_numbers(job, 4, 4);
 	CHECK(job.counter(1, "net_duplicates") == 1);
 	job.exchange(0, 1);
 }

@@ -6,8 +6,8 @@
 
 #include "base/job/job.hpp"
 #include "onesided/blob.hpp"
+#include "tests/net/peer.hpp"
 #include "transports/dct/dct.hpp"
-#include "transports/verbs/net.hpp"
 
 using namespace net;
 using namespace std::chrono_literals;
@@ -19,10 +19,7 @@ using pt2p::verbs::WireupMessage;
 
 namespace {
 
-Net &net_of(const Job &job, int from, int to)
-{
-	return *static_cast<pt2p::verbs::NetPeer &>(job.ctx[Job::index(from)]->router->find(to)->endpoint).net;
-}
+Net &net_of(const Job &job, int from, int to) { return *peer_of(job, from, to).net; }
 
 // Progresses all ranks until one has counted so many refusals.
 bool refused(const Job &job, int rank, uint64_t wanted)

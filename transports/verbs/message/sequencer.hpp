@@ -1,6 +1,5 @@
 // Puts the messages of each rank in the order in which they were sent, over all queue pairs. A message that has
-// overtaken another waits for it. A duplicate is dropped. A bundle has the number of
-// its first message.
+// overtaken another waits for it. A duplicate is dropped. A bundle has the number of its first message.
 #pragma once
 
 #include <cstdint>
