@@ -179,6 +179,12 @@ int pthread_detach(pthread_t thread) noexcept
 
 void pthread_exit(void *result) { end(result); }
 
+pthread_t pthread_self() noexcept
+{
+	// The first fibre is the thread in which all run.
+	return number(*running()) == 1 ? REAL(pthread_self)() : reinterpret_cast<pthread_t>(running());
+}
+
 // Names and places of threads: a fibre has none.
 int pthread_setname_np(pthread_t, const char *) noexcept { return 0; }
 int pthread_setaffinity_np(pthread_t, size_t, const cpu_set_t *) noexcept { return 0; }

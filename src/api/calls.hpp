@@ -120,6 +120,31 @@ inline Request *wait_for(pt2p_context_t *ctx, pt2p_request_t *req)
 // pt2p_wait, in all cases. Without the guard: at thread level multiple, whoever has it may collect the result.
 [[gnu::noinline]] pt2p_status_t wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result);
 
+// At thread level multiple, under the lock, by whoever has it: collects the result of a request that has completed. A
+// failure is for the thread that waits, which keeps the explanation.
+struct Collecting {
+	pt2p_context_t *ctx;
+	pt2p_request_t *&req;
+	pt2p_result_t *result;
+	bool collected = false;
+	bool operator()(); // true: the wait is over
+};
+
+// For calls that start something and wait for it, at thread level multiple: if another thread holds the lock, that one
+// executes `start`. False: this thread has the lock, if there is one, and nothing is started.
+template <class F>
+inline bool start_and_wait(pt2p_context_t *ctx, pt2p_request_t *&req, pt2p_result_t *result, pt2p_status_t &status,
+                           F &&start)
+{
+	if (__builtin_expect(!ctx->progress->locking(), 1))
+		return false;
+	Collecting over{ctx, req, result};
+	if (!ctx->progress->combine_and_wait_or_lock(start, over))
+		return false;
+	status = over.collected ? PT2P_OK : wait_fully(ctx, req, result);
+	return true;
+}
+
 [[gnu::noinline, gnu::cold]] inline void poll_now(pt2p_context_t *ctx)
 {
 	const Callbacks::Hold none(ctx->engine->callbacks()); // within a call that starts something

@@ -212,16 +212,16 @@ pt2p_status_t pt2p_recv(pt2p_context_t *ctx, void *buffer, size_t capacity, int 
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	pt2p_request_t *req = nullptr;
-	if (__builtin_expect(ctx->progress->locking(), 0) && ctx->progress->combine_or_lock([&] {
+	pt2p_status_t status = PT2P_OK;
+	if (start_and_wait(ctx, req, result, status, [&] {
 		    return !bad_recv(ctx, buffer, capacity, source) && !ctx->engine->callbacks().in_handler() &&
 		           irecv_now(ctx, buffer, capacity, source, tag, mask, &req) == PT2P_OK;
 	    }))
-		return wait_fully(ctx, req, result);
+		return status;
 	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	PT2P_NOT_IN_HANDLER(ctx);
 	if (__builtin_expect(bad_recv(ctx, buffer, capacity, source), 0))
 		return bad_transfer(ctx, __func__, capacity, source, true);
-	pt2p_status_t status = PT2P_OK;
 	Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
 	if (__builtin_expect(!r, 0))
 		r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);

@@ -5,22 +5,24 @@
 
 using namespace pt2p;
 
+bool Collecting::operator()()
+{
+	ctx->engine->sends_until_poll = sends_between_polls;
+	Request *const r = from_handle(ctx, req);
+	if (!r || ctx->engine->callbacks().in_handler())
+		return true;
+	if (!r->done())
+		return false;
+	collected = r->status == PT2P_OK && ctx->engine->requests().collect(r, result) == PT2P_OK;
+	return true;
+}
+
 pt2p_status_t pt2p::wait_fully(pt2p_context_t *ctx, pt2p_request_t *req, pt2p_result_t *result)
 try {
 	if (ctx->progress->locking()) {
-		bool collected = false;
-		ctx->progress->wait_unlocked([&] {
-			ctx->engine->sends_until_poll = sends_between_polls;
-			Request *const r = from_handle(ctx, req);
-			if (!r || ctx->engine->callbacks().in_handler())
-				return true;
-			if (!r->done())
-				return false;
-			// A failure is for the thread itself, which keeps the explanation.
-			collected = r->status == PT2P_OK && ctx->engine->requests().collect(r, result) == PT2P_OK;
-			return true;
-		});
-		if (collected)
+		Collecting over{ctx, req, result};
+		ctx->progress->wait_unlocked(over);
+		if (over.collected)
 			return PT2P_OK;
 	}
 	const Progress::Guard guard(*ctx->progress);

@@ -410,16 +410,16 @@ pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const v
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	pt2p_request_t *req = nullptr;
-	if (__builtin_expect(ctx->progress->locking(), 0) && ctx->progress->combine_or_lock([&] {
+	pt2p_status_t status = PT2P_OK;
+	if (start_and_wait(ctx, req, result, status, [&] {
 		    return !(options && options->done) && !ctx->engine->callbacks().in_handler() &&
 		           icall_now(ctx, rank, service, input, length, reply, capacity, options, &req) == PT2P_OK;
 	    }))
-		return wait_fully(ctx, req, result);
+		return status;
 	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	PT2P_NOT_IN_HANDLER(ctx);
 	if (options && options->done)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
-	pt2p_status_t status = PT2P_OK;
 	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity}, status);
 	if (!r) {
 		if (result)

@@ -9,9 +9,9 @@ namespace pt2p {
 
 namespace {
 
-constexpr unsigned max_spins = 128, max_yields = 4;
-// A thread leaves its operation to the holder for so long. If those that wait took the lock one after the other, all
-// that it protects would move from core to core.
+constexpr unsigned max_spins = 512, max_yields = 4;
+// A thread leaves its operation to the holder for so long, and again to one that is about to take the lock. If those
+// that wait took it one after the other, all that it protects would move from core to core.
 constexpr unsigned spins_for_holder = 32;
 // Rounds of queued operations that a thread executes after its own call. Then one of those that wait goes on.
 constexpr unsigned max_rounds = 4;
@@ -19,11 +19,12 @@ constexpr unsigned max_rounds = 4;
 // What a thread does between two looks, before it sleeps.
 class Patience {
 public:
+	explicit Patience(bool watched) : watched_(watched) {}
 	// False: it is used up.
 	bool wait()
 	{
 		if (turn_ < max_spins)
-			cpu_relax();
+			spin();
 		else if (turn_ < max_spins + max_yields)
 			sched_yield();
 		else
@@ -32,9 +33,16 @@ public:
 		return true;
 	}
 	bool has_left_time() const { return turn_ >= spins_for_holder; }
-	bool spins_no_more() const { return turn_ >= max_spins; }
 
 private:
+	void spin() const
+	{
+		cpu_relax();
+		if (watched_ && turn_ % 8 == 0)
+			now_ns(); // a tool that keeps time sees no pause, but looks at the clock
+	}
+
+	const bool watched_;
 	unsigned turn_ = 0;
 };
 
@@ -60,7 +68,7 @@ void CombiningLock::release(State state)
 
 bool CombiningLock::lock_soon()
 {
-	Patience patience;
+	Patience patience(watched_);
 	while (patience.wait())
 		if (try_lock_again())
 			return true;
@@ -92,7 +100,8 @@ void CombiningLock::submit(Operation &operation)
 		operation.next = newest_of(newest);
 	while (!queue_.compare_exchange_weak(newest, reinterpret_cast<uintptr_t>(&operation) | (newest & marks),
 	                                     std::memory_order_release, std::memory_order_relaxed));
-	Patience patience;
+	Patience patience(watched_);
+	unsigned attended_turns = 0;
 	for (;;) {
 		uint32_t state = operation.state.load(std::memory_order_acquire);
 		if (state == Operation::done)
@@ -101,8 +110,15 @@ void CombiningLock::submit(Operation &operation)
 			lock();
 			break;
 		}
-		if (patience.has_left_time() && try_lock_again(patience.spins_no_more()))
-			break;
+		if (patience.has_left_time()) {
+			attended_turns = state_.load(std::memory_order_relaxed) == attended ? attended_turns + 1 : 0;
+			const bool long_attended = attended_turns >= spins_for_holder;
+			if (try_lock_again(long_attended)) {
+				if (long_attended)
+					expect(false);
+				break;
+			}
+		}
 		if (patience.wait())
 			continue;
 		if (state == Operation::queued &&

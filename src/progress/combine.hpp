@@ -51,6 +51,8 @@ public:
 	CombiningLock &operator=(const CombiningLock &) = delete;
 
 	bool try_lock() { return take(free) || (watched_ && try_lock_watched(free_watched)); }
+	// By the thread that is about to take it: see expect().
+	bool try_lock_attended() { return watched_ ? try_lock_watched(attended) : take(attended); }
 	void lock()
 	{
 		if (__builtin_expect(!try_lock(), 0))
@@ -68,12 +70,15 @@ public:
 	// The holder is back soon: it lets those have the lock that need it, but calls leave their operations to it, whose
 	// core has all that the lock protects. True: it has executed such.
 	bool pause();
-	// Under the lock: whether somebody who is awake is about to take it and look after the queue.
+	// Under the lock: whether somebody who is awake is about to take it and look after the queue. A thread that waits
+	// for that one too long expects nobody.
 	void expect(bool attendant)
 	{
 		released_ = attendant ? attended : watched_ ? free_watched : free;
 		unlocked_ = watched_ ? held : released_;
 	}
+	// At a glance, by any thread.
+	bool is_held() const { return state_.load(std::memory_order_relaxed) == held; }
 	// After try_lock() has failed: `function` is executed once, with the lock held, here or by the thread that holds
 	// it. It does not release the lock. What it throws is thrown here.
 	template <class F>
@@ -113,7 +118,6 @@ private:
 	{
 		return state_.compare_exchange_strong(state, held, std::memory_order_acquire, std::memory_order_relaxed);
 	}
-	bool try_lock_attended() { return watched_ ? try_lock_watched(attended) : take(attended); }
 	// By a thread that waits: it looks before it tries, but for a tool, which is to see each try.
 	bool try_lock_again(bool attended_too = true)
 	{

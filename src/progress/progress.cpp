@@ -66,6 +66,8 @@ void Progress::lock_when_free()
 	wanting_.fetch_add(1, std::memory_order_relaxed);
 	lock_.lock();
 	wanting_.fetch_sub(1, std::memory_order_relaxed);
+	if (__builtin_expect(poller_.end_long_absence(), 0))
+		pass_on();
 }
 
 void Progress::start_thread()
@@ -137,7 +139,7 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 		{
 			progress.in_turn_of_poller_ = false; // also after an exception
 			if (progress.poller_.is(waiting))
-				progress.pass_on();
+				progress.leave();
 		}
 		Progress &progress;
 		Waiting &waiting;
@@ -151,6 +153,10 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 		if (!poller_.is(self) && (idle_long || waiting() <= settings_.cores)) {
 			if (!poller_.anybody()) {
 				poller_.begin(self);
+			} else if (poller_.come_back(self, pthread_self())) {
+				lock_.expect(false);
+			} else if (!park(self)) {
+				// It polls in its turns.
 			} else if (wait_parked(self)) {
 				return;
 			} else {
@@ -173,29 +179,33 @@ void Progress::wait_among_threads(Waiting &self, Backoff &backoff)
 	}
 }
 
-// Where another thread has the lock, it parks without having had the lock itself, unless it is the one to poll.
-void Progress::wait_unlocked(Waiting &self)
+Progress::Standing Progress::begin_wait(Waiting &self, pthread_t thread)
 {
-	if (!lock_.try_lock()) {
-		bool over = false, parked = false;
-		lock_.combine([&, caller = pthread_self()] {
-			const OnBehalf acting(*this, caller);
-			over = self.done();
-			if (over || waiting() >= settings_.cores)
-				return;
-			parked = poller_.anybody();
-			if (parked) {
-				park(self);
-			} else {
-				poller_.begin(self);
-				lock_.expect(true);
-			}
-		});
-		if (over || (parked && self.wait(spin_ ? config_.spin_time : 0)))
-			return;
-		lock();
+	if (self.done())
+		return Standing::over;
+	if (poller_.come_back(self, thread)) {
+		lock_.expect(true);
+		return Standing::unlocked;
 	}
+	if (waiting() >= settings_.cores)
+		return Standing::unlocked;
+	if (poller_.anybody())
+		return park(self) ? Standing::parked : Standing::unlocked;
+	poller_.begin(self);
+	lock_.expect(true);
+	return Standing::unlocked;
+}
+
+void Progress::go_on_waiting(Waiting &self, Standing standing)
+{
+	if (standing == Standing::over ||
+	    (standing == Standing::parked && self.wait(spin_ ? config_.spin_time : 0, poller_.absence(), lock_)))
+		return;
+	if (standing != Standing::locked)
+		lock();
 	const Guard guard(*this, std::adopt_lock);
+	if (standing == Standing::parked && !take_over(self))
+		return pass_on();
 	Backoff backoff;
 	const Waiter waiter(waiters_);
 	if (!poller_.is(self)) {
@@ -206,30 +216,63 @@ void Progress::wait_unlocked(Waiting &self)
 	wait_among_threads(self, backoff);
 }
 
-void Progress::park(Waiting &self)
+// Where another thread has the lock, it parks without having had the lock itself, unless it is the one to poll.
+void Progress::wait_unlocked(Waiting &self)
+{
+	Standing standing = Standing::locked;
+	if (!take_lock())
+		lock_.combine([&, thread = pthread_self()] {
+			const OnBehalf acting(*this, thread);
+			standing = begin_wait(self, thread);
+		});
+	go_on_waiting(self, standing);
+}
+
+// A thread that was parked polls now; false if its wait has ended meanwhile.
+bool Progress::take_over(Waiting &self)
+{
+	if (poller_.is(self))
+		return true;
+	others_ -= poller_.parked();
+	const bool waits = poller_.take_over(self);
+	others_ += poller_.parked();
+	return waits;
+}
+
+bool Progress::park(Waiting &self)
 {
 	if (!self.start)
 		self.start = now_ns();
-	poller_.park(self);
+	if (!poller_.park(self))
+		return false;
 	++others_;
+	return true;
 }
 
 // True when the wait is over. Where there are more waiting threads than cores, they leave the cores to those that work.
 bool Progress::wait_parked(Waiting &self)
 {
-	const bool spins = spin_ && waiting() <= settings_.cores;
-	park(self);
 	--waiters_;
+	const bool spins = spin_ && waiting() <= settings_.cores;
 	unlock();
-	const bool finished = self.wait(spins ? config_.spin_time : 0);
+	const bool finished = self.wait(spins ? config_.spin_time : 0, poller_.absence(), lock_);
 	lock();
 	++waiters_;
-	return finished;
+	return finished || !take_over(self);
+}
+
+void Progress::leave()
+{
+	wake_finished(); // one of those would pass it on at once
+	if (poller_.leave())
+		lock_.expect(true);
+	else
+		pass_on();
 }
 
 void Progress::pass_on()
 {
-	wake_finished(); // one of those would pass it on at once
+	wake_finished();
 	others_ -= poller_.parked() != 0;
 	lock_.expect(poller_.pass_on());
 }
@@ -239,6 +282,8 @@ void Progress::wake_finished()
 	others_ -= poller_.parked();
 	poller_.wake_finished();
 	others_ += poller_.parked();
+	if (poller_.end_unwatched_absence())
+		pass_on();
 }
 
 void Progress::end_batch(unsigned operations)

@@ -87,7 +87,7 @@ public:
 	template <class F>
 	bool combine_or_lock(F &&quick)
 	{
-		if (!settings_.locking || lock_.try_lock())
+		if (!settings_.locking || take_lock())
 			return false;
 		bool done = false;
 		lock_.combine([&, self = pthread_self()] {
@@ -98,6 +98,27 @@ public:
 			lock();
 		return done;
 	}
+	// The same, and then waits as wait_unlocked() does. The thread that holds the lock is asked once for both.
+	template <class F, class Over>
+	bool combine_and_wait_or_lock(F &&quick, Over &&over)
+	{
+		if (!settings_.locking || take_lock())
+			return false;
+		bool done = false;
+		Waiting self(over);
+		Standing standing = Standing::locked;
+		lock_.combine([&, thread = pthread_self()] {
+			const OnBehalf acting(*this, thread);
+			done = quick();
+			if (done)
+				standing = begin_wait(self, thread);
+		});
+		if (done)
+			go_on_waiting(self, standing);
+		else
+			lock();
+		return done;
+	}
 
 	// The thread whose call is executed. Under the lock.
 	pthread_t caller() const { return __builtin_expect(acting_for_ != nullptr, 0) ? *acting_for_ : pthread_self(); }
@@ -105,7 +126,7 @@ public:
 	// A turn on behalf of another context. None if a thread is in a call into this one: that makes progress itself.
 	void poll_if_free()
 	{
-		if (settings_.locking && !lock_.try_lock())
+		if (settings_.locking && !lock_.try_lock() && !lock_.try_lock_attended())
 			return;
 		const Guard guard(*this, std::adopt_lock);
 		poll();
@@ -261,14 +282,22 @@ private:
 	}
 	void begin_batch() override { client_.cork(true); }
 	void end_batch(unsigned operations) override;
+	// A wait as it stands: over, parked, or not begun, without and with the lock.
+	enum class Standing { over, parked, unlocked, locked };
+	Standing begin_wait(Waiting &self, pthread_t thread); // under the lock, by any thread
+	void go_on_waiting(Waiting &self, Standing standing);
 	void wait_unlocked(Waiting &self);
+	bool take_over(Waiting &self);
 	void wait_among_threads(Waiting &self, Backoff &backoff);
 	int waiting() const { return waiters_ + poller_.parked(); }
-	void park(Waiting &self);
+	bool park(Waiting &self);
 	bool wait_parked(Waiting &self);
+	void leave();
 	void pass_on();
 	void wake_finished();
 
+	// Without waiting. The thread that polls and is away leaves the lock to itself.
+	bool take_lock() { return lock_.try_lock() || (poller_.is_away(pthread_self()) && lock_.try_lock_attended()); }
 	void lock()
 	{
 		if (settings_.locking && !lock_.try_lock())
