@@ -90,6 +90,46 @@ TEST_CASE("the choice is that of the pace in the long run, where a way leaves th
 	}
 }
 
+TEST_CASE("a small gain is seen though callers still learn when to fetch")
+{
+	for (const double gain : {0.95, 1.06}) {
+		INFO("fetching is " << gain << " times as quick");
+		double unlearnt = 0.12;
+		Server s;
+		s.callers = 16;
+		s.pace = [&](Way way) {
+			if (way == Way::reply)
+				return 4.0;
+			unlearnt *= 1 - 1.0 / 6000;
+			return 4 * (gain - unlearnt);
+		};
+		s.serve(150000);
+		CHECK(s.law.trials() == 1);
+		CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
+	}
+}
+
+TEST_CASE("a small gain is seen though the pace comes in bursts")
+{
+	for (const double gain : {0.95, 1.05})
+		for (unsigned seed = 1; seed <= 20; ++seed) {
+			INFO("fetching is " << gain << " times as quick, seed " << seed);
+			std::mt19937_64 random{seed};
+			std::uniform_real_distribution<double> uniform(0.9, 1.1);
+			double burst = 1;
+			unsigned n = 0;
+			Server s;
+			s.pace = [&](Way way) {
+				if (n++ % 512 == 0)
+					burst = uniform(random);
+				return burst * (way == Way::reply ? 4 : 4 * gain);
+			};
+			s.serve(150000);
+			CHECK(s.law.trials() == 1);
+			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
+		}
+}
+
 TEST_CASE("a trial is short where calls take long, or one way is far better")
 {
 	for (const double gain : {0.5, 2.0}) {

@@ -22,10 +22,12 @@
 //   chosen way, settling
 //   chosen way, timed       so a drift of load affects both
 //
-// The other way is chosen when it has won one comparison by a factor `clear`, or `wins` in a row by `margin`, each over
-// twice as many calls and twice the time of the one before. The first that it does not win ends the trial. A step in
-// which it is slower by the factor `clear` ends the trial at once. The margin keeps ways that are about as good from
-// taking turns.
+// A trial has up to `most` comparisons. Each is over twice as many calls and twice the time of the one before, and
+// callers know better when to fetch. The first decides if one way is quicker by the factor `clear`, say by a fifth, the
+// second if it is by a tenth, and so on; the last decides in any case. So a short comparison says nothing about ways
+// that differ less than the pace does from one moment to the next. The other way is chosen when it is quicker by
+// `margin`, which keeps ways that are about as good from taking turns. A step in which it is slower by the factor
+// `clear` ends the trial at once.
 //
 // A step lasts so many calls and so long, as pace comes in bursts, and what the other way has left behind lasts for a
 // while: in the model, 64 callers over rc are replied to half as quickly again as in the mean for a thousand calls, and
@@ -55,9 +57,9 @@ struct WayLaw {
 	uint32_t learning = 4;   // times that, where fetching settles
 	uint32_t timed = 1024;   // calls of a step
 	int64_t lasts = 1000000; // the same, ns, and half as long while it settles
-	uint32_t wins = 2;
+	uint32_t most = 3;       // comparisons of a trial
 	double margin = 0.02;    // of the pace
-	double clear = 1.2;      // the pace of one way divided by that of the other
+	double clear = 1.2;      // the pace of one way divided by that of the other, in the first comparison
 	uint32_t rest = 100;     // calls for each that a trial has sent the other way
 	uint32_t max_rests = 64; // times that
 	double other_load = 1.5; // of the usual pace
@@ -134,11 +136,10 @@ public:
 		if (in_step_ % clocked)
 			return false;
 		if (timed()) {
-			const unsigned doubled = tries_other() ? won_ : 0;
-			if (in_step_ < law_.timed << doubled)
+			if (in_step_ < law_.timed << compared_)
 				return false;
 			const int64_t now = clock();
-			return now - begun_ >= law_.lasts << doubled && end_step(now);
+			return now - begun_ >= law_.lasts << compared_ && end_step(now);
 		}
 		settle(callers, clock);
 		return false;
@@ -174,7 +175,7 @@ private:
 	void begin()
 	{
 		step_ = watching;
-		in_step_ = can_ = won_ = tried_ = 0;
+		in_step_ = can_ = compared_ = tried_ = 0;
 	}
 	void go(Step step, int64_t now)
 	{
@@ -221,7 +222,7 @@ private:
 		case other_timed:
 			other_pace_ = pace;
 			if (pace * law_.clear < chosen_pace_) {
-				compared(pace / chosen_pace_);
+				remember(pace / chosen_pace_);
 				end(false);
 				return false;
 			}
@@ -230,22 +231,21 @@ private:
 		default: break;
 		}
 		const double ratio = 2 * other_pace_ / (chosen_pace_ + pace);
-		compared(ratio);
+		remember(ratio);
 		chosen_pace_ = pace;
-		if (ratio < 1 + law_.margin) {
-			end(false);
-			return false;
-		}
-		if (++won_ < law_.wins && ratio < law_.clear) {
+		const double clear = 1 + (law_.clear - 1) / (1 << compared_);
+		if (++compared_ < law_.most && ratio < clear && ratio * clear > 1) {
 			go(other_settling, now);
 			return false;
 		}
-		chosen_ = other(chosen_);
-		end(true);
-		return true;
+		const bool changes = ratio >= 1 + law_.margin;
+		if (changes)
+			chosen_ = other(chosen_);
+		end(changes);
+		return changes;
 	}
 	// The pace of the other way is so many times that of the chosen one.
-	void compared(double ratio) { gain_ = chosen_ == Way::reply ? ratio : 1 / ratio; }
+	void remember(double ratio) { gain_ = chosen_ == Way::reply ? ratio : 1 / ratio; }
 	void end(bool changed)
 	{
 		trials_ += in_trial();
@@ -266,7 +266,7 @@ private:
 	uint32_t rests_ = 1, trials_ = 0;
 	// Of the trial.
 	int64_t begun_ = 0, since_ = 0; // the step, and a part of it, ns
-	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, can_ = 0, won_ = 0, tried_ = 0;
+	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, can_ = 0, compared_ = 0, tried_ = 0;
 	bool learnt_ = false;
 	double share_ = 0, settling_pace_ = 0, chosen_pace_ = 0, other_pace_ = 0, gain_ = 0;
 };
