@@ -67,7 +67,7 @@ TEST_CASE("the quicker way back is chosen soon, and stays")
 			Server s = server_of(2, 2 * gain);
 			s.callers = callers;
 			s.jitter = 0.5;
-			s.serve(50000 + 64 * callers);
+			s.serve(50000 + 256 * callers);
 			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
 			CHECK(s.law.gain() == Approx(gain).epsilon(0.1));
 			s.serve(3000000);

@@ -23,11 +23,10 @@
 //   chosen way, timed       so a drift of load affects both
 //
 // A trial has up to `most` comparisons. Each is over twice as many calls and twice the time of the one before, and
-// callers know better when to fetch. The first decides if one way is quicker by the factor `clear`, say by a fifth, the
-// second if it is by a tenth, and so on; the last decides in any case. So a short comparison says nothing about ways
-// that differ less than the pace does from one moment to the next. The other way is chosen when it is quicker by
-// `margin`, which keeps ways that are about as good from taking turns. A step in which it is slower by the factor
-// `clear` ends the trial at once.
+// callers know better when to fetch. One in which a way is quicker by the factor `clear` decides, and the last in any
+// case. So a short comparison says nothing about ways that differ less than the pace does from one moment to the next.
+// The other way is chosen when it is quicker by `margin`, which keeps ways that are about as good from taking turns. A
+// step in which it is slower by the factor `clear` ends the trial at once.
 //
 // A step lasts so many calls and so long, as pace comes in bursts, and what the other way has left behind lasts for a
 // while: in the model, 64 callers over rc are replied to half as quickly again as in the mean for a thousand calls, and
@@ -49,21 +48,22 @@ namespace pt2p::rpc::laws {
 enum class Way : uint8_t { reply, fetch };
 
 struct WayLaw {
-	uint32_t first = 4096;   // calls before the first trial
-	uint32_t look = 4096;    // calls between two looks at the pace
-	uint32_t watched = 64;   // calls before a trial
-	uint32_t settling = 64;  // calls of a step, at least
-	uint32_t each = 2;       // the same, for each caller
-	uint32_t learning = 4;   // times that, where fetching settles
-	uint32_t timed = 1024;   // calls of a step
-	int64_t lasts = 1000000; // the same, ns, and half as long while it settles
-	uint32_t most = 3;       // comparisons of a trial
-	double margin = 0.02;    // of the pace
-	double clear = 1.2;      // the pace of one way divided by that of the other, in the first comparison
-	uint32_t rest = 100;     // calls for each that a trial has sent the other way
-	uint32_t max_rests = 64; // times that
-	double other_load = 1.5; // of the usual pace
-	uint32_t least = 20;     // calls for each that a trial has sent the other way, between two trials
+	uint32_t first = 4096;    // calls before the first trial
+	uint32_t look = 4096;     // calls between two looks at the pace
+	uint32_t watched = 64;    // calls before a trial
+	uint32_t settling = 64;   // calls of a step, at least
+	uint32_t each = 2;        // the same, for each caller
+	uint32_t learning = 4;    // times that, where fetching settles
+	uint32_t timed = 1024;    // calls of a step, at least
+	uint32_t each_timed = 16; // the same, for each caller
+	int64_t lasts = 1000000;  // the same, ns, and half as long while it settles
+	uint32_t most = 3;        // comparisons of a trial
+	double margin = 0.02;     // of the pace
+	double clear = 1.2;       // the pace of one way divided by that of the other
+	uint32_t rest = 100;      // calls for each that a trial has sent the other way
+	uint32_t max_rests = 64;  // times that
+	double other_load = 1.5;  // of the usual pace
+	uint32_t least = 20;      // calls for each that a trial has sent the other way, between two trials
 };
 
 class WayBack {
@@ -136,7 +136,8 @@ public:
 		if (in_step_ % clocked)
 			return false;
 		if (timed()) {
-			if (in_step_ < law_.timed << compared_)
+			const uint64_t enough = std::max<uint64_t>(law_.timed, uint64_t{law_.each_timed} * callers);
+			if (in_step_ < enough << compared_)
 				return false;
 			const int64_t now = clock();
 			return now - begun_ >= law_.lasts << compared_ && end_step(now);
@@ -233,8 +234,7 @@ private:
 		const double ratio = 2 * other_pace_ / (chosen_pace_ + pace);
 		remember(ratio);
 		chosen_pace_ = pace;
-		const double clear = 1 + (law_.clear - 1) / (1 << compared_);
-		if (++compared_ < law_.most && ratio < clear && ratio * clear > 1) {
+		if (++compared_ < law_.most && ratio < law_.clear && ratio * law_.clear > 1) {
 			go(other_settling, now);
 			return false;
 		}
