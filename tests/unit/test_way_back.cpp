@@ -70,7 +70,7 @@ TEST_CASE("the quicker way back is chosen soon, and stays")
 			s.serve(50000 + 256 * callers);
 			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
 			CHECK(s.law.gain() == Approx(gain).epsilon(0.1));
-			s.serve(3000000);
+			s.serve(3000000 + 10000 * callers);
 			CHECK((s.law.chosen() == Way::fetch) == (gain > 1));
 			CHECK(s.changes == (gain > 1));
 			CHECK(s.law.trials() > 1);
