@@ -111,14 +111,33 @@ unsigned Channel::drive_streams()
 	return sent;
 }
 
+Channel *Channel::lane(unsigned number)
+{
+	Endpoint *further = endpoint.lane(number);
+	if (!further)
+		return nullptr;
+	if (lanes_.size() < number)
+		lanes_.resize(number);
+	std::unique_ptr<Channel> &channel = lanes_[number - 1];
+	if (!channel)
+		channel = std::make_unique<Channel>(*further, eager_max_, pool_, client_);
+	return channel.get();
+}
+
 void Channel::take_down()
 {
 	down_ = true;
+	for (auto &lane : lanes_)
+		if (lane)
+			lane->take_down();
 	drop();
 }
 
 void Channel::drop()
 {
+	for (auto &lane : lanes_)
+		if (lane)
+			lane->drop();
 	for (Fifo<PendingSend> *queue : {&messages_, &streams_})
 		while (!queue->empty())
 			pool_.give(&queue->pop());

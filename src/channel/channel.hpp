@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/assert.hpp"
@@ -54,6 +55,9 @@ public:
 
 	// Whether an eager message of this length may go now: one comparison for all that can be in its way.
 	bool free_for(size_t length) const { return static_cast<int64_t>(length) <= at_once_; }
+	// The channel over that lane of the endpoint, by number from 1; null: it is not connected now.
+	Channel *lane(unsigned number);
+
 	// Passes a message to the transport; after free_for().
 	Outcome send(uint8_t id, uint64_t header, const void *data, size_t length)
 	{
@@ -128,6 +132,7 @@ private:
 	uint64_t enqueued_ = 0, dequeued_ = 0; // messages that had to wait, so far
 	Pool<PendingSend> &pool_;
 	ChannelClient &client_;
+	std::vector<std::unique_ptr<Channel>> lanes_; // by number, from 1; those that were used
 };
 
 } // namespace pt2p

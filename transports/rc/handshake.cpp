@@ -187,6 +187,8 @@ void RcTransport::connected(Connection &c)
 	if (c.is_first()) {
 		c.peer.ready = true;
 		c.peer.last_sign = now_ns();
+	} else if (RcLane *lane = c.lane()) {
+		lane->ready = !c.peer.down;
 	}
 	if (c.attempt == 1)
 		return;

@@ -11,7 +11,7 @@
 
 namespace pt2p::rc {
 
-extern const TransportTable rc_table;
+extern const TransportTable rc_table, lane_table;
 
 using verbs::SendQueue;
 using verbs::WireupMessage;
@@ -25,6 +25,12 @@ constexpr int64_t ask_again_after = 20'000'000;
 constexpr uint32_t max_tuned = 4;
 
 } // namespace
+
+RcLane *Connection::lane() const
+{
+	const size_t at = number - size_t{1};
+	return at < peer.lanes.size() ? static_cast<RcLane *>(peer.lanes[at].get()) : nullptr;
+}
 
 void Connection::on_broken(SendQueue &, ibv_wc_status status) { peer.transport->on_broken(*this, status); }
 bool Connection::left() const { return peer.down; }
@@ -77,6 +83,36 @@ SendQueue *RcPeer::acquire_for_part()
 	return best;
 }
 
+Endpoint *RcPeer::lane(unsigned number)
+{
+	if (down)
+		return nullptr;
+	if (number > others.size()) {
+		if (ready && number < max_lanes)
+			transport->connect_another(*this);
+		return nullptr;
+	}
+	Connection &c = *others[number - 1];
+	RcLane *lane = c.lane();
+	if (!lane && c.state == Connection::State::connected)
+		lane = &transport->make_lane(c);
+	return lane && lane->ready ? lane : nullptr;
+}
+
+verbs::Lane *RcPeer::lane_from(unsigned number)
+{
+	if (!number || number > others.size() || down)
+		return nullptr;
+	Connection &c = *others[number - 1];
+	RcLane *lane = c.lane();
+	if (__builtin_expect(!lane, 0))
+		lane = &transport->make_lane(c);
+	// The peer has received the accept.
+	if (__builtin_expect(c.state == Connection::State::accepting, 0))
+		transport->connected(c);
+	return lane;
+}
+
 RcTransport::RcTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
     : NetTransport(environment, std::move(net))
 {
@@ -101,8 +137,10 @@ RcPeer &RcTransport::make_peer(int rank, const verbs::WireupAddress &address, co
 	peer->transport = this;
 	peer->address = address;
 	peer->secret = secret;
-	if (rank != environment_.job.rank())
+	if (rank != environment_.job.rank()) {
 		peer->max_queue_pairs = environment_.config.net_queue_pairs ? max_connections : max_tuned;
+		peer->max_lanes = static_cast<unsigned>(environment_.config.net_lanes ? environment_.config.net_lanes : 2);
+	}
 	make_queue_pair(peer->first);
 	return static_cast<RcPeer &>(add(rank, std::move(peer)));
 }
@@ -112,6 +150,26 @@ Connection &RcTransport::make_another(RcPeer &peer)
 	auto connection = std::make_unique<Connection>(peer, static_cast<uint8_t>(peer.others.size() + 1));
 	make_queue_pair(*connection);
 	return *peer.others.emplace_back(std::move(connection));
+}
+
+RcLane &RcTransport::make_lane(Connection &c)
+{
+	RcPeer &peer = c.peer;
+	auto lane = std::make_unique<RcLane>(c);
+	lane->table = &lane_table;
+	lane->peer = peer.peer;
+	lane->capabilities = lane_table.capabilities;
+	lane->max_send = peer.max_send;
+	lane->net = net_.get();
+	lane->from = verbs::MessageHeader::pack(environment_.job.rank(), 0, c.number);
+	lane->ready = c.state == Connection::State::connected;
+	net_->rings.set_delivery(*lane, PT2P_DELIVERY_SEND);
+	if (net_->tuner.on())
+		lane->tuner = std::make_unique<tune::ChannelTuner>();
+	if (peer.lanes.size() < c.number)
+		peer.lanes.resize(c.number);
+	peer.lanes[c.number - 1u] = std::move(lane);
+	return *c.lane();
 }
 
 void RcTransport::connect_another(RcPeer &peer)
@@ -132,6 +190,9 @@ void RcTransport::make_queue_pair(Connection &connection)
 	connection.since = now_ns();
 	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_RC);
 	init.srq = net_->receives.srq();
+	// The goodbye comes over the first connection, behind the messages of all lanes.
+	if (!connection.is_first())
+		init.recv_cq = connection.peer.first.queue->qp()->recv_cq;
 	verbs::QpOwner qp(ibv_create_qp_ex(net_->device().context.get(), &init));
 	if (!qp)
 		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
@@ -261,6 +322,8 @@ void RcTransport::give_up(Connection &c, uint32_t attempt)
 	c.queue->set_broken();
 	if (c.is_first())
 		net_->not_ready(c.peer);
+	else if (RcLane *lane = c.lane())
+		lane->ready = false;
 	c.attempt = attempt;
 	c.request.attempt = 0;
 	c.remote_qp = 0;
@@ -340,10 +403,13 @@ bool RcTransport::settle()
 	for (auto &p : peers_) {
 		if (!p || p->down)
 			continue;
-		SendQueue &queue = *static_cast<RcPeer &>(*p).first.queue;
-		if (!queue.broken())
-			queue.flush();
-		settled &= queue.idle();
+		static_cast<RcPeer &>(*p).for_each_connection([&settled](Connection &c) {
+			if (!c.is_first() && !c.lane())
+				return;
+			if (!c.queue->broken())
+				c.queue->flush();
+			settled &= c.queue->idle();
+		});
 	}
 	return settled;
 }
@@ -412,6 +478,11 @@ const TransportTable rc_table = {
     verbs::get,    verbs::put,
     verbs::atomic, verbs::progress<RcTransport>,
     nullptr,       verbs::NetTransport::longest_message,
+};
+
+// Of a further lane.
+const TransportTable lane_table = {
+    "rc", cap_send, nullptr, verbs::send<RcLane, Counter::rc_messages>, nullptr, nullptr, nullptr, nullptr,
 };
 
 } // namespace pt2p::rc

@@ -10,8 +10,9 @@
 //
 // This first connection carries the messages. If it cannot be made, because one side has no queue pair or memory to
 // spare, it is refused: what waits for it fails, and the next send asks again. Parts of large data need no order and
-// may use further connections (verbs/tuning/striping.hpp). These are made in the same way, one after the other, when
-// large data moves, and stay.
+// may use further connections (verbs/tuning/striping.hpp). So does each further lane of messages (Endpoint::lane()): it
+// has the connection with its number. These are made in the same way, one after the other, when large data moves or a
+// lane is wanted, and stay. The messages of a connection that is refused later on go by the first.
 //
 // Each side has one queue pair per connection, so two requests that cross are halves of the same connection. Attempts
 // are numbered: a rank that finds attempt n broken asks for attempt n+1, and the other gives n up. Before a queue pair
@@ -32,6 +33,7 @@ constexpr uint32_t max_connections = 16; // with one peer
 class RcTransport;
 
 struct RcPeer;
+struct RcLane;
 
 struct Connection final : verbs::QueueOwner {
 	enum class State : uint8_t {
@@ -55,8 +57,24 @@ struct Connection final : verbs::QueueOwner {
 	std::string lacks;              // why reconnecting has failed so far
 
 	bool is_first() const { return number == 0; }
+	// The lane that goes over it; null: none does.
+	RcLane *lane() const;
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 	bool left() const override;
+};
+
+// Messages over a further connection.
+struct RcLane final : verbs::Lane {
+	explicit RcLane(Connection &c) : connection(c) {}
+	Connection &connection;
+
+	static constexpr bool is_dc = false;
+	static const mlx5_wqe_av *address_vector() { return nullptr; }
+	verbs::SendQueue *usual() const { return ready ? connection.queue.get() : nullptr; }
+	verbs::SendQueue *last_used() const { return connection.queue.get(); }
+	verbs::SendQueue *acquire() override { return ready && connection.queue->can_post() ? usual() : nullptr; }
+	verbs::SendQueue *acquire_for_part() override { return acquire(); }
+	void cut() override {} // the peer is
 };
 
 struct RcPeer final : verbs::NetPeer {
@@ -82,6 +100,8 @@ struct RcPeer final : verbs::NetPeer {
 	verbs::SendQueue *acquire() override;
 	verbs::SendQueue *acquire_for_part() override;
 	void cut() override;
+	Endpoint *lane(unsigned number) override;
+	verbs::Lane *lane_from(unsigned number) override;
 
 	template <class F>
 	void for_each_connection(F &&f)
@@ -117,6 +137,8 @@ public:
 	// Asks for one more connection with this peer, unless one is being made or was refused.
 	void connect_another(RcPeer &peer);
 	std::vector<verbs::SendQueue *> queues_for(const verbs::NetPeer &peer) const override;
+	RcLane &make_lane(Connection &connection);
+	void connected(Connection &connection);
 
 	unsigned progress() { return draining_ ? NetTransport::progress() + finish_draining() : NetTransport::progress(); }
 
@@ -127,7 +149,6 @@ private:
 	void make_queue_pair(Connection &connection);
 	bool connect_queue_pair(Connection &connection, uint32_t number, uint32_t psn);
 	void connect_to_itself(Connection &connection);
-	void connected(Connection &connection);
 	void start_over(Connection &connection);
 	void not_now(Connection &connection, const std::string &reason);
 	void give_up(Connection &connection, uint32_t attempt);

@@ -89,6 +89,10 @@ std::shared_ptr<Net> Net::open(const TransportEnvironment &environment, std::str
 		why_not = "no other rank";
 		return nullptr;
 	}
+	if (static_cast<uint32_t>(environment.job.size()) > MessageHeader::max_ranks) {
+		why_not = "too many ranks";
+		return nullptr;
+	}
 	const Config &config = environment.config;
 	try {
 		auto device = Device::open(environment, why_not);
@@ -132,7 +136,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
                                                         .direct = is_direct(environment.config, *device_),
                                                         .blueflame = blueflame_allowed()},
       receives(*device_, environment.config, shared.direct, environment.topology.numa_node),
-      eager(environment.job.rank(), memory, tuner, environment.reporter),
+      eager(memory, tuner, environment.reporter),
       rings(*device_, environment.config, eager, environment.reporter, environment.topology.numa_node),
       wireup(*device_, completions.channel(), environment.topology.numa_node), sequencer_(environment.job.size()),
       ranks_(static_cast<size_t>(environment.job.size())), peers_(ranks_),
@@ -187,6 +191,11 @@ void Net::take_down(NetPeer &peer, pt2p_status_t status, const std::string &reas
 	rings.drop(peer);
 	sequencer_.drop(peer.peer);
 	peer.ring.max_payload = -1;
+	for (auto &lane : peer.lanes)
+		if (lane) {
+			lane->down = true;
+			lane->ready = false;
+		}
 	// A peer that has said goodbye waits for the acknowledgement, so its queue pair stays.
 	if (status != PT2P_ERR_PEER_FINALIZED)
 		peer.cut();

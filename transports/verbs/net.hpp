@@ -141,7 +141,10 @@ private:
 	bool on_receive(const unsigned char *message, uint32_t bytes);
 	[[gnu::noinline]] bool on_unusual(const MessageHeader &header, const unsigned char *data, size_t length);
 	[[gnu::noinline]] bool take_wireup();
-	void deliver_held(int rank);
+	bool take_in_order(Sequencer::Expected &expected, const MessageHeader &header, const unsigned char *data,
+	                   size_t length);
+	[[gnu::noinline]] bool on_lane(const unsigned char *message, uint32_t bytes);
+	void deliver_held(Sequencer::Expected &expected, uint32_t sender);
 	// Delivers a message in its turn.
 	void deliver(const MessageHeader &h, const unsigned char *data, size_t length)
 	{

@@ -19,17 +19,33 @@ constexpr unsigned ring_burst = 32; // messages of one write ring before the nex
 [[gnu::always_inline]] inline bool Net::on_receive(const unsigned char *message, uint32_t bytes)
 {
 	const auto *h = reinterpret_cast<const MessageHeader *>(message);
-	const auto rank = static_cast<size_t>(h->rank());
-	// It is not from a rank of this job, so no peer is at fault.
-	if (__builtin_expect(bytes < sizeof *h || rank >= ranks_, 0)) {
-		environment_.reporter.add(Counter::auth_refused);
-		return false;
-	}
+	const size_t rank = h->sender();
+	if (__builtin_expect(bytes < sizeof *h || rank >= ranks_, 0))
+		return on_lane(message, bytes);
 	Sequencer::Expected &expected = sequencer_.from(static_cast<int>(rank));
 	if (__builtin_expect(h->sequence != expected.sequence || expected.unusual, 0))
 		return on_unusual(*h, message + sizeof *h, bytes - sizeof *h);
 	++expected.sequence;
 	deliver(*h, message + sizeof *h, bytes - sizeof *h);
+	return true;
+}
+
+// Delivers it, and those that have waited for it. False: it has to wait itself, or has come before.
+[[gnu::always_inline]] inline bool Net::take_in_order(Sequencer::Expected &expected, const MessageHeader &h,
+                                                      const unsigned char *data, size_t length)
+{
+	if (__builtin_expect(h.sequence != expected.sequence, 0)) {
+		if (static_cast<int32_t>(h.sequence - expected.sequence) < 0)
+			environment_.reporter.add(Counter::net_duplicates);
+		else if (!sequencer_.hold(expected, h, data, length))
+			lose(h.rank(), PT2P_ERR_PROTOCOL,
+			     format("message %u from it has come, and message %u has not", h.sequence, expected.sequence));
+		return false;
+	}
+	++expected.sequence;
+	deliver(h, data, length);
+	if (sequencer_.holds_any())
+		deliver_held(expected, h.sender());
 	return true;
 }
 
@@ -49,19 +65,26 @@ bool Net::on_unusual(const MessageHeader &h, const unsigned char *data, size_t l
 	// Messages that were written to the ring before this one was sent have arrived.
 	if (h.sequence != expected.sequence && peer && peer->incoming)
 		read_ring(*peer, UINT32_MAX);
-	if (h.sequence != expected.sequence) {
-		if (static_cast<int32_t>(h.sequence - expected.sequence) < 0)
-			environment_.reporter.add(Counter::net_duplicates);
-		else if (!sequencer_.hold(h, data, length))
-			lose(rank, PT2P_ERR_PROTOCOL,
-			     format("message %u from it has come, and message %u has not", h.sequence, expected.sequence));
+	if (!take_in_order(expected, h, data, length))
 		return false;
-	}
-	++expected.sequence;
-	deliver(h, data, length);
-	deliver_held(rank);
 	expected.unusual = !peer || !peer->ready || sequencer_.holds_any();
 	return true;
+}
+
+// A message over a further lane, or one that is not from a rank of this job, so that no peer is at fault.
+bool Net::on_lane(const unsigned char *message, uint32_t bytes)
+{
+	MessageHeader h;
+	if (bytes >= sizeof h)
+		std::memcpy(&h, message, sizeof h);
+	NetPeer *peer = bytes >= sizeof h && static_cast<size_t>(h.rank()) < ranks_ ? this->peer(h.rank()) : nullptr;
+	Lane *lane = peer ? peer->lane_from(h.lane()) : nullptr;
+	if (!lane) {
+		if (!peer || !peer->down)
+			environment_.reporter.add(Counter::auth_refused);
+		return false;
+	}
+	return take_in_order(lane->expected, h, message + sizeof h, bytes - sizeof h);
 }
 
 // Handles one completion that libibverbs returned. True: a message was delivered.
@@ -212,9 +235,9 @@ unsigned Net::make_progress()
 	return messages;
 }
 
-void Net::deliver_held(int rank)
+void Net::deliver_held(Sequencer::Expected &expected, uint32_t sender)
 {
-	while (const auto held = sequencer_.next(rank))
+	while (const auto held = sequencer_.next(expected, sender))
 		deliver(held->header, held->payload.data(), held->payload.size());
 }
 
@@ -223,25 +246,25 @@ unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 {
 	unsigned n = 0;
 	IncomingWriteRing &ring = *peer.incoming;
-	uint32_t &expected = sequencer_.from(peer.peer).sequence;
+	Sequencer::Expected &expected = sequencer_.from(peer.peer);
 	while (const RingTrailer *there = n < max_messages && !peer.down ? ring.next() : nullptr) {
 		RingTrailer t;
 		std::memcpy(&t, there, sizeof t);
-		if (t.header.sequence != expected)
+		if (t.header.sequence != expected.sequence)
 			break; // a message that was sent before it has a CQE that is still to be polled
-		if (t.length > ring.max_payload() || t.header.rank() != peer.peer) {
+		if (t.length > ring.max_payload() || t.header.sender() != static_cast<uint32_t>(peer.peer)) {
 			take_down(peer, PT2P_ERR_PROTOCOL,
 			          format("a message in its ring is from rank %d and has %u bytes, at most %u fit", t.header.rank(),
 			                 t.length, ring.max_payload()));
 			break;
 		}
-		++expected;
+		++expected.sequence;
 		++n;
 		deliver(t.header, ring.payload(t.length), t.length);
 		ring.pop();
 	}
 	if (n && sequencer_.holds_any())
-		deliver_held(peer.peer);
+		deliver_held(expected, static_cast<uint32_t>(peer.peer));
 	if (n && ring.owes_report())
 		rings.report_read(peer);
 	return n;
@@ -251,7 +274,8 @@ unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 void Net::take_bundle(const MessageHeader &h, const unsigned char *data, size_t length)
 {
 	const int rank = h.rank();
-	uint32_t &expected = sequencer_.from(rank).sequence;
+	NetPeer *const peer = peers_[static_cast<size_t>(rank)];
+	uint32_t &expected = (h.lane() ? peer->lanes[h.lane() - 1]->expected : sequencer_.from(rank)).sequence;
 	uint32_t n = 0;
 	const char *wrong =
 	    read_bundle(h.header, data, length, [&](const BundleFrame &frame, const unsigned char *payload) {
@@ -272,6 +296,8 @@ void Net::take(const MessageHeader &h, const unsigned char *data, size_t length)
 	RingOffer offer;
 	if (id == id_bundle) {
 		take_bundle(h, data, length);
+	} else if (h.lane()) {
+		lose(h.rank(), PT2P_ERR_PROTOCOL, "a message over a further lane is none of a layer above");
 	} else if (id == id_bye) {
 		lose(h.rank(), PT2P_ERR_PEER_FINALIZED, "it has called pt2p_finalize");
 	} else if (id == id_ring_request && length == sizeof request) {

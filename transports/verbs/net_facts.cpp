@@ -10,24 +10,38 @@ namespace {
 
 using tune::SizeClass;
 
-void gather_payload(const NetPeer &peer, const SendMemory &memory, ChannelFacts &f)
+// What was encoded. Messages that were not counted as encoded took the short path.
+struct Encoded {
+	uint64_t wqes = 0, wqebbs = 0;
+};
+
+// Of one lane.
+void gather_payload(const NetPeer &lane, Encoded &encoded, ChannelFacts &f)
 {
-	f.kind(SizeClass::device_memory).messages = peer.by_device_memory.messages;
-	f.kind(SizeClass::device_memory).bytes = peer.by_device_memory.bytes;
-	f.kind(SizeClass::buffer).messages = peer.by_buffer.messages;
-	f.kind(SizeClass::buffer).bytes = peer.by_buffer.bytes;
-	f.kind(SizeClass::bulk).messages = peer.bulk.messages;
-	f.kind(SizeClass::bulk).bytes = peer.bulk.bytes;
-	f.kind(SizeClass::inlined).messages = peer.next_sequence - peer.by_device_memory.messages - peer.by_buffer.messages;
-	f.kind(SizeClass::inlined).bytes = peer.inline_bytes;
-	f.device_memory_full = peer.device_memory_full;
-	f.device_memory_max = memory.device_memory.max_bytes();
-	f.bulk_read_bytes = peer.bulk_written;
-	f.in_flight = peer.in_flight;
+	f.kind(SizeClass::device_memory).messages += lane.by_device_memory.messages;
+	f.kind(SizeClass::device_memory).bytes += lane.by_device_memory.bytes;
+	f.kind(SizeClass::buffer).messages += lane.by_buffer.messages;
+	f.kind(SizeClass::buffer).bytes += lane.by_buffer.bytes;
+	f.kind(SizeClass::bulk).messages += lane.bulk.messages;
+	f.kind(SizeClass::bulk).bytes += lane.bulk.bytes;
+	f.kind(SizeClass::inlined).messages +=
+	    lane.next_sequence - lane.by_device_memory.messages - lane.by_buffer.messages;
+	f.kind(SizeClass::inlined).bytes += lane.inline_bytes;
+	f.device_memory_full += lane.device_memory_full;
+	f.bulk_read_bytes += lane.bulk_written;
+	f.in_flight += lane.in_flight;
+	const uint64_t short_path = lane.next_sequence - lane.encoded.messages;
+	encoded.wqes += lane.encoded.wqes + short_path;
+	encoded.wqebbs += lane.encoded.wqebbs + short_path * (lane.dc ? 2 : 1);
 }
 
 void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, bool direct, ChannelFacts &f)
 {
+	Encoded encoded;
+	gather_payload(peer, encoded, f);
+	for (const auto &lane : peer.lanes)
+		if (lane)
+			gather_payload(*lane, encoded, f);
 	SendQueue::Totals all;
 	for (SendQueue *queue : queues) {
 		const SendQueue::Totals totals = queue->totals();
@@ -37,16 +51,15 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 		f.max_in_flight = std::max(f.max_in_flight, totals.max_in_flight);
 		f.depth = queue->depth();
 		f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(peer);
+		for (const auto &lane : peer.lanes)
+			if (lane)
+				f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(*lane);
 		++f.queue_pairs;
 	}
 	f.work_requests = all.work_requests;
 	f.doorbells = all.doorbells;
-	// All other messages took the short path.
-	const uint64_t short_path = peer.next_sequence - peer.encoded.messages, wqes = short_path + peer.encoded.wqes;
-	if (direct && wqes)
-		f.entry_bytes =
-		    static_cast<double>((short_path * (peer.dc ? 2 : 1) + peer.encoded.wqebbs) * mlx5::wqebb_bytes) /
-		    static_cast<double>(wqes);
+	if (direct && encoded.wqes)
+		f.entry_bytes = static_cast<double>(encoded.wqebbs * mlx5::wqebb_bytes) / static_cast<double>(encoded.wqes);
 	if (all.work_requests)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 }
@@ -91,7 +104,7 @@ bool NetTransport::facts(int rank, ChannelFacts &f)
 		return false;
 	const tune::DeviceTuner &tuner = net_->tuner;
 	const double ticks = tuner.ticks_in_a_ns();
-	gather_payload(*peer, net_->memory, f);
+	f.device_memory_max = net_->memory.device_memory.max_bytes();
 	gather_queues(*peer, queues_for(*peer), net_->shared.direct, f);
 
 	f.batch = net_->doorbells.batch();

@@ -101,7 +101,7 @@ Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, 
 	    peer, peer.address_vector(), bytes, [&](unsigned char *to) __attribute__((always_inline)) {
 		    mlx5::store(to, header);
 		    mlx5::store(to + offsetof(MessageHeader, sequence), static_cast<uint32_t>(peer.next_sequence++));
-		    mlx5::store(to + offsetof(MessageHeader, rank_and_id), net.eager.from() | id);
+		    mlx5::store(to + offsetof(MessageHeader, rank_and_id), peer.from | id);
 		    copy_short(to + sizeof(MessageHeader), data, length);
 	    });
 	return Outcome::done;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "transports/verbs/message/sequencer.hpp"
 #include "transports/verbs/message/write_ring.hpp"
 #include "transports/verbs/qp/work_request.hpp"
 #include "transports/verbs/tuning/striping.hpp"
@@ -11,9 +13,11 @@ namespace pt2p::verbs {
 
 class Net;
 class SendQueue;
+struct Lane;
 
 struct NetPeer : Target {
 	Net *net = nullptr;
+	uint32_t from = 0;                           // this rank, as in the header of a message beside the id
 	uint64_t next_sequence = 0;                  // counts the messages; the wire has its low 32 bits
 	int64_t last_sign = 0;                       // time of the last sign of life
 	OutgoingWriteRing ring;                      // to the peer
@@ -26,17 +30,26 @@ struct NetPeer : Target {
 	uint32_t max_queue_pairs = 1;             // for striping
 	std::unique_ptr<tune::Striping> striping; // null: nothing was striped yet
 
+	std::vector<std::unique_ptr<Lane>> lanes; // by number, from 1; those that were used
+
 	// A queue that can post a work request to the peer now; null: there is none.
 	virtual SendQueue *acquire() = 0;
 	// The same for a part of an operation, which needs no order.
 	virtual SendQueue *acquire_for_part() = 0;
 	// The same for a message that must not queue behind others, if the queue is shared between targets.
 	virtual SendQueue *acquire_alone() { return acquire(); }
+	// The lane with this number, over which a message of the peer has come; null: there is none.
+	virtual Lane *lane_from(unsigned number) { return (void)number, nullptr; }
 	// The peer is down: the device stops working for it, and its operations fail.
 	virtual void cut() = 0;
 
 	bool has_read(const WorkRequest &ring_write) override { return ring.has_read(ring_write.number); }
 	Refusal refusal() const override;
+};
+
+// A further lane to a peer. It has no write ring: its messages go by SEND.
+struct Lane : NetPeer {
+	Sequencer::Expected expected; // from the peer
 };
 
 } // namespace pt2p::verbs

@@ -53,7 +53,7 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 	const bool by_ring =
 	    __builtin_expect(static_cast<int64_t>(length) <= peer.ring.max_payload, 0) && peer.ring.takes(length);
 	// The header goes before the payload; in a write ring it is part of the trailer behind it.
-	const MessageHeader front{header, static_cast<uint32_t>(peer.next_sequence), from_ | id};
+	const MessageHeader front{header, static_cast<uint32_t>(peer.next_sequence), peer.from | id};
 	const RingTrailer back{front, static_cast<uint32_t>(length), peer.ring.sent + 1};
 	const Piece pieces[] = {{&front, by_ring ? 0 : sizeof front}, {data, length}, {&back, by_ring ? sizeof back : 0}};
 	const auto bytes = static_cast<uint32_t>(length + (by_ring ? sizeof back : sizeof front));
@@ -159,7 +159,7 @@ bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 	}
 	if (single) {
 		write_frame(bytes + front, t.header.id(), t.header.header, bytes + front, first);
-		t.header.rank_and_id = from_ | id_bundle;
+		t.header.rank_and_id = peer.from | id_bundle;
 		reporter_.add(Counter::net_bundles);
 		reporter_.add(Counter::net_bundled);
 	}

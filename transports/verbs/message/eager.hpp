@@ -16,8 +16,8 @@ namespace pt2p::verbs {
 
 class EagerSender {
 public:
-	EagerSender(int rank, SendMemory &memory, tune::DeviceTuner &tuner, Reporter &reporter)
-	    : from_(MessageHeader::pack(rank, 0)), memory_(memory), tuner_(tuner), reporter_(reporter)
+	EagerSender(SendMemory &memory, tune::DeviceTuner &tuner, Reporter &reporter)
+	    : memory_(memory), tuner_(tuner), reporter_(reporter)
 	{
 	}
 
@@ -25,7 +25,6 @@ public:
 	bool send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	// Adds the message to the one that is open in the queue. False: it has to be sent by itself.
 	bool join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
-	uint32_t from() const { return from_; }
 	Reporter &reporter() const { return reporter_; }
 
 private:
@@ -42,7 +41,6 @@ private:
 	size_t room(const WorkRequest &request, const NetPeer &peer) const;
 	bool stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const;
 
-	const uint32_t from_; // this rank, as in a header beside the id
 	SendMemory &memory_;
 	tune::DeviceTuner &tuner_;
 	Reporter &reporter_;
