@@ -136,10 +136,14 @@ Request *start_call(pt2p_context_t *ctx, const char *function, const pt2p_call_o
 	return status == PT2P_OK ? ctx->rpc->calls().call(work, status) : nullptr;
 }
 
+// The thread that makes a call, with the lock held; not 0.
+uintptr_t caller(pt2p_context_t *ctx) { return static_cast<uintptr_t>(ctx->progress->caller()); }
+
 // The calls below, with the lock held.
 [[gnu::always_inline]] inline pt2p_status_t icall_now(pt2p_context_t *ctx, int rank, uint32_t service,
                                                       const void *input, size_t length, void *reply, size_t capacity,
-                                                      const pt2p_call_options_t *options, pt2p_request_t **req)
+                                                      const pt2p_call_options_t *options, pt2p_request_t **req,
+                                                      uintptr_t thread)
 {
 	if (req)
 		*req = nullptr;
@@ -151,7 +155,9 @@ Request *start_call(pt2p_context_t *ctx, const char *function, const pt2p_call_o
 		return null_argument(ctx, "pt2p_icall", "req");
 	if (status != PT2P_OK)
 		return status;
-	Request *r = start_call(ctx, "pt2p_icall", options, {rank, service, input, length, reply, capacity}, status);
+	rpc::CallWork work{rank, service, input, length, reply, capacity};
+	work.thread = thread;
+	Request *r = start_call(ctx, "pt2p_icall", options, work, status);
 	if (!r)
 		return status;
 	if (done)
@@ -399,9 +405,9 @@ pt2p_status_t pt2p_icall(pt2p_context_t *ctx, int rank, uint32_t service, const 
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(!ctx->progress->locking(), 1))
-		return icall_now(ctx, rank, service, input, length, reply, capacity, options, req);
+		return icall_now(ctx, rank, service, input, length, reply, capacity, options, req, 0);
 	return start_among_threads(
-	    ctx, [=] { return icall_now(ctx, rank, service, input, length, reply, capacity, options, req); });
+	    ctx, [=] { return icall_now(ctx, rank, service, input, length, reply, capacity, options, req, caller(ctx)); });
 }
 PT2P_CATCH
 
@@ -410,17 +416,21 @@ pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const v
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	pt2p_request_t *req = nullptr;
+	const bool locking = ctx->progress->locking();
 	pt2p_status_t status = PT2P_OK;
 	if (start_and_wait(ctx, req, result, status, [&] {
 		    return !(options && options->done) && !ctx->engine->callbacks().in_handler() &&
-		           icall_now(ctx, rank, service, input, length, reply, capacity, options, &req) == PT2P_OK;
+		           icall_now(ctx, rank, service, input, length, reply, capacity, options, &req, caller(ctx)) == PT2P_OK;
 	    }))
 		return status;
 	const Progress::Guard guard(*ctx->progress, std::adopt_lock);
 	PT2P_NOT_IN_HANDLER(ctx);
 	if (options && options->done)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
-	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity}, status);
+	rpc::CallWork work{rank, service, input, length, reply, capacity};
+	if (__builtin_expect(locking, 0))
+		work.thread = caller(ctx);
+	Request *r = start_call(ctx, __func__, options, work, status);
 	if (!r) {
 		if (result)
 			*result = {status, rank, 0, 0};

@@ -43,6 +43,8 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 {
 	Outgoing &o = *pool_.take();
 	o.peer = &peer;
+	o.via = &peer;
+	o.caller = nullptr;
 	o.request = nullptr;
 	o.state = Outgoing::State::waiting;
 	o.notice = o.cancelled = o.nested = false;
@@ -65,6 +67,33 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	if (__builtin_expect(work.deadline != 0, 0))
 		add_deadline(o, work.deadline);
 	return o;
+}
+
+// Among threads, or where there are always several lanes.
+void Calls::choose_lane(Outgoing &o, uintptr_t thread)
+try {
+	Peer &peer = *o.peer;
+	if (!peer.thread) {
+		peer.thread = thread; // the first that calls
+		return;
+	}
+	peer.thread = Callers::several;
+	const unsigned max = peer.channel->endpoint.max_lanes;
+	// A call that asks for a delivery may want the write ring, which the first lane has.
+	if (max == 1 || !o.by.automatic())
+		return;
+	std::unique_ptr<Callers> &callers = peer.make_extras().callers;
+	if (!callers)
+		callers = std::make_unique<Callers>(peers_.lanes());
+	o.caller = &callers->call(thread, o.length);
+	const unsigned number = callers->lane_of(*o.caller);
+	EndpointLane *lane = number && number < max ? peer.further_lane(number) : nullptr;
+	if (lane) {
+		o.via = lane;
+		reporter_.add(Counter::calls_beside);
+	}
+} catch (const std::bad_alloc &) {
+	// It goes over the first.
 }
 
 void Calls::add_deadline(Outgoing &o, int64_t span)
@@ -95,6 +124,8 @@ Request *Calls::call(const CallWork &work, pt2p_status_t &status)
 	Outgoing &o = make(work, peer);
 	o.request = r;
 	r->mask = o.handle; // for cancel()
+	if (__builtin_expect(work.thread != peer.thread, 0))
+		choose_lane(o, work.thread);
 	reporter_.add(Counter::calls_made);
 	start_or_queue(o);
 	return r;
@@ -131,8 +162,7 @@ pt2p_status_t Calls::notice(const CallWork &work)
 
 void Calls::start_or_queue(Outgoing &o)
 {
-	Peer &peer = *o.peer;
-	if (!(peer.waiting.empty() && start(o)))
+	if (!(o.via->waiting.empty() && start(o)))
 		wait_for_slot(o);
 }
 
@@ -140,13 +170,14 @@ void Calls::start_or_queue(Outgoing &o)
 void Calls::wait_for_slot(Outgoing &o)
 {
 	Peer &peer = *o.peer;
+	Fifo<Outgoing> &waiting = o.via->waiting;
 	o.nested = engine_.callbacks().nested();
 	if (o.nested) {
-		if ((peer.waiting.empty() || !peer.waiting.front()->nested) && start(o))
+		if ((waiting.empty() || !waiting.front()->nested) && start(o))
 			return;
-		peer.waiting.insert_after(o, [](const Outgoing &other) { return other.nested; });
+		waiting.insert_after(o, [](const Outgoing &other) { return other.nested; });
 	} else {
-		peer.waiting.push(o);
+		waiting.push(o);
 	}
 	reporter_.add(Counter::calls_waited);
 	if (peer.has_work())
@@ -179,10 +210,10 @@ bool Calls::start(Outgoing &o)
 	if (wants_fetch(o))
 		prepare_fetch(o);
 	const bool is_short = !o.at && !o.rare && o.by.automatic() && !o.fetch &&
-	                      o.length <= Peers::room_after(*peer.channel, sizeof(ShortCall));
-	if (!(is_short
-	          ? peers_.send(*peer.channel, id_short_call, o.number, ShortCall{o.service, o.lane, 0}, o.input, o.length)
-	          : send_call(o))) {
+	                      o.length <= Peers::room_after(*o.via->channel, sizeof(ShortCall));
+	if (!(is_short ? peers_.send(*o.via->channel, id_short_call, o.number,
+	                             ShortCall{o.service, o.lane, static_cast<uint16_t>(o.via->number)}, o.input, o.length)
+	               : send_call(o))) {
 		if (o.state == Outgoing::State::free)
 			return true;
 		--peer.calls;
@@ -194,7 +225,7 @@ bool Calls::start(Outgoing &o)
 	if (__builtin_expect(o.fetch != nullptr, 0))
 		begin_fetch(o);
 	if (__builtin_expect(o.moved < o.length && o.state == Outgoing::State::sent, 0)) {
-		peer.streams.push(o);
+		o.via->streams.push(o);
 		peers_.list(peer);
 	}
 	return true;
@@ -203,8 +234,9 @@ bool Calls::start(Outgoing &o)
 CallHead Calls::head_of(const Outgoing &o)
 {
 	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
-	return {o.service,         o.lane, static_cast<uint16_t>(o.peer->window), remaining, o.length, 0, o.by.reply,
-	        o.fetch != nullptr};
+	return {o.service, o.lane,        static_cast<uint16_t>(o.peer->window),
+	        remaining, o.via->number, o.length,
+	        0,         o.by.reply,    o.fetch != nullptr};
 }
 
 // Decides which windows are carried: those that fit in the first message. Lends the others, each once. False: there is
@@ -217,7 +249,7 @@ try {
 			windows_.lend(rare.lent, window, address, length);
 	};
 	const size_t room =
-	    Peers::whole_after(*o.peer->channel, sizeof(CallHead) + 2 * sizeof(LentMemory) + sizeof(Carried));
+	    Peers::whole_after(*o.via->channel, sizeof(CallHead) + 2 * sizeof(LentMemory) + sizeof(Carried));
 	rare.carries_give =
 	    rare.give.length && rare.give.length <= std::min(room, longest_carried) && !rare.lends(give_window);
 	rare.carries_take = rare.take.length && rare.take.length <= longest_carried;
@@ -235,13 +267,14 @@ try {
 // In the long form, with as much of the input as there is room for.
 bool Calls::send_call(Outgoing &o)
 {
-	Channel &channel = *o.peer->channel;
+	Channel &channel = *o.via->channel;
 	CallHead head = head_of(o);
 	unsigned char heads[sizeof head + window_count * sizeof(LentMemory) + sizeof(Carried) + longest_carried];
 	size_t length = sizeof head;
 	for (unsigned window = 0; o.lends() && window < window_count; ++window)
 		if (o.rare->lends(window)) {
-			const LentMemory lent = windows_.describe(*o.rare->lent, static_cast<Window>(window), channel.endpoint);
+			const LentMemory lent =
+			    windows_.describe(*o.rare->lent, static_cast<Window>(window), o.peer->channel->endpoint);
 			std::memcpy(heads + length, &lent, sizeof lent);
 			length += sizeof lent;
 			head.windows |= 1u << window;
@@ -270,7 +303,7 @@ bool Calls::send_call(Outgoing &o)
 // Sends more of the input; false: there is no room now.
 bool Calls::stream(Outgoing &o)
 {
-	Channel &c = *o.peer->channel;
+	Channel &c = *o.via->channel;
 	const size_t piece = std::min(o.length - o.moved, c.endpoint.longest_piece());
 	if (c.try_send(id_more, o.number, o.input + o.moved, piece) != Outcome::done)
 		return false;
@@ -281,26 +314,48 @@ bool Calls::stream(Outgoing &o)
 unsigned Calls::drive(Peer &peer)
 {
 	unsigned n = 0;
-	while (!peer.waiting.empty()) {
+	peer.for_each_lane([&](EndpointLane &lane) { n += drive(peer, lane); });
+	if (__builtin_expect(peer.notices_wait, 0))
+		n += drive_notices(peer);
+	return n;
+}
+
+unsigned Calls::drive(Peer &peer, EndpointLane &lane)
+{
+	unsigned n = 0;
+	if (__builtin_expect(lane.number != 0, 0) && !lane.waiting.empty() && !peer.further_lane(lane.number))
+		fall_back(lane, peer);
+	while (!lane.waiting.empty()) {
 		// Before it is started: it may be over when start() returns.
-		Outgoing &o = peer.waiting.pop();
+		Outgoing &o = lane.waiting.pop();
 		if (!start(o)) {
-			peer.waiting.push_front(o);
+			lane.waiting.push_front(o);
 			break;
 		}
 		++n;
 	}
-	if (__builtin_expect(peer.notices_wait, 0))
-		n += drive_notices(peer);
-	while (!peer.streams.empty()) {
-		Outgoing &o = *peer.streams.front();
+	while (!lane.streams.empty()) {
+		Outgoing &o = *lane.streams.front();
 		if (!stream(o))
 			break;
 		++n;
 		if (o.moved == o.length)
-			peer.streams.pop();
+			lane.streams.pop();
 	}
 	return n;
+}
+
+// The lane is not connected now: calls that have not left go over the first.
+void Calls::fall_back(EndpointLane &lane, Peer &peer)
+{
+	while (!lane.waiting.empty()) {
+		Outgoing &o = lane.waiting.pop();
+		o.via = &peer;
+		if (o.nested)
+			peer.waiting.insert_after(o, [](const Outgoing &other) { return other.nested; });
+		else
+			peer.waiting.push(o);
+	}
 }
 
 // ---- the reply ------------------------------------------------------------------------------------------------------
@@ -340,7 +395,7 @@ const char *Calls::on_reply(Peer &peer, uint64_t number, const void *data, size_
 		return wrong_message;
 	// The server may reply, or refuse, before it has all of the input.
 	if (o->moved < o->length)
-		peer.streams.remove(*o);
+		o->via->streams.remove(*o);
 	if (head.status != PT2P_OK) {
 		auto status = static_cast<pt2p_status_t>(head.status);
 		if (status == PT2P_ERR_CANCELLED && o->rare && o->rare->late)
@@ -376,7 +431,7 @@ const char *Calls::on_short_reply(Peer &peer, uint64_t number, const void *data,
 	length -= sizeof o->word;
 	o->reply_length = length;
 	if (__builtin_expect(o->moved < o->length, 0)) // as above
-		peer.streams.remove(*o);
+		o->via->streams.remove(*o);
 	begin_reply(*o, static_cast<const unsigned char *>(data) + sizeof o->word, length);
 	return nullptr;
 }
@@ -408,6 +463,8 @@ void Calls::take_bytes(Outgoing &o, const void *data, size_t length)
 	o.received += length;
 	if (o.received < o.reply_length)
 		return;
+	if (__builtin_expect(o.caller != nullptr, 0))
+		o.caller->bytes += o.reply_length;
 	free_slot(o);
 	if (__builtin_expect(o.rare && o.rare->gathered, 0))
 		return place_later(o);

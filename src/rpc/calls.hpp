@@ -23,6 +23,7 @@ struct CallWork {
 	CallDelivery by = {};
 	// Null, or with windows or room().
 	const pt2p_call_options_t *rare = nullptr;
+	uintptr_t thread = 0; // that makes it; 0: there is only one
 };
 
 class Calls {
@@ -63,7 +64,7 @@ public:
 	void end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting);
 
 	// How many calls and notices wait here.
-	size_t waiting(const Peer &peer) const;
+	size_t waiting(Peer &peer) const;
 	size_t pending() const { return pending_; }
 	// Of these, those without a request.
 	size_t unawaited() const;
@@ -88,6 +89,9 @@ private:
 	[[gnu::noinline]] bool end_looks(Outgoing &o);
 	void give(Fetch &f);
 	[[gnu::noinline]] const char *unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
+	[[gnu::noinline]] void choose_lane(Outgoing &o, uintptr_t thread);
+	unsigned drive(Peer &peer, EndpointLane &lane);
+	static void fall_back(EndpointLane &lane, Peer &peer);
 	[[gnu::noinline]] void add_deadline(Outgoing &o, int64_t span);
 	[[gnu::noinline]] void add_rare(Outgoing &o, const CallWork &work);
 	[[gnu::always_inline]] inline void start_or_queue(Outgoing &o);
@@ -166,7 +170,7 @@ inline void Calls::free_slot(Peer &peer, uint16_t slot)
 {
 	--peer.in_flight;
 	peer.free_slots.push_back(slot);
-	if (!peer.waiting.empty())
+	if (__builtin_expect(peer.calls_wait(), 0))
 		peers_.list(peer);
 }
 

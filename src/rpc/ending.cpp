@@ -12,9 +12,8 @@ void Calls::cancel(Request &r)
 	Outgoing *o = pool_.find(r.mask);
 	if (!o || o->request != &r)
 		return; // it is over
-	Peer &peer = *o->peer;
 	if (o->state == Outgoing::State::waiting) {
-		peer.waiting.remove(*o);
+		o->via->waiting.remove(*o);
 		complete(*o, PT2P_ERR_CANCELLED, "before it left");
 		forget(*o);
 		return;
@@ -23,19 +22,18 @@ void Calls::cancel(Request &r)
 		return; // its reply is here, or the server knows
 	push_it(*o, true);
 	const uint8_t abandoned = 0;
-	engine_.channels().control(*peer.channel, id_cancel, o->number, &abandoned, sizeof abandoned);
+	engine_.channels().control(*o->via->channel, id_cancel, o->number, &abandoned, sizeof abandoned);
 }
 
 // The deadline has passed. The program's buffers are its own again, so nothing is read or written any more. The slot is
 // kept until the server agrees: it may be replying. So is all of a call that lends memory.
 void Calls::give_up(Outgoing &o)
 {
-	Peer &peer = *o.peer;
 	const bool waits = o.state == Outgoing::State::waiting, lends = !waits && o.lends();
 	if (o.notice)
 		unqueue_notice(o);
 	else
-		(waits ? peer.waiting : peer.streams).remove(o);
+		(waits ? o.via->waiting : o.via->streams).remove(o);
 	if (lends) {
 		o.rare->late = true;
 	} else {
@@ -56,7 +54,7 @@ void Calls::give_up(Outgoing &o)
 	}
 	push_it(o, false);
 	const uint8_t abandoned = 1;
-	engine_.channels().control(*peer.channel, id_cancel, o.number, &abandoned, sizeof abandoned);
+	engine_.channels().control(*o.via->channel, id_cancel, o.number, &abandoned, sizeof abandoned);
 }
 
 unsigned Calls::drive_deadlines()
@@ -81,15 +79,17 @@ size_t Calls::unawaited() const
 
 void Calls::end(Peer &peer, pt2p_status_t status, std::string_view reason, bool only_waiting)
 {
-	while (!peer.waiting.empty()) {
-		Outgoing &o = peer.waiting.pop();
-		complete(o, status, reason);
-		forget(o);
-	}
+	peer.for_each_lane([&](EndpointLane &lane) {
+		while (!lane.waiting.empty()) {
+			Outgoing &o = lane.waiting.pop();
+			complete(o, status, reason);
+			forget(o);
+		}
+	});
 	end_notices(peer);
 	if (only_waiting)
 		return;
-	peer.streams.clear();
+	peer.for_each_lane([](EndpointLane &lane) { lane.streams.clear(); });
 	for (size_t slot = 0; slot < peer.slots.size(); ++slot)
 		if (Outgoing *o = peer.slots[slot]) {
 			if (o->state == Outgoing::State::placing)

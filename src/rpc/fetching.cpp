@@ -211,9 +211,11 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 		source.looks.hit();
 	engine_.channels().router().on_consumed(*f.peer->channel, head.consumed);
 	if (o.moved < o.length)
-		f.peer->streams.remove(o);
+		o.via->streams.remove(o);
 	o.word = head.word;
 	o.reply_length = head.length;
+	if (o.caller)
+		o.caller->bytes += head.length;
 	if (const size_t length = std::min<size_t>(head.length, o.capacity))
 		std::memcpy(o.reply, f.landing + sizeof head, length);
 	complete(o, o.reply_length > o.capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);
@@ -236,7 +238,7 @@ void Calls::push_it(Outgoing &o, bool look)
 	if (!o.fetch || std::exchange(o.fetch->pushed, true) || o.peer->channel->down())
 		return;
 	reporter_.add(Counter::results_pushed);
-	engine_.channels().control(*o.peer->channel, id_push_it, o.number, nullptr, 0);
+	engine_.channels().control(*o.via->channel, id_push_it, o.number, nullptr, 0);
 	if (!look || o.fetch->reading)
 		return;
 	o.fetch->have = 0;

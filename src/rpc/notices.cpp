@@ -63,10 +63,12 @@ void Calls::end_notices(Peer &peer)
 	peer.notices_wait = false;
 }
 
-size_t Calls::waiting(const Peer &peer) const
+size_t Calls::waiting(Peer &peer) const
 {
 	const auto notices = notices_.find(peer.rank);
-	return peer.waiting.size() + (notices == notices_.end() ? 0 : notices->second.size());
+	size_t calls = 0;
+	peer.for_each_lane([&calls](const EndpointLane &lane) { calls += lane.waiting.size(); });
+	return calls + (notices == notices_.end() ? 0 : notices->second.size());
 }
 
 const char *Calls::on_taken(Peer &peer, uint64_t count)

@@ -12,6 +12,7 @@
 #include "base/memory/pool.hpp"
 #include "base/memory/work_list.hpp"
 #include "message/engine.hpp"
+#include "rpc/callers.hpp"
 #include "rpc/deadlines.hpp"
 #include "rpc/fetching.hpp"
 #include "rpc/results.hpp"
@@ -21,6 +22,7 @@
 
 namespace pt2p::rpc {
 
+struct EndpointLane;
 struct Peer;
 struct Service;
 
@@ -68,7 +70,9 @@ struct Outgoing : Deadline {
 	Outgoing *next_free = nullptr;
 	Outgoing *next = nullptr; // in a queue
 	Peer *peer = nullptr;
-	Request *request = nullptr; // null: nobody waits for it
+	EndpointLane *via = nullptr; // all its messages go over this lane
+	Caller *caller = nullptr;    // the thread that makes it; null: nobody asks
+	Request *request = nullptr;  // null: nobody waits for it
 	State state = State::free;
 	bool notice = false;
 	bool cancelled = false; // the server has been told
@@ -120,6 +124,7 @@ struct Incoming {
 	uint8_t refusal = PT2P_OK;
 	uint8_t reply_by = PT2P_DELIVERY_AUTO;
 	uint16_t lane = 0;
+	uint16_t lane_back = 0; // of the endpoint; for the reply
 	uint64_t number = 0;
 	int64_t deadline = 0; // of now_ns(); 0: none
 	int64_t arrived = 0;  // the same, if the caller fetches the result
@@ -137,33 +142,46 @@ struct Incoming {
 	bool has(Window window) const { return reach && reach->lent[window].length; }
 };
 
-// Everything between this rank and another, in both directions.
-struct Peer {
+// What goes to a rank over one lane of its endpoint, or waits for that.
+struct EndpointLane {
+	explicit EndpointLane(unsigned n) : number(n) {}
+
+	const unsigned number;
+	Channel *channel = nullptr; // of the first: once it was needed
+	Fifo<Outgoing> waiting;     // not notices
+	Fifo<Outgoing> streams;     // calls whose input is partly sent
+	Fifo<Incoming> replies;     // those that are not sent, or partly
+};
+
+// Everything between this rank and another, in both directions. It is its first lane, which is most often the only one.
+struct Peer : EndpointLane {
+	Peer() : EndpointLane(0) {}
+
 	int rank = 0;
-	bool listed = false;        // among those that have work
-	bool notices_wait = false;  // in Calls::notices_
-	uint16_t in_flight = 0;     // slots that are occupied; counted, as taking sizes costs every call more
-	Channel *channel = nullptr; // once it was needed
+	bool listed = false;       // among those that have work
+	bool notices_wait = false; // in Calls::notices_
+	uint16_t in_flight = 0;    // slots that are occupied; counted, as taking sizes costs every call more
+	uintptr_t thread = 0;      // whose calls need no look at the lanes; see Callers
 
 	// Calls of this rank.
 	std::vector<Outgoing *> slots; // as many as were needed at once so far
 	std::vector<uint16_t> free_slots;
 	uint64_t calls = 0; // so far
 	uint32_t notices_sent = 0, notices_taken = 0;
-	Fifo<Outgoing> waiting; // not notices
-	Fifo<Outgoing> streams; // calls whose input is partly sent
 
 	// Calls of that rank.
 	std::vector<Incoming *> served; // by slot
 	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
-	uint32_t window = 0;    // the other way: calls, and notices, of this rank at once
-	Fifo<Incoming> replies; // those that are not sent, or partly
+	uint32_t window = 0; // the other way: calls, and notices, of this rank at once
 
 	// What few peers have. Null: this one has nothing of it.
 	struct Extras {
-		std::unique_ptr<CallDefaults> defaults; // null: those towards all ranks
-		std::unique_ptr<FetchSource> source;    // null: results of that rank cannot be fetched
-		std::unique_ptr<ResultSlots> results;   // null: it has no result slots
+		std::unique_ptr<CallDefaults> defaults;           // null: those towards all ranks
+		std::unique_ptr<FetchSource> source;              // null: results of that rank cannot be fetched
+		std::unique_ptr<ResultSlots> results;             // null: it has no result slots
+		std::unique_ptr<Callers> callers;                 // null: one thread calls it, or the endpoint has one lane
+		std::vector<std::unique_ptr<EndpointLane>> lanes; // further ones, from 1; those that were used
+		unsigned turn = 0;                                // the lane whose turn it is
 	};
 	std::unique_ptr<Extras> extras;
 
@@ -178,19 +196,67 @@ struct Peer {
 	}
 	bool may_notify() const { return notices_sent - notices_taken < window; }
 	bool may_start(const Outgoing &o) const { return in_flight < window || (o.nested && in_flight < max_slots); }
-	bool has_work() const
+	bool has_work() const { return has_work(*this) || (notices_wait && may_notify()) || (extras && further_work()); }
+	bool calls_wait() const { return !waiting.empty() || (extras && further_wait()); }
+
+	// The further lane with this number; null: it is not connected now.
+	EndpointLane *further_lane(unsigned number);
+	// Each lane, another one first each time.
+	template <class F>
+	void for_each_lane(F &&function)
 	{
-		return !streams.empty() || !replies.empty() || (!waiting.empty() && may_start(*waiting.front())) ||
-		       (notices_wait && may_notify());
+		const size_t further = extras ? extras->lanes.size() : 0;
+		if (!further)
+			return function(*this);
+		const unsigned first = extras->turn++;
+		for (size_t i = 0; i <= further; ++i) {
+			const size_t at = (first + i) % (further + 1);
+			EndpointLane *lane = at ? extras->lanes[at - 1].get() : this;
+			if (lane)
+				function(*lane);
+		}
+	}
+
+private:
+	bool has_work(const EndpointLane &lane) const
+	{
+		return !lane.streams.empty() || !lane.replies.empty() ||
+		       (!lane.waiting.empty() && may_start(*lane.waiting.front()));
+	}
+	bool further_work() const
+	{
+		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
+		                   [this](const auto &lane) { return lane && has_work(*lane); });
+	}
+	bool further_wait() const
+	{
+		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
+		                   [](const auto &lane) { return lane && !lane->waiting.empty(); });
 	}
 };
+
+inline EndpointLane *Peer::further_lane(unsigned wanted)
+{
+	Channel *further = channel ? channel->lane(wanted) : nullptr;
+	if (!further)
+		return nullptr;
+	std::vector<std::unique_ptr<EndpointLane>> &lanes = make_extras().lanes;
+	if (lanes.size() < wanted)
+		lanes.resize(wanted);
+	std::unique_ptr<EndpointLane> &lane = lanes[wanted - 1];
+	if (!lane)
+		lane = std::make_unique<EndpointLane>(wanted);
+	lane->channel = further;
+	return lane.get();
+}
 
 // The peers, and how frames get to them.
 class Peers {
 public:
 	// `size`: ranks of the job.
-	Peers(Engine &engine, int size, uint32_t window, const CallDefaults &defaults)
-	    : engine_(engine), size_(static_cast<size_t>(size)), window_(window), defaults_(defaults)
+	// `lanes`: of an endpoint, for calls; 0: as they are needed.
+	Peers(Engine &engine, int size, uint32_t window, const CallDefaults &defaults, unsigned lanes)
+	    : engine_(engine), size_(static_cast<size_t>(size)), window_(window), lanes_(lanes), defaults_(defaults)
 	{
 	}
 
@@ -210,6 +276,7 @@ public:
 		return __builtin_expect(peer != nullptr, 1) ? *peer : make(rank);
 	}
 	uint32_t window() const { return window_; }
+	unsigned lanes() const { return lanes_; }
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
 	template <class F>
@@ -289,6 +356,7 @@ private:
 		peer = std::make_unique<Peer>();
 		peer->rank = rank;
 		peer->window = window_;
+		peer->thread = lanes_ > 1 ? Callers::several : 0;
 		return *peer;
 	}
 	[[gnu::noinline]] unsigned char *large_frame()
@@ -300,6 +368,7 @@ private:
 	Engine &engine_;
 	const size_t size_;
 	const uint32_t window_;
+	const unsigned lanes_;
 	CallDefaults defaults_;
 	std::vector<std::unique_ptr<Peer>> peers_; // by rank
 	WorkList<Peer> busy_;

@@ -85,15 +85,15 @@ bool Calls::place(Outgoing &first)
 // The bytes are here, or the transfer has failed.
 void Calls::end_fetch(Outgoing &o, pt2p_status_t status)
 {
-	Peer &peer = *o.peer;
+	Channel &channel = *o.via->channel;
 	const uint64_t number = o.number;
 	if (status == PT2P_OK && o.reply_length > o.capacity)
 		status = PT2P_ERR_TRUNCATED;
 	complete(o, status);
 	free_slot(o);
 	forget(o);
-	if (!peer.channel->down())
-		engine_.channels().control(*peer.channel, id_fetched, number, nullptr, 0);
+	if (!channel.down())
+		engine_.channels().control(channel, id_fetched, number, nullptr, 0);
 }
 
 const char *Calls::on_pushed(Peer &peer, uint64_t number, const void *data, size_t length)

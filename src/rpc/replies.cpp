@@ -32,14 +32,15 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 // has ended.
 bool Services::send_at_once(Incoming &in, const void *data)
 {
-	Peer &peer = *in.peer;
 	const size_t length = in.reply.length;
 	pt2p_status_t status = PT2P_OK;
-	if (!peer.replies.empty() || in.reply.status != PT2P_OK || !peers_.connect(peer, status) ||
-	    length > Peers::room_after(*peer.channel, sizeof in.reply.word) ||
+	if (in.reply.status != PT2P_OK || !peers_.connect(*in.peer, status))
+		return in.state != Incoming::State::replied;
+	const EndpointLane &lane = lane_for(in);
+	if (!lane.replies.empty() || length > Peers::room_after(*lane.channel, sizeof in.reply.word) ||
 	    !(__builtin_expect(!in.reply_by, 1)
-	          ? peers_.send(*peer.channel, id_short_reply, in.number, in.reply.word, data, length)
-	          : peers_.send_by(*peer.channel, static_cast<pt2p_delivery_t>(in.reply_by), id_short_reply, in.number,
+	          ? peers_.send(*lane.channel, id_short_reply, in.number, in.reply.word, data, length)
+	          : peers_.send_by(*lane.channel, static_cast<pt2p_delivery_t>(in.reply_by), id_short_reply, in.number,
 	                           &in.reply.word, sizeof in.reply.word, data, length)))
 		return in.state != Incoming::State::replied;
 	forget(in);
@@ -77,11 +78,12 @@ void Services::send_reply(Incoming &in, const void *data)
 		in.reply.length = 0;
 	}
 	Peer &peer = *in.peer;
-	const bool next = peer.replies.empty();
-	peer.replies.push(in);
+	EndpointLane &lane = lane_for(in);
+	const bool next = lane.replies.empty();
+	lane.replies.push(in);
 	if (next)
-		drive(peer);
-	if (!peer.replies.empty())
+		drive(peer, lane);
+	if (!lane.replies.empty())
 		peers_.list(peer);
 }
 
@@ -127,18 +129,17 @@ void Services::reply_without_data(Incoming &in, pt2p_status_t status)
 }
 
 // Sends the next message of a reply; false: there is no room now.
-bool Services::send_some(Incoming &in)
+bool Services::send_some(Channel &c, Incoming &in)
 {
-	Channel &c = *in.peer->channel;
 	const size_t left = in.reply.length - in.moved;
 	if (!in.begun && in.reach && !in.reach->pushed.empty() && in.reply.status == PT2P_OK)
-		return send_pushed(in);
+		return send_pushed(c, in);
 	if (in.lent) {
 		struct {
 			ReplyHead head;
 			LentMemory lent;
 		} const offer{{in.reply.word, in.reply.length, 1, 0, PT2P_OK},
-		              windows_.describe(*in.lent, input_window, c.endpoint)};
+		              windows_.describe(*in.lent, input_window, in.peer->channel->endpoint)};
 		in.begun = true; // FETCHED may come within the call
 		if (!peers_.send(c, id_reply, in.number, offer, nullptr, 0)) {
 			in.begun = false;
@@ -165,22 +166,44 @@ bool Services::send_some(Incoming &in)
 unsigned Services::drive(Peer &peer)
 {
 	unsigned n = 0;
+	peer.for_each_lane([&](EndpointLane &lane) { n += drive(peer, lane); });
+	return n;
+}
+
+unsigned Services::drive(Peer &peer, EndpointLane &lane)
+{
+	unsigned n = 0;
 	pt2p_status_t status = PT2P_OK;
 	// What this rank lacks to reach the caller may be there in the next turn.
-	if (peer.replies.empty() || !peers_.connect(peer, status))
+	if (lane.replies.empty() || !peers_.connect(peer, status))
 		return 0;
-	while (!peer.replies.empty()) {
-		Incoming &in = *peer.replies.front();
-		if (!send_some(in))
+	if (__builtin_expect(lane.number != 0, 0) && !peer.further_lane(lane.number))
+		fall_back(lane, peer);
+	while (!lane.replies.empty()) {
+		Incoming &in = *lane.replies.front();
+		if (!send_some(*lane.channel, in))
 			break;
 		++n;
 		if (!in.begun || in.moved < in.reply.length)
 			continue;
-		peer.replies.pop();
+		lane.replies.pop();
 		if (!in.lent) // else the caller fetches it
 			forget(in);
 	}
 	return n;
+}
+
+// The lane is not connected now: replies of which nothing has left go over the first.
+void Services::fall_back(EndpointLane &lane, Peer &peer)
+{
+	lane.replies.remove_if([&peer](Incoming &in) {
+		const bool whole = !in.begun && !in.reach;
+		if (whole)
+			peer.replies.push(in);
+		return whole;
+	});
+	if (!peer.replies.empty())
+		peers_.list(peer);
 }
 
 // ---- results that are fetched ---------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ CallDefaults Rpc::standard(const Config &config)
 
 Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
          pt2p_context_t *context)
-    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window), standard(config)),
+    : Extension(calls_range), peers_(engine, size, static_cast<uint32_t>(config.call_window), standard(config),
+                                     static_cast<unsigned>(config.net_lanes)),
       windows_(onesided, engine), results_(config, reporter, engine, onesided, static_cast<size_t>(size)),
       calls_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_fetch_bytes)),
       services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue), context)
@@ -65,7 +66,7 @@ void Rpc::describe(int rank, pt2p_calls_info_t &info) const
 	info.window = peers_.window();
 	info.in_flight = info.waiting = info.notices = info.serving = info.fetch_bytes = 0;
 	info.fetched = info.reads = 0;
-	const Peer *peer = peers_.find(rank);
+	Peer *peer = peers_.find(rank);
 	if (!peer)
 		return;
 	info.in_flight = peer->in_flight;

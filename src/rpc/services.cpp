@@ -77,6 +77,7 @@ const char *Services::on_short_call(Peer &peer, uint64_t number, const void *dat
 	std::memcpy(&head, data, sizeof head);
 	Incoming &in = make(peer, number);
 	in.lane = head.lane;
+	in.lane_back = head.lane_back;
 	in.length = in.received = length - sizeof head;
 	enter(in);
 	take_input(in, head.service, static_cast<const unsigned char *>(data) + sizeof head);
@@ -104,6 +105,7 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	in.reply_by = head.reply_by;
 	in.fetches = head.fetches;
 	in.lane = head.lane;
+	in.lane_back = head.lane_back;
 	in.length = head.length;
 	in.received = length - windows;
 	if (head.remaining)
@@ -230,10 +232,23 @@ const char *Services::on_cancel(Peer &peer, uint64_t number, const void *data, s
 const char *Services::on_fetched(Peer &peer, uint64_t number)
 {
 	Incoming *in = served_in(peer, slot_of(number));
-	if (!in || in->number != number || !in->lent || !in->begun)
+	if (!in || in->number != number)
+		return nullptr; // the next call in the slot has said so
+	if (!in->lent || !in->begun)
 		return wrong_message;
 	forget(*in);
 	return nullptr;
+}
+
+// A call comes in an occupied slot. True: the caller has fetched the reply to the one before. The message that says so
+// is on another lane.
+bool Services::was_fetched(const Peer &peer, uint64_t number)
+{
+	Incoming &in = *served_in(peer, slot_of(number));
+	const bool fetched = in.lent && in.begun && in.number != number;
+	if (fetched)
+		forget(in);
+	return fetched;
 }
 
 // ---- handlers -------------------------------------------------------------------------------------------------------
@@ -298,7 +313,7 @@ void Services::take_notice(Peer &peer)
 void Services::end(Peer &peer)
 {
 	results_.take_back(peer);
-	peer.replies.clear();
+	peer.for_each_lane([](EndpointLane &lane) { lane.replies.clear(); });
 	for_each_call([&](Incoming &in) {
 		if (in.peer != &peer)
 			return;

@@ -150,10 +150,11 @@ private:
 		return slot < peer.served.size() ? peer.served[slot] : nullptr;
 	}
 	[[gnu::always_inline]] inline Incoming &make(Peer &peer, uint64_t number);
-	static bool may_come(const Peer &peer, uint64_t number)
+	bool may_come(const Peer &peer, uint64_t number)
 	{
-		return slot_of(number) < max_slots && !served_in(peer, slot_of(number));
+		return slot_of(number) < max_slots && (!served_in(peer, slot_of(number)) || was_fetched(peer, number));
 	}
+	[[gnu::noinline]] bool was_fetched(const Peer &peer, uint64_t number);
 	[[gnu::always_inline]] inline void enter(Incoming &in);
 	[[gnu::always_inline]] inline void take_input(Incoming &in, uint32_t service, const unsigned char *bytes);
 	Service *service_of(uint32_t id)
@@ -187,7 +188,15 @@ private:
 	const unsigned char *note_windows(Incoming &in, unsigned windows, const unsigned char *bytes,
 	                                  const Carried &carried);
 	void fetch_input(Incoming &in);
-	bool send_pushed(Incoming &in);
+	bool send_pushed(Channel &channel, Incoming &in);
+	// The lane for the reply, once there is a channel.
+	static EndpointLane &lane_for(const Incoming &in)
+	{
+		EndpointLane *further = __builtin_expect(in.lane_back != 0, 0) ? in.peer->further_lane(in.lane_back) : nullptr;
+		return further ? *further : *in.peer;
+	}
+	unsigned drive(Peer &peer, EndpointLane &lane);
+	void fall_back(EndpointLane &lane, Peer &peer);
 	[[gnu::noinline]] bool leave_result(Incoming &in, const void *data);
 	void choose(bool can, bool fetched);
 	void push_result(Peer &peer, uint64_t number);
@@ -197,7 +206,7 @@ private:
 	void give_slot_back(Incoming &in);
 	void refuse(Incoming &in, pt2p_status_t status);
 	void reply_without_data(Incoming &in, pt2p_status_t status);
-	bool send_some(Incoming &in);
+	bool send_some(Channel &channel, Incoming &in);
 	void forget(Incoming &in);
 	void release(Incoming &in);
 	void take_notice(Peer &peer);
@@ -234,7 +243,7 @@ inline Incoming &Services::make(Peer &peer, uint64_t number)
 	in.withheld = in.late = in.fetched = in.fetches = false;
 	in.refusal = PT2P_OK;
 	in.reply_by = PT2P_DELIVERY_AUTO;
-	in.lane = 0;
+	in.lane = in.lane_back = 0;
 	in.number = number;
 	in.deadline = 0;
 	in.length = in.received = in.moved = 0;

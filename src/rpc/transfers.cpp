@@ -66,9 +66,8 @@ pt2p_status_t Services::push(Incoming &in, const void *from, size_t offset, size
 
 // Sends the next bytes that the handler has pushed, the last ones with the reply; false: there is no room now. The
 // order does not matter: the copy of the window is what it was at the end.
-bool Services::send_pushed(Incoming &in)
+bool Services::send_pushed(Channel &c, Incoming &in)
 {
-	Channel &c = *in.peer->channel;
 	std::vector<Pushed> &pushed = in.reach->pushed;
 	const Pushed part = pushed.back();
 	const unsigned char *const bytes = in.reach->copy[take_window] + part.offset;

@@ -37,6 +37,10 @@
 // a reply always finds its place kept, and a server holds at most so many calls of each caller, and those that its own
 // calls have brought about.
 //
+// All messages of a call go over one lane of the endpoint (Endpoint::lane()), which has an order of its own, unless
+// that breaks before the first of them has left. So does the reply, over the lane that the call names. FETCHED may be
+// overtaken by the next call in the slot, over another lane, which says the same.
+//
 // A call that lends memory ends when the server has answered, or is lost: nothing moves from then on. If the deadline
 // passes before, the server answers CANCEL once its transfers have ended, and starts no others.
 //
@@ -82,12 +86,13 @@ inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number &
 struct CallHead {
 	uint32_t service;
 	uint16_t lane;
-	uint16_t window;       // notices that the server may hold of this caller
-	int64_t remaining;     // until the deadline, ns; 0: there is none
-	uint64_t length : 56;  // of the whole input, bytes
-	uint64_t windows : 4;  // a bit for each that is lent and follows, in the order of Window; then Carried
-	uint64_t reply_by : 3; // pt2p_delivery_t
-	uint64_t fetches : 1;  // the caller fetches the result
+	uint16_t window;        // notices that the server may hold of this caller
+	int64_t remaining;      // until the deadline, ns; 0: there is none
+	uint64_t lane_back : 2; // of the endpoint; for the reply
+	uint64_t length : 54;   // of the whole input, bytes
+	uint64_t windows : 4;   // a bit for each that is lent and follows, in the order of Window; then Carried
+	uint64_t reply_by : 3;  // pt2p_delivery_t
+	uint64_t fetches : 1;   // the caller fetches the result
 };
 static_assert(sizeof(CallHead) == 24);
 
@@ -99,7 +104,7 @@ struct Carried {
 struct ShortCall {
 	uint32_t service;
 	uint16_t lane;
-	uint16_t unused;
+	uint16_t lane_back; // of the endpoint; for the reply
 };
 static_assert(sizeof(ShortCall) == 8);
 

@@ -20,6 +20,11 @@ all_cases()
 	# From here on dct stands for both: the tunables are about code that they share.
 	if [ "$1" = rc ]; then
 		! sanitized || return 0
+		for lanes in 2 4; do
+			run_cases $softhca $cases threads 3 $only PT2P_NET_LANES=$lanes calls
+			run_cases $softhca $cases cooperative 4 $only PT2P_NET_LANES=$lanes PT2P_NET_SEND_DEPTH=4 calls
+		done
+		run_cases $softhca --fault "$lossy" $cases threads 3 $only PT2P_NET_LANES=2 PT2P_NET_TIMEOUT=8 calls
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_WINDOW=1 calls
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 calls
 		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_NET_TIMEOUT=8 calls

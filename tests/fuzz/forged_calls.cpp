@@ -133,6 +133,7 @@ void Pair::forge_call(Input &in)
 		                    in.byte(),
 		                    in.byte(),
 		                    in.byte() % 2 ? 0 : static_cast<int64_t>(near(1000)),
+		                    in.byte() % 4u,
 		                    near(whole),
 		                    0,
 		                    in.byte() % 8u,
@@ -143,8 +144,8 @@ void Pair::forge_call(Input &in)
 	case 8: {
 		const uint8_t windows = in.byte() % 16 ? in.byte() % 8 : in.byte();
 		const uint64_t here = in.byte();
-		const CallHead head{1 + in.byte() % 2u, in.byte(),     in.byte(),      0,
-		                    near(here),         windows & 15u, in.byte() % 8u, in.byte() % 8u == 0};
+		const CallHead head{1 + in.byte() % 2u, in.byte(),      in.byte(),          0, in.byte() % 4u, near(here),
+		                    windows & 15u,      in.byte() % 8u, in.byte() % 8u == 0};
 		std::memcpy(payload, &head, sizeof head);
 		size_t length = sizeof head;
 		for (unsigned bit = 0; bit < window_count; ++bit)

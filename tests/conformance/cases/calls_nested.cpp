@@ -110,15 +110,16 @@ Finish lane_beyond_window(Rank &r)
 			EXPECT_OK(r.ctx, pt2p_icall(r.ctx, r.right(), 31, nullptr, 0, nullptr, 0, nullptr, &request));
 		for (; keep->kept.size() < count; r.poll())
 			EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
-		// One that is not nested waits.
-		const uint64_t number = 5, inner = 7;
-		pt2p_request_t *waits = nullptr, *served = nullptr;
-		EXPECT_OK(r.ctx, pt2p_icall(r.ctx, r.right(), 32, &number, 8, nullptr, 0, nullptr, &waits));
 		pt2p_calls_info_t info = PT2P_CALLS_INFO_INIT;
 		for (; info.in_flight < count; r.poll()) { // some may wait for room first
 			EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
 			EXPECT_OK(r.ctx, pt2p_calls_query(r.ctx, r.right(), &info));
 		}
+		// One that is not nested waits.
+		const uint64_t number = 5, inner = 7;
+		pt2p_request_t *waits = nullptr, *served = nullptr;
+		EXPECT_OK(r.ctx, pt2p_icall(r.ctx, r.right(), 32, &number, 8, nullptr, 0, nullptr, &waits));
+		EXPECT_OK(r.ctx, pt2p_calls_query(r.ctx, r.right(), &info));
 		EXPECT_EQ(uint64_t{info.in_flight}, uint64_t{count});
 		EXPECT_EQ(info.waiting, 1u);
 		meet(r);
