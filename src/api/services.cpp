@@ -155,9 +155,8 @@ uintptr_t caller(pt2p_context_t *ctx) { return static_cast<uintptr_t>(ctx->progr
 		return null_argument(ctx, "pt2p_icall", "req");
 	if (status != PT2P_OK)
 		return status;
-	rpc::CallWork work{rank, service, input, length, reply, capacity};
-	work.thread = thread;
-	Request *r = start_call(ctx, "pt2p_icall", options, work, status);
+	Request *r =
+	    start_call(ctx, "pt2p_icall", options, {rank, service, input, length, reply, capacity, thread}, status);
 	if (!r)
 		return status;
 	if (done)
@@ -372,7 +371,7 @@ try {
 		return dead_call(ctx, __func__, call);
 	info->caller = in->caller;
 	info->service = in->service->id;
-	info->lane = in->lane;
+	info->lane = in->lanes.service;
 	info->notice = in->notice;
 	info->cancelled = in->cancelled;
 	info->length = in->length;
@@ -427,10 +426,8 @@ try {
 	PT2P_NOT_IN_HANDLER(ctx);
 	if (options && options->done)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
-	rpc::CallWork work{rank, service, input, length, reply, capacity};
-	if (__builtin_expect(locking, 0))
-		work.thread = caller(ctx);
-	Request *r = start_call(ctx, __func__, options, work, status);
+	const uintptr_t thread = __builtin_expect(locking, 0) ? caller(ctx) : 0;
+	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, thread}, status);
 	if (!r) {
 		if (result)
 			*result = {status, rank, 0, 0};

@@ -211,9 +211,10 @@ bool Calls::start(Outgoing &o)
 		prepare_fetch(o);
 	const bool is_short = !o.at && !o.rare && o.by.automatic() && !o.fetch &&
 	                      o.length <= Peers::room_after(*o.via->channel, sizeof(ShortCall));
-	if (!(is_short ? peers_.send(*o.via->channel, id_short_call, o.number,
-	                             ShortCall{o.service, o.lane, static_cast<uint16_t>(o.via->number)}, o.input, o.length)
-	               : send_call(o))) {
+	if (!(is_short
+	          ? peers_.send(*o.via->channel, id_short_call, o.number,
+	                        ShortCall{o.service, {o.lane, static_cast<uint16_t>(o.via->number)}}, o.input, o.length)
+	          : send_call(o))) {
 		if (o.state == Outgoing::State::free)
 			return true;
 		--peer.calls;
@@ -463,8 +464,6 @@ void Calls::take_bytes(Outgoing &o, const void *data, size_t length)
 	o.received += length;
 	if (o.received < o.reply_length)
 		return;
-	if (__builtin_expect(o.caller != nullptr, 0))
-		o.caller->bytes += o.reply_length;
 	free_slot(o);
 	if (__builtin_expect(o.rare && o.rare->gathered, 0))
 		return place_later(o);

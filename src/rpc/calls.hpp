@@ -18,12 +18,12 @@ struct CallWork {
 	size_t length;
 	void *reply = nullptr;
 	size_t capacity = 0;
+	uintptr_t thread = 0; // that makes it; 0: there is only one
 	uint16_t lane = 0;
 	int64_t deadline = 0; // ns from now on; 0: none
 	CallDelivery by = {};
 	// Null, or with windows or room().
 	const pt2p_call_options_t *rare = nullptr;
-	uintptr_t thread = 0; // that makes it; 0: there is only one
 };
 
 class Calls {
@@ -163,6 +163,8 @@ inline void Calls::free_slot(Outgoing &o)
 	peer.slots[slot] = nullptr;
 	if (__builtin_expect(o.fetch != nullptr, 0) && !end_looks(o))
 		return; // once its READ has ended
+	if (__builtin_expect(peer.extras != nullptr, 0) && o.caller)
+		o.caller->bytes += o.reply_length;
 	free_slot(peer, slot);
 }
 
@@ -170,7 +172,7 @@ inline void Calls::free_slot(Peer &peer, uint16_t slot)
 {
 	--peer.in_flight;
 	peer.free_slots.push_back(slot);
-	if (__builtin_expect(peer.calls_wait(), 0))
+	if (__builtin_expect(!peer.waiting.empty() || (peer.extras && peer.further_wait()), 0))
 		peers_.list(peer);
 }
 

@@ -214,8 +214,6 @@ void Calls::take_result(Fetch &f, const ResultHead &head)
 		o.via->streams.remove(o);
 	o.word = head.word;
 	o.reply_length = head.length;
-	if (o.caller)
-		o.caller->bytes += head.length;
 	if (const size_t length = std::min<size_t>(head.length, o.capacity))
 		std::memcpy(o.reply, f.landing + sizeof head, length);
 	complete(o, o.reply_length > o.capacity ? PT2P_ERR_TRUNCATED : PT2P_OK);

@@ -123,8 +123,7 @@ struct Incoming {
 	bool by_service = false; // the service chose reply_by
 	uint8_t refusal = PT2P_OK;
 	uint8_t reply_by = PT2P_DELIVERY_AUTO;
-	uint16_t lane = 0;
-	uint16_t lane_back = 0; // of the endpoint; for the reply
+	CallLanes lanes{};
 	uint64_t number = 0;
 	int64_t deadline = 0; // of now_ns(); 0: none
 	int64_t arrived = 0;  // the same, if the caller fetches the result
@@ -197,7 +196,12 @@ struct Peer : EndpointLane {
 	bool may_notify() const { return notices_sent - notices_taken < window; }
 	bool may_start(const Outgoing &o) const { return in_flight < window || (o.nested && in_flight < max_slots); }
 	bool has_work() const { return has_work(*this) || (notices_wait && may_notify()) || (extras && further_work()); }
-	bool calls_wait() const { return !waiting.empty() || (extras && further_wait()); }
+	// Whether calls wait for further lanes.
+	[[gnu::noinline]] bool further_wait() const
+	{
+		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
+		                   [](const auto &lane) { return lane && !lane->waiting.empty(); });
+	}
 
 	// The further lane with this number; null: it is not connected now.
 	EndpointLane *further_lane(unsigned number);
@@ -223,15 +227,10 @@ private:
 		return !lane.streams.empty() || !lane.replies.empty() ||
 		       (!lane.waiting.empty() && may_start(*lane.waiting.front()));
 	}
-	bool further_work() const
+	[[gnu::noinline]] bool further_work() const
 	{
 		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
 		                   [this](const auto &lane) { return lane && has_work(*lane); });
-	}
-	bool further_wait() const
-	{
-		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
-		                   [](const auto &lane) { return lane && !lane->waiting.empty(); });
 	}
 };
 

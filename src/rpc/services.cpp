@@ -76,8 +76,7 @@ const char *Services::on_short_call(Peer &peer, uint64_t number, const void *dat
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
 	Incoming &in = make(peer, number);
-	in.lane = head.lane;
-	in.lane_back = head.lane_back;
+	in.lanes = head.lanes;
 	in.length = in.received = length - sizeof head;
 	enter(in);
 	take_input(in, head.service, static_cast<const unsigned char *>(data) + sizeof head);
@@ -104,8 +103,7 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	in.notice = notice;
 	in.reply_by = head.reply_by;
 	in.fetches = head.fetches;
-	in.lane = head.lane;
-	in.lane_back = head.lane_back;
+	in.lanes = {head.lane, static_cast<uint16_t>(head.lane_back)};
 	in.length = head.length;
 	in.received = length - windows;
 	if (head.remaining)
@@ -178,7 +176,7 @@ void Services::unqueue(Incoming &in)
 		return;
 	if (in.service->lanes.empty())
 		return ready_.remove(in);
-	Service::Lane &lane = in.service->lane(in.lane);
+	Service::Lane &lane = in.service->lane(in.lanes.service);
 	lane.queue.remove(in);
 	--lane.length;
 }

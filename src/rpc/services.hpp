@@ -192,7 +192,8 @@ private:
 	// The lane for the reply, once there is a channel.
 	static EndpointLane &lane_for(const Incoming &in)
 	{
-		EndpointLane *further = __builtin_expect(in.lane_back != 0, 0) ? in.peer->further_lane(in.lane_back) : nullptr;
+		EndpointLane *further =
+		    __builtin_expect(in.lanes.back != 0, 0) ? in.peer->further_lane(in.lanes.back) : nullptr;
 		return further ? *further : *in.peer;
 	}
 	unsigned drive(Peer &peer, EndpointLane &lane);
@@ -243,7 +244,7 @@ inline Incoming &Services::make(Peer &peer, uint64_t number)
 	in.withheld = in.late = in.fetched = in.fetches = false;
 	in.refusal = PT2P_OK;
 	in.reply_by = PT2P_DELIVERY_AUTO;
-	in.lane = in.lane_back = 0;
+	in.lanes = {};
 	in.number = number;
 	in.deadline = 0;
 	in.length = in.received = in.moved = 0;
@@ -269,7 +270,7 @@ inline void Services::queue(Incoming &in)
 	if (s.lanes.empty()) {
 		ready_.push(in);
 	} else {
-		Service::Lane &lane = s.lane(in.lane);
+		Service::Lane &lane = s.lane(in.lanes.service);
 		if (lane.length >= queue_)
 			return refuse(in, PT2P_ERR_BUSY);
 		lane.queue.push(in);

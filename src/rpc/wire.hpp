@@ -101,10 +101,14 @@ struct Carried {
 	uint16_t give, take;
 };
 
+struct CallLanes {
+	uint16_t service; // of the service
+	uint16_t back;    // of the endpoint, for the reply
+};
+
 struct ShortCall {
 	uint32_t service;
-	uint16_t lane;
-	uint16_t lane_back; // of the endpoint; for the reply
+	CallLanes lanes;
 };
 static_assert(sizeof(ShortCall) == 8);
 

@@ -159,7 +159,8 @@ void Pair::forge_call(Input &in)
 		return tell(id_call, number(), std::min(length + here, sizeof payload));
 	}
 	case 9: {
-		const ShortCall head{static_cast<uint32_t>(near(1 + in.byte() % 2u)), in.byte(), 0};
+		const ShortCall head{static_cast<uint32_t>(near(1 + in.byte() % 2u)),
+		                     {in.byte(), static_cast<uint16_t>(in.byte() % 4u)}};
 		std::memcpy(payload, &head, sizeof head);
 		return tell(id_short_call, number(), sizeof head + in.byte());
 	}
