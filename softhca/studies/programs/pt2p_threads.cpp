@@ -5,7 +5,9 @@
 //   softhca --model connectx5 --devices 24 pt2p_threads clients=23 threads=16 share=combined PT2P_TRANSPORTS=self,rc
 //
 // Each thread has one call under way, of `input` bytes, to the same server always, which answers with `reply` bytes
-// after `handler` ns. The last `dormant` nodes make one call each 200 us instead. The middle 70 % of `calls` are
+// after `handler` ns. The last `dormant` nodes make one call each 200 us instead. The last `long` threads of a node
+// send and get `long_bytes`; `long_k`: thousands of their calls a second; they are in none of the other columns. The
+// middle 70 % of `calls` are
 // measured: `jain`: fairness among the threads that call all the time (Jain, Chiu, Hawe, 1984); `idle_ns`: median
 // latency of the dormant nodes; `degree`: calls that a thread executes for others in a batch; `requests`: messages that
 // a client sends for a call. HWLOC_SYNTHETIC has to give each rank as many cores as it has threads. Every byte of every
@@ -23,7 +25,7 @@ using namespace study;
 enum class Share { dedicated, lock, combined };
 
 struct Plan {
-	size_t servers, clients, threads, dormant, calls, input, reply;
+	size_t servers, clients, threads, dormant, calls, input, reply, longs, long_bytes;
 	double handler;
 	Share share;
 	size_t ranks_per_node() const { return share == Share::dedicated ? threads : 1; }
@@ -31,12 +33,14 @@ struct Plan {
 	bool serves(size_t rank) const { return rank % ranks_per_node() == 0 && rank / ranks_per_node() < servers; }
 	int server(size_t thread) const { return static_cast<int>(thread % servers * ranks_per_node()); }
 	size_t callers() const { return (clients - dormant) * threads; }
+	bool is_long(size_t thread) const { return thread % threads >= threads - longs; }
 };
 
 struct Shared {
 	const Plan &plan;
 	const InprocessJob &job;
 	size_t done = 0, ended = 0; // calls; threads
+	size_t long_calls = 0;
 	double since = 0, until = 0;
 	uint64_t combined = 0, batches = 0;
 	std::vector<double> latencies{}, idle{};
@@ -74,12 +78,15 @@ struct Server {
 void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
 	auto &server = *static_cast<Server *>(argument);
-	if (length != server.shared.plan.input)
+	const Plan &plan = server.shared.plan;
+	const bool is_long = plan.longs && length == plan.long_bytes;
+	if (!is_long && length != plan.input)
 		give_up("an input of %zu bytes", length);
 	uint64_t seed;
 	std::memcpy(&seed, input, sizeof seed);
-	compute(server.shared.plan.handler);
+	compute(plan.handler);
 	catch_up();
+	server.bytes.resize(is_long ? plan.long_bytes : plan.reply);
 	for (size_t i = 0; i < server.bytes.size(); ++i)
 		server.bytes[i] = byte_of(seed, i);
 	check(ctx, pt2p_reply(ctx, call, seed, server.bytes.data(), server.bytes.size()), "reply");
@@ -87,7 +94,7 @@ void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t le
 
 void serve(pt2p_context_t *ctx, Shared &shared)
 {
-	Server server{shared, std::vector<unsigned char>(shared.plan.reply)};
+	Server server{shared, {}};
 	pt2p_service_t *service;
 	check(ctx, pt2p_service_open(ctx, 1, handle, &server, nullptr, &service), "service");
 	check(ctx, pt2p_barrier(ctx), "barrier");
@@ -104,8 +111,9 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 // One call, in the way of the plan.
 class Caller {
 public:
-	Caller(pt2p_context_t *ctx, const Plan &plan, int server, pthread_spinlock_t *lock)
-	    : ctx_(ctx), server_(server), lock_(lock), input_(plan.input), reply_(plan.reply)
+	Caller(pt2p_context_t *ctx, const Plan &plan, int server, pthread_spinlock_t *lock, bool is_long = false)
+	    : ctx_(ctx), server_(server), lock_(lock), input_(is_long ? plan.long_bytes : plan.input),
+	      reply_(is_long ? plan.long_bytes : plan.reply)
 	{
 	}
 	// Its latency, ns.
@@ -154,7 +162,8 @@ private:
 
 void run_thread(pt2p_context_t *ctx, Shared &shared, pthread_spinlock_t *lock, size_t number)
 {
-	Caller caller(ctx, shared.plan, shared.plan.server(number), lock);
+	const bool is_long = shared.plan.is_long(number);
+	Caller caller(ctx, shared.plan, shared.plan.server(number), lock, is_long);
 	const bool dormant = number >= shared.plan.callers();
 	uint64_t made = 0;
 	while (shared.done < shared.plan.calls) {
@@ -163,6 +172,10 @@ void run_thread(pt2p_context_t *ctx, Shared &shared, pthread_spinlock_t *lock, s
 			if (shared.measures())
 				shared.idle.push_back(latency);
 			usleep(200);
+			continue;
+		}
+		if (is_long) {
+			shared.long_calls += shared.measures();
 			continue;
 		}
 		shared.finished();
@@ -210,12 +223,14 @@ int main(int argc, char **argv)
 	                         {"calls", "30000"},
 	                         {"input", "64"},
 	                         {"reply", "64"},
+	                         {"long", "0"},
+	                         {"long_bytes", "4096"},
 	                         {"handler", "10"},
 	                         {"share", "combined"},
 	                         {"name", "?"},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
-		std::puts("name,share,servers,clients,threads,M/s,median_ns,p99_ns,jain,idle_ns,degree");
+		std::puts("name,share,servers,clients,threads,M/s,median_ns,p99_ns,jain,idle_ns,degree,long_k");
 	const std::string &share = settings.text("share");
 	const Plan plan{settings.count("servers"),
 	                settings.count("clients"),
@@ -224,14 +239,18 @@ int main(int argc, char **argv)
 	                settings.count("calls"),
 	                settings.count("input"),
 	                settings.count("reply"),
+	                settings.count("long"),
+	                settings.count("long_bytes"),
 	                settings.number("handler"),
 	                share == "dedicated" ? Share::dedicated
 	                : share == "lock"    ? Share::lock
 	                                     : Share::combined};
-	if (!plan.servers || plan.clients <= plan.dormant || !plan.threads || plan.calls < 10 ||
-	    plan.input < sizeof(uint64_t) || (share != "dedicated" && share != "lock" && share != "combined"))
-		give_up("servers at least 1, more clients than are dormant, threads at least 1, calls at least 10, input at "
-		        "least 8; share is dedicated, lock or combined");
+	if (!plan.servers || plan.clients <= plan.dormant || plan.threads <= plan.longs || plan.calls < 10 ||
+	    plan.input < sizeof(uint64_t) || plan.long_bytes <= plan.input ||
+	    (share != "dedicated" && share != "lock" && share != "combined"))
+		give_up("servers at least 1, more clients than are dormant, more threads than are long, calls at least 10, "
+		        "input at "
+		        "least 8 and less than long_bytes; share is dedicated, lock or combined");
 	const InprocessJob job(plan.ranks(), plan.ranks_per_node(), settings.tunables,
 	                       plan.share == Share::combined ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED, false);
 	Shared shared{.plan = plan, .job = job, .each = std::vector<double>(plan.callers())};
@@ -239,13 +258,14 @@ int main(int argc, char **argv)
 		plan.serves(static_cast<size_t>(pt2p_rank(ctx))) ? serve(ctx, shared) : call(ctx, shared);
 	});
 	double sum = 0, squares = 0;
-	for (const double n : shared.each)
+	for (const double n : shared.each) // those of long threads are 0
 		sum += n, squares += n * n;
+	const auto counted = static_cast<double>(shared.each.size() - (plan.clients - plan.dormant) * plan.longs);
 	const Latencies latencies(shared.latencies);
 	const auto measured = static_cast<double>(plan.calls * 8 / 10 - plan.calls / 10);
-	std::printf("%s,%s,%zu,%zu,%zu,%.2f,%.0f,%.0f,%.3f,%.0f,%.2f\n", settings.text("name").c_str(), share.c_str(),
+	std::printf("%s,%s,%zu,%zu,%zu,%.2f,%.0f,%.0f,%.3f,%.0f,%.2f,%.1f\n", settings.text("name").c_str(), share.c_str(),
 	            plan.servers, plan.clients, plan.threads, measured / (shared.until - shared.since) * 1e3,
-	            latencies.median, latencies.p99, sum * sum / (squares * static_cast<double>(shared.each.size())),
-	            Latencies(shared.idle).median,
-	            shared.batches ? static_cast<double>(shared.combined) / static_cast<double>(shared.batches) : 0.0);
+	            latencies.median, latencies.p99, sum * sum / (squares * counted), Latencies(shared.idle).median,
+	            shared.batches ? static_cast<double>(shared.combined) / static_cast<double>(shared.batches) : 0.0,
+	            static_cast<double>(shared.long_calls) / (shared.until - shared.since) * 1e6);
 }
