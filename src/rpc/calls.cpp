@@ -79,13 +79,14 @@ try {
 	}
 	peer.thread = Callers::several;
 	const unsigned max = peer.channel->endpoint.max_lanes;
-	// A call that asks for a delivery may want the write ring, which the first lane has.
-	if (max == 1 || !o.by.automatic())
+	// Only the first lane has a write ring; results that are fetched say what was read of it.
+	if (max == 1 || o.by.input == PT2P_DELIVERY_WRITE || o.by.reply == PT2P_DELIVERY_WRITE ||
+	    o.by.reply == PT2P_DELIVERY_READ)
 		return;
 	std::unique_ptr<Callers> &callers = peer.make_extras().callers;
 	if (!callers)
 		callers = std::make_unique<Callers>(peers_.lanes());
-	o.caller = &callers->call(thread, o.length);
+	o.caller = &callers->call(thread, bytes_of_messages(o.length));
 	const unsigned number = callers->lane_of(*o.caller);
 	EndpointLane *lane = number && number < max ? peer.further_lane(number) : nullptr;
 	if (lane) {

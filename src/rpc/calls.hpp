@@ -98,6 +98,8 @@ private:
 	[[gnu::noinline]] void wait_for_slot(Outgoing &o);
 	[[gnu::always_inline]] inline bool start(Outgoing &o);
 	[[gnu::noinline]] bool start_notice(Outgoing &o);
+	// What a lane sees of an input or reply: longer ones are lent, and move beside it.
+	static size_t bytes_of_messages(size_t length) { return length < lent_from ? length : sizeof(LentMemory); }
 	void queue_notice(Outgoing &o);
 	unsigned drive_notices(Peer &peer);
 	void unqueue_notice(Outgoing &o);
@@ -164,7 +166,7 @@ inline void Calls::free_slot(Outgoing &o)
 	if (__builtin_expect(o.fetch != nullptr, 0) && !end_looks(o))
 		return; // once its READ has ended
 	if (__builtin_expect(peer.extras != nullptr, 0) && o.caller)
-		o.caller->bytes += o.reply_length;
+		o.caller->bytes += bytes_of_messages(o.reply_length);
 	free_slot(peer, slot);
 }
 

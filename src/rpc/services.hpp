@@ -189,11 +189,11 @@ private:
 	                                  const Carried &carried);
 	void fetch_input(Incoming &in);
 	bool send_pushed(Channel &channel, Incoming &in);
-	// The lane for the reply, once there is a channel.
+	// The lane for the reply, once there is a channel. Only the first has a write ring.
 	static EndpointLane &lane_for(const Incoming &in)
 	{
-		EndpointLane *further =
-		    __builtin_expect(in.lanes.back != 0, 0) ? in.peer->further_lane(in.lanes.back) : nullptr;
+		const bool goes_back = __builtin_expect(in.lanes.back != 0, 0) && in.reply_by != PT2P_DELIVERY_WRITE;
+		EndpointLane *further = goes_back ? in.peer->further_lane(in.lanes.back) : nullptr;
 		return further ? *further : *in.peer;
 	}
 	unsigned drive(Peer &peer, EndpointLane &lane);

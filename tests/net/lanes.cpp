@@ -1,4 +1,5 @@
 // Further lanes to a peer, over which calls go.
+#include <atomic>
 #include <thread>
 
 #include "tests/net/peer.hpp"
@@ -216,4 +217,60 @@ TEST_CASE("calls go over several lanes whatever their length, and a rank that is
 	job.ctx[0]->router->transport_of(job.ctx[0]->router->find(1)->endpoint)->abandon(1, PT2P_ERR_PEER_LOST, "a test");
 	for (pt2p_request_t *request : requests)
 		CHECK(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_ERR_PEER_LOST);
+}
+
+namespace {
+
+void echo(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *)
+{
+	pt2p_reply(ctx, call, length, input, length);
+}
+
+} // namespace
+
+TEST_CASE("short and long threads that share a peer get a queue pair each, and threads that are alike share one")
+{
+	const size_t length = GENERATE(64u, 20000u, 100000u); // the last moves beside the messages
+	const char *tunables[] = {"PT2P_TRANSPORTS=self,rc", "PT2P_RANKS_PER_NODE=1", nullptr};
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.thread_level = PT2P_THREAD_MULTIPLE;
+	options.tunables = tunables;
+	Job job("rc"); // replaced by one for threads
+	for (pt2p_context_t *&c : job.ctx) {
+		REQUIRE(pt2p_finalize(c) == PT2P_OK);
+		c = nullptr;
+	}
+	REQUIRE(pt2p_init_inprocess(2, PT2P_INPROCESS_THREADS, &options, job.ctx.data()) == PT2P_OK);
+	pt2p_service_t *service = nullptr;
+	REQUIRE(pt2p_service_open(job.ctx[1], 1, echo, nullptr, nullptr, &service) == PT2P_OK);
+	std::atomic<bool> end = false;
+	std::atomic<unsigned> calls = 0, wrong = 0;
+	std::thread server([&] {
+		while (!end)
+			pt2p_progress(job.ctx[1]);
+	});
+	constexpr unsigned enough = 3000, most = 200'000;
+	const bool parts = length == 20000;
+	std::vector<std::thread> threads;
+	for (unsigned t = 0; t < 3; ++t)
+		threads.emplace_back([&, bytes = t == 2 ? length : size_t{64}] {
+			std::vector<unsigned char> out(bytes, static_cast<unsigned char>(bytes)), in(bytes);
+			while (++calls < (parts && !job.counter(0, "calls_beside") ? most : enough)) {
+				pt2p_result_t result{};
+				wrong +=
+				    pt2p_call(job.ctx[0], 1, 1, out.data(), bytes, in.data(), bytes, nullptr, &result) != PT2P_OK ||
+				    result.length != bytes || in != out;
+			}
+		});
+	for (std::thread &t : threads)
+		t.join();
+	end = true;
+	server.join();
+	CHECK(wrong == 0);
+	CHECK((job.counter(0, "calls_beside") > 0) == parts);
+	CHECK((length != 64 || rc_peer(job).others.empty()));
+	std::thread leaves([&] { pt2p_finalize(job.ctx[1]); });
+	pt2p_finalize(job.ctx[0]);
+	leaves.join();
+	job.ctx = {nullptr, nullptr};
 }

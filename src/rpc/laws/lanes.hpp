@@ -1,9 +1,13 @@
 // Which lane of an endpoint the calls of each thread take: the thread scheduler of FLOCK (Monga, Kashyap, Min, SOSP
 // 2021), as a pure function of what the threads have sent. The source names the idea; the numbers here are ours.
 //
-// A message keeps a lane busy as long as `fixed` bytes and its own. Threads whose calls are much longer than those of
-// others are long. Short and long threads never share a lane while there are two, as a short call would wait behind
-// long ones. Within each kind, calls are balanced over the lanes of the kind, the longest load first.
+// A call costs as much as `fixed` bytes and its own. Threads whose calls cost much more than those of others are long.
+// Short and long threads never share a lane while there are two, as a short call would wait behind long ones. Within
+// each kind, calls are balanced over the lanes of the kind, the longest load first.
+//
+// A lane costs, too: calls that take different lanes share no work request, and the doorbells of each move from core to
+// core. `fixed` is so large that long calls of 1 KiB do not count as long beside short ones: study-lanes shows that
+// lanes then lose more than they gain. Above 8 KiB they gain.
 //
 // Without a fixed number of lanes there are two while there are both kinds, else one.
 //
@@ -62,7 +66,7 @@ public:
 	bool mixed() const { return mixed_; }
 
 private:
-	static constexpr double fixed = 512; // bytes
+	static constexpr double fixed = 4096; // bytes, there and back
 	// The longest calls cost so many times the shortest: then there are two kinds; there are until it is less.
 	static constexpr double mixes_from = 4, mixes_until = 2;
 	static constexpr double tolerance = 1.25;
@@ -139,7 +143,7 @@ private:
 				return true;
 			now[lane] += active_[at].load;
 		}
-		const auto most = [this](const Loads &loads, unsigned from, unsigned end) {
+		const auto most = [](const Loads &loads, unsigned from, unsigned end) {
 			return *std::max_element(loads.begin() + from, loads.begin() + end);
 		};
 		const unsigned ends = separate() ? short_lanes_ : lanes_;
