@@ -171,9 +171,9 @@ struct Endpoint {
 	// or one above PT2P_EAGER_MAX, is announced instead.
 	size_t max_in_stream = SIZE_MAX;
 	unsigned eager_factor = 1; // eager messages may be so many times PT2P_EAGER_MAX long
+	unsigned max_lanes = 1;    // see lane()
 	size_t longest_piece() const { return std::min(max_send, max_in_stream); }
 	virtual ~Endpoint() = default;
-	unsigned max_lanes = 1; // see lane()
 	// A further endpoint to the same peer, for messages alone, by number from 1. They have order among themselves, and
 	// wait for no message of another lane. Connects on first use; null: it is not connected now.
 	virtual Endpoint *lane(unsigned number) { return (void)number, nullptr; }

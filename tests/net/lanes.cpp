@@ -101,7 +101,7 @@ TEST_CASE("a thread that is alone has one queue pair to a peer, and takes severa
 	CHECK(calls.beside() - before == 40 * (lanes - 1));
 	CHECK(rc_peer(job).others.size() + 1 == lanes);
 	for (unsigned lane = 1; lane < lanes; ++lane)
-		CHECK(rc_peer(job).lanes[lane - 1]->next_sequence >= 40);
+		CHECK((*rc_peer(job).lanes)[lane - 1]->next_sequence >= 40);
 }
 
 TEST_CASE("messages keep their order within a lane, and wait for none of another")
@@ -109,7 +109,7 @@ TEST_CASE("messages keep their order within a lane, and wait for none of another
 	Job job("rc", 2, two);
 	Calls calls(job);
 	calls.use_lanes();
-	auto &lane = *rc_peer(job).lanes[0];
+	auto &lane = *rc_peer(job).lanes->front();
 	// The second call of the lane comes first; the next one closes the gap.
 	const uint64_t first = lane.next_sequence;
 	pt2p_request_t *late[2] = {}, *request = nullptr;

@@ -28,8 +28,8 @@ constexpr uint32_t max_tuned = 4;
 
 RcLane *Connection::lane() const
 {
-	const size_t at = number - size_t{1};
-	return at < peer.lanes.size() ? static_cast<RcLane *>(peer.lanes[at].get()) : nullptr;
+	const bool can = peer.lanes && number && number < verbs::MessageHeader::max_lanes;
+	return can ? static_cast<RcLane *>((*peer.lanes)[number - 1u].get()) : nullptr;
 }
 
 void Connection::on_broken(SendQueue &, ibv_wc_status status) { peer.transport->on_broken(*this, status); }
@@ -85,7 +85,7 @@ SendQueue *RcPeer::acquire_for_part()
 
 Endpoint *RcPeer::lane(unsigned number)
 {
-	if (down)
+	if (down || number >= verbs::MessageHeader::max_lanes)
 		return nullptr;
 	if (number > others.size()) {
 		if (ready && number < max_lanes)
@@ -166,9 +166,9 @@ RcLane &RcTransport::make_lane(Connection &c)
 	net_->rings.set_delivery(*lane, PT2P_DELIVERY_SEND);
 	if (net_->tuner.on())
 		lane->tuner = std::make_unique<tune::ChannelTuner>();
-	if (peer.lanes.size() < c.number)
-		peer.lanes.resize(c.number);
-	peer.lanes[c.number - 1u] = std::move(lane);
+	if (!peer.lanes)
+		peer.lanes = std::make_unique<verbs::NetPeer::Lanes>();
+	(*peer.lanes)[c.number - 1u] = std::move(lane);
 	return *c.lane();
 }
 

@@ -191,11 +191,10 @@ void Net::take_down(NetPeer &peer, pt2p_status_t status, const std::string &reas
 	rings.drop(peer);
 	sequencer_.drop(peer.peer);
 	peer.ring.max_payload = -1;
-	for (auto &lane : peer.lanes)
-		if (lane) {
-			lane->down = true;
-			lane->ready = false;
-		}
+	peer.for_each_lane([](NetPeer &lane) {
+		lane.down = true;
+		lane.ready = false;
+	});
 	// A peer that has said goodbye waits for the acknowledgement, so its queue pair stays.
 	if (status != PT2P_ERR_PEER_FINALIZED)
 		peer.cut();

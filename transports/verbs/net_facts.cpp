@@ -39,9 +39,7 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 {
 	Encoded encoded;
 	gather_payload(peer, encoded, f);
-	for (const auto &lane : peer.lanes)
-		if (lane)
-			gather_payload(*lane, encoded, f);
+	peer.for_each_lane([&](const NetPeer &lane) { gather_payload(lane, encoded, f); });
 	SendQueue::Totals all;
 	for (SendQueue *queue : queues) {
 		const SendQueue::Totals totals = queue->totals();
@@ -51,9 +49,8 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 		f.max_in_flight = std::max(f.max_in_flight, totals.max_in_flight);
 		f.depth = queue->depth();
 		f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(peer);
-		for (const auto &lane : peer.lanes)
-			if (lane)
-				f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(*lane);
+		peer.for_each_lane(
+		    [&](const NetPeer &lane) { f.kind(SizeClass::inlined).bytes += queue->inline_bytes_in_flight(lane); });
 		++f.queue_pairs;
 	}
 	f.work_requests = all.work_requests;

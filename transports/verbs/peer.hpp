@@ -1,8 +1,8 @@
 // A peer, as all transports over verbs know it.
 #pragma once
 
+#include <array>
 #include <memory>
-#include <vector>
 
 #include "transports/verbs/message/sequencer.hpp"
 #include "transports/verbs/message/write_ring.hpp"
@@ -30,7 +30,16 @@ struct NetPeer : Target {
 	uint32_t max_queue_pairs = 1;             // for striping
 	std::unique_ptr<tune::Striping> striping; // null: nothing was striped yet
 
-	std::vector<std::unique_ptr<Lane>> lanes; // by number, from 1; those that were used
+	using Lanes = std::array<std::unique_ptr<Lane>, MessageHeader::max_lanes - 1>;
+	std::unique_ptr<Lanes> lanes; // by number, from 1; null: none was used
+	template <class F>
+	void for_each_lane(F &&function) const
+	{
+		if (lanes)
+			for (auto &lane : *lanes)
+				if (lane)
+					function(*lane);
+	}
 
 	// A queue that can post a work request to the peer now; null: there is none.
 	virtual SendQueue *acquire() = 0;
