@@ -84,6 +84,7 @@ struct RcPeer final : verbs::NetPeer {
 	uint64_t heard = 0; // number of the last datagram from it
 	Connection first{*this, 0};
 	std::vector<std::unique_ptr<Connection>> others; // by number, from 1
+	std::unique_ptr<Lanes> lanes;
 
 	static constexpr bool is_dc = false;
 	static const mlx5_wqe_av *address_vector() { return nullptr; }
@@ -102,6 +103,7 @@ struct RcPeer final : verbs::NetPeer {
 	void cut() override;
 	Endpoint *lane(unsigned number) override;
 	verbs::Lane *lane_from(unsigned number) override;
+	const Lanes *further_lanes() const override { return lanes.get(); }
 
 	template <class F>
 	void for_each_connection(F &&f)

@@ -275,7 +275,7 @@ void Net::take_bundle(const MessageHeader &h, const unsigned char *data, size_t 
 {
 	const int rank = h.rank();
 	NetPeer *const peer = peers_[static_cast<size_t>(rank)];
-	uint32_t &expected = (h.lane() ? (*peer->lanes)[h.lane() - 1]->expected : sequencer_.from(rank)).sequence;
+	uint32_t &expected = (h.lane() ? (*peer->further_lanes())[h.lane() - 1]->expected : sequencer_.from(rank)).sequence;
 	uint32_t n = 0;
 	const char *wrong =
 	    read_bundle(h.header, data, length, [&](const BundleFrame &frame, const unsigned char *payload) {

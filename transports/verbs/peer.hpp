@@ -17,7 +17,6 @@ struct Lane;
 
 struct NetPeer : Target {
 	Net *net = nullptr;
-	uint32_t from = 0;                           // this rank, as in the header of a message beside the id
 	uint64_t next_sequence = 0;                  // counts the messages; the wire has its low 32 bits
 	int64_t last_sign = 0;                       // time of the last sign of life
 	OutgoingWriteRing ring;                      // to the peer
@@ -28,14 +27,16 @@ struct NetPeer : Target {
 	uint64_t bulk_written = 0;                // bytes of bulk that this rank's device reads
 	uint64_t device_memory_full = 0;          // messages that went to a buffer for that reason
 	uint32_t max_queue_pairs = 1;             // for striping
+	uint32_t from = 0;                        // this rank, as in the header of a message beside the id
 	std::unique_ptr<tune::Striping> striping; // null: nothing was striped yet
 
 	using Lanes = std::array<std::unique_ptr<Lane>, MessageHeader::max_lanes - 1>;
-	std::unique_ptr<Lanes> lanes; // by number, from 1; null: none was used
+	// By number, from 1; null: none was used.
+	virtual const Lanes *further_lanes() const { return nullptr; }
 	template <class F>
 	void for_each_lane(F &&function) const
 	{
-		if (lanes)
+		if (const Lanes *lanes = further_lanes())
 			for (auto &lane : *lanes)
 				if (lane)
 					function(*lane);
