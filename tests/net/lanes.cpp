@@ -185,7 +185,7 @@ TEST_CASE("where there is no queue pair for a further lane, calls go over the fi
 TEST_CASE("replies over a further lane arrive before the goodbye")
 {
 	for (unsigned round = 0; round < 20; ++round) {
-		Job job("rc", 2, two);
+		Job job("rc", 2, two, PT2P_INPROCESS_THREADS);
 		Calls calls(job);
 		calls.use_lanes();
 		pt2p_request_t *requests[4];
