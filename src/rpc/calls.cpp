@@ -236,9 +236,7 @@ bool Calls::start(Outgoing &o)
 CallHead Calls::head_of(const Outgoing &o)
 {
 	const int64_t remaining = o.at ? std::max<int64_t>(o.at - now_ns(), 1) : 0;
-	return {o.service, o.lane,        static_cast<uint16_t>(o.peer->window),
-	        remaining, o.via->number, o.length,
-	        0,         o.by.reply,    o.fetch != nullptr};
+	return {o.service, o.lane, o.peer->window, remaining, o.via->number, o.length, 0, o.by.reply, o.fetch != nullptr};
 }
 
 // Decides which windows are carried: those that fit in the first message. Lends the others, each once. False: there is

@@ -145,11 +145,11 @@ struct Incoming {
 struct EndpointLane {
 	explicit EndpointLane(unsigned n) : number(n) {}
 
-	const unsigned number;
 	Channel *channel = nullptr; // of the first: once it was needed
 	Fifo<Outgoing> waiting;     // not notices
 	Fifo<Outgoing> streams;     // calls whose input is partly sent
 	Fifo<Incoming> replies;     // those that are not sent, or partly
+	const unsigned number;
 };
 
 // Everything between this rank and another, in both directions. It is its first lane, which is most often the only one.
@@ -160,18 +160,22 @@ struct Peer : EndpointLane {
 	bool listed = false;       // among those that have work
 	bool notices_wait = false; // in Calls::notices_
 	uint16_t in_flight = 0;    // slots that are occupied; counted, as taking sizes costs every call more
-	uintptr_t thread = 0;      // whose calls need no look at the lanes; see Callers
+	uint32_t notices_sent = 0;
+	uintptr_t thread = 0; // whose calls need no look at the lanes; see Callers
 
 	// Calls of this rank.
 	std::vector<Outgoing *> slots; // as many as were needed at once so far
 	std::vector<uint16_t> free_slots;
 	uint64_t calls = 0; // so far
-	uint32_t notices_sent = 0, notices_taken = 0;
 
 	// Calls of that rank.
 	std::vector<Incoming *> served; // by slot
-	uint32_t notices_seen = 0, notices_reported = 0, notices_window = 0;
-	uint32_t window = 0; // the other way: calls, and notices, of this rank at once
+	uint32_t notices_seen = 0, notices_reported = 0;
+	uint16_t notices_window = 0;
+
+	// The other way.
+	uint16_t window = 0;        // calls, and notices, of this rank at once
+	uint32_t notices_taken = 0; // so far, as far as known
 
 	// What few peers have. Null: this one has nothing of it.
 	struct Extras {
@@ -354,7 +358,7 @@ private:
 		std::unique_ptr<Peer> &peer = peers_[static_cast<size_t>(rank)];
 		peer = std::make_unique<Peer>();
 		peer->rank = rank;
-		peer->window = window_;
+		peer->window = static_cast<uint16_t>(window_);
 		peer->thread = lanes_ > 1 ? Callers::several : 0;
 		return *peer;
 	}
