@@ -56,7 +56,7 @@ struct Threads {
 		double sum = 0;
 		for (size_t t = 0; t < loads.size(); ++t)
 			if (lane(t) == l)
-				sum += static_cast<double>(plans[t].calls) * (4096 + static_cast<double>(plans[t].bytes));
+				sum += static_cast<double>(plans[t].calls) * (2048 + static_cast<double>(plans[t].bytes));
 		return sum;
 	}
 
@@ -88,7 +88,7 @@ TEST_CASE("threads that are all alike share one lane for ever")
 
 TEST_CASE("calls that are a little longer than others are no reason for a lane")
 {
-	for (const uint64_t bytes : {1000, 4000, 8000}) {
+	for (const uint64_t bytes : {500, 2000, 5000}) {
 		Threads threads(0, 6);
 		for (size_t t = 0; t < 6; ++t)
 			threads.set(t, 50, t < 4 ? 128 : bytes);
@@ -208,7 +208,7 @@ TEST_CASE("a thread with most of the load cannot make the others move")
 		threads.period();
 	}
 	CHECK(threads.moves == moves);
-	CHECK(threads.load(threads.lane(0)) < 1.25 * 1100 * (4096 + 64));
+	CHECK(threads.load(threads.lane(0)) < 1.25 * 1100 * (2048 + 64));
 }
 
 TEST_CASE("callers: threads that end make room for others, and more threads than places share them")

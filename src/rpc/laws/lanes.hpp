@@ -5,9 +5,9 @@
 // Short and long threads never share a lane while there are two, as a short call would wait behind long ones. Within
 // each kind, calls are balanced over the lanes of the kind, the longest load first.
 //
-// A lane costs, too: calls that take different lanes share no work request, and the doorbells of each move from core to
-// core. `fixed` is so large that long calls of 1 KiB do not count as long beside short ones: study-lanes shows that
-// lanes then lose more than they gain. Above 8 KiB they gain.
+// A lane costs the memory of a queue pair at both ends, and calls that take different lanes share no work request. So
+// `fixed` is so large that long calls of 1 KiB do not count as long beside short ones, though study-lanes shows that
+// they gain a little.
 //
 // Without a fixed number of lanes there are two while there are both kinds, else one.
 //
@@ -25,9 +25,9 @@ namespace pt2p::rpc::laws {
 
 // A thread in a period.
 struct ThreadLoad {
-	uint64_t calls = 0, bytes = 0; // 0 calls: it keeps its lane, and does not count
-	double mean = 0;               // the law's: bytes of a call over the latest periods; 0: not known yet
-	uint8_t lane = 0;              // that it has, and is given
+	uint64_t calls = 0, bytes = 0;             // 0 calls: it keeps its lane, and does not count
+	double recent_calls = 0, recent_bytes = 0; // the law's: half of the period before, a quarter of that before it, ...
+	uint8_t lane = 0;                          // that it has, and is given
 };
 
 class Lanes {
@@ -43,8 +43,8 @@ public:
 		active_.clear();
 		for (ThreadLoad *t : threads)
 			if (t->calls) {
-				const double mean = static_cast<double>(t->bytes) / static_cast<double>(t->calls);
-				t->mean = t->mean > 0 ? (t->mean + mean) / 2 : mean;
+				t->recent_calls = t->recent_calls / 2 + static_cast<double>(t->calls);
+				t->recent_bytes = t->recent_bytes / 2 + static_cast<double>(t->bytes);
 				active_.push_back({t, cost(*t), load(*t), 0});
 			}
 		if (active_.empty())
@@ -66,7 +66,7 @@ public:
 	bool mixed() const { return mixed_; }
 
 private:
-	static constexpr double fixed = 4096; // bytes, there and back
+	static constexpr double fixed = 2048; // bytes, there and back
 	// The longest calls cost so many times the shortest: then there are two kinds; there are until it is less.
 	static constexpr double mixes_from = 4, mixes_until = 2;
 	static constexpr double tolerance = 1.25;
@@ -79,7 +79,7 @@ private:
 	};
 	using Loads = std::array<double, max>;
 
-	static double cost(const ThreadLoad &t) { return fixed + t.mean; }
+	static double cost(const ThreadLoad &t) { return fixed + t.recent_bytes / t.recent_calls; }
 	static double load(const ThreadLoad &t) { return static_cast<double>(t.calls) * cost(t); }
 
 	// Orders the threads by the cost of a call, and finds where the long ones begin: behind the widest gap.
