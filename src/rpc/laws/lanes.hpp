@@ -6,8 +6,8 @@
 // each kind, calls are balanced over the lanes of the kind, the longest load first.
 //
 // A lane costs the memory of a queue pair at both ends, and calls that take different lanes share no work request. So
-// `fixed` is so large that long calls of 1 KiB do not count as long beside short ones, though study-lanes shows that
-// they gain a little.
+// `fixed` is so large that calls of 2 KiB each way do not count as long beside short ones: study-lanes shows that a
+// second lane then gains little, and loses where the server is the limit.
 //
 // Without a fixed number of lanes there are two while there are both kinds, else one.
 //
