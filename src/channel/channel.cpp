@@ -116,9 +116,11 @@ Channel *Channel::lane(unsigned number)
 	Endpoint *further = endpoint.lane(number);
 	if (!further)
 		return nullptr;
-	if (lanes_.size() < number)
-		lanes_.resize(number);
-	std::unique_ptr<Channel> &channel = lanes_[number - 1];
+	if (!lanes_)
+		lanes_ = std::make_unique<std::vector<std::unique_ptr<Channel>>>();
+	if (lanes_->size() < number)
+		lanes_->resize(number);
+	std::unique_ptr<Channel> &channel = (*lanes_)[number - 1];
 	if (!channel)
 		channel = std::make_unique<Channel>(*further, eager_max_, pool_, client_);
 	return channel.get();
@@ -127,17 +129,19 @@ Channel *Channel::lane(unsigned number)
 void Channel::take_down()
 {
 	down_ = true;
-	for (auto &lane : lanes_)
-		if (lane)
-			lane->take_down();
+	if (lanes_)
+		for (auto &lane : *lanes_)
+			if (lane)
+				lane->take_down();
 	drop();
 }
 
 void Channel::drop()
 {
-	for (auto &lane : lanes_)
-		if (lane)
-			lane->drop();
+	if (lanes_)
+		for (auto &lane : *lanes_)
+			if (lane)
+				lane->drop();
 	for (Fifo<PendingSend> *queue : {&messages_, &streams_})
 		while (!queue->empty())
 			pool_.give(&queue->pop());

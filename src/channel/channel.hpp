@@ -132,7 +132,7 @@ private:
 	uint64_t enqueued_ = 0, dequeued_ = 0; // messages that had to wait, so far
 	Pool<PendingSend> &pool_;
 	ChannelClient &client_;
-	std::vector<std::unique_ptr<Channel>> lanes_; // by number, from 1; those that were used
+	std::unique_ptr<std::vector<std::unique_ptr<Channel>>> lanes_; // by number, from 1; null: only the first is used
 };
 
 } // namespace pt2p

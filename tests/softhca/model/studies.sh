@@ -118,7 +118,7 @@ threads="$studies/pt2p_threads servers=4 clients=4 threads=16 calls=4000 PT2P_TR
 HWLOC_SYNTHETIC='core:384 pu:1'
 export HWLOC_SYNTHETIC
 twice '$6 < 2 && $9 > 0.9' 8 $threads share=lock
-twice '$6 > 3 && $9 > 0.9 && $11 > 3' 8 $threads share=combined
+twice '$6 > 11 && $9 > 0.9 && $11 > 1.5' 8 $threads share=combined
 unset HWLOC_SYNTHETIC
 
 # Scripts, and their pictures.
