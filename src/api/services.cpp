@@ -415,7 +415,6 @@ pt2p_status_t pt2p_call(pt2p_context_t *ctx, int rank, uint32_t service, const v
 try {
 	PT2P_CHECK_CONTEXT(ctx);
 	pt2p_request_t *req = nullptr;
-	const bool locking = ctx->progress->locking();
 	pt2p_status_t status = PT2P_OK;
 	if (start_and_wait(ctx, req, result, status, [&] {
 		    return !(options && options->done) && !ctx->engine->callbacks().in_handler() &&
@@ -426,7 +425,7 @@ try {
 	PT2P_NOT_IN_HANDLER(ctx);
 	if (options && options->done)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->done is for pt2p_icall", __func__);
-	const uintptr_t thread = __builtin_expect(locking, 0) ? caller(ctx) : 0;
+	const uintptr_t thread = __builtin_expect(ctx->progress->locking(), 0) ? caller(ctx) : 0;
 	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, thread}, status);
 	if (!r) {
 		if (result)

@@ -129,19 +129,13 @@ Channel *Channel::lane(unsigned number)
 void Channel::take_down()
 {
 	down_ = true;
-	if (lanes_)
-		for (auto &lane : *lanes_)
-			if (lane)
-				lane->take_down();
+	for_each_lane([](Channel &lane) { lane.down_ = true; });
 	drop();
 }
 
 void Channel::drop()
 {
-	if (lanes_)
-		for (auto &lane : *lanes_)
-			if (lane)
-				lane->drop();
+	for_each_lane([](Channel &lane) { lane.drop(); });
 	for (Fifo<PendingSend> *queue : {&messages_, &streams_})
 		while (!queue->empty())
 			pool_.give(&queue->pop());

@@ -116,6 +116,15 @@ public:
 	size_t waiting() const { return waiting_; }
 
 private:
+	// The further ones.
+	template <class F>
+	void for_each_lane(F &&function)
+	{
+		if (lanes_)
+			for (auto &lane : *lanes_)
+				if (lane)
+					function(*lane);
+	}
 	size_t eager_limit(size_t factor) const
 	{
 		return eager_stopped_ ? 0 : std::min({eager_max_ * factor, endpoint.max_unasked, endpoint.max_send});

@@ -14,7 +14,7 @@ namespace {
 // Of one who spins: turns between looks at the clock, and at the absence.
 constexpr unsigned turns_between_looks = 64, turns_between_glances = 8;
 // Absences are worth it while most are short; now and then one is tried all the same.
-constexpr unsigned most_short = 4, avoided_between_tries = 16;
+constexpr unsigned max_short = 4, min_avoided = 16;
 
 // A parked thread looks whether the absence is long. Time in which somebody has the lock does not count: that may be
 // the thread that comes back, and calls are executed.
@@ -25,12 +25,12 @@ public:
 	bool ends_it()
 	{
 		const uint32_t number = absence_.number();
-		if (!Absence::is_one(number))
+		if (!Absence::lasts(number))
 			return false;
 		const int64_t now = now_ns();
 		if (lock_.is_held())
 			held_ = now;
-		return absence_.is_long(now) && now - held_ >= Absence::longest && absence_.end(number);
+		return absence_.is_long(now) && now - held_ >= Absence::max_time && absence_.end(number);
 	}
 
 private:
@@ -92,7 +92,7 @@ bool Poller::pass_on()
 bool Poller::leave()
 {
 	const bool alone = !std::exchange(woke_others_, false) && parked_.empty();
-	if (alone || all_sleep() || (!short_ && ++avoided_ < avoided_between_tries))
+	if (alone || all_sleep() || (!short_ && ++avoided_ < min_avoided))
 		return false;
 	avoided_ = 0;
 	leaver_.store(pthread_self(), std::memory_order_relaxed);
@@ -106,7 +106,7 @@ bool Poller::come_back(Waiting &w, pthread_t thread)
 {
 	if (!is_away(thread) || !end_absence())
 		return false;
-	short_ = std::min(short_ + 1, most_short);
+	short_ = std::min(short_ + 1, max_short);
 	polling_ = &w;
 	return true;
 }

@@ -29,15 +29,16 @@
 
 namespace pt2p {
 
-// The thread that polls has left, and may come back. Each absence has another number, an odd one.
+// The thread that polls has left, and may come back. The number grows when an absence begins and when it ends, so it is
+// odd while one lasts.
 class Absence {
 public:
 	// How long the others wait, ns: what a doorbell takes of a queue that another core has used last.
-	static constexpr int64_t longest = 1350;
+	static constexpr int64_t max_time = 1350;
 
-	static bool is_one(uint32_t number) { return number & 1; }
+	static bool lasts(uint32_t number) { return number & 1; }
 	uint32_t number() const { return word_.load(); }
-	bool is_long(int64_t now) const { return now - since_.load(std::memory_order_relaxed) >= longest; }
+	bool is_long(int64_t now) const { return now - since_.load(std::memory_order_relaxed) >= max_time; }
 	void begin(int64_t now)
 	{
 		since_.store(now, std::memory_order_relaxed);
@@ -46,7 +47,7 @@ public:
 	// By any thread, without the lock. True: this call has ended it.
 	bool end(uint32_t number)
 	{
-		return is_one(number) && word_.compare_exchange_strong(number, number + 1, std::memory_order_relaxed);
+		return lasts(number) && word_.compare_exchange_strong(number, number + 1, std::memory_order_relaxed);
 	}
 
 private:
@@ -107,7 +108,7 @@ public:
 	// Without the lock: whether it is that thread.
 	bool is_away(pthread_t thread) const
 	{
-		return Absence::is_one(absence_.number()) && leaver_.load(std::memory_order_relaxed) == thread;
+		return Absence::lasts(absence_.number()) && leaver_.load(std::memory_order_relaxed) == thread;
 	}
 	// If that thread was away, it polls again, in this wait.
 	bool come_back(Waiting &w, pthread_t thread);

@@ -78,7 +78,7 @@ const std::vector<std::string> two = {"PT2P_NET_LANES=2", "PT2P_NET_DELIVERY=sen
 
 } // namespace
 
-TEST_CASE("a thread that is alone has one queue pair to a peer, and takes several in turn when told so")
+TEST_CASE("a thread that is alone has one queue pair to a peer, and takes several in turn where their number is fixed")
 {
 	{
 		Job job("rc");

@@ -36,6 +36,31 @@ void leave(Poller &poller, Wait &polling, Wait &parked)
 	REQUIRE(poller.leave());
 }
 
+// Parks in a thread that sleeps at once, until it is to poll.
+class Sleeper {
+public:
+	explicit Sleeper(Poller &poller) : poller_(poller)
+	{
+		REQUIRE(poller.park(wait_.waiting));
+		thread_ = std::thread([this] { over_ = wait_.waiting.wait(0, poller_.absence(), lock_); });
+		while (wait_.waiting.is_awake())
+			std::this_thread::yield();
+	}
+	void check_polls()
+	{
+		thread_.join();
+		CHECK(!over_);
+		CHECK(poller_.is(wait_.waiting));
+	}
+
+private:
+	Poller &poller_;
+	const CombiningLock lock_;
+	Wait wait_;
+	bool over_ = true;
+	std::thread thread_;
+};
+
 } // namespace
 
 TEST_CASE("parked threads go on when their tests are true, and take over the polling", "[poller]")
@@ -165,19 +190,12 @@ TEST_CASE("a thread whose wait is over as it takes over has to pass the polling 
 TEST_CASE("a thread is not away where all that wait are asleep", "[poller]")
 {
 	Poller poller;
-	const CombiningLock lock;
-	Wait first, parked;
+	Wait first;
 	poller.begin(first.waiting);
-	REQUIRE(poller.park(parked.waiting));
-	bool over = true;
-	std::thread sleeps([&] { over = parked.waiting.wait(0, poller.absence(), lock); });
-	while (parked.waiting.is_awake())
-		std::this_thread::yield();
+	Sleeper sleeper(poller);
 	CHECK(!poller.leave());
 	CHECK(!poller.pass_on());
-	sleeps.join();
-	CHECK(!over);
-	CHECK(poller.is(parked.waiting));
+	sleeper.check_polls();
 }
 
 TEST_CASE("a thread that is about to sleep ends the absence", "[poller]")
@@ -192,14 +210,9 @@ TEST_CASE("a thread that is about to sleep ends the absence", "[poller]")
 TEST_CASE("the last awake thread ends the absence of others when its wait is over", "[poller]")
 {
 	Poller poller;
-	const CombiningLock lock;
-	Wait first, sleeper, parked;
+	Wait first, parked;
 	poller.begin(first.waiting);
-	REQUIRE(poller.park(sleeper.waiting));
-	bool over = true;
-	std::thread sleeps([&] { over = sleeper.waiting.wait(0, poller.absence(), lock); });
-	while (sleeper.waiting.is_awake())
-		std::this_thread::yield();
+	Sleeper sleeper(poller);
 	REQUIRE(poller.park(parked.waiting));
 	REQUIRE(poller.leave());
 	CHECK(!poller.end_unwatched_absence());
@@ -208,8 +221,7 @@ TEST_CASE("the last awake thread ends the absence of others when its wait is ove
 	CHECK(poller.end_unwatched_absence());
 	CHECK(!poller.anybody());
 	CHECK(!poller.pass_on());
-	sleeps.join();
-	CHECK(!over);
+	sleeper.check_polls();
 }
 
 TEST_CASE("a thread that has polled for itself alone leaves nothing behind", "[poller]")

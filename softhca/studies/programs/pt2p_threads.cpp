@@ -6,11 +6,10 @@
 //
 // Each thread has one call under way, of `input` bytes, to the same server always, which answers with `reply` bytes
 // after `handler` ns. The last `dormant` nodes make one call each 200 us instead. The last `long` threads of a node
-// send and get `long_bytes`; `long_k`: thousands of their calls a second; they are in none of the other columns. The
-// middle 70 % of `calls` are
-// measured: `jain`: fairness among the threads that call all the time (Jain, Chiu, Hawe, 1984); `idle_ns`: median
-// latency of the dormant nodes; `degree`: calls that a thread executes for others in a batch; `requests`: messages that
-// a client sends for a call. HWLOC_SYNTHETIC has to give each rank as many cores as it has threads. Every byte of every
+// send and get `long_bytes`. The middle 70 % of `calls` are measured: `jain`: fairness among the threads that call all
+// the time (Jain, Chiu, Hawe, 1984); `idle_ns`: median latency of the dormant nodes; `degree`: calls that a thread
+// executes for others in a batch; `long_k`: thousands of long calls a second, which no other column counts.
+// HWLOC_SYNTHETIC has to give each rank as many cores as it has threads. Every byte of every
 // reply is checked.
 #include <cstring>
 #include <memory>

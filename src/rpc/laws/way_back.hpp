@@ -48,22 +48,22 @@ namespace pt2p::rpc::laws {
 enum class Way : uint8_t { reply, fetch };
 
 struct WayLaw {
-	uint32_t first = 4096;    // calls before the first trial
-	uint32_t look = 4096;     // calls between two looks at the pace
-	uint32_t watched = 64;    // calls before a trial
-	uint32_t settling = 64;   // calls of a step, at least
-	uint32_t each = 2;        // the same, for each caller
-	uint32_t learning = 4;    // times that, where fetching settles
-	uint32_t timed = 1024;    // calls of a step, at least
-	uint32_t each_timed = 16; // the same, for each caller
-	int64_t lasts = 1000000;  // the same, ns, and half as long while it settles
-	uint32_t most = 3;        // comparisons of a trial
-	double margin = 0.02;     // of the pace
-	double clear = 1.2;       // the pace of one way divided by that of the other
-	uint32_t rest = 100;      // calls for each that a trial has sent the other way
-	uint32_t max_rests = 64;  // times that
-	double other_load = 1.5;  // of the usual pace
-	uint32_t least = 20;      // calls for each that a trial has sent the other way, between two trials
+	uint32_t first = 4096;        // calls before the first trial
+	uint32_t look = 4096;         // calls between two looks at the pace
+	uint32_t watched = 64;        // calls before a trial
+	uint32_t settling = 64;       // calls of a step, at least
+	uint32_t each = 2;            // the same, for each caller
+	uint32_t learning = 4;        // times that, where fetching settles
+	uint32_t timed = 1024;        // calls of a step, at least
+	uint32_t each_timed = 16;     // the same, for each caller
+	int64_t lasts = 1000000;      // the same, ns, and half as long while it settles
+	uint32_t max_comparisons = 3; // of a trial
+	double margin = 0.02;         // of the pace
+	double clear = 1.2;           // the pace of one way divided by that of the other
+	uint32_t rest = 100;          // calls for each that a trial has sent the other way
+	uint32_t max_rests = 64;      // times that
+	double other_load = 1.5;      // of the usual pace
+	uint32_t least = 20;          // calls for each that a trial has sent the other way, between two trials
 };
 
 class WayBack {
@@ -234,7 +234,7 @@ private:
 		const double ratio = 2 * other_pace_ / (chosen_pace_ + pace);
 		remember(ratio);
 		chosen_pace_ = pace;
-		if (++compared_ < law_.most && ratio < law_.clear && ratio * law_.clear > 1) {
+		if (++compared_ < law_.max_comparisons && ratio < law_.clear && ratio * law_.clear > 1) {
 			go(other_settling, now);
 			return false;
 		}
