@@ -82,9 +82,9 @@ struct RcPeer final : verbs::NetPeer {
 	verbs::WireupAddress address{};
 	Secret secret{};    // secret of the rank that was asked first, which both know; proves datagrams
 	uint64_t heard = 0; // number of the last datagram from it
+	std::unique_ptr<Lanes> lanes; // outlive the connections, whose work requests name them
 	Connection first{*this, 0};
 	std::vector<std::unique_ptr<Connection>> others; // by number, from 1
-	std::unique_ptr<Lanes> lanes;
 
 	static constexpr bool is_dc = false;
 	static const mlx5_wqe_av *address_vector() { return nullptr; }
