@@ -444,7 +444,7 @@ Finish closing(Rank &r)
 		open();
 		meet(r);
 		Random random{static_cast<uint64_t>(r.me)};
-		const uint64_t rounds = 20, calls = 100 / slower;
+		const uint64_t rounds = 20, calls = 30 / slower;
 		static constexpr uint64_t input = 7;
 		std::vector<uint64_t> replied(static_cast<size_t>(r.size));
 		std::vector<std::pair<pt2p_request_t *, size_t>> requests;
