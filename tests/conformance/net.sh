@@ -25,6 +25,8 @@ all_cases()
 			run_cases $softhca $cases cooperative 4 $only PT2P_NET_LANES=$lanes PT2P_NET_SEND_DEPTH=4 calls
 		done
 		run_cases $softhca --fault "$lossy" $cases threads 3 $only PT2P_NET_LANES=2 PT2P_NET_TIMEOUT=8 calls
+		run_cases $softhca --fault "$breaks" $cases threads 3 $only PT2P_NET_LANES=2 calls
+		run_cases $softhca --fault "$breaks" $cases threads 3 $only $several
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_WINDOW=1 calls
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 calls
 		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_NET_TIMEOUT=8 calls
