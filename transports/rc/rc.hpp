@@ -80,8 +80,8 @@ struct RcLane final : verbs::Lane {
 struct RcPeer final : verbs::NetPeer {
 	RcTransport *transport = nullptr;
 	verbs::WireupAddress address{};
-	Secret secret{};    // secret of the rank that was asked first, which both know; proves datagrams
-	uint64_t heard = 0; // number of the last datagram from it
+	Secret secret{};              // secret of the rank that was asked first, which both know; proves datagrams
+	uint64_t heard = 0;           // number of the last datagram from it
 	std::unique_ptr<Lanes> lanes; // outlive the connections, whose work requests name them
 	Connection first{*this, 0};
 	std::vector<std::unique_ptr<Connection>> others; // by number, from 1
