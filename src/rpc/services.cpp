@@ -287,12 +287,12 @@ void Services::release(Incoming &in)
 		--in.service->running;
 	in.started = in.begun = false;
 	in.state = Incoming::State::free;
+	if (__builtin_expect(in.reach || in.lent, 0)) {
+		windows_.take_back(in.lent); // before its memory is free: the device may still repeat an answer
+		windows_.let_go(in.reach);
+	}
 	in.input.give(buffers_);
 	in.data.give(buffers_);
-	if (__builtin_expect(in.reach || in.lent, 0)) {
-		windows_.let_go(in.reach);
-		windows_.take_back(in.lent);
-	}
 	pool_.give(&in);
 	--pending_;
 }
