@@ -1,5 +1,7 @@
 #include "softhca/kernel/event_pipe.hpp"
 
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
 #include <string>
@@ -9,6 +11,13 @@
 
 namespace softhca {
 
+namespace {
+
+constexpr int noted = 4096;
+std::array<std::atomic<bool>, noted> user_ends; // by descriptor
+
+} // namespace
+
 EventPipe::EventPipe()
 {
 	int fds[2];
@@ -16,6 +25,8 @@ EventPipe::EventPipe()
 		return;
 	read_fd_ = fds[0];
 	write_fd_ = fds[1];
+	if (read_fd_ < noted)
+		user_ends[static_cast<size_t>(read_fd_)] = true;
 	// The device never waits for a reader.
 	fcntl(write_fd_, F_SETFL, O_NONBLOCK);
 }
@@ -24,6 +35,11 @@ EventPipe::~EventPipe()
 {
 	if (write_fd_ >= 0)
 		real::close(write_fd_);
+}
+
+bool EventPipe::closing(int fd)
+{
+	return fd >= noted || (fd >= 0 && user_ends[static_cast<size_t>(fd)].exchange(false));
 }
 
 uint32_t EventPipe::remove(uint64_t owner, size_t bytes)
