@@ -126,8 +126,8 @@ void Context::closing(int fd)
 		o.count = static_cast<unsigned>(o.entries.size());
 		return;
 	}
-	// A sanitizer that reports what the device does closes files while this thread has the device's lock.
-	if (!EventPipe::closing(fd))
+	// This thread may have the device's lock: a sanitizer that reports an error of the device closes files.
+	if (!EventPipe::close_user_end(fd))
 		return;
 	for (const auto &[other, entry] : o.entries) {
 		const std::lock_guard nic_guard(entry.context->nic().mutex);

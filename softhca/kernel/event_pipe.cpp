@@ -13,8 +13,8 @@ namespace softhca {
 
 namespace {
 
-constexpr int noted = 4096;
-std::array<std::atomic<bool>, noted> user_ends; // by descriptor
+constexpr int max_noted = 4096;                     // descriptors; a larger one may always be a user's end
+std::array<std::atomic<bool>, max_noted> user_ends; // by descriptor
 
 } // namespace
 
@@ -25,7 +25,7 @@ EventPipe::EventPipe()
 		return;
 	read_fd_ = fds[0];
 	write_fd_ = fds[1];
-	if (read_fd_ < noted)
+	if (read_fd_ < max_noted)
 		user_ends[static_cast<size_t>(read_fd_)] = true;
 	// The device never waits for a reader.
 	fcntl(write_fd_, F_SETFL, O_NONBLOCK);
@@ -37,9 +37,9 @@ EventPipe::~EventPipe()
 		real::close(write_fd_);
 }
 
-bool EventPipe::closing(int fd)
+bool EventPipe::close_user_end(int fd)
 {
-	return fd >= noted || (fd >= 0 && user_ends[static_cast<size_t>(fd)].exchange(false));
+	return fd >= max_noted || (fd >= 0 && user_ends[static_cast<size_t>(fd)].exchange(false));
 }
 
 uint32_t EventPipe::remove(uint64_t owner, size_t bytes)

@@ -26,8 +26,8 @@ public:
 	// Removes the unread records, of `bytes` each, whose first eight bytes are `owner`, and returns how many there
 	// were.
 	uint32_t remove(uint64_t owner, size_t bytes);
-	// Whether this descriptor, which is about to be closed, may be the user's end of one. Takes no lock.
-	static bool closing(int fd);
+	// Whether this descriptor may be the user's end of a pipe; notes that it is closed now. Takes no lock.
+	static bool close_user_end(int fd);
 
 private:
 	int read_fd_ = -1, write_fd_ = -1;

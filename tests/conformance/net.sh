@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The conformance cases over rc and dct on softhca: in-process, launched, on a wire that loses, duplicates and reorders
-# packets, with a single DC initiator, and with every doorbell trapped. Run in the build tree. Arguments: only these
-# transports.
+# packets, with queue pairs that break, with a single DC initiator, and with every doorbell trapped. Run in the build tree.
+# Arguments: only these transports.
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"

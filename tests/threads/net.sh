@@ -28,7 +28,7 @@ for transport in rc dct; do
 			PT2P_ONE_SIDED=transport $cases
 	done
 done
-# Calls over several lanes of an endpoint, which share it with all other messages.
+# Calls over several lanes of an endpoint.
 run $softhca tests/conformance/conformance_inprocess threads 3 PT2P_TRANSPORTS=self,rc PT2P_ONE_SIDED=transport \
 	PT2P_NET_LANES=3 calls
 run env PT2P_TRANSPORTS=self,rc PT2P_NET_LANES=3 $softhca tests/threads/call_races 200

@@ -9,8 +9,7 @@
 // send and get `long_bytes`. The middle 70 % of `calls` are measured: `jain`: fairness among the threads that call all
 // the time (Jain, Chiu, Hawe, 1984); `idle_ns`: median latency of the dormant nodes; `degree`: calls that a thread
 // executes for others in a batch; `long_k`: thousands of long calls a second, which no other column counts.
-// HWLOC_SYNTHETIC has to give each rank as many cores as it has threads. Every byte of every
-// reply is checked.
+// HWLOC_SYNTHETIC has to give each rank as many cores as it has threads. Every byte of every reply is checked.
 #include <cstring>
 #include <memory>
 #include <pthread.h>

@@ -293,7 +293,7 @@ Finish deadlines(Rank &r)
 		meet(r);
 		EXPECT_EQ(s->calls.load(), 0u);
 		EXPECT_EQ(number, 5u);
-		// The server has dropped them all, but for those that come later, as a queue pair had broken.
+		// The server has dropped them all. Only where a queue pair has broken may some come after this.
 		if (!r.cooperative) {
 			const uint64_t last = 6;
 			options.deadline = 10000000000;
