@@ -212,7 +212,8 @@ typedef enum pt2p_delivery {
 	PT2P_DELIVERY_AUTO = 0,  /**< sent, and written once there are many */
 	PT2P_DELIVERY_SEND = 1,  /**< into receives that it has posted (SEND) */
 	PT2P_DELIVERY_WRITE = 2, /**< short ones into a ring in its memory, which it looks at (WRITE) */
-	PT2P_DELIVERY_READ = 3   /**< announced: the receiver fetches them (READ); a blocking send waits for its receive */
+	PT2P_DELIVERY_READ = 3,  /**< announced: the receiver fetches them (READ); a blocking send waits for its receive */
+	PT2P_DELIVERY_DATAGRAM = 4 /**< calls and replies only: by datagram, without a connection (SEND over UD) */
 } pt2p_delivery_t;
 
 /** Chooses how messages from this rank get to `rank` from now on, in place of the tunable PT2P_NET_DELIVERY. Each end of a

@@ -41,6 +41,7 @@ enum Capability : uint32_t {
 	cap_put = 1u << 2,    // write a peer's memory
 	cap_wake = 1u << 3,   // can wake a sleeping context when something arrives
 	cap_atomic = 1u << 4, // change 64-bit words of a peer's memory atomically, without its processor
+	cap_lossy = 1u << 5,  // what it sends may be lost, come twice, or be overtaken: datagrams, for calls only
 };
 
 enum class AtomicOperation : uint8_t { fetch_add, compare_swap };
@@ -80,6 +81,13 @@ class TransportEvents {
 public:
 	// A message from `peer`. `id` and `header` are the sender's; `data` is valid only during the call.
 	virtual void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
+	// The same for a datagram of a transport with cap_lossy.
+	virtual void on_datagram(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
+	{
+		(void)peer, (void)id, (void)header, (void)data, (void)length;
+	}
+	// A datagram that is no more than a word, see TransportTable::send_word. The transport does not know the sender.
+	virtual void on_word(uint32_t word) { (void)word; }
 	// A get, put or atomic that returned in_progress has finished with `status`. The callback may come before that
 	// return. `reason` says why it failed, if the transport knows.
 	virtual void on_complete(void *operation, pt2p_status_t status, std::string_view reason = {}) = 0;
@@ -138,7 +146,7 @@ struct TransportTable {
 	std::unique_ptr<Transport> (*open)(const TransportEnvironment &environment, std::string &why_not);
 
 	// Sends header and payload to the peer. The payload (at most endpoint.max_send bytes) is copied before return.
-	// Messages of one endpoint arrive in order.
+	// Messages of one endpoint arrive in order, unless the transport is lossy.
 	Outcome (*send)(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length);
 	// Reads `length` bytes of the peer's memory into `local`; `operation` is passed to on_complete. Gets, puts and
 	// atomics may overtake each other. A put has finished when its bytes are in the peer's memory.
@@ -158,6 +166,8 @@ struct TransportTable {
 	// The minimum over all ranks of max_send, bytes. A rank may forward a message by a transport that is not open
 	// everywhere, so it has to fit. Null: no limit.
 	size_t (*longest_message)(const Config &config) = nullptr;
+	// Sends a datagram of 32 bits, which costs the device less than any other. Null: not offered.
+	Outcome (*send_word)(Endpoint &endpoint, uint32_t word) = nullptr;
 };
 
 // The connection to one peer. Transports derive from it; the layers above read only these fields.

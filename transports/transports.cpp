@@ -18,12 +18,15 @@ extern const TransportTable rc_table;
 namespace dct {
 extern const TransportTable dct_table;
 }
+namespace ud {
+extern const TransportTable ud_table;
+}
 extern const TransportTable self_table;
 
 const TransportTable *const transport_tables[] = {
     &self_table,   &shm::shm_table,
 #ifdef HAVE_VERBS
-    &rc::rc_table, &dct::dct_table,
+    &rc::rc_table, &dct::dct_table, &ud::ud_table,
 #endif
     nullptr,
 };

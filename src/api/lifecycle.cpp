@@ -281,6 +281,7 @@ pt2p_status_t pt2p_finalize(pt2p_context_t *ctx)
 				settled &= layer->settle();
 			return settled;
 		});
+		ctx->rpc->services().leave_datagrams();
 		unfinished = engine.unfinished();
 		engine.end_detached();
 		for (Transport *layer : ctx->router->layers())

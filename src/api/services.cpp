@@ -42,7 +42,8 @@ Service *service_of(pt2p_context_t *ctx, const pt2p_service_t *service)
 
 bool is_delivery_of_inputs(pt2p_delivery_t delivery)
 {
-	return delivery == PT2P_DELIVERY_AUTO || delivery == PT2P_DELIVERY_SEND || delivery == PT2P_DELIVERY_WRITE;
+	return delivery == PT2P_DELIVERY_AUTO || delivery == PT2P_DELIVERY_SEND || delivery == PT2P_DELIVERY_WRITE ||
+	       delivery == PT2P_DELIVERY_DATAGRAM;
 }
 
 bool is_delivery_of_replies(pt2p_delivery_t delivery)

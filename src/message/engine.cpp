@@ -105,6 +105,8 @@ void Engine::check()
 		awaited_.examine(barrier_.awaited()); // else those that it sends tokens to can tell of it
 	for (Transport *t : layers_.router->layers())
 		t->check();
+	for (Extension *e : extensions_)
+		e->check();
 }
 
 // ---- arrivals -------------------------------------------------------------------------------------------------------
@@ -123,6 +125,19 @@ void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data,
 void Engine::on_eager_otherwise(Request *r, int peer, uint64_t tag, const void *data, size_t length)
 {
 	receives_.on_eager(r, peer, tag, data, length);
+}
+
+void Engine::on_datagram(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	Extension *e = extension_of_[ExtensionRange::block_of(id)];
+	if (e && !losses_.contain(peer))
+		e->on_datagram(peer, id, header, data, length);
+}
+
+void Engine::on_word(uint32_t word)
+{
+	for (Extension *e : extensions_)
+		e->on_word(word);
 }
 
 void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)

@@ -34,6 +34,12 @@ public:
 	// A message of `peer`, which is not known to be lost. Null, or what is wrong with it: then the peer is declared
 	// down.
 	virtual const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) = 0;
+	// The same for a datagram, which may be one that is lost, late or comes twice: then nothing happens.
+	virtual void on_datagram(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
+	{
+		(void)peer, (void)id, (void)header, (void)data, (void)length;
+	}
+	virtual void on_word(uint32_t word) { (void)word; }
 	virtual void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) = 0;
 	// Told once for each peer.
 	virtual void on_peer_down(int peer, pt2p_status_t status) = 0;
@@ -44,6 +50,10 @@ public:
 	virtual bool has_work() const = 0;
 	// Whether that may send more than one message, so that doorbells are worth sharing.
 	virtual bool may_send_several() const { return has_work(); }
+	// Called about every millisecond while Engine::ticks.
+	virtual void tick(int64_t now) { (void)now; }
+	// Slow checks, every few milliseconds while a call waits.
+	virtual void check() {}
 	// A waiting call is going to sleep, until something arrives.
 	virtual void before_sleep() {}
 	// Whether something is in flight that pt2p_finalize has to wait for.

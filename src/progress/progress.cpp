@@ -19,7 +19,7 @@ namespace pt2p {
 namespace {
 
 constexpr int64_t nap = 20000000;          // longest sleep, ns: bounds the time until a lost peer is noticed
-constexpr int64_t short_nap = 500000;      // the same, for memory that peers change without waking anybody
+constexpr int64_t short_nap = 500000;      // the same, for memory that peers change without waking anybody, and ticks
 constexpr int64_t check_period = 10000000; // ns
 // Turns before a sleep. Where ranks share processors, one yield can take longer than PT2P_YIELD_TIME. What the others
 // have sent meanwhile, and what a device does next, shows within these turns.
@@ -349,7 +349,7 @@ bool Progress::sleep()
 	reporter_.add(Counter::sleeps);
 	++sleepers_, ++others_;
 	// Under the lock: other threads begin and end such waits.
-	const timespec limit{0, memory_waiters_ || !woken_by_all ? short_nap : nap};
+	const timespec limit{0, memory_waiters_ || !woken_by_all || client_.ticks ? short_nap : nap};
 	unlock();
 	const bool woken = syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0) == 0 || errno == EAGAIN;
 	lock();
@@ -389,6 +389,8 @@ void Progress::watch(Backoff &b, int64_t now)
 void Progress::check_now_and_then()
 {
 	const int64_t now = now_ns();
+	if (client_.ticks)
+		client_.tick(now);
 	if (now - last_check_ < check_period)
 		return;
 	last_check_ = now;
@@ -402,6 +404,8 @@ bool Progress::idle_slowly(Backoff &b)
 		b.start = b.last_check = now;
 	if (!b.idle_since)
 		b.idle_since = now;
+	if (client_.ticks)
+		client_.tick(now);
 	const bool check_due = now - b.last_check >= check_period;
 	if (check_due)
 		watch(b, now);

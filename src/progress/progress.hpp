@@ -35,6 +35,9 @@ public:
 	virtual unsigned drive() = 0;
 	// Slow checks, every few milliseconds of waiting: lost ranks, launcher events.
 	virtual void check() = 0;
+	// Called from time to time, and at least every millisecond of waiting, while `ticks`.
+	virtual void tick(int64_t now) { (void)now; }
+	bool ticks = false;
 	// Messages from now on may leave together; not after cork(false).
 	virtual void cork(bool corked) { (void)corked; }
 	// A call is going to sleep, until something arrives.

@@ -94,6 +94,8 @@ Transport *DirectTransports::choose(int rank, const std::string &blob, std::stri
 	// choice of shm.
 	const bool always = decides_all(mine) || decides_all(theirs);
 	for (auto &transport : transports_) {
+		if (transport->table().capabilities & cap_lossy)
+			continue;
 		const char *name = transport->table().name;
 		const std::string address = address_part(blob, name);
 		const bool either = both_have_dct && !std::strcmp(name, "rc");
@@ -112,6 +114,21 @@ Transport *DirectTransports::choose(int rank, const std::string &blob, std::stri
 	}
 	for (const std::string &reason : not_open_)
 		reasons += (reasons.empty() ? "" : "; ") + reason;
+	return nullptr;
+}
+
+Transport *DirectTransports::choose_datagrams(int rank, const std::string &blob) const
+{
+	std::string reasons;
+	Transport *usual = choose(rank, blob, reasons);
+	if (!usual || !usual->as_device())
+		return nullptr;
+	for (auto &transport : transports_) {
+		const std::string address = address_part(blob, transport->table().name);
+		if (transport->table().capabilities & cap_lossy && !address.empty() &&
+		    transport->reaches(rank, address, reasons))
+			return transport.get();
+	}
 	return nullptr;
 }
 

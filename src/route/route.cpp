@@ -45,6 +45,22 @@ Channel &Router::connect(int rank)
 	return *channel;
 }
 
+Channel *Router::datagrams(int rank)
+{
+	if (Channel *known = find_datagrams(rank))
+		return known;
+	const TransportEnvironment &e = environment();
+	const std::string blob = e.job.lookup(rank);
+	Transport *transport = direct_.choose_datagrams(rank, blob);
+	if (!transport)
+		return nullptr;
+	datagrams_.resize(channels_.size());
+	Endpoint &endpoint = transport->connect(rank, address_part(blob, transport->table().name));
+	auto &channel = datagrams_[static_cast<size_t>(rank)];
+	channel = std::make_unique<Channel>(endpoint, e.config.eager_max, pending_, client_);
+	return channel.get();
+}
+
 bool Router::notify_connect_failure(int rank)
 {
 	const TransportEnvironment &e = environment();

@@ -24,6 +24,13 @@ public:
 	Channel *find(int rank) const { return channels_[static_cast<size_t>(rank)].get(); }
 	// The channel to `rank`, connected on first use. Throws Error: unreachable, lost, no memory.
 	Channel &connect(int rank);
+	// A channel for datagrams to `rank`, connected on first use; null: there is none. Throws Error.
+	Channel *datagrams(int rank);
+	// The same if there is one.
+	Channel *find_datagrams(int rank) const
+	{
+		return datagrams_.empty() ? nullptr : datagrams_[static_cast<size_t>(rank)].get();
+	}
 	// After connect() has failed for lack of something here: lets that rank know that nothing can be sent to it.
 	bool notify_connect_failure(int rank);
 	// For a rank that leaves: connects to the ranks that have sent something and were never sent anything, so that they
@@ -97,7 +104,8 @@ private:
 	std::vector<Transport *> layers_;
 	ChannelClient &client_;
 	Pool<PendingSend> pending_;
-	std::vector<std::unique_ptr<Channel>> channels_; // by rank
+	std::vector<std::unique_ptr<Channel>> channels_;  // by rank
+	std::vector<std::unique_ptr<Channel>> datagrams_; // the same; empty until one was asked for
 };
 
 } // namespace pt2p

@@ -47,7 +47,7 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	o.caller = nullptr;
 	o.request = nullptr;
 	o.state = Outgoing::State::waiting;
-	o.notice = o.cancelled = o.nested = false;
+	o.notice = o.cancelled = o.nested = o.lossy = false;
 	o.lane = work.lane;
 	o.by = work.by;
 	o.service = work.service;
@@ -116,18 +116,53 @@ void Calls::add_rare(Outgoing &o, const CallWork &work)
 	o.rare->argument = work.rare->argument;
 }
 
-Request *Calls::call(const CallWork &work, pt2p_status_t &status)
+Outgoing &Calls::begin(const CallWork &work, Peer &peer)
 {
-	Peer &peer = peers_.at(work.rank);
-	if (!peers_.connect(peer, status))
-		return nullptr;
 	Request *r = engine_.start_call(work.length, work.rank, work.service);
 	Outgoing &o = make(work, peer);
 	o.request = r;
 	r->mask = o.handle; // for cancel()
+	return o;
+}
+
+Request *Calls::call(const CallWork &work, pt2p_status_t &status)
+{
+	Peer &peer = peers_.at(work.rank);
+	if (__builtin_expect(work.by.by_datagram(), 0))
+		return call_lossy(work, peer, status);
+	if (!peers_.connect(peer, status))
+		return nullptr;
+	Outgoing &o = begin(work, peer);
+	Request *const r = o.request;
 	if (__builtin_expect(work.thread != peer.thread, 0))
 		choose_lane(o, work.thread);
 	reporter_.add(Counter::calls_made);
+	start_or_queue(o);
+	return r;
+}
+
+// Half of it by datagram, or all of it, if that can be.
+Request *Calls::call_lossy(const CallWork &work, Peer &peer, pt2p_status_t &status)
+{
+	const CallDelivery by = datagram_way(peer, work);
+	const bool input = by.input == PT2P_DELIVERY_DATAGRAM;
+	if (!input && !peers_.connect(peer, status))
+		return nullptr;
+	// Over the connection it has to be one message as well.
+	const bool lossy = by.by_datagram() && (input || work.length <= Peers::room_after(*peer.channel, sizeof(CallHead)));
+	Outgoing &o = begin(work, peer);
+	o.lossy = lossy;
+	o.counted = false;
+	o.token = Tokens::none;
+	o.by = by;
+	if (!lossy)
+		o.by.leave_datagrams();
+	if (input)
+		o.via = peer.datagrams();
+	else if (!lossy && work.thread != peer.thread)
+		choose_lane(o, work.thread);
+	reporter_.add(Counter::calls_made);
+	Request *const r = o.request;
 	start_or_queue(o);
 	return r;
 }
@@ -139,6 +174,7 @@ pt2p_status_t Calls::notice(const CallWork &work)
 	if (!peers_.connect(peer, status))
 		return status;
 	Outgoing &o = make(work, peer);
+	o.by.leave_datagrams(); // nobody would notice that it is lost
 	// A long one is a call whose reply nobody waits for.
 	o.notice = work.length <= Peers::room_after(*peer.channel, sizeof(CallHead));
 	reporter_.add(Counter::calls_made);
@@ -267,6 +303,8 @@ try {
 // In the long form, with as much of the input as there is room for.
 bool Calls::send_call(Outgoing &o)
 {
+	if (__builtin_expect(o.lossy, 0))
+		return send_lossy(o);
 	Channel &channel = *o.via->channel;
 	CallHead head = head_of(o);
 	unsigned char heads[sizeof head + window_count * sizeof(LentMemory) + sizeof(Carried) + longest_carried];
@@ -323,7 +361,7 @@ unsigned Calls::drive(Peer &peer)
 unsigned Calls::drive(Peer &peer, EndpointLane &lane)
 {
 	unsigned n = 0;
-	if (__builtin_expect(lane.number != 0, 0) && !lane.waiting.empty() && !peer.further_lane(lane.number))
+	if (__builtin_expect(lane.number != 0, 0) && !lane.waiting.empty() && !peer.connected(lane))
 		fall_back(lane, peer);
 	while (!lane.waiting.empty()) {
 		// Before it is started: it may be over when start() returns.

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "rpc/peer.hpp"
 
@@ -54,6 +56,13 @@ public:
 	// Finds places for replies, and fetches those that are lent.
 	unsigned drive_replies();
 	bool has_replies() const { return !placing_.empty() || !fetching_.empty(); }
+	// The same by datagram (datagrams.hpp).
+	void on_datagram(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
+	void on_word(uint32_t word);
+	void on_gone(Peer &peer);
+	// Sends again what has had no reply for long; to be called about every millisecond.
+	void tick(int64_t now);
+	void examine_silent();
 	// READs results whose time has come; returns how many.
 	unsigned drive_fetches();
 	bool fetches() const { return !agenda_.empty(); }
@@ -71,6 +80,8 @@ public:
 
 private:
 	[[gnu::always_inline]] inline Outgoing &make(const CallWork &work, Peer &peer);
+	[[gnu::always_inline]] inline Outgoing &begin(const CallWork &work, Peer &peer);
+	[[gnu::noinline]] Request *call_lossy(const CallWork &work, Peer &peer, pt2p_status_t &status);
 	// Whether the result may be fetched, and the caller or the service wants that.
 	static bool wants_fetch(const Outgoing &o)
 	{
@@ -89,6 +100,10 @@ private:
 	[[gnu::noinline]] bool end_looks(Outgoing &o);
 	void give(Fetch &f);
 	[[gnu::noinline]] const char *unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
+	[[gnu::noinline]] CallDelivery datagram_way(Peer &peer, const CallWork &work);
+	bool send_lossy(Outgoing &o);
+	[[gnu::noinline]] void end_lossy(Outgoing &o);
+	void repeat(Outgoing &o);
 	[[gnu::noinline]] void choose_lane(Outgoing &o, uintptr_t thread);
 	unsigned drive(Peer &peer, EndpointLane &lane);
 	static void fall_back(EndpointLane &lane, Peer &peer);
@@ -137,7 +152,14 @@ private:
 	Deadlines deadlines_;
 	HandlePool<Fetch> fetches_;
 	Agenda agenda_;
-	size_t in_fetch_ = 0; // objects of fetches_
+	size_t in_fetch_ = 0;                             // objects of fetches_
+	static constexpr int64_t tick_period = 1'000'000; // ns
+	static constexpr uint32_t calls_unchecked = 64;
+	std::unique_ptr<Tokens> tokens_; // null: no call by datagram was made
+	std::vector<Peer *> repeating_;  // with calls that may have to be sent again
+	std::vector<int> silent_;        // ranks that have not replied for long
+	uint32_t lossy_calls_ = 0;
+	int64_t last_tick_ = 0;
 	size_t pending_ = 0;
 };
 
@@ -165,8 +187,12 @@ inline void Calls::free_slot(Outgoing &o)
 	peer.slots[slot] = nullptr;
 	if (__builtin_expect(o.fetch != nullptr, 0) && !end_looks(o))
 		return; // once its READ has ended
-	if (__builtin_expect(peer.extras != nullptr, 0) && o.caller)
-		o.caller->bytes += bytes_of_messages(o.reply_length);
+	if (__builtin_expect(peer.extras != nullptr, 0)) {
+		if (o.caller)
+			o.caller->bytes += bytes_of_messages(o.reply_length);
+		if (o.lossy)
+			end_lossy(o);
+	}
 	free_slot(peer, slot);
 }
 

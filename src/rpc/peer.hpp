@@ -13,6 +13,7 @@
 #include "base/memory/work_list.hpp"
 #include "message/engine.hpp"
 #include "rpc/callers.hpp"
+#include "rpc/datagrams.hpp"
 #include "rpc/deadlines.hpp"
 #include "rpc/fetching.hpp"
 #include "rpc/results.hpp"
@@ -31,6 +32,12 @@ struct CallDelivery {
 	uint8_t input = PT2P_DELIVERY_AUTO, reply = PT2P_DELIVERY_AUTO;
 
 	bool automatic() const { return !(input | reply); }
+	void leave_datagrams()
+	{
+		input = input == PT2P_DELIVERY_DATAGRAM ? uint8_t{PT2P_DELIVERY_AUTO} : input;
+		reply = reply == PT2P_DELIVERY_DATAGRAM ? uint8_t{PT2P_DELIVERY_AUTO} : reply;
+	}
+	bool by_datagram() const { return input == PT2P_DELIVERY_DATAGRAM || reply == PT2P_DELIVERY_DATAGRAM; }
 };
 
 // What calls to a rank have unless their options say otherwise.
@@ -75,8 +82,12 @@ struct Outgoing : Deadline {
 	Request *request = nullptr;  // null: nobody waits for it
 	State state = State::free;
 	bool notice = false;
-	bool cancelled = false; // the server has been told
-	bool nested = false;    // waits for no slot of the window; see wire.hpp
+	bool cancelled = false;        // the server has been told
+	bool nested = false;           // waits for no slot of the window; see wire.hpp
+	bool lossy = false;            // half of it goes by datagram: it is sent again until the reply is here
+	bool counted = false;          // ... and among DatagramLane::outstanding
+	uint8_t age = 0, patience = 0; // ... in ticks since it was sent; until it is sent again
+	uint16_t token = Tokens::none; // ... for a reply that is a word
 	uint16_t lane = 0;
 	CallDelivery by;
 	uint32_t service = 0;
@@ -152,6 +163,24 @@ struct EndpointLane {
 	const unsigned number;
 };
 
+// What goes to a rank by datagram.
+struct DatagramLane : EndpointLane {
+	explicit DatagramLane(Channel &c) : EndpointLane(lane_number) { channel = &c; }
+	static constexpr unsigned lane_number = 255; // no endpoint has so many
+
+	// Calls of this rank.
+	std::vector<uint64_t> words; // by slot: of the last reply by datagram that succeeded
+	uint32_t outstanding = 0;    // calls that are sent again until they have a reply
+	bool listed = false;         // in Calls::repeating_
+	bool gone = false;           // that rank has said that it leaves
+	// Calls of that rank.
+	std::vector<DatagramSlot> slots;
+	std::vector<uint16_t> unsent; // slots whose reply waits
+
+	// Bytes that fit behind a head.
+	size_t room_after(size_t head) const { return channel->endpoint.max_send - head; }
+};
+
 // Everything between this rank and another, in both directions. It is its first lane, which is most often the only one.
 struct Peer : EndpointLane {
 	Peer() : EndpointLane(0) {}
@@ -185,12 +214,15 @@ struct Peer : EndpointLane {
 		std::unique_ptr<Callers> callers;                 // null: one thread calls it, or the endpoint has one lane
 		std::vector<std::unique_ptr<EndpointLane>> lanes; // further ones, from 1; those that were used
 		unsigned turn = 0;                                // the lane whose turn it is
+		std::unique_ptr<DatagramLane> datagrams;          // null: none were exchanged, or none can be
+		bool no_datagrams = false;                        // that rank cannot be reached by them
 	};
 	std::unique_ptr<Extras> extras;
 
 	CallDefaults *defaults() const { return extras ? extras->defaults.get() : nullptr; }
 	FetchSource *source() const { return extras ? extras->source.get() : nullptr; }
 	ResultSlots *results() const { return extras ? extras->results.get() : nullptr; }
+	DatagramLane *datagrams() const { return extras ? extras->datagrams.get() : nullptr; }
 	Extras &make_extras()
 	{
 		if (!extras)
@@ -203,10 +235,15 @@ struct Peer : EndpointLane {
 	// Whether calls wait for further lanes.
 	[[gnu::noinline]] bool further_wait() const
 	{
-		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
+		return (extras->datagrams && !extras->datagrams->waiting.empty()) ||
+		       std::any_of(extras->lanes.begin(), extras->lanes.end(),
 		                   [](const auto &lane) { return lane && !lane->waiting.empty(); });
 	}
 
+	bool connected(const EndpointLane &lane)
+	{
+		return !lane.number || lane.number == DatagramLane::lane_number || further_lane(lane.number);
+	}
 	// The further lane with this number; null: it is not connected now.
 	EndpointLane *further_lane(unsigned number);
 	// Each lane, another one first each time.
@@ -214,6 +251,8 @@ struct Peer : EndpointLane {
 	void for_each_lane(F &&function)
 	{
 		const size_t further = extras ? extras->lanes.size() : 0;
+		if (DatagramLane *lane = datagrams())
+			function(*lane);
 		if (!further)
 			return function(*this);
 		const unsigned first = extras->turn++;
@@ -233,7 +272,8 @@ private:
 	}
 	[[gnu::noinline]] bool further_work() const
 	{
-		return std::any_of(extras->lanes.begin(), extras->lanes.end(),
+		return (extras->datagrams && (has_work(*extras->datagrams) || !extras->datagrams->unsent.empty())) ||
+		       std::any_of(extras->lanes.begin(), extras->lanes.end(),
 		                   [this](const auto &lane) { return lane && has_work(*lane); });
 	}
 };
@@ -296,6 +336,12 @@ public:
 			peer.channel = engine_.channels().reach(peer.rank, status);
 		return peer.channel != nullptr;
 	}
+	// The way to it by datagram, made when it is first asked for; null: there is none.
+	DatagramLane *datagrams(Peer &peer)
+	{
+		DatagramLane *lane = peer.datagrams();
+		return __builtin_expect(lane != nullptr, 1) ? lane : make_datagrams(peer);
+	}
 	// Bytes that follow a head in one message.
 	static size_t room_after(const Channel &channel, size_t head)
 	{
@@ -352,6 +398,20 @@ public:
 private:
 	static constexpr size_t longest_frame = 16384; // bytes
 
+	[[gnu::noinline]] DatagramLane *make_datagrams(Peer &peer)
+	{
+		Peer::Extras &extras = peer.make_extras();
+		if (extras.no_datagrams)
+			return nullptr;
+		try {
+			if (Channel *channel = engine_.channels().router().datagrams(peer.rank))
+				extras.datagrams = std::make_unique<DatagramLane>(*channel);
+		} catch (const Error &) {
+			return nullptr; // the connection, which is used instead, says why
+		}
+		extras.no_datagrams = !extras.datagrams;
+		return extras.datagrams.get();
+	}
 	[[gnu::noinline]] Peer &make(int rank)
 	{
 		peers_.resize(size_); // a job without calls pays nothing for its ranks

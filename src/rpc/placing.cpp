@@ -85,7 +85,9 @@ bool Calls::place(Outgoing &first)
 // The bytes are here, or the transfer has failed.
 void Calls::end_fetch(Outgoing &o, pt2p_status_t status)
 {
-	Channel &channel = *o.via->channel;
+	pt2p_status_t reached = PT2P_OK;
+	EndpointLane &lane = o.lossy && peers_.connect(*o.peer, reached) ? *o.peer : *o.via;
+	Channel &channel = *lane.channel;
 	const uint64_t number = o.number;
 	if (status == PT2P_OK && o.reply_length > o.capacity)
 		status = PT2P_ERR_TRUNCATED;

@@ -20,7 +20,7 @@ void Services::reply(Incoming &in, uint64_t word, const void *data, size_t lengt
 	if (__builtin_expect(in.reach != nullptr, 0) && windows_.moving(*in.reach)) {
 		keep_reply(in, data);
 		settle_later(in);
-	} else if (__builtin_expect(--quiet_ < 0 || in.reply_by == PT2P_DELIVERY_READ || in.fetches, 0) &&
+	} else if (__builtin_expect(--quiet_ < 0 || in.reply_by >= PT2P_DELIVERY_READ || in.fetches, 0) &&
 	           leave_result(in, data)) {
 		forget(in);
 	} else if (__builtin_expect((in.reach && in.reach->has_results()) || !send_at_once(in, data), 0)) {
@@ -124,6 +124,8 @@ void Services::reply_without_data(Incoming &in, pt2p_status_t status)
 {
 	in.state = Incoming::State::replied;
 	in.reply.status = status;
+	if (in.reply_by == PT2P_DELIVERY_DATAGRAM && reply_by_datagram(in, nullptr))
+		return forget(in);
 	in.peer->replies.push(in);
 	peers_.list(*in.peer);
 }
@@ -165,7 +167,7 @@ bool Services::send_some(Channel &c, Incoming &in)
 
 unsigned Services::drive(Peer &peer)
 {
-	unsigned n = 0;
+	unsigned n = __builtin_expect(peer.extras != nullptr, 0) ? drive_datagrams(peer) : 0;
 	peer.for_each_lane([&](EndpointLane &lane) { n += drive(peer, lane); });
 	return n;
 }
@@ -208,9 +210,17 @@ void Services::fall_back(EndpointLane &lane, Peer &peer)
 
 // ---- results that are fetched ---------------------------------------------------------------------------------------
 
-// False: the reply is pushed.
+// False: the reply is sent over the connection.
 bool Services::leave_result(Incoming &in, const void *data)
 {
+	if (in.reply_by == PT2P_DELIVERY_DATAGRAM) {
+		if (quiet_ < 0)
+			choose(false, false);
+		if (reply_by_datagram(in, data))
+			return true;
+		in.reply_by = PT2P_DELIVERY_AUTO;
+		return false;
+	}
 	pt2p_status_t status = PT2P_OK;
 	const bool can = !leaving_ && !in.reach && in.reply.status == PT2P_OK && results_.fits(in.reply.length) &&
 	                 peers_.connect(*in.peer, status);

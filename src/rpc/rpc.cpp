@@ -24,7 +24,9 @@ const char *state_text(const Incoming &in)
 
 CallDefaults Rpc::standard(const Config &config)
 {
-	return {config.call_deadline, {PT2P_DELIVERY_AUTO, static_cast<uint8_t>(config.call_reply_by)}};
+	const auto input = config.call_input_by == choice::call_input_by::datagram ? PT2P_DELIVERY_DATAGRAM
+	                                                                           : static_cast<int>(config.call_input_by);
+	return {config.call_deadline, {static_cast<uint8_t>(input), static_cast<uint8_t>(config.call_reply_by)}};
 }
 
 Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::OneSided &onesided, int size,
@@ -33,7 +35,8 @@ Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::One
                                      static_cast<unsigned>(config.net_lanes)),
       windows_(onesided, engine), results_(config, reporter, engine, onesided, static_cast<size_t>(size)),
       calls_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_fetch_bytes)),
-      services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue), context)
+      services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue), config.call_words,
+                context)
 {
 	engine.extend(*this);
 }
@@ -58,6 +61,20 @@ const char *Rpc::on_message(int rank, uint8_t id, uint64_t header, const void *d
 	case id_push_it: return length ? wrong_message : services_.on_push_it(peer, header);
 	case id_fetched: return length ? wrong_message : services_.on_fetched(peer, header);
 	default: return wrong_message;
+	}
+}
+
+void Rpc::on_datagram(int rank, uint8_t id, uint64_t header, const void *data, size_t length)
+{
+	Peer &peer = peers_.at(rank);
+	switch (id) {
+	case id_short_call:
+	case id_call:
+	case id_cancel: return services_.on_datagram(peer, id, header, data, length);
+	case id_short_reply:
+	case id_reply: return calls_.on_datagram(peer, id, header, data, length);
+	case id_gone: return calls_.on_gone(peer);
+	default: return;
 	}
 }
 

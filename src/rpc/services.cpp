@@ -15,9 +15,9 @@ constexpr unsigned handled_in_turn = 32; // calls
 } // namespace
 
 Services::Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, Results &results, size_t queue,
-                   pt2p_context_t *context)
+                   bool words, pt2p_context_t *context)
     : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), results_(results), queue_(queue),
-      context_(context), services_(std::random_device{}()), pool_(std::random_device{}())
+      words_(words), context_(context), services_(std::random_device{}()), pool_(std::random_device{}())
 {
 }
 
@@ -69,13 +69,14 @@ void Services::close(Service &s) { services_.give(&s); }
 
 // ---- calls that come ------------------------------------------------------------------------------------------------
 
-const char *Services::on_short_call(Peer &peer, uint64_t number, const void *data, size_t length)
+const char *Services::on_short_call(Peer &peer, uint64_t number, const void *data, size_t length, uint8_t reply_by)
 {
 	ShortCall head;
 	if (length < sizeof head || !may_come(peer, number))
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
 	Incoming &in = make(peer, number);
+	in.reply_by = reply_by;
 	in.lanes = head.lanes;
 	in.length = in.received = length - sizeof head;
 	enter(in);
@@ -83,18 +84,27 @@ const char *Services::on_short_call(Peer &peer, uint64_t number, const void *dat
 	return nullptr;
 }
 
-const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length)
+const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length, bool admitted)
 {
 	CallHead head;
 	if (length < sizeof head)
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
+	if (__builtin_expect(!notice && !admitted && head.reply_by == PT2P_DELIVERY_DATAGRAM, 0)) {
+		// It may come again, as its reply may be lost.
+		DatagramLane *lane = peers_.datagrams(peer);
+		if (!lane)
+			return "a call whose reply is to go by datagram, which this rank cannot send";
+		if (!admit(peer, *lane, number))
+			return nullptr;
+		number = datagram_number(number);
+	}
 	length -= sizeof head;
 	const unsigned char *bytes = static_cast<const unsigned char *>(data) + sizeof head;
 	Carried carried{};
 	const size_t windows = head.windows ? length_of_windows(head.windows, bytes, length, carried) : 0;
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
-	    head.reply_by > PT2P_DELIVERY_READ || (notice && (length != head.length || windows)) ||
+	    head.reply_by > PT2P_DELIVERY_DATAGRAM || (notice && (length != head.length || windows)) ||
 	    (!notice && !may_come(peer, number)) ||
 	    (head.fetches && (notice || windows || !peer.results() || slot_of(number) >= peer.results()->count())) ||
 	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
@@ -196,6 +206,7 @@ void Services::stop(Incoming &in, pt2p_status_t status)
 void Services::give_slot_back(Incoming &in)
 {
 	Incoming &answer = make(*in.peer, in.number);
+	answer.reply_by = in.reply_by;
 	in.peer->served[slot_of(in.number)] = &answer;
 	in.peer = nullptr;
 	reply_without_data(answer, PT2P_ERR_DEADLINE);
@@ -207,8 +218,11 @@ const char *Services::on_cancel(Peer &peer, uint64_t number, const void *data, s
 	if (!wire::read(abandoned, data, length))
 		return wrong_message;
 	Incoming *in = served_in(peer, slot_of(number));
-	if (!in || in->number != number)
+	if (!in || in->number != number) {
+		if (DatagramLane *lane = peer.datagrams(); lane && slot_of(number) < lane->slots.size())
+			repeat_reply(*lane, slot_of(number), static_cast<uint32_t>(number >> 16));
 		return nullptr; // the reply is on its way
+	}
 	switch (in->state) {
 	case Incoming::State::coming:
 	case Incoming::State::queued: stop(*in, PT2P_ERR_CANCELLED); break;
@@ -311,6 +325,8 @@ void Services::take_notice(Peer &peer)
 void Services::end(Peer &peer)
 {
 	results_.take_back(peer);
+	if (DatagramLane *lane = peer.datagrams())
+		lane->unsent.clear();
 	peer.for_each_lane([](EndpointLane &lane) { lane.replies.clear(); });
 	for_each_call([&](Incoming &in) {
 		if (in.peer != &peer)

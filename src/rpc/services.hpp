@@ -53,8 +53,9 @@ struct Service {
 class Services {
 public:
 	// `queue`: calls that may wait in a lane.
+	// `words`: replies by datagram may be no more than a word.
 	Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, Results &results, size_t queue,
-	         pt2p_context_t *context);
+	         bool words, pt2p_context_t *context);
 
 	Service *find(uint64_t handle) const;
 	// Null: that id is open already.
@@ -96,12 +97,19 @@ public:
 	pt2p_status_t push(Incoming &in, const void *from, size_t offset, size_t length, pt2p_request_t **req);
 
 	// What callers send. Null, or what is wrong with it.
-	const char *on_short_call(Peer &peer, uint64_t number, const void *data, size_t length);
-	const char *on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length);
+	const char *on_short_call(Peer &peer, uint64_t number, const void *data, size_t length,
+	                          uint8_t reply_by = PT2P_DELIVERY_AUTO);
+	// `admitted`: it has come by datagram, for the first time.
+	const char *on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length,
+	                    bool admitted = false);
 	const char *on_more(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_cancel(Peer &peer, uint64_t number, const void *data, size_t length);
 	const char *on_fetched(Peer &peer, uint64_t number);
 	const char *on_push_it(Peer &peer, uint64_t number);
+
+	// The same by datagram (datagrams.hpp).
+	void on_datagram(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
+	void leave_datagrams();
 
 	// Sends what there is room for; returns how many messages went.
 	unsigned drive(Peer &peer);
@@ -196,6 +204,11 @@ private:
 		EndpointLane *further = goes_back ? in.peer->further_lane(in.lanes.back) : nullptr;
 		return further ? *further : *in.peer;
 	}
+	bool admit(Peer &peer, DatagramLane &lane, uint64_t header);
+	void repeat_reply(DatagramLane &lane, uint32_t slot, uint32_t call);
+	bool reply_by_datagram(Incoming &in, const void *data);
+	bool send_stored(DatagramLane &lane, const DatagramSlot &slot, uint32_t number, int64_t difference);
+	unsigned drive_datagrams(Peer &peer);
 	unsigned drive(Peer &peer, EndpointLane &lane);
 	void fall_back(EndpointLane &lane, Peer &peer);
 	[[gnu::noinline]] bool leave_result(Incoming &in, const void *data);
@@ -222,6 +235,7 @@ private:
 	// Calls until the law sees one; 0: it sees each, or callers are to fetch.
 	int64_t quiet_ = static_cast<int64_t>(way_.due());
 	const size_t queue_;
+	const bool words_;
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;
 	std::unordered_map<uint32_t, Service *> by_id_; // those that are open

@@ -29,6 +29,9 @@
 // number of a reply has fetch_bit where they are to be fetched, and a result has `stop` where they are not. RESULTS
 // says so, too, the first time.
 //
+// Half of a call, or all of it, may go by datagram (datagrams.hpp):
+//                       <-- GONE                      no call by datagram is answered any more
+//
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
 //
@@ -76,8 +79,9 @@ enum WireId : uint8_t {
 	id_pushed,
 	id_results,
 	id_push_it,
+	id_gone,
 };
-static_assert(id_push_it <= calls_range.last_id);
+static_assert(id_gone <= calls_range.last_id);
 
 constexpr uint32_t max_slots = 16384; // of a pair, with those of nested calls
 constexpr uint64_t fetch_bit = UINT64_C(1) << 63;

@@ -18,7 +18,7 @@ transports/transport
 transports/verbs/tuning
 transports/device_transport transports/channel_facts
 transports/self transports/shm transports/verbs
-transports/rc transports/dct
+transports/rc transports/dct transports/ud
 transports/transports
 src/channel
 src/route/groups

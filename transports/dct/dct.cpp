@@ -86,7 +86,7 @@ void DctTransport::make_target()
 
 void DctTransport::make_initiator()
 {
-	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_DRIVER);
+	ibv_qp_init_attr_ex init = net_->queue_attributes(IBV_QPT_DRIVER);
 	mlx5dv_qp_init_attr driver{};
 	driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
@@ -97,7 +97,7 @@ void DctTransport::make_initiator()
 	if (const int error = start_initiator(qp.get()))
 		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto max_inline = static_cast<uint32_t>(environment_.config.net_inline);
-	initiators_.push_back(std::make_unique<SendQueue>(net_->shared, *this, std::move(qp), max_inline, true));
+	initiators_.push_back(std::make_unique<SendQueue>(net_->shared, *this, std::move(qp), max_inline, verbs::QueueKind::initiator));
 }
 
 int DctTransport::start_initiator(ibv_qp *qp) const
@@ -137,7 +137,7 @@ Endpoint &DctTransport::connect(int rank, std::string_view text)
 	peer->transport = this;
 	peer->address = {peer->path.get(), address.number, address.key,
 	                 verbs::mlx5::dc_address_vector(peer->path.get(), address.number, address.key)};
-	peer->dc = &peer->address;
+	peer->remote = &peer->address;
 	peer->ready = true;
 	const auto initiators = static_cast<uint32_t>(initiators_.size());
 	peer->max_queue_pairs =

@@ -26,13 +26,13 @@ struct Address {
 struct DctPeer final : verbs::NetPeer, Waiting {
 	DctTransport *transport = nullptr;
 	verbs::AhOwner path;
-	verbs::DcAddress address;
+	verbs::RemoteQueue address;
 	verbs::SendQueue *queue = nullptr; // the last queue of its messages
 	uint32_t upto = 0;                 // number of its last work request there, once another target's work is behind it
 	bool open = false;                 // no other target's work is behind it, and no target waits
 	int64_t failing_since = 0;         // 0: it has not failed
 	int64_t left_since = 0;            // when it was found to have left with work in flight; 0: it was not
-	static constexpr bool is_dc = true;
+	static constexpr auto kind = verbs::QueueKind::initiator;
 	const mlx5_wqe_av *address_vector() const { return &address.av; }
 	// The queue of its messages; null: one has to be chosen, see acquire().
 	verbs::SendQueue *usual() const { return ready && open ? queue : nullptr; }

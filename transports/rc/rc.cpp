@@ -188,7 +188,7 @@ void RcTransport::connect_another(RcPeer &peer)
 void RcTransport::make_queue_pair(Connection &connection)
 {
 	connection.since = now_ns();
-	ibv_qp_init_attr_ex init = queue_attributes(IBV_QPT_RC);
+	ibv_qp_init_attr_ex init = net_->queue_attributes(IBV_QPT_RC);
 	init.srq = net_->receives.srq();
 	// The goodbye comes over the first connection, behind the messages of all lanes.
 	if (!connection.is_first())
@@ -198,7 +198,7 @@ void RcTransport::make_queue_pair(Connection &connection)
 		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
 		                  net_->device().limits.max_qp_wr);
 	connection.queue =
-	    std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data, false);
+	    std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data, verbs::QueueKind::connection);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)

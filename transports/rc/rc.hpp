@@ -68,7 +68,7 @@ struct RcLane final : verbs::Lane {
 	explicit RcLane(Connection &c) : connection(c) {}
 	Connection &connection;
 
-	static constexpr bool is_dc = false;
+	static constexpr auto kind = verbs::QueueKind::connection;
 	static const mlx5_wqe_av *address_vector() { return nullptr; }
 	verbs::SendQueue *usual() const { return ready ? connection.queue.get() : nullptr; }
 	verbs::SendQueue *last_used() const { return connection.queue.get(); }
@@ -86,7 +86,7 @@ struct RcPeer final : verbs::NetPeer {
 	Connection first{*this, 0};
 	std::vector<std::unique_ptr<Connection>> others; // by number, from 1
 
-	static constexpr bool is_dc = false;
+	static constexpr auto kind = verbs::QueueKind::connection;
 	static const mlx5_wqe_av *address_vector() { return nullptr; }
 	// The queue of its messages; null: not ready, see acquire().
 	verbs::SendQueue *usual() const

@@ -160,6 +160,23 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
 
 Net::~Net() = default;
 
+ibv_qp_init_attr_ex Net::queue_attributes(ibv_qp_type type)
+{
+	ibv_qp_init_attr_ex init{};
+	init.qp_type = type;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	init.send_ops_flags = type == IBV_QPT_UD
+	                          ? IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM
+	                          : IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+	                                IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	init.pd = device_->domain;
+	init.send_cq = init.recv_cq = completions.with_room();
+	init.cap.max_send_wr = shared.depth;
+	init.cap.max_send_sge = 1;
+	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
+	return init;
+}
+
 // ---- peers ----------------------------------------------------------------------------------------------------------
 
 void Net::set_peer(NetPeer &peer)
@@ -302,7 +319,7 @@ void Net::flush_all()
 
 bool Net::knows_this_rank(const NetPeer &p) const
 {
-	return !p.dc || p.next_sequence || sequencer_.from(p.peer).sequence;
+	return !p.remote || p.next_sequence || sequencer_.from(p.peer).sequence;
 }
 
 template <class Done>

@@ -65,6 +65,10 @@ public:
 	~Net();
 
 	const Device &device() const { return *device_; }
+	// For a queue pair that a SendQueue takes over.
+	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type);
+	// The queue pair with this number receives datagrams; 0: there is none.
+	void receive_datagrams(uint32_t queue_pair) { datagrams_ = queue_pair; }
 	// Longest payload of a message with buffers of this size.
 	static size_t max_payload(size_t message_bytes) { return message_bytes - sizeof(MessageHeader); }
 	size_t max_payload() const { return max_payload(memory.buffer_bytes()); }
@@ -137,8 +141,19 @@ private:
 	void read_some(CompletionQueue &queue, unsigned &messages);
 	unsigned read(CompletionQueue &queue, unsigned &messages);
 	unsigned read_directly(mlx5::CqBuffer &cq, unsigned &messages);
-	bool handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used);
+	// A completion as libibverbs tells it.
+	struct Told {
+		uint64_t id;
+		ibv_wc_status status;
+		uint32_t bytes = 0;
+		uint32_t datagram_to = 0; // queue pair; 0: it is no datagram
+		uint32_t immediate = 0;
+	};
+	static Told told(ibv_cq_ex *cq);
+	static Told told(const ibv_wc &completion);
+	bool handle(const Told &told, Used &used);
 	bool on_receive(const unsigned char *message, uint32_t bytes);
+	[[gnu::noinline]] bool on_datagram(const unsigned char *buffer, uint32_t bytes, uint32_t word);
 	[[gnu::noinline]] bool on_unusual(const MessageHeader &header, const unsigned char *data, size_t length);
 	[[gnu::noinline]] bool take_wireup();
 	bool take_in_order(Sequencer::Expected &expected, const MessageHeader &header, const unsigned char *data,
@@ -174,6 +189,7 @@ private:
 	const void *driver_ = nullptr; // the caller that drives
 	uint64_t turns_ = 0;
 	const uint32_t receives_; // PT2P_NET_RECEIVES
+	uint32_t datagrams_ = 0;  // number of the queue pair that receives them; 0: none
 	const int idle_turn_;     // an empty turn subtracts this from look_at_wireup_
 	// Turns between two polls of wireup. Four empty turns are enough, and one where ranks share processors.
 	static constexpr int wireup_interval = 64;

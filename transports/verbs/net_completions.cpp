@@ -87,9 +87,58 @@ bool Net::on_lane(const unsigned char *message, uint32_t bytes)
 	return take_in_order(lane->expected, h, message + sizeof h, bytes - sizeof h);
 }
 
-// Handles one completion that libibverbs returned. True: a message was delivered.
-bool Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used)
+// Nothing about it is sure, and no peer is at fault if it is wrong. True: something was delivered.
+bool Net::on_datagram(const unsigned char *buffer, uint32_t bytes, uint32_t word)
 {
+	TransportEvents &events = environment_.events;
+	if (bytes == route_header)
+		return events.on_word(word), true;
+	MessageHeader h;
+	const bool whole = bytes >= route_header + sizeof h;
+	if (whole)
+		std::memcpy(&h, buffer + route_header, sizeof h);
+	if (!whole || h.sender() >= ranks_ || h.rank() == environment_.job.rank()) {
+		environment_.reporter.add(Counter::auth_refused);
+		return false;
+	}
+	const unsigned char *data = buffer + route_header + sizeof h;
+	const size_t length = bytes - route_header - sizeof h;
+	if (h.id() == id_bundle)
+		read_bundle(h.header, data, length, [&](const BundleFrame &frame, const unsigned char *payload) {
+			events.on_datagram(h.rank(), static_cast<uint8_t>(frame.id), frame.header, payload, frame.length);
+		});
+	else if (h.id() < first_own_id)
+		events.on_datagram(h.rank(), h.id(), h.header, data, length);
+	return true;
+}
+
+Net::Told Net::told(ibv_cq_ex *cq)
+{
+	Told t{cq->wr_id, cq->status};
+	if (t.status != IBV_WC_SUCCESS)
+		return t;
+	t.bytes = ibv_wc_read_byte_len(cq);
+	if (ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM) {
+		t.datagram_to = ibv_wc_read_qp_num(cq);
+		t.immediate = be32toh(ibv_wc_read_imm_data(cq));
+	}
+	return t;
+}
+
+Net::Told Net::told(const ibv_wc &c)
+{
+	Told t{c.wr_id, c.status, c.byte_len};
+	if (c.status == IBV_WC_SUCCESS && c.wc_flags & IBV_WC_WITH_IMM) {
+		t.datagram_to = c.qp_num;
+		t.immediate = be32toh(c.imm_data);
+	}
+	return t;
+}
+
+// Handles one completion that libibverbs returned. True: a message was delivered.
+bool Net::handle(const Told &told, Used &used)
+{
+	const auto [id, status, bytes, datagram_to, immediate] = told;
 	if (id & SendQueues::is_send) {
 		SendQueue *queue = queues.at(SendQueues::index_in(id));
 		if (!queue || queue->broken())
@@ -100,7 +149,11 @@ bool Net::handle(uint64_t id, ibv_wc_status status, uint32_t bytes, Used &used)
 		return false;
 	}
 	used.numbers[used.count++] = id;
-	return status == IBV_WC_SUCCESS && on_receive(receives.buffer(id), bytes);
+	if (status != IBV_WC_SUCCESS)
+		return false;
+	if (__builtin_expect(datagram_to != 0, 0))
+		return datagram_to == datagrams_ && on_datagram(receives.buffer(id), bytes, immediate);
+	return on_receive(receives.buffer(id), bytes);
 }
 
 // Handles up to max_completions, and counts the messages that were delivered. Returns how many completions there were.
@@ -114,15 +167,14 @@ unsigned Net::read(CompletionQueue &queue, unsigned &messages)
 		if (ibv_start_poll(cq, &attributes) != 0)
 			return 0;
 		do
-			messages +=
-			    handle(cq->wr_id, cq->status, cq->status == IBV_WC_SUCCESS ? ibv_wc_read_byte_len(cq) : 0, used);
+			messages += handle(told(cq), used);
 		while (++n < max_completions && ibv_next_poll(cq) == 0);
 		ibv_end_poll(cq);
 	} else {
 		ibv_wc completions[max_completions];
 		n = static_cast<unsigned>(std::max(ibv_poll_cq(queue.cq(), max_completions, completions), 0));
 		for (unsigned i = 0; i < n; ++i)
-			messages += handle(completions[i].wr_id, completions[i].status, completions[i].byte_len, used);
+			messages += handle(told(completions[i]), used);
 	}
 	receives.post(used.numbers, used.count);
 	return n;
@@ -155,6 +207,15 @@ unsigned Net::read(CompletionQueue &queue, unsigned &messages)
 				queues.report_broken(*queue, mlx5::status_of(*c));
 			}
 			break;
+		case MLX5_CQE_RESP_SEND_IMM: {
+			const uint16_t number = c->wqe_counter;
+			const unsigned char *message = mlx5::scattered(*c, kind);
+			if (mlx5::queue_pair(*c) == datagrams_)
+				messages += on_datagram(message ? message : receives.buffer(be16toh(number)), be32toh(c->byte_cnt),
+				                        be32toh(c->imm_inval_pkey));
+			receives.give(number);
+			break;
+		}
 		case MLX5_CQE_RESP_ERR: receives.give(c->wqe_counter); break;
 		default: // skipped
 			break;

@@ -32,7 +32,7 @@ void gather_payload(const NetPeer &lane, Encoded &encoded, ChannelFacts &f)
 	f.in_flight += lane.in_flight;
 	const uint64_t short_path = lane.next_sequence - lane.encoded.messages;
 	encoded.wqes += lane.encoded.wqes + short_path;
-	encoded.wqebbs += lane.encoded.wqebbs + short_path * (lane.dc ? 2 : 1);
+	encoded.wqebbs += lane.encoded.wqebbs + short_path * (lane.remote ? 2 : 1);
 }
 
 void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, bool direct, ChannelFacts &f)

@@ -136,19 +136,4 @@ NetPeer &NetTransport::add(int rank, std::unique_ptr<NetPeer> peer)
 	return *(peers_[static_cast<size_t>(rank)] = std::move(peer));
 }
 
-ibv_qp_init_attr_ex NetTransport::queue_attributes(ibv_qp_type type)
-{
-	ibv_qp_init_attr_ex init{};
-	init.qp_type = type;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-	                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	init.pd = net_->device().domain;
-	init.send_cq = init.recv_cq = net_->completions.with_room();
-	init.cap.max_send_wr = net_->shared.depth;
-	init.cap.max_send_sge = 1;
-	init.cap.max_inline_data = static_cast<uint32_t>(environment_.config.net_inline);
-	return init;
-}
-
 } // namespace pt2p::verbs

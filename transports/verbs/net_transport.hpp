@@ -57,8 +57,6 @@ protected:
 	virtual std::vector<SendQueue *> queues_for(const NetPeer &peer) const = 0;
 	// Adds a peer and fills in what all peers have. The caller has filled in the rest.
 	NetPeer &add(int rank, std::unique_ptr<NetPeer> peer);
-	// For a queue pair that a SendQueue takes over.
-	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type);
 
 	const TransportEnvironment environment_;
 	const std::shared_ptr<Net> net_;
@@ -83,7 +81,7 @@ template <class Peer, Counter counter>
 	return Outcome::done;
 }
 
-// `Peer` provides is_dc, address_vector(), usual(), the queue of the short path, and last_used(), the last queue of its
+// `Peer` provides kind, address_vector(), usual(), the queue of the short path, and last_used(), the last queue of its
 // messages.
 template <class Peer, Counter counter>
 Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -92,12 +90,12 @@ Outcome send(Endpoint &endpoint, uint8_t id, uint64_t header, const void *data, 
 	Net &net = *peer.net;
 	SendQueue *queue = peer.usual();
 	const auto bytes = static_cast<uint32_t>(sizeof(MessageHeader) + length);
-	if (__builtin_expect(!queue || !queue->template posts_short<Peer::is_dc>(bytes) || net.doorbells.batches() ||
+	if (__builtin_expect(!queue || !queue->template posts_short<Peer::kind>(bytes) || net.doorbells.batches() ||
 	                         peer.ring.is_due(static_cast<uint32_t>(peer.next_sequence)),
 	                     0))
 		return send_fully<Peer, counter>(peer, id, header, data, length);
 	net.eager.reporter().add(counter);
-	queue->template post_short<Peer::is_dc>(
+	queue->template post_short<Peer::kind>(
 	    peer, peer.address_vector(), bytes, [&](unsigned char *to) __attribute__((always_inline)) {
 		    mlx5::store(to, header);
 		    mlx5::store(to + offsetof(MessageHeader, sequence), static_cast<uint32_t>(peer.next_sequence++));

@@ -32,17 +32,7 @@ Wireup::Wireup(const Device &device, ibv_comp_channel *channel, int numa_node)
 
 int Wireup::start()
 {
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_INIT;
-	attr.port_num = device_.port;
-	attr.qkey = qkey;
-	int error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-	attr.qp_state = IBV_QPS_RTR;
-	if (!error)
-		error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);
-	attr.qp_state = IBV_QPS_RTS;
-	if (!error)
-		error = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	const int error = bring_up(device_, qp_.get(), {.role = BringUp::Role::datagrams, .q_key = qkey});
 	for (uint32_t slot = 0; !error && slot < slots; ++slot)
 		post_receive(slot);
 	return error;
@@ -56,11 +46,8 @@ void Wireup::start_again()
 	for (AhOwner &handle : handles_)
 		handle.reset();
 	done_ = sent_;
-	ibv_qp_attr attr{};
-	attr.qp_state = IBV_QPS_RESET;
-	if (ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE) != 0)
-		return; // the device has failed
-	start();
+	if (set_state(qp_.get(), IBV_QPS_RESET) == 0) // else the device has failed
+		start();
 }
 
 void Wireup::post_receive(uint32_t slot)

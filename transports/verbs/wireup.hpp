@@ -59,7 +59,7 @@ public:
 	bool arm() { return ibv_req_notify_cq(cq_.get(), 0) == 0; }
 
 private:
-	static constexpr uint32_t slots = 64, route_header = 40;
+	static constexpr uint32_t slots = 64;
 	static constexpr size_t slot_bytes = 256;
 	static_assert(slot_bytes >= route_header + sizeof(WireupMessage));
 	int start(); // returns an errno; 0: done

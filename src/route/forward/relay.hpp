@@ -55,6 +55,11 @@ public:
 	}
 	void on_peer_down(int rank, pt2p_status_t status, std::string_view reason) override;
 	void on_connect_failure(int rank, pt2p_status_t status) override { client_.on_connect_failure(rank, status); }
+	void on_datagram(int from, uint8_t id, uint64_t header, const void *data, size_t length) override
+	{
+		client_.on_datagram(from, id, header, data, length);
+	}
+	void on_word(uint32_t word) override { client_.on_word(word); }
 	void on_limits_changed(int rank) override { client_.on_limits_changed(rank); }
 	// Forwarded messages do not need that connection. A message that needs it tries again.
 	void on_refused(int rank, pt2p_status_t status, std::string_view reason) override

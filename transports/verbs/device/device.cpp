@@ -245,8 +245,27 @@ RegisteredMemory::~RegisteredMemory()
 	munmap(memory_, bytes_);
 }
 
+namespace {
+
+int bring_up_datagrams(const Device &device, ibv_qp *qp, uint32_t q_key)
+{
+	ibv_qp_attr attr{};
+	attr.qp_state = IBV_QPS_INIT;
+	attr.port_num = device.port;
+	attr.qkey = q_key;
+	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	if (!error)
+		error = set_state(qp, IBV_QPS_RTR);
+	attr.qp_state = IBV_QPS_RTS;
+	return error ? error : ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+} // namespace
+
 int bring_up(const Device &device, ibv_qp *qp, const BringUp &how)
 {
+	if (how.role == BringUp::Role::datagrams)
+		return bring_up_datagrams(device, qp, how.q_key);
 	const bool connection = how.role == BringUp::Role::connection, receives = how.role != BringUp::Role::initiator;
 	ibv_qp_attr attr{};
 	attr.qp_state = IBV_QPS_INIT;

@@ -37,6 +37,9 @@ using DmOwner = std::unique_ptr<ibv_dm, InlineDeleter>;
 using CqExOwner = std::unique_ptr<ibv_cq_ex, InlineDeleter>;
 using AhOwner = std::unique_ptr<ibv_ah, Deleter<ibv_destroy_ah>>;
 
+// Bytes that the device puts before each datagram that it receives: the route it came by (GRH).
+constexpr uint32_t route_header = 40;
+
 // The address of a port.
 struct PortAddress {
 	union ibv_gid gid;
@@ -97,12 +100,13 @@ private:
 
 // How a queue pair gets ready.
 struct BringUp {
-	enum class Role : uint8_t { connection, initiator, target };
+	enum class Role : uint8_t { connection, initiator, target, datagrams };
 	Role role;
 	PortAddress port{};                       // connection: of the other end; target: its own
 	uint32_t number = 0;                      // connection: queue pair at the other end
 	uint32_t first_here = 0, first_there = 0; // connection: first packet sequence numbers
 	int64_t timeout = 0, retries = 0;         // connection, initiator; in the units of the tunables
+	uint32_t q_key = 0;                       // datagrams
 };
 // Makes a new or reset queue pair ready to receive and, unless it is a target, to send. Returns an errno; 0: done.
 int bring_up(const Device &device, ibv_qp *qp, const BringUp &how);

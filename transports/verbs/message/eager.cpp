@@ -107,7 +107,7 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 
 size_t EagerSender::room(const WorkRequest &request, const NetPeer &peer) const
 {
-	return request.kind == Kind::ring_write ? peer.ring.slot_bytes : memory_.buffer_bytes();
+	return request.kind == Kind::ring_write ? peer.ring.slot_bytes : peer.max_send + sizeof(MessageHeader);
 }
 
 // Whether others may join the message.

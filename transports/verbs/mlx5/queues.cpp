@@ -48,12 +48,29 @@ void SendWorkQueue::copy_from_aside(uint32_t wqebbs)
 		std::memcpy(at(producer_ + i), aside_ + i * wqebb_bytes, wqebb_bytes);
 }
 
-mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
+namespace {
+
+mlx5_wqe_av address_vector(ibv_ah *path, uint32_t number)
 {
 	const auto about = reveal<&mlx5dv_obj::ah, mlx5dv_ah>(MLX5DV_OBJ_AH, path, "mlx5dv_init_obj (address handle)");
 	mlx5_wqe_av address = *about.av;
-	address.dqp_dct = htobe32(target | MLX5_EXTENDED_UD_AV);
+	address.dqp_dct = htobe32(number | MLX5_EXTENDED_UD_AV);
+	return address;
+}
+
+} // namespace
+
+mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key)
+{
+	mlx5_wqe_av address = address_vector(path, target);
 	address.key.dc_key = htobe64(key);
+	return address;
+}
+
+mlx5_wqe_av datagram_address_vector(ibv_ah *path, uint32_t number, uint32_t q_key)
+{
+	mlx5_wqe_av address = address_vector(path, number);
+	address.key.qkey = {htobe32(q_key), 0};
 	return address;
 }
 

@@ -64,10 +64,10 @@ public:
 	static constexpr uint32_t max_wqebbs = 3;
 	static constexpr size_t max_bytes = max_wqebbs * wqebb_bytes;
 	unsigned char *begin() { return wqe_ = __builtin_expect(is_contiguous(max_wqebbs), 1) ? at(producer_) : aside_; }
-	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes)
+	uint16_t end(uint8_t opcode, bool signalled, uint32_t bytes, uint32_t immediate = 0)
 	{
 		const auto index = static_cast<uint16_t>(producer_);
-		write_control(wqe_, producer_, opcode, signalled, bytes);
+		write_control(wqe_, producer_, opcode, signalled, bytes, immediate);
 		bytes_ = bytes;
 		const uint32_t count = wqebbs_of(bytes);
 		if (__builtin_expect(wqe_ == aside_, 0))
@@ -110,11 +110,13 @@ public:
 
 private:
 	static uint32_t wqebbs_of(uint32_t bytes) { return (bytes + wqebb_bytes - 1) / wqebb_bytes; }
-	void write_control(unsigned char *wqe, uint32_t index, uint8_t opcode, bool signalled, uint32_t bytes) const
+	void write_control(unsigned char *wqe, uint32_t index, uint8_t opcode, bool signalled, uint32_t bytes,
+	                   uint32_t immediate = 0) const
 	{
 		store(wqe, htobe32((index & 0xffff) << 8 | opcode));
 		store(wqe + 4, number_ | htobe32((bytes + 15) / 16));
-		store(wqe + 8, signalled ? uint64_t{htobe32(MLX5_WQE_CTRL_CQ_UPDATE)} : 0);
+		store(wqe + 8, signalled ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0u);
+		store(wqe + offsetof(mlx5_wqe_ctrl_seg, imm), htobe32(immediate));
 	}
 	// The doorbell carries the last WQE as a whole (BlueFlame), or its first 8 bytes.
 	void write_doorbell(const unsigned char *wqe, uint32_t producer, uint32_t wqebbs, bool whole)

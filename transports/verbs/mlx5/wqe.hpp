@@ -1,6 +1,7 @@
 // The segments of a WQE (mlx5 Programmer's Reference Manual, "Send WQE"):
 //
-//   control | address vector (DC) | remote address (RDMA, atomics) | operands (atomics) | payload: inline or pointer
+//   control | address vector (DC, datagrams) | remote address (RDMA, atomics) | operands (atomics) | payload: inline or
+//   pointer
 //
 // This is the encoder for all WQEs that are written without libibverbs: on the short path, on the full path, and when
 // they are posted again.
@@ -20,8 +21,10 @@ void store(unsigned char *to, T value)
 	std::memcpy(to, &value, sizeof value);
 }
 
-// The address vector of a DC target: the path to its port, its number and its key.
+// The address vector of a queue pair: the path to its port, its number and its key. Of a DC target, and of one for
+// datagrams.
 mlx5_wqe_av dc_address_vector(ibv_ah *path, uint32_t target, uint64_t key);
+mlx5_wqe_av datagram_address_vector(ibv_ah *path, uint32_t number, uint32_t q_key);
 
 class WqeEncoder {
 public:

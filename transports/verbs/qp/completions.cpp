@@ -17,7 +17,7 @@ CqExOwner make_cq(const Device &device, uint32_t entries, ibv_comp_channel *chan
 	ibv_cq_init_attr_ex init{};
 	init.cqe = entries;
 	init.channel = channel;
-	init.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
+	init.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
 	if (device.domain != device.pd.get()) {
 		init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
 		init.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;

@@ -12,8 +12,9 @@ class Mlx5Poster {
 public:
 	using Registers = std::vector<std::unique_ptr<mlx5::DoorbellRegister>>;
 	// All queue pairs of an ibv_context share `registers`. `blueflame`: whether a doorbell may carry a WQE.
-	Mlx5Poster(ibv_qp *qp, Registers &registers, bool blueflame)
-	    : queue_(qp, registers, blueflame), numbers_(std::make_unique<uint32_t[]>(queue_.wqebbs()))
+	Mlx5Poster(ibv_qp *qp, Registers &registers, bool blueflame, QueueKind kind)
+	    : datagrams_(kind == QueueKind::datagrams), queue_(qp, registers, blueflame),
+	      numbers_(std::make_unique<uint32_t[]>(queue_.wqebbs()))
 	{
 	}
 
@@ -53,6 +54,7 @@ public:
 	}
 
 private:
+	const bool datagrams_;
 	mlx5::SendWorkQueue queue_;
 	std::unique_ptr<uint32_t[]> numbers_; // of signalled work requests, by index of their WQE
 	uint16_t first_ = 0;

@@ -5,13 +5,14 @@
 
 namespace pt2p::verbs {
 
-SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max_inline, bool dc)
+SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max_inline, QueueKind kind)
     : owner(o), shared_(shared), qp_(std::move(qp)),
-      mlx5_(shared.direct ? std::optional<Mlx5Poster>(std::in_place, qp_.get(), shared.registers, shared.blueflame)
-                          : std::nullopt),
-      verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), dc)),
+      mlx5_(shared.direct
+                ? std::optional<Mlx5Poster>(std::in_place, qp_.get(), shared.registers, shared.blueflame, kind)
+                : std::nullopt),
+      verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), kind)),
       depth_(mlx5_ ? std::min(shared.depth, mlx5_->depth()) : shared.depth), mask_(std::bit_ceil(depth_) - 1),
-      max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short(dc)),
+      max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short(kind)),
       period_(std::clamp(shared.period, 1u, depth_)), window_(depth_), limit_(depth_),
       requests_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
@@ -23,9 +24,9 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
 }
 
 // The payload that fits into two WQEBBs, if a doorbell can carry these.
-uint32_t SendQueue::longest_short(bool dc) const
+uint32_t SendQueue::longest_short(QueueKind kind) const
 {
-	const uint32_t room = one_wqebb + mlx5::wqebb_bytes - (dc ? sizeof(mlx5_wqe_av) : 0);
+	const uint32_t room = one_wqebb + mlx5::wqebb_bytes - (kind == QueueKind::connection ? 0 : sizeof(mlx5_wqe_av));
 	return mlx5_ && mlx5_->queue().max_blueflame() >= 2 * mlx5::wqebb_bytes
 	           ? std::min({shared_.max_inline, max_inline_, room})
 	           : 0;

@@ -1,5 +1,5 @@
-// The send side of a queue pair, either a reliable connection or a DC initiator. It keeps work requests in order until
-// they complete, so that it can post them again after the queue pair has broken.
+// The send side of a queue pair: a reliable connection, a DC initiator, or one for datagrams. It keeps work requests in
+// order until they complete, so that it can post them again after the queue pair has broken.
 //
 //   posted -----> doorbell rung -----> executed by the device -----> completed
 //          ring()                                 a completion covers all before it; one is requested per period
@@ -70,8 +70,8 @@ struct SendShared {
 
 class SendQueue {
 public:
-	// Takes over a queue pair that can inline `max_inline` bytes. `dc`: it is a DC initiator.
-	SendQueue(SendShared &shared, QueueOwner &owner, QpOwner qp, uint32_t max_inline, bool dc);
+	// Takes over a queue pair that can inline `max_inline` bytes.
+	SendQueue(SendShared &shared, QueueOwner &owner, QpOwner qp, uint32_t max_inline, QueueKind kind);
 	~SendQueue();
 	SendQueue(const SendQueue &) = delete;
 	SendQueue &operator=(const SendQueue &) = delete;
@@ -118,19 +118,20 @@ public:
 	// Whether something waits for a doorbell.
 	bool waits() const { return unrung_ != 0 || open_; }
 	// The short path: an inline SEND of so many bytes. It writes one WQE and its doorbell, and calls no function.
-	// `fill` writes the payload. `av`: of a DC target. Needs posts_short(bytes).
-	template <bool dc>
+	// `fill` writes the payload. `av`: of a target that each work request names. Needs posts_short(bytes).
+	template <QueueKind kind>
 	bool posts_short(uint32_t bytes) const
 	{
-		return bytes <= max_short_ && can_post() && ((!dc && bytes <= one_wqebb) || mlx5_->queue().is_contiguous(2));
+		return bytes <= max_short_ && can_post() &&
+		       ((kind == QueueKind::connection && bytes <= one_wqebb) || mlx5_->queue().is_contiguous(2));
 	}
-	template <bool dc, class Fill>
+	template <QueueKind kind, class Fill>
 	[[gnu::always_inline]] void post_short(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill)
 	{
-		if (dc || __builtin_expect(bytes > one_wqebb, 0))
-			post_short_in<dc, 2>(target, av, bytes, fill);
+		if (kind != QueueKind::connection || __builtin_expect(bytes > one_wqebb, 0))
+			post_short_in<kind, 2>(target, av, bytes, fill);
 		else
-			post_short_in<false, 1>(target, av, bytes, fill);
+			post_short_in<QueueKind::connection, 1>(target, av, bytes, fill);
 	}
 	// Longest inline payload, bytes.
 	uint32_t max_inline() const { return max_inline_; }
@@ -216,9 +217,9 @@ private:
 	// Longest inline payload in the first WQEBB of a reliable connection, bytes.
 	static constexpr uint32_t one_wqebb =
 	    mlx5::wqebb_bytes - mlx5::WqeEncoder::control_bytes - sizeof(mlx5_wqe_inl_data_seg);
-	template <bool dc, uint32_t wqebbs, class Fill>
+	template <QueueKind kind, uint32_t wqebbs, class Fill>
 	void post_short_in(Target &target, const mlx5_wqe_av *av, uint32_t bytes, Fill &&fill);
-	uint32_t longest_short(bool dc) const;
+	uint32_t longest_short(QueueKind kind) const;
 	void tune(uint32_t upto);
 	tune::Observed observed(uint32_t number) const;
 	void count();
@@ -258,20 +259,22 @@ private:
 	std::unique_ptr<WorkRequest[]> requests_;
 };
 
-template <bool dc, uint32_t wqebbs, class Fill>
+template <QueueKind kind, uint32_t wqebbs, class Fill>
 [[gnu::always_inline]] inline void SendQueue::post_short_in(Target &target, const mlx5_wqe_av *av, uint32_t bytes,
                                                             Fill &&fill)
 {
+	constexpr bool connected = kind == QueueKind::connection;
 	constexpr size_t front_bytes =
-	    mlx5::WqeEncoder::control_bytes + (dc ? sizeof *av : 0) + sizeof(mlx5_wqe_inl_data_seg);
+	    mlx5::WqeEncoder::control_bytes + (connected ? 0 : sizeof *av) + sizeof(mlx5_wqe_inl_data_seg);
+	constexpr uint8_t opcode = kind == QueueKind::datagrams ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_SEND;
 	mlx5::SendWorkQueue &sq = mlx5_->queue();
 	const uint32_t index = sq.producer();
 	unsigned char *const at = sq.at(index);
 	mlx5::WqeEncoder wqe(at);
-	if constexpr (dc)
+	if constexpr (!connected)
 		wqe.address_vector(*av);
 	fill(wqe.inline_payload(bytes));
-	if constexpr (!dc && wqebbs == 2)
+	if constexpr (connected && wqebbs == 2)
 		++target.encoded.wqebbs;
 
 	const uint32_t number = posted_ + 1; // read before stores that may alias
@@ -283,7 +286,7 @@ template <bool dc, uint32_t wqebbs, class Fill>
 		mlx5_->number_of(index) = number;
 		end_period(number, false);
 	}
-	sq.end_and_ring<wqebbs>(at, index, MLX5_OPCODE_SEND, due, static_cast<uint32_t>(front_bytes) + bytes);
+	sq.end_and_ring<wqebbs>(at, index, opcode, due, static_cast<uint32_t>(front_bytes) + bytes);
 }
 
 inline SendQueue *SendQueues::find(uint32_t number) const

@@ -9,8 +9,11 @@ namespace pt2p::verbs {
 
 class VerbsPoster {
 public:
-	// `dc`: it is a DC initiator.
-	VerbsPoster(ibv_qp *qp, bool dc) : qp_(ibv_qp_to_qp_ex(qp)), dc_(dc ? mlx5dv_qp_ex_from_ibv_qp_ex(qp_) : nullptr) {}
+	VerbsPoster(ibv_qp *qp, QueueKind kind)
+	    : datagrams_(kind == QueueKind::datagrams), qp_(ibv_qp_to_qp_ex(qp)),
+	      dc_(kind == QueueKind::initiator ? mlx5dv_qp_ex_from_ibv_qp_ex(qp_) : nullptr)
+	{
+	}
 
 	// `id`: of the completion.
 	void post(const WorkRequest &request, uint64_t id, bool signalled);
@@ -28,8 +31,9 @@ public:
 	}
 
 private:
+	const bool datagrams_;
 	ibv_qp_ex *qp_;
-	mlx5dv_qp_ex *dc_; // null: a reliable connection
+	mlx5dv_qp_ex *dc_; // null: no initiator
 	bool started_ = false;
 };
 

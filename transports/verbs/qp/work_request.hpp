@@ -16,19 +16,25 @@ namespace pt2p::verbs {
 struct Operation;
 struct WorkRequest;
 
-// Of a DC target.
-struct DcAddress {
+enum class QueueKind : uint8_t {
+	connection, // reliable
+	initiator,  // of DC
+	datagrams,  // all that it sends is SEND with immediate data
+};
+
+// A queue pair at the other end that each work request names: of DC, or of datagrams.
+struct RemoteQueue {
 	ibv_ah *path = nullptr;
 	uint32_t number = 0;
-	uint64_t key = 0;
+	uint64_t key = 0; // DC access key, or Q_Key
 	mlx5_wqe_av av{}; // the same, as in a WQE
 };
 
 // A peer, as a send queue sees it.
 struct Target : Endpoint {
-	const DcAddress *dc = nullptr; // null: reached by a reliable connection
-	uint32_t in_flight = 0;        // work requests that are not complete
-	bool ready = false;            // connected if need be, and not down
+	const RemoteQueue *remote = nullptr; // null: reached by a reliable connection
+	uint32_t in_flight = 0;              // work requests that are not complete
+	bool ready = false;                  // connected if need be, and not down
 	bool down = false;
 	bool answered = false;     // something has completed since this was last cleared: it is alive
 	uint64_t inline_bytes = 0; // of completed inline messages
@@ -74,7 +80,7 @@ struct alignas(64) WorkRequest {
 	uint32_t length = 0; // bytes that the device moves, including a message's header
 	Target *target = nullptr;
 	uint32_t place = 0;  // of the buffer, cell or result
-	uint32_t number = 0; // ring_write: of the message in the ring
+	uint32_t number = 0; // ring_write: of the message in the ring; a datagram of no bytes: its immediate data
 	uint64_t local_address = 0, remote_address = 0;
 	uint32_t local_key = 0, remote_key = 0;
 	Operation *operation = nullptr; // the operation that this is a part of

@@ -1,0 +1,83 @@
+// The ud transport: datagrams. One queue pair receives everything for this rank, and one sends to all peers, or a few
+// in turn, so neither queue pairs nor the device's contexts grow with the job. Datagrams may be lost, so it carries
+// calls alone (rpc/datagrams.hpp repeats them), and only where rc or dct reach the peer as well.
+//
+// All datagrams are SENDs with immediate data, which tells them from messages where both use one shared receive queue.
+//
+//   message      [ MessageHeader | payload ]    as over a reliable connection; its sequence number means nothing
+//   word         the immediate data alone: control and address fill one WQEBB, so the device reads half as much
+//
+// Only who knows the receiver's Q_Key reaches it. The key is random, and published with the address.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transports/verbs/net_transport.hpp"
+
+namespace pt2p::ud {
+
+class UdTransport;
+
+// The published address.
+struct Address {
+	verbs::PortAddress port;
+	uint32_t number, q_key;
+};
+
+struct UdPeer final : verbs::NetPeer {
+	UdTransport *transport = nullptr;
+	verbs::AhOwner path; // made once
+	verbs::RemoteQueue address;
+
+	static constexpr auto kind = verbs::QueueKind::datagrams;
+	const mlx5_wqe_av *address_vector() const { return &address.av; }
+	inline verbs::SendQueue *usual() const;
+	inline verbs::SendQueue *last_used() const;
+	verbs::SendQueue *acquire() override;
+	verbs::SendQueue *acquire_for_part() override { return nullptr; }
+	void cut() override {}
+};
+
+class UdTransport final : public DeviceTransport, public verbs::QueueOwner {
+public:
+	UdTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net);
+	~UdTransport() override;
+
+	const TransportTable &table() const override;
+	std::string address() override;
+	bool reaches(int rank, std::string_view address, std::string &why_not) override;
+	Endpoint &connect(int rank, std::string_view address) override;
+	void cork(bool corked, bool bundles) override;
+	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
+	std::string describe(int peer) override;
+	Memory memory_per_peer() override;
+
+	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
+	// Nobody need wait for datagrams.
+	bool left() const override { return true; }
+
+	// The queue whose turn it is. It can post; null: none can.
+	verbs::SendQueue *next();
+	verbs::SendQueue &current() const { return *queues_[turn_]; }
+
+private:
+	void make_queue();
+	int start(ibv_qp *qp) const; // returns an errno; 0: done
+
+	const TransportEnvironment environment_;
+	const std::shared_ptr<verbs::Net> net_;
+	const uint32_t q_key_; // of all queue pairs of this rank
+	const size_t max_queues_;
+	const bool adapts_;                                     // the number of queues follows the load
+	std::vector<std::unique_ptr<UdPeer>> peers_;            // by rank
+	std::vector<std::unique_ptr<verbs::SendQueue>> queues_; // the first also receives
+	size_t turn_ = 0;
+	uint32_t posted_ = 0; // by the current queue when its turn began
+};
+
+verbs::SendQueue *UdPeer::usual() const { return ready ? &transport->current() : nullptr; }
+verbs::SendQueue *UdPeer::last_used() const { return &transport->current(); }
+
+} // namespace pt2p::ud
