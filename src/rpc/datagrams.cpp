@@ -104,12 +104,11 @@ void Calls::repeat(Outgoing &o)
 	o.age = 0;
 	o.patience = static_cast<uint8_t>(std::min<unsigned>(2u * o.patience, longest_patience));
 	reporter_.add(Counter::calls_repeated);
-	if (o.request) {
+	const uint8_t abandoned = !o.request; // then its input is the program's again
+	if (!abandoned)
 		send_lossy(o);
-	} else { // its input is the program's again
-		const uint8_t abandoned = 1;
+	if (abandoned || o.cancelled)
 		engine_.channels().control(*o.via->channel, id_cancel, o.number, &abandoned, sizeof abandoned);
-	}
 	if (o.patience > long_silence)
 		silent_.push_back(o.peer->rank);
 }

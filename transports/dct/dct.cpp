@@ -97,7 +97,8 @@ void DctTransport::make_initiator()
 	if (const int error = start_initiator(qp.get()))
 		verbs::fail("ibv_modify_qp (DC initiator)", error);
 	const auto max_inline = static_cast<uint32_t>(environment_.config.net_inline);
-	initiators_.push_back(std::make_unique<SendQueue>(net_->shared, *this, std::move(qp), max_inline, verbs::QueueKind::initiator));
+	initiators_.push_back(
+	    std::make_unique<SendQueue>(net_->shared, *this, std::move(qp), max_inline, verbs::QueueKind::initiator));
 }
 
 int DctTransport::start_initiator(ibv_qp *qp) const

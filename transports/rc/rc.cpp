@@ -197,8 +197,8 @@ void RcTransport::make_queue_pair(Connection &connection)
 	if (!qp)
 		verbs::fail_queue(net_->device(), "ibv_create_qp_ex (RC)", errno, "PT2P_NET_SEND_DEPTH", net_->shared.depth,
 		                  net_->device().limits.max_qp_wr);
-	connection.queue =
-	    std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data, verbs::QueueKind::connection);
+	connection.queue = std::make_unique<SendQueue>(net_->shared, connection, std::move(qp), init.cap.max_inline_data,
+	                                               verbs::QueueKind::connection);
 }
 
 Endpoint &RcTransport::connect(int rank, std::string_view text)
