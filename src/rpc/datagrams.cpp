@@ -67,7 +67,7 @@ bool Calls::send_lossy(Outgoing &o)
 		lane.listed = true;
 		repeating_.push_back(&peer);
 	}
-	engine_.ticks = true;
+	engine_.ask_for_ticks(true);
 	if (++lossy_calls_ % calls_unchecked == 0) // a program may never wait for long
 		tick(now_ns());
 	return true;
@@ -84,29 +84,35 @@ void Calls::end_lossy(Outgoing &o)
 
 void Calls::tick(int64_t now)
 {
-	if (now - last_tick_ < tick_period)
+	const int64_t ticks = (now - last_tick_) / tick_period;
+	if (ticks <= 0)
 		return;
 	last_tick_ = now;
-	std::erase_if(repeating_, [this](Peer *peer) {
+	// Not more, as calls may have been sent since the last time.
+	const auto older = static_cast<uint8_t>(std::min<int64_t>(ticks, 4));
+	std::erase_if(repeating_, [this, older](Peer *peer) {
 		DatagramLane &lane = *peer->datagrams();
 		for (size_t slot = 0; lane.outstanding && slot < peer->slots.size(); ++slot)
-			if (Outgoing *o = peer->slots[slot]; o && o->counted && ++o->age >= o->patience)
+			if (Outgoing *o = peer->slots[slot];
+			    o && o->counted && (o->age = static_cast<uint8_t>(o->age + older)) >= o->patience)
 				repeat(*o);
 		return !(lane.listed = lane.outstanding != 0);
 	});
-	engine_.ticks = !repeating_.empty();
+	engine_.ask_for_ticks(!repeating_.empty());
 }
 
 void Calls::repeat(Outgoing &o)
 {
 	if (o.state != Outgoing::State::sent || o.received)
-		return; // the reply is here, or coming
+		return;                           // the reply is here, or coming
+	const uint8_t abandoned = !o.request; // then its input is the program's again
+	if (!abandoned && !send_lossy(o)) {
+		o.age = o.patience; // in the next tick: others had room before it
+		return;
+	}
 	o.age = 0;
 	o.patience = static_cast<uint8_t>(std::min<unsigned>(2u * o.patience, longest_patience));
 	reporter_.add(Counter::calls_repeated);
-	const uint8_t abandoned = !o.request; // then its input is the program's again
-	if (!abandoned)
-		send_lossy(o);
 	if (abandoned || o.cancelled)
 		engine_.channels().control(*o.via->channel, id_cancel, o.number, &abandoned, sizeof abandoned);
 	if (o.patience > long_silence)

@@ -10,7 +10,7 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
       mlx5_(shared.direct
                 ? std::optional<Mlx5Poster>(std::in_place, qp_.get(), shared.registers, shared.blueflame, kind)
                 : std::nullopt),
-      verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), kind)),
+      verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), kind)), kind_(kind),
       depth_(mlx5_ ? std::min(shared.depth, mlx5_->depth()) : shared.depth), mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short(kind)),
       period_(std::clamp(shared.period, 1u, depth_)), window_(depth_), limit_(depth_),
@@ -115,7 +115,7 @@ void SendQueue::probe(Target &target)
 void SendQueue::flush()
 {
 	// It may exceed the window: what is in flight must complete.
-	if (posted_ == signalled_ || broken() || in_flight() >= depth_)
+	if (posted_ == signalled_ || broken() || in_flight() >= depth_ || kind_ == QueueKind::datagrams)
 		return;
 	Target *last = at(posted_ - 1).target;
 	if (__builtin_expect(last->down, 0))

@@ -138,7 +138,7 @@ public:
 	// Posts a WRITE of no bytes. Its completion or failure tells whether the target is alive, and frees all before it.
 	// Needs can_post().
 	void probe(Target &target);
-	// Requests a completion of everything that was posted, unless that was done.
+	// Requests a completion of everything that was posted, unless that was done. Nobody waits for that of datagrams.
 	void flush();
 	// Signals each of the next `work_requests`, whatever the period.
 	void signal_each(uint32_t work_requests);
@@ -237,6 +237,7 @@ private:
 	// One of the two.
 	std::optional<Mlx5Poster> mlx5_;
 	std::optional<VerbsPoster> verbs_;
+	const QueueKind kind_;
 	const uint32_t depth_, mask_, max_inline_;
 	const uint32_t max_short_; // bytes of a message with its header; 0: no short path
 	std::optional<tune::QueueTuner> tuner_;
