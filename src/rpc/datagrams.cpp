@@ -253,8 +253,16 @@ bool Services::reply_by_datagram(Incoming &in, const void *data)
 	if (length)
 		std::memcpy(s.reply.data() + head_bytes, data, length);
 	s.reply_id = good ? id_short_reply : id_reply;
-	const int64_t difference = good ? static_cast<int64_t>(in.reply.word - s.word) : 0;
-	s.waits = !send_stored(*lane, s, slot_of(in.number), good && !length && words_ ? difference : INT64_MAX);
+	// Several replies to one caller had better share a message.
+	if (lane->batch != batch_) {
+		lane->several = lane->replies_in_batch > 1;
+		lane->batch = batch_;
+		lane->replies_in_batch = 0;
+	}
+	++lane->replies_in_batch;
+	const bool as_word = good && !length && words_ && !lane->several;
+	const int64_t difference = static_cast<int64_t>(in.reply.word - s.word);
+	s.waits = !send_stored(*lane, s, slot_of(in.number), as_word ? difference : INT64_MAX);
 	if (good)
 		s.word = in.reply.word;
 	if (s.waits) {

@@ -175,7 +175,9 @@ struct DatagramLane : EndpointLane {
 	bool gone = false;           // that rank has said that it leaves
 	// Calls of that rank.
 	std::vector<DatagramSlot> slots;
-	std::vector<uint16_t> unsent; // slots whose reply waits
+	std::vector<uint16_t> unsent;             // slots whose reply waits
+	uint32_t batch = 0, replies_in_batch = 0; // of Services::batch_
+	bool several = false;                     // replies in the batch before, which shared a work request
 
 	// Bytes that fit behind a head.
 	size_t room_after(size_t head) const { return channel->endpoint.max_send - head; }

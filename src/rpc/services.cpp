@@ -268,6 +268,7 @@ bool Services::was_fetched(const Peer &peer, uint64_t number)
 unsigned Services::drive_handlers()
 {
 	unsigned n = 0;
+	++batch_;
 	Callbacks &callbacks = engine_.callbacks();
 	while (n < handled_in_turn && !ready_.empty() && callbacks.may_call()) {
 		Incoming *in = take_queued(ready_, nullptr);

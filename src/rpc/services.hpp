@@ -236,6 +236,7 @@ private:
 	int64_t quiet_ = static_cast<int64_t>(way_.due());
 	const size_t queue_;
 	const bool words_;
+	uint32_t batch_ = 0; // of handlers, whose replies leave together
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;
 	std::unordered_map<uint32_t, Service *> by_id_; // those that are open

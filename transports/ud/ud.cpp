@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
@@ -28,14 +29,14 @@ SendQueue *UdPeer::acquire() { return ready ? transport->next() : nullptr; }
 UdTransport::UdTransport(const TransportEnvironment &environment, std::shared_ptr<verbs::Net> net)
     : environment_(environment), net_(std::move(net)),
       q_key_(static_cast<uint32_t>(random_secret().words[0] & 0x7fffffff)), // the highest bit marks privileged keys
-      max_queues_(environment.config.ud_queues ? static_cast<size_t>(environment.config.ud_queues) : max_adapted),
-      adapts_(environment.config.ud_queues == 0), peers_(static_cast<size_t>(environment.job.size()))
+      fixed_(static_cast<size_t>(environment.config.ud_queues)), peers_(static_cast<size_t>(environment.job.size()))
 {
-	make_queue();
-	net_->receive_datagrams(current().number());
+	do
+		make_queue();
+	while (queues_.size() < fixed_);
 }
 
-UdTransport::~UdTransport() { net_->receive_datagrams(0); }
+UdTransport::~UdTransport() = default;
 
 void UdTransport::make_queue()
 {
@@ -65,8 +66,10 @@ std::string UdTransport::address()
 	Address address;
 	std::memset(static_cast<void *>(&address), 0, sizeof address);
 	address.port = net_->device().address;
-	address.number = queues_.front()->number();
 	address.q_key = q_key_;
+	address.queues = static_cast<uint32_t>(fixed_ ? fixed_ : 1);
+	for (size_t i = 0; i < address.queues; ++i)
+		address.numbers[i] = queues_[i]->number();
 	return {reinterpret_cast<const char *>(&address), sizeof address};
 }
 
@@ -78,6 +81,10 @@ bool UdTransport::reaches(int, std::string_view text, std::string &why_not)
 		return false;
 	}
 	std::memcpy(&address, text.data(), sizeof address);
+	if (!address.queues || address.queues > max_queues) {
+		why_not = "its address is of another version of libpt2p";
+		return false;
+	}
 	return net_->device().reaches(address.port, why_not);
 }
 
@@ -94,10 +101,10 @@ Endpoint &UdTransport::connect(int rank, std::string_view text)
 	if (!peer->path)
 		verbs::fail("ibv_create_ah", errno);
 	peer->address.path = peer->path.get();
-	peer->address.number = address.number;
+	peer->address.number = address.numbers[static_cast<uint32_t>(environment_.job.rank()) % address.queues];
 	peer->address.key = address.q_key;
 	if (net_->shared.direct)
-		peer->address.av = verbs::mlx5::datagram_address_vector(peer->path.get(), address.number, address.q_key);
+		peer->address.av = verbs::mlx5::datagram_address_vector(peer->path.get(), peer->address.number, address.q_key);
 	peer->table = &ud_table;
 	peer->peer = rank;
 	peer->capabilities = ud_table.capabilities;
@@ -132,6 +139,7 @@ SendQueue *UdTransport::next()
 	for (size_t i = 0; i < queues_.size(); ++i, turn_ = (turn_ + 1) % queues_.size())
 		if (current().can_post())
 			return &current();
+	full_ = true;
 	return nullptr;
 }
 
@@ -141,8 +149,7 @@ void UdTransport::cork(bool corked, bool)
 {
 	if (corked || current().posted() == posted_)
 		return;
-	const bool more = queues_.size() < max_queues_ && (!adapts_ || current().saturated());
-	if (more) {
+	if (std::exchange(full_, false) && !fixed_ && queues_.size() < max_adapted) {
 		try {
 			make_queue();
 		} catch (const Error &e) {

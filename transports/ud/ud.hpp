@@ -1,6 +1,6 @@
-// The ud transport: datagrams. One queue pair receives everything for this rank, and one sends to all peers, or a few
-// in turn, so neither queue pairs nor the device's contexts grow with the job. Datagrams may be lost, so it carries
-// calls alone (rpc/datagrams.hpp repeats them), and only where rc or dct reach the peer as well.
+// The ud transport: datagrams. One queue pair sends to all peers and receives from all, or a few do. So neither queue
+// pairs nor the device's contexts grow with the job. Datagrams may be lost, so it carries calls alone
+// (rpc/datagrams.hpp repeats them), and only where rc or dct reach the peer as well.
 //
 // All datagrams are SENDs with immediate data, which tells them from messages where both use one shared receive queue.
 //
@@ -20,10 +20,13 @@ namespace pt2p::ud {
 
 class UdTransport;
 
-// The published address.
+constexpr size_t max_queues = 8;
+
+// The published address. Of several queue pairs, each peer sends to one.
 struct Address {
 	verbs::PortAddress port;
-	uint32_t number, q_key;
+	uint32_t q_key, queues;
+	uint32_t numbers[max_queues];
 };
 
 struct UdPeer final : verbs::NetPeer {
@@ -68,13 +71,13 @@ private:
 
 	const TransportEnvironment environment_;
 	const std::shared_ptr<verbs::Net> net_;
-	const uint32_t q_key_; // of all queue pairs of this rank
-	const size_t max_queues_;
-	const bool adapts_;                                     // the number of queues follows the load
+	const uint32_t q_key_;                                  // of all queue pairs of this rank
+	const size_t fixed_;                                    // queues; 0: their number follows the load
 	std::vector<std::unique_ptr<UdPeer>> peers_;            // by rank
-	std::vector<std::unique_ptr<verbs::SendQueue>> queues_; // the first also receives
+	std::vector<std::unique_ptr<verbs::SendQueue>> queues_; // those that were there at the start also receive
 	size_t turn_ = 0;
 	uint32_t posted_ = 0; // by the current queue when its turn began
+	bool full_ = false;   // a queue has had no room
 };
 
 verbs::SendQueue *UdPeer::usual() const { return ready ? &transport->current() : nullptr; }

@@ -67,8 +67,6 @@ public:
 	const Device &device() const { return *device_; }
 	// For a queue pair that a SendQueue takes over.
 	ibv_qp_init_attr_ex queue_attributes(ibv_qp_type type);
-	// The queue pair with this number receives datagrams; 0: there is none.
-	void receive_datagrams(uint32_t queue_pair) { datagrams_ = queue_pair; }
 	// Longest payload of a message with buffers of this size.
 	static size_t max_payload(size_t message_bytes) { return message_bytes - sizeof(MessageHeader); }
 	size_t max_payload() const { return max_payload(memory.buffer_bytes()); }
@@ -149,6 +147,7 @@ private:
 		uint32_t datagram_to = 0; // queue pair; 0: it is no datagram
 		uint32_t immediate = 0;
 	};
+	bool receives_datagrams(uint32_t queue_pair) const;
 	static Told told(ibv_cq_ex *cq);
 	static Told told(const ibv_wc &completion);
 	bool handle(const Told &told, Used &used);
@@ -189,7 +188,6 @@ private:
 	const void *driver_ = nullptr; // the caller that drives
 	uint64_t turns_ = 0;
 	const uint32_t receives_; // PT2P_NET_RECEIVES
-	uint32_t datagrams_ = 0;  // number of the queue pair that receives them; 0: none
 	const int idle_turn_;     // an empty turn subtracts this from look_at_wireup_
 	// Turns between two polls of wireup. Four empty turns are enough, and one where ranks share processors.
 	static constexpr int wireup_interval = 64;

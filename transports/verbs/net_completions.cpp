@@ -112,6 +112,14 @@ bool Net::on_datagram(const unsigned char *buffer, uint32_t bytes, uint32_t word
 	return true;
 }
 
+// A reliable connection or DC target could be sent immediate data as well, by a peer that does not keep to the
+// protocol.
+bool Net::receives_datagrams(uint32_t queue_pair) const
+{
+	const SendQueue *queue = queues.find(queue_pair);
+	return queue && queue->kind() == QueueKind::datagrams;
+}
+
 Net::Told Net::told(ibv_cq_ex *cq)
 {
 	Told t{cq->wr_id, cq->status};
@@ -152,7 +160,7 @@ bool Net::handle(const Told &told, Used &used)
 	if (status != IBV_WC_SUCCESS)
 		return false;
 	if (__builtin_expect(datagram_to != 0, 0))
-		return datagram_to == datagrams_ && on_datagram(receives.buffer(id), bytes, immediate);
+		return receives_datagrams(datagram_to) && on_datagram(receives.buffer(id), bytes, immediate);
 	return on_receive(receives.buffer(id), bytes);
 }
 
@@ -210,7 +218,7 @@ unsigned Net::read(CompletionQueue &queue, unsigned &messages)
 		case MLX5_CQE_RESP_SEND_IMM: {
 			const uint16_t number = c->wqe_counter;
 			const unsigned char *message = mlx5::scattered(*c, kind);
-			if (mlx5::queue_pair(*c) == datagrams_)
+			if (receives_datagrams(mlx5::queue_pair(*c)))
 				messages += on_datagram(message ? message : receives.buffer(be16toh(number)), be32toh(c->byte_cnt),
 				                        be32toh(c->imm_inval_pkey));
 			receives.give(number);

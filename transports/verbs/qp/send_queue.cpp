@@ -13,10 +13,11 @@ SendQueue::SendQueue(SendShared &shared, QueueOwner &o, QpOwner qp, uint32_t max
       verbs_(shared.direct ? std::nullopt : std::optional<VerbsPoster>(std::in_place, qp_.get(), kind)), kind_(kind),
       depth_(mlx5_ ? std::min(shared.depth, mlx5_->depth()) : shared.depth), mask_(std::bit_ceil(depth_) - 1),
       max_inline_(std::min<uint32_t>(max_inline, WorkRequest::max_inline)), max_short_(longest_short(kind)),
-      period_(std::clamp(shared.period, 1u, depth_)), window_(depth_), limit_(depth_),
-      requests_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
+      period_(kind == QueueKind::datagrams ? std::max(1u, depth_ / 4) : std::clamp(shared.period, 1u, depth_)),
+      window_(depth_), limit_(depth_), requests_(std::make_unique_for_overwrite<WorkRequest[]>(mask_ + 1))
 {
-	if (shared.tuner.on())
+	// Nobody waits for a datagram to complete, so there is no latency to be weighed.
+	if (shared.tuner.on() && kind != QueueKind::datagrams)
 		tuner_.emplace(shared.tuner, depth_);
 	signalled(0);
 	qp_->qp_context = this; // for asynchronous events

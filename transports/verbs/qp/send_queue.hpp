@@ -78,6 +78,7 @@ public:
 
 	ibv_qp *qp() const { return qp_.get(); }
 	uint32_t number() const { return qp_->qp_num; } // of the queue pair
+	QueueKind kind() const { return kind_; }
 	bool can_post() const { return posted_ - completed_ < limit_; }
 	// Whether everything that was posted is known to be complete.
 	bool idle() const { return posted_ == completed_; }
@@ -105,6 +106,7 @@ public:
 	void submit_message(Shortage shortage);
 	// The same for a sample of staging, which began at `since` (ticks). Needs !samples().
 	void submit_sample(int64_t since);
+	bool tunes() const { return tuner_.has_value(); }
 	bool samples() const { return tuner_ && tuner_->samples(); }
 	// The same, but the work request stays open. Needs bundles().
 	void submit_open(Shortage shortage);
