@@ -41,6 +41,7 @@ launcher_stuck() { grep -aq 'has not answered PMIx_Init within' "$1"; }
 cases=tests/conformance/conformance_inprocess
 several='both_directions random_exact barrier put_get'
 lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
+very_lossy='drop rate=0.1; duplicate rate=0.1; reorder rate=0.1'
 breaks='break rate=0.002 count=40'
 
 # The line of the rank that failed may be far above the end of the output.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "rpc/datagrams.hpp"
 #include "rpc/wire.hpp"
 
 namespace fuzz {
@@ -123,6 +125,19 @@ void Pair::forge_call(Input &in)
 		std::memcpy(at, &memory, sizeof memory);
 		return sizeof memory;
 	};
+	// As the transport for datagrams does, which checks nothing of the layer above.
+	if (const uint8_t how = in.byte(); how < 64) {
+		constexpr uint8_t ids[] = {id_short_call, id_call, id_cancel, id_short_reply, id_reply, id_gone};
+		for (unsigned char &byte : payload)
+			byte = in.byte();
+		const uint32_t service = 1 + how % 2u;
+		std::memcpy(payload, &service, sizeof service);
+		if (how % 8 == 0)
+			return ctx_[1]->engine->on_word(static_cast<uint32_t>(any_number(in)));
+		const uint64_t header = number() | uint64_t{in.byte()} << datagram_number_bits;
+		return ctx_[1]->engine->on_datagram(0, ids[in.byte() % std::size(ids)], header, payload,
+		                                    in.number(2) % sizeof payload);
+	}
 	switch (in.byte() % 16) {
 	case 0:
 	case 1:

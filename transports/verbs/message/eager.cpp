@@ -11,7 +11,8 @@ namespace pt2p::verbs {
 bool EagerSender::stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged)
 {
 	const bool fits = bytes <= memory_.device_memory.max_bytes();
-	tune::StagingTuner *const tuner = fits && queue.tunes() && tuner_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
+	tune::StagingTuner *const tuner =
+	    fits && queue.tunes() && tuner_.tunes_staging() ? &peer.tuner->stagings.of(bytes) : nullptr;
 	bool to_device = fits;
 	// Beside others that wait for a doorbell, others can join it in a buffer.
 	if (queue.bundles() && queue.waits()) {
