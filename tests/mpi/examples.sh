@@ -54,6 +54,8 @@ expect 8 0 '^134100 steps in 1 tasks: verified$' ./examples/workqueue 1 # more r
 for window in 64 1; do
 	expect 1 0 '^1000 numbers: verified$' -x PT2P_CALL_WINDOW=$window ./examples/counter
 	expect 4 0 '^4000 numbers: verified$' -x PT2P_CALL_WINDOW=$window ./examples/counter
+	expect 2 0 '^20000 numbers, [0-9.]+ M/s: verified$' -x PT2P_CALL_WINDOW=$window ./examples/sequencer 20000
+	expect 4 0 '^6000 numbers, [0-9.]+ M/s: verified$' -x PT2P_CALL_WINDOW=$window ./examples/sequencer 2000
 	for ranks in 1 2 8; do
 		expect $ranks 0 '^724 solutions for 10 queens, [0-9]+ tasks, [0-9]+ stolen: verified$' \
 			-x PT2P_CALL_WINDOW=$window ./examples/tasks 10
@@ -69,7 +71,7 @@ done
 # Failures are explained by rank 0 and end every rank.
 expect 8 1 '^usage: heat3d' ./examples/heat3d -n 1
 expect 2 1 '^usage: tasks' ./examples/tasks 15
-for program in heat3d pingpong taskfarm workqueue counter tasks files; do
+for program in heat3d pingpong taskfarm workqueue counter sequencer tasks files; do
 	expect 2 1 'no transport reaches the peer' -x PT2P_TRANSPORTS=self ./examples/$program
 	expect 2 1 'PT2P_EAGER_MAXX.*did you mean PT2P_EAGER_MAX' -x PT2P_EAGER_MAXX=1 ./examples/$program
 done

@@ -108,6 +108,7 @@ END
 		expect $ranks 0 '^all payloads came back whole$' ./examples/pingpong
 		expect $ranks 0 '^9592 primes below 100000: verified$' ./examples/taskfarm 100000
 		expect $ranks 0 '^724 solutions for 10 queens, .*: verified$' ./examples/tasks 10
+		expect $ranks 0 '^[0-9]+ numbers, [0-9.]+ M/s: verified$' ./examples/sequencer 1000
 	done
 	expect 3 0 '^rank 2: 1000000 bytes written and read$' ./examples/files 1000000
 	PT2P_EAGER_MAX=0
