@@ -22,7 +22,7 @@ struct QpAccount {
 };
 
 struct Account {
-	static constexpr uint64_t expected_magic = UINT64_C(0x33746e75636f6673); // layout 3
+	static constexpr uint64_t expected_magic = UINT64_C(0x34746e75636f6673); // layout 4
 	uint64_t magic;
 	uint32_t pid, host, devices;
 	uint32_t queue_pairs; // after the last index that was ever used

@@ -34,13 +34,31 @@ void Core::begin_turn()
 	}
 }
 
+void Core::count(const Device &device, Counter counter, double bytes)
+{
+	const auto number = static_cast<unsigned>(&device - devices.data());
+	nic.accounts().device(number).add(counter, static_cast<uint64_t>(bytes + 0.5));
+}
+
 QpRecord &Core::record(const Qp &qp) { return record(qp.number); }
 Device &Core::device_of(const Qp &qp) { return devices[qp.context.device()]; }
 
+Picoseconds Core::move_in(Device &device, Picoseconds when, double bytes)
+{
+	count(device, Counter::pcie_in_bytes, bytes);
+	return device.inward.move(when, bytes);
+}
+
+Picoseconds Core::move_out(Device &device, Picoseconds when, double bytes)
+{
+	count(device, Counter::pcie_out_bytes, bytes);
+	return device.outward.move(when, bytes);
+}
+
 Picoseconds Core::read(Device &device, Picoseconds when, double bytes)
 {
-	device.outward.move(when, p.pcie_request);
-	return device.inward.move(when, with_overhead(bytes, p.pcie_read_piece, p.pcie_completion)) + from_ns(p.pcie_read);
+	move_out(device, when, p.pcie_request);
+	return move_in(device, when, with_overhead(bytes, p.pcie_read_piece, p.pcie_completion)) + from_ns(p.pcie_read);
 }
 
 void Core::wait(Picoseconds whole, double overlap)

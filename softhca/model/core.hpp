@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "softhca/counters/counters.hpp"
 #include "softhca/model/mechanisms.hpp"
 #include "softhca/model/profile.hpp"
 #include "softhca/nic/packet.hpp"
@@ -106,6 +107,9 @@ public:
 	QpRecord &record(const Qp &qp);
 	Device &device_of(const Qp &qp);
 
+	// Bytes over PCIe to a device, and from it; when the last is there. They are counted.
+	Picoseconds move_in(Device &device, Picoseconds when, double bytes);
+	Picoseconds move_out(Device &device, Picoseconds when, double bytes);
 	// Bytes of host memory that the device reads; when the last is there.
 	Picoseconds read(Device &device, Picoseconds when, double bytes);
 	// What the unit works on goes on after `whole`; the unit can have `overlap` of these in flight, and is busy the
@@ -133,6 +137,7 @@ public:
 
 private:
 	void link_changes(uint64_t) {} // every turn looks at the links
+	void count(const Device &device, Counter counter, double bytes);
 
 	std::vector<QpRecord> records_;
 	uint64_t links_until_ = 0;

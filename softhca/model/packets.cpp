@@ -319,7 +319,7 @@ void Packets::serve(uint32_t number)
 	Direction &direction = forth ? r.requests : r.answers;
 	Picoseconds seen = std::max(core_.now + core_.busy + core_.late, flight.there) + from_ns(p.latency);
 	if (packet.payload)
-		seen = device.outward.move(seen, with_overhead(packet.payload, p.pcie_write_piece, p.pcie_request));
+		seen = core_.move_out(device, seen, with_overhead(packet.payload, p.pcie_write_piece, p.pcie_request));
 	direction.executed = std::max(direction.executed, seen + from_ns(p.pcie_write));
 	core_.at<&Packets::execute>(direction.executed, *this, number);
 }

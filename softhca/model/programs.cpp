@@ -53,7 +53,7 @@ void Programs::ring(Qp &qp)
 	softhca_time_charge(from_ns(p.cpu_doorbell + p.cpu_wqe * count_wqes(qp, s.posted, producer)));
 	s.posted = producer;
 	s.doorbells.push_back({producer, false});
-	const Picoseconds stored = core_.device_of(qp).inward.move(softhca_time_now(), 8 + p.pcie_request),
+	const Picoseconds stored = core_.move_in(core_.device_of(qp), softhca_time_now(), 8 + p.pcie_request),
 	                  there = stored + from_ns(p.pcie_store);
 	core_.at<&Programs::doorbell_arrives>(there, *this, qp.number);
 }
@@ -65,15 +65,15 @@ void Programs::blueflame(Qp &qp, size_t bytes, bool first)
 	if (!s.doorbells.empty())
 		s.doorbells.back().blueflame = true;
 	softhca_time_charge(from_ns(p.cpu_wc_store * static_cast<double>(bytes) / wqebb_bytes));
-	core_.device_of(qp).inward.move(softhca_time_now(), static_cast<double>(bytes) + (first ? p.pcie_request : 0));
+	core_.move_in(core_.device_of(qp), softhca_time_now(), static_cast<double>(bytes) + (first ? p.pcie_request : 0));
 }
 
 void Programs::stored_to_device_memory(unsigned device, size_t bytes)
 {
 	const Profile &p = core_.p;
 	softhca_time_charge(from_ns(p.cpu_wc_store * static_cast<double>(bytes) / wqebb_bytes));
-	core_.devices[device].inward.move(softhca_time_now(),
-	                                  static_cast<double>(bytes) * (1 + p.pcie_request / wqebb_bytes));
+	core_.move_in(core_.devices[device], softhca_time_now(),
+	              static_cast<double>(bytes) * (1 + p.pcie_request / wqebb_bytes));
 }
 
 void Programs::doorbell_arrives(uint64_t number)
@@ -177,8 +177,8 @@ void Programs::after_empty_poll(Context &context)
 
 void Programs::completed(const Cq &cq)
 {
-	core_.devices[cq.context->device()].outward.move(softhca_time_now(),
-	                                                 static_cast<double>(cq.cqe_bytes) + core_.p.pcie_request);
+	core_.move_out(core_.devices[cq.context->device()], softhca_time_now(),
+	               static_cast<double>(cq.cqe_bytes) + core_.p.pcie_request);
 	wrote(*cq.context);
 }
 
