@@ -1,0 +1,311 @@
+// A sequencer: client threads draw numbers from a counter of one server node, and every history is checked.
+//
+//   softhca --model connectib --devices 6 pt2p_sequencer way=call cores=1 machines=5 threads=14 window=4
+//   PT2P_TRANSPORTS=self,rc
+//
+// Each of `machines` nodes has `threads` ranks with `window` draws under way each; a rank waits for the oldest. The
+// server's node has a rank for each of `cores`, and client k calls core k mod cores. way=atomic: fetch-and-add on a
+// word of the first core's memory. way=call: a handler adds one to the counter, and the number is the word of its
+// reply. way=turn: the handler keeps the call, and when a turn of progress has ended, the core adds as many as it has
+// kept and replies to them. Cores share the counter behind a spin lock: the model charges the cache line that moves.
+//
+// The last 70 % of `calls` are measured. Of the server's device, for a call: work requests, doorbells, BlueFlame
+// writes, reads of WQEs, and bytes on PCIe to the device and from it, with all overhead; then how busy PCIe is in both
+// directions, in % of what the link moves. `limit`: what pt2p_report of the first core says most often, up to the
+// colon.
+#include <array>
+#include <cstring>
+#include <pthread.h>
+
+#include "softhca/studies/programs/counter_check.hpp"
+#include "softhca/studies/programs/pt2p_job.hpp"
+
+namespace {
+
+using namespace study;
+
+enum class Way { atomic, call, turn };
+
+struct Plan {
+	Way way;
+	size_t cores, machines, threads, window, calls, warm;
+	size_t clients() const { return machines * threads; }
+	size_t ranks_per_node() const { return std::max(cores, threads); }
+	size_t ranks() const { return (machines + 1) * ranks_per_node(); }
+	size_t each() const { return calls / clients(); } // of one client
+	size_t all() const { return each() * clients(); }
+	size_t first() const { return all() / 10; }
+	size_t last() const { return all() * 8 / 10; }
+	// Ranks that have nothing to do fill nodes up.
+	bool is_core(size_t rank) const { return rank < cores; }
+	bool is_client(size_t rank) const { return rank >= ranks_per_node() && rank % ranks_per_node() < threads; }
+	size_t client(size_t rank) const { return (rank / ranks_per_node() - 1) * threads + rank % ranks_per_node(); }
+};
+
+constexpr const char *counted[] = {"wqes",          "doorbells",      "blueflames",      "wqe_reads",
+                                   "pcie_in_bytes", "pcie_out_bytes", "packets_received"};
+using Counts = std::array<double, std::size(counted)>;
+// Bytes in a ns of 16 lanes of the third generation, which Connect-IB and ConnectX-5 have.
+constexpr double pcie_rate = 15.754;
+
+struct Shared {
+	explicit Shared(const Plan &p) : plan(p) { pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE); }
+	const Plan &plan;
+	uint64_t word = 0; // the counter
+	pthread_spinlock_t lock;
+	char blob[PT2P_EXPORT_MAX];
+	size_t blob_bytes = 0;
+	size_t warm = 0, done = 0, clients_done = 0;
+	double since = 0, until = 0;
+	std::vector<Counts> counts{}; // of each device
+	std::vector<Draw> history{};
+	std::vector<double> latencies{};
+	std::string limit = "-";
+
+	// The next of so many numbers.
+	uint64_t draw(size_t numbers)
+	{
+		catch_up(); // what others have drawn before now is there
+		if (plan.cores > 1)
+			pthread_spin_lock(&lock);
+		const uint64_t number = word;
+		word += numbers;
+		if (plan.cores > 1)
+			pthread_spin_unlock(&lock);
+		return number;
+	}
+	void count(double sign)
+	{
+		for (int device = 0;; ++device) {
+			Counts now{};
+			for (size_t i = 0; i < now.size(); ++i) {
+				uint64_t value;
+				if (softhca_counter(counted[i], device, 0, &value) != 0)
+					return;
+				now[i] = static_cast<double>(value);
+			}
+			counts.resize(std::max<size_t>(counts.size(), device + 1));
+			for (size_t i = 0; i < now.size(); ++i)
+				counts[device][i] += sign * now[i];
+		}
+	}
+	// Devices are listed in an order of libibverbs's own: the server's is the one to which most is sent.
+	const Counts &of_server() const
+	{
+		return *std::max_element(counts.begin(), counts.end(),
+		                         [](const Counts &a, const Counts &b) { return a.back() < b.back(); });
+	}
+	void finished(const Draw &draw)
+	{
+		history.push_back(draw);
+		if (warm < plan.clients())
+			return;
+		++done;
+		if (done > plan.first() && done <= plan.last())
+			latencies.push_back(draw.ended - draw.began);
+		if (done == plan.first()) {
+			since = now();
+			count(-1);
+		} else if (done == plan.last()) {
+			until = now();
+			count(1);
+		}
+	}
+};
+
+// What pt2p_report says most often of the channels, up to the colon.
+std::string limit_of(pt2p_context_t *ctx)
+{
+	size_t needed = 0;
+	pt2p_report(ctx, nullptr, 0, &needed);
+	std::string text(needed + 1, '\0');
+	check(ctx, pt2p_report(ctx, text.data(), text.size(), nullptr), "report");
+	std::map<std::string, size_t> said;
+	constexpr const char *mark = "limit: ";
+	for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+		at += std::strlen(mark);
+		++said[text.substr(at, text.find_first_of(":.\n", at) - at)];
+	}
+	const auto less = [](const auto &a, const auto &b) { return a.second < b.second; };
+	const auto most = std::max_element(said.begin(), said.end(), less);
+	return most == said.end() ? "-" : most->first;
+}
+
+// A server rank.
+struct Core {
+	Shared &shared;
+	std::vector<pt2p_call_t *> kept{};
+};
+
+void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *argument)
+{
+	Core &core = *static_cast<Core *>(argument);
+	if (core.shared.plan.way == Way::turn)
+		core.kept.push_back(call);
+	else
+		check(ctx, pt2p_reply(ctx, call, core.shared.draw(1), nullptr, 0), "reply");
+}
+
+void serve(pt2p_context_t *ctx, Shared &shared)
+{
+	const Plan &plan = shared.plan;
+	Core core{shared};
+	pt2p_service_t *service;
+	pt2p_memory_t *memory = nullptr;
+	check(ctx, pt2p_service_open(ctx, 1, handle, &core, nullptr, &service), "service");
+	if (plan.way == Way::atomic && pt2p_rank(ctx) == 0) {
+		check(ctx, pt2p_memory_register(ctx, &shared.word, sizeof shared.word, &memory), "memory");
+		check(ctx, pt2p_memory_export(ctx, memory, shared.blob, sizeof shared.blob, &shared.blob_bytes), "export");
+	}
+	check(ctx, pt2p_barrier(ctx), "barrier");
+	while (shared.clients_done < plan.clients()) {
+		check(ctx, pt2p_progress(ctx), "progress");
+		if (!core.kept.empty()) {
+			uint64_t number = shared.draw(core.kept.size());
+			for (pt2p_call_t *call : core.kept)
+				check(ctx, pt2p_reply(ctx, call, number++, nullptr, 0), "reply");
+			core.kept.clear();
+		}
+		std::this_thread::yield();
+	}
+	check(ctx, pt2p_barrier(ctx), "barrier");
+	if (pt2p_rank(ctx) == 0)
+		shared.limit = limit_of(ctx);
+	if (memory)
+		check(ctx, pt2p_memory_release(ctx, memory), "release");
+	check(ctx, pt2p_service_close(ctx, service), "close");
+}
+
+// Draws of one client.
+class Client {
+public:
+	Client(pt2p_context_t *ctx, Shared &shared, size_t number)
+	    : ctx_(ctx), shared_(shared), core_(static_cast<int>(number % shared.plan.cores)), slots_(shared.plan.window)
+	{
+		if (shared.plan.way == Way::atomic)
+			check(ctx, pt2p_memory_import(ctx, 0, shared.blob, shared.blob_bytes, &remote_), "import");
+	}
+	void draw(size_t count)
+	{
+		for (size_t i = 0; i < count; ++i) {
+			Slot &slot = slots_[i % slots_.size()];
+			finish(slot);
+			slot.draw.began = now();
+			start(slot);
+			catch_up();
+		}
+		for (size_t i = 0; i < slots_.size(); ++i)
+			finish(slots_[(count + i) % slots_.size()]);
+	}
+
+private:
+	struct Slot {
+		pt2p_request_t *request = nullptr;
+		Draw draw{};
+	};
+	void start(Slot &slot)
+	{
+		if (remote_)
+			check(ctx_, pt2p_fetch_add64(ctx_, remote_, 0, 1, &slot.draw.number, &slot.request), "addition");
+		else
+			check(ctx_, pt2p_icall(ctx_, core_, 1, nullptr, 0, nullptr, 0, nullptr, &slot.request), "call");
+	}
+	void finish(Slot &slot)
+	{
+		if (!slot.request)
+			return;
+		pt2p_result_t result;
+		check(ctx_, pt2p_wait(ctx_, slot.request, &result), "wait");
+		slot.request = nullptr;
+		if (!remote_)
+			slot.draw.number = result.tag;
+		catch_up();
+		slot.draw.ended = now();
+		shared_.finished(slot.draw);
+	}
+	pt2p_context_t *const ctx_;
+	Shared &shared_;
+	const int core_;
+	pt2p_remote_t *remote_ = nullptr;
+	std::vector<Slot> slots_;
+};
+
+void run_client(pt2p_context_t *ctx, Shared &shared, size_t number)
+{
+	check(ctx, pt2p_barrier(ctx), "barrier");
+	Client client(ctx, shared, number);
+	client.draw(shared.plan.warm);
+	++shared.warm;
+	while (shared.warm < shared.plan.clients()) {
+		check(ctx, pt2p_progress(ctx), "progress");
+		std::this_thread::yield();
+	}
+	client.draw(shared.plan.each());
+	++shared.clients_done;
+	check(ctx, pt2p_barrier(ctx), "barrier");
+}
+
+void run(pt2p_context_t *ctx, Shared &shared)
+{
+	const auto rank = static_cast<size_t>(pt2p_rank(ctx));
+	if (shared.plan.is_core(rank))
+		return serve(ctx, shared);
+	if (shared.plan.is_client(rank))
+		return run_client(ctx, shared, shared.plan.client(rank));
+	check(ctx, pt2p_barrier(ctx), "barrier");
+	check(ctx, pt2p_barrier(ctx), "barrier");
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const Settings settings(argc, argv,
+	                        {{"way", "call"},
+	                         {"cores", "1"},
+	                         {"machines", "5"},
+	                         {"threads", "14"},
+	                         {"window", "4"},
+	                         {"calls", "40000"},
+	                         {"warm", "40"},
+	                         {"name", "?"},
+	                         {"header", "no"}});
+	if (settings.text("header") != "no")
+		std::puts("name,way,cores,machines,threads,window,M/s,mean_ns,p99_ns,work_requests,doorbells,blueflames,"
+		          "wqe_reads,pcie_in,pcie_out,pcie_in_%,pcie_out_%,limit");
+	const std::string &way = settings.text("way");
+	const Plan plan{way == "atomic" ? Way::atomic
+	                : way == "turn" ? Way::turn
+	                                : Way::call,
+	                settings.count("cores"),
+	                settings.count("machines"),
+	                settings.count("threads"),
+	                settings.count("window"),
+	                settings.count("calls"),
+	                settings.count("warm")};
+	if (!plan.cores || plan.machines < 2 || !plan.threads || !plan.window || plan.each() < plan.window ||
+	    (way != "atomic" && way != "call" && way != "turn"))
+		give_up("way is atomic, call or turn; cores, threads and window are at least 1, machines at least 2, calls at "
+		        "least as many as are under way");
+	Shared shared(plan);
+	{
+		const InprocessJob job(plan.ranks(), plan.ranks_per_node(), settings.tunables);
+		job.run([&](pt2p_context_t *ctx) { run(ctx, shared); });
+	}
+	const size_t drawn = plan.all() + plan.warm * plan.clients();
+	if (shared.history.size() != drawn || shared.word != drawn)
+		give_up("%zu numbers were drawn of %zu", shared.history.size(), drawn);
+	if (const std::string wrong = wrong_draw(shared.history); !wrong.empty())
+		give_up("%s", wrong.c_str());
+	const Latencies latencies(shared.latencies);
+	const auto measured = static_cast<double>(shared.latencies.size());
+	const double took = shared.until - shared.since;
+	std::printf("%s,%s,%zu,%zu,%zu,%zu,%.4g,%.0f,%.0f", settings.text("name").c_str(), way.c_str(), plan.cores,
+	            plan.machines, plan.threads, plan.window, measured / took * 1e3, latencies.mean, latencies.p99);
+	const Counts &counts = shared.of_server();
+	for (size_t i = 0; i + 1 < counts.size(); ++i)
+		std::printf(",%.3g", counts[i] / measured);
+	for (const size_t i : {4, 5})
+		std::printf(",%.0f", 100 * counts[i] / took / pcie_rate);
+	std::printf(",%s\n", shared.limit.c_str());
+}
