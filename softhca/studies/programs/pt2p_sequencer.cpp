@@ -7,7 +7,7 @@
 // server's node has a rank for each of `cores`, and client k calls core k mod cores. way=atomic: fetch-and-add on a
 // word of the first core's memory. way=call: a handler adds one to the counter, and the number is the word of its
 // reply. way=turn: the handler keeps the call, and when a turn of progress has ended, the core adds as many as it has
-// kept and replies to them. Cores share the counter behind a spin lock: the model charges the cache line that moves.
+// kept and replies to them. The counter's cache line takes `line` ns from one core to another, cpu_line of the model.
 //
 // The last 70 % of `calls` are measured. Of the server's device, for a call: work requests, doorbells, BlueFlame
 // writes, reads of WQEs, and bytes on PCIe to the device and from it, with all overhead; then how busy PCIe is in both
@@ -15,7 +15,6 @@
 // colon.
 #include <array>
 #include <cstring>
-#include <pthread.h>
 
 #include "softhca/studies/programs/counter_check.hpp"
 #include "softhca/studies/programs/pt2p_job.hpp"
@@ -29,6 +28,7 @@ enum class Way { atomic, call, turn };
 struct Plan {
 	Way way;
 	size_t cores, machines, threads, window, calls, warm;
+	double line;
 	size_t clients() const { return machines * threads; }
 	size_t ranks_per_node() const { return std::max(cores, threads); }
 	size_t ranks() const { return (machines + 1) * ranks_per_node(); }
@@ -49,11 +49,11 @@ using Counts = std::array<double, std::size(counted)>;
 constexpr double pcie_rate = 15.754;
 
 struct Shared {
-	explicit Shared(const Plan &p) : plan(p) { pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE); }
 	const Plan &plan;
 	uint64_t word = 0; // the counter
-	pthread_spinlock_t lock;
-	char blob[PT2P_EXPORT_MAX];
+	int holder = 0;    // the core that has its cache line
+	double line_there = 0;
+	char blob[PT2P_EXPORT_MAX] = {};
 	size_t blob_bytes = 0;
 	size_t warm = 0, done = 0, clients_done = 0;
 	double since = 0, until = 0;
@@ -62,16 +62,17 @@ struct Shared {
 	std::vector<double> latencies{};
 	std::string limit = "-";
 
-	// The next of so many numbers.
-	uint64_t draw(size_t numbers)
+	// The first of so many numbers, for that core. An atomic addition, whose cache line moves from core to core.
+	uint64_t draw(int core, size_t numbers)
 	{
 		catch_up(); // what others have drawn before now is there
-		if (plan.cores > 1)
-			pthread_spin_lock(&lock);
 		const uint64_t number = word;
 		word += numbers;
-		if (plan.cores > 1)
-			pthread_spin_unlock(&lock);
+		if (core != holder) {
+			holder = core;
+			line_there = std::max(line_there, now()) + plan.line;
+			compute(line_there - now());
+		}
 		return number;
 	}
 	void count(double sign)
@@ -143,7 +144,7 @@ void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *
 	if (core.shared.plan.way == Way::turn)
 		core.kept.push_back(call);
 	else
-		check(ctx, pt2p_reply(ctx, call, core.shared.draw(1), nullptr, 0), "reply");
+		check(ctx, pt2p_reply(ctx, call, core.shared.draw(pt2p_rank(ctx), 1), nullptr, 0), "reply");
 }
 
 void serve(pt2p_context_t *ctx, Shared &shared)
@@ -161,7 +162,7 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 	while (shared.clients_done < plan.clients()) {
 		check(ctx, pt2p_progress(ctx), "progress");
 		if (!core.kept.empty()) {
-			uint64_t number = shared.draw(core.kept.size());
+			uint64_t number = shared.draw(pt2p_rank(ctx), core.kept.size());
 			for (pt2p_call_t *call : core.kept)
 				check(ctx, pt2p_reply(ctx, call, number++, nullptr, 0), "reply");
 			core.kept.clear();
@@ -268,6 +269,7 @@ int main(int argc, char **argv)
 	                         {"window", "4"},
 	                         {"calls", "40000"},
 	                         {"warm", "40"},
+	                         {"line", "42"},
 	                         {"name", "?"},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
@@ -282,12 +284,13 @@ int main(int argc, char **argv)
 	                settings.count("threads"),
 	                settings.count("window"),
 	                settings.count("calls"),
-	                settings.count("warm")};
+	                settings.count("warm"),
+	                settings.number("line")};
 	if (!plan.cores || plan.machines < 2 || !plan.threads || !plan.window || plan.each() < plan.window ||
 	    (way != "atomic" && way != "call" && way != "turn"))
 		give_up("way is atomic, call or turn; cores, threads and window are at least 1, machines at least 2, calls at "
 		        "least as many as are under way");
-	Shared shared(plan);
+	Shared shared{plan};
 	{
 		const InprocessJob job(plan.ranks(), plan.ranks_per_node(), settings.tunables);
 		job.run([&](pt2p_context_t *ctx) { run(ctx, shared); });

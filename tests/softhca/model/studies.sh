@@ -112,6 +112,16 @@ store="$studies/pt2p_store calls=8000 PT2P_TRANSPORTS=self,shm,rc PT2P_NET_DELIV
 twice '$8 > 5.2 && $11 < 1.05' 8 $store PT2P_CALL_REPLY_BY=read
 twice '$8 < 3.2 && $11 == 0' 8 $store PT2P_CALL_REPLY_BY=write
 profile=
+# A sequencer: by the device, by calls to a core, and by two cores that share the counter. The program checks every
+# history. Columns: $7 M/s, $10 work requests of the server for a call, $14 bytes on PCIe to its device.
+profile=connectib
+sequencer="$studies/pt2p_sequencer calls=8000 PT2P_TRANSPORTS=self,rc"
+twice 'NF == 18 && $7 > 2.3 && $7 < 2.7 && $10 == 0' 9 $sequencer way=atomic machines=8 threads=1 PT2P_ATOMICS=nic
+sequencer="$sequencer PT2P_CALL_REPLY_BY=send"
+twice '$7 > 4 && $7 < 9 && $10 > 0.99 && $14 > 100' 25 $sequencer machines=24 threads=1 window=1
+twice '$7 > 13 && $10 < 0.5' 25 $sequencer machines=24 threads=1 window=16 PT2P_NET_DELIVERY=write
+twice '$7 > 18' 13 $sequencer way=turn cores=2 machines=12 threads=2 window=16 PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=64
+profile=
 
 # Threads of a node with one context: behind a lock of the program, and combined. Columns: $6 M/s, $9 fairness, $11 calls in a batch.
 threads="$studies/pt2p_threads servers=4 clients=4 threads=16 calls=4000 PT2P_TRANSPORTS=self,rc"
