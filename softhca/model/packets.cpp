@@ -106,7 +106,8 @@ Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet,
 	const Profile &p = core_.p;
 	Device &device = core_.device_of(qp);
 	const bool dc = qp.kind == QpKind::dci, first = packet.flags & packet_first;
-	core_.busy += from_ns((first ? p.unit_request : p.unit_packet) + (dc ? p.unit_dc : 0));
+	const double whole = packet.kind == PacketKind::datagram ? p.unit_datagram : p.unit_request;
+	core_.busy += from_ns((first ? whole : p.unit_packet) + (dc ? p.unit_dc : 0));
 	if (!core_.use_requester(device, qp) && may_stay(packet.kind))
 		stay_.left = static_cast<unsigned>(p.unit_stay);
 	const Wqe *wqe = qp.requester.sending();
