@@ -111,7 +111,7 @@ Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet,
 	if (!core_.use_requester(device, qp) && may_stay(packet.kind))
 		stay_.left = static_cast<unsigned>(p.unit_stay);
 	const Wqe *wqe = qp.requester.sending();
-	if (wqe && first && !device.wqes.use(wqe_key(qp.number, wqe->index))) {
+	if (wqe && first && packet.kind != PacketKind::datagram && !device.wqes.use(wqe_key(qp.number, wqe->index))) {
 		qp.count(Counter::wqe_misses, 1);
 		if (std::exchange(stay_.reads_wqes, stay_.left != 0))
 			core_.read(device, core_.now + core_.busy + core_.late, wqebb_bytes);

@@ -89,7 +89,8 @@ void Programs::doorbell_arrives(uint64_t number)
 	s.doorbells.erase(s.doorbells.begin());
 	const uint16_t from = std::exchange(s.asked, doorbell.producer);
 	const auto wqebbs = static_cast<uint16_t>(doorbell.producer - from);
-	for_wqes(*qp, from, doorbell.producer, [&](uint16_t index) { device.wqes.use(wqe_key(qp->number, index)); });
+	if (qp->kind != QpKind::ud) // a datagram's is used once, as it is read
+		for_wqes(*qp, from, doorbell.producer, [&](uint16_t index) { device.wqes.use(wqe_key(qp->number, index)); });
 	Picoseconds there = core_.now;
 	if (!doorbell.blueflame)
 		there = core_.read(device, core_.now, static_cast<double>(wqebbs * wqebb_bytes));
