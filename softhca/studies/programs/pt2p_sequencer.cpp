@@ -6,8 +6,9 @@
 // Each of `machines` nodes has `threads` ranks with `window` draws under way each; a rank waits for the oldest. The
 // server's node has a rank for each of `cores`, and client k calls core k mod cores. way=atomic: fetch-and-add on a
 // word of the first core's memory. way=call: a handler adds one to the counter, and the number is the word of its
-// reply. way=turn: the handler keeps the call, and when a turn of progress has ended, the core adds as many as it has
-// kept and replies to them. The counter's cache line takes `line` ns from one core to another, cpu_line of the model.
+// reply. way=turn: the handler keeps the call and sends its own rank a notice, whose handler comes after the other
+// calls of the turn: it adds as many as were kept, and replies to all. The counter's cache line takes `line` ns from
+// one core to another, cpu_line of the model.
 //
 // The last 70 % of `calls` are measured. Of the server's device, for a call: work requests, doorbells, BlueFlame
 // writes, reads of WQEs, and bytes on PCIe to the device and from it, with all overhead; then how busy PCIe is in both
@@ -138,22 +139,35 @@ struct Core {
 	std::vector<pt2p_call_t *> kept{};
 };
 
+enum Service : uint32_t { next = 1, hand_out = 2 };
+
 void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *argument)
 {
 	Core &core = *static_cast<Core *>(argument);
-	if (core.shared.plan.way == Way::turn)
-		core.kept.push_back(call);
-	else
-		check(ctx, pt2p_reply(ctx, call, core.shared.draw(pt2p_rank(ctx), 1), nullptr, 0), "reply");
+	if (core.shared.plan.way == Way::call)
+		return check(ctx, pt2p_reply(ctx, call, core.shared.draw(pt2p_rank(ctx), 1), nullptr, 0), "reply");
+	if (core.kept.empty())
+		check(ctx, pt2p_notify(ctx, pt2p_rank(ctx), hand_out, nullptr, 0, nullptr), "notify");
+	core.kept.push_back(call);
+}
+
+void reply_to_all(pt2p_context_t *ctx, pt2p_call_t *, const void *, size_t, void *argument)
+{
+	Core &core = *static_cast<Core *>(argument);
+	uint64_t number = core.shared.draw(pt2p_rank(ctx), core.kept.size());
+	for (pt2p_call_t *call : core.kept)
+		check(ctx, pt2p_reply(ctx, call, number++, nullptr, 0), "reply");
+	core.kept.clear();
 }
 
 void serve(pt2p_context_t *ctx, Shared &shared)
 {
 	const Plan &plan = shared.plan;
 	Core core{shared};
-	pt2p_service_t *service;
+	pt2p_service_t *service, *notices;
 	pt2p_memory_t *memory = nullptr;
-	check(ctx, pt2p_service_open(ctx, 1, handle, &core, nullptr, &service), "service");
+	check(ctx, pt2p_service_open(ctx, next, handle, &core, nullptr, &service), "service");
+	check(ctx, pt2p_service_open(ctx, hand_out, reply_to_all, &core, nullptr, &notices), "service");
 	if (plan.way == Way::atomic && pt2p_rank(ctx) == 0) {
 		check(ctx, pt2p_memory_register(ctx, &shared.word, sizeof shared.word, &memory), "memory");
 		check(ctx, pt2p_memory_export(ctx, memory, shared.blob, sizeof shared.blob, &shared.blob_bytes), "export");
@@ -161,12 +175,6 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	while (shared.clients_done < plan.clients()) {
 		check(ctx, pt2p_progress(ctx), "progress");
-		if (!core.kept.empty()) {
-			uint64_t number = shared.draw(pt2p_rank(ctx), core.kept.size());
-			for (pt2p_call_t *call : core.kept)
-				check(ctx, pt2p_reply(ctx, call, number++, nullptr, 0), "reply");
-			core.kept.clear();
-		}
 		std::this_thread::yield();
 	}
 	check(ctx, pt2p_barrier(ctx), "barrier");
@@ -175,6 +183,7 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 	if (memory)
 		check(ctx, pt2p_memory_release(ctx, memory), "release");
 	check(ctx, pt2p_service_close(ctx, service), "close");
+	check(ctx, pt2p_service_close(ctx, notices), "close");
 }
 
 // Draws of one client.
@@ -209,7 +218,7 @@ private:
 		if (remote_)
 			check(ctx_, pt2p_fetch_add64(ctx_, remote_, 0, 1, &slot.draw.number, &slot.request), "addition");
 		else
-			check(ctx_, pt2p_icall(ctx_, core_, 1, nullptr, 0, nullptr, 0, nullptr, &slot.request), "call");
+			check(ctx_, pt2p_icall(ctx_, core_, next, nullptr, 0, nullptr, 0, nullptr, &slot.request), "call");
 	}
 	void finish(Slot &slot)
 	{

@@ -120,7 +120,7 @@ twice 'NF == 18 && $7 > 2.3 && $7 < 2.7 && $10 == 0' 9 $sequencer way=atomic mac
 sequencer="$sequencer PT2P_CALL_REPLY_BY=send"
 twice '$7 > 4 && $7 < 9 && $10 > 0.99 && $14 > 100' 25 $sequencer machines=24 threads=1 window=1
 twice '$7 > 13 && $10 < 0.5' 25 $sequencer machines=24 threads=1 window=16 PT2P_NET_DELIVERY=write
-twice '$7 > 18' 13 $sequencer way=turn cores=2 machines=12 threads=2 window=16 PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=64
+twice '$7 > 18' 13 $sequencer way=turn cores=2 machines=12 threads=2 window=16 PT2P_NET_DELIVERY=write
 profile=
 
 # Threads of a node with one context: behind a lock of the program, and combined. Columns: $6 M/s, $9 fairness, $11 calls in a batch.
