@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 	}
 	const double us = (double)(end.tv_sec - start.tv_sec) * 1e6 + (double)(end.tv_nsec - start.tv_nsec) * 1e-3;
 	if (me == 0)
-		printf("%zu numbers, %.2f M/s: %s\n", all, (double)all / us, good ? "verified" : "WRONG");
+		printf("%zu numbers, %.3f M/s: %s\n", all, (double)all / us, good ? "verified" : "WRONG");
 	free(numbers), free(seen);
 	CHECK(pt2p_finalize(ctx));
 	return !good;
