@@ -152,7 +152,8 @@ bool Services::send_some(Channel &c, Incoming &in)
 	}
 	if (!in.begun) {
 		const size_t first = std::min(left, Peers::room_after(c, sizeof in.reply));
-		if (!peers_.send(c, id_reply, in.number, in.reply, in.reply_bytes(), first))
+		if (!peers_.send_by(c, static_cast<pt2p_delivery_t>(in.reply_by), id_reply, in.number, &in.reply,
+		                    sizeof in.reply, in.reply_bytes(), first))
 			return false;
 		in.begun = true;
 		in.moved = first;
