@@ -334,7 +334,7 @@ unsigned Net::read_ring(NetPeer &peer, unsigned max_messages)
 	}
 	if (n && sequencer_.holds_any())
 		deliver_held(expected, static_cast<uint32_t>(peer.peer));
-	if (n && ring.owes_report())
+	if (ring.owes_report())
 		rings.report_read(peer);
 	return n;
 }
