@@ -89,7 +89,7 @@ struct Request {
 };
 
 struct Counts {
-	uint64_t deposits, requester, wqe, responder, rnr;
+	uint64_t wqes, receives, requester, wqe, responder, rnr;
 };
 
 struct Shared {
@@ -106,8 +106,8 @@ struct Shared {
 
 	Counts count() const
 	{
-		return {job.counter("net_deposits"), device_counter("requester_misses"), device_counter("wqe_misses"),
-		        device_counter("responder_misses"), device_counter("rnr_naks_sent")};
+		return {device_counter("wqes"),       device_counter("receives"),         device_counter("requester_misses"),
+		        device_counter("wqe_misses"), device_counter("responder_misses"), device_counter("rnr_naks_sent")};
 	}
 	bool measures() const { return measured && done > plan.first() && done <= plan.last(); }
 	void finished()
@@ -121,8 +121,8 @@ struct Shared {
 		} else if (done == plan.last()) {
 			until = now();
 			const Counts end = count();
-			counts = {end.deposits - counts.deposits, end.requester - counts.requester, end.wqe - counts.wqe,
-			          end.responder - counts.responder, end.rnr - counts.rnr};
+			counts = {end.wqes - counts.wqes, end.receives - counts.receives,   end.requester - counts.requester,
+			          end.wqe - counts.wqe,   end.responder - counts.responder, end.rnr - counts.rnr};
 		}
 	}
 };
@@ -381,8 +381,9 @@ int main(int argc, char **argv)
 	                         {"name", "?"},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
-		std::puts("name,shape,nodes,threads,window,value,way,Gb/s,M/s,mean_ns,p99_ns,fewest,deposits,requester,wqe,"
-		          "responder,rnr");
+		std::puts(
+		    "name,shape,nodes,threads,window,value,way,Gb/s,M/s,mean_ns,p99_ns,fewest,wqes,receives,requester,wqe,"
+		    "responder,rnr");
 	const std::string &shape = settings.text("shape"), &way = settings.text("way");
 	if (shape != "M:1" && shape != "1:M" && shape != "M:M")
 		give_up("shape is M:1, 1:M or M:M");
@@ -417,10 +418,10 @@ int main(int argc, char **argv)
 	const double rate = measured / (shared.until - shared.since) * 1e3; // M/s
 	const auto each = [measured](uint64_t count) { return static_cast<double>(count) / measured; };
 	std::printf(
-	    "%s,%s,%zu,%zu,%zu,%zu,%s,%.2f,%.3f,%.0f,%.0f,%.2f,%.3f,%.3f,%.3f,%.3f,%.4f\n", settings.text("name").c_str(),
-	    shape.c_str(), plan.nodes, plan.threads, plan.window, plan.value, way.c_str(),
+	    "%s,%s,%zu,%zu,%zu,%zu,%s,%.2f,%.3f,%.0f,%.0f,%.2f,%.3f,%.3f,%.3f,%.3f,%.3f,%.4f\n",
+	    settings.text("name").c_str(), shape.c_str(), plan.nodes, plan.threads, plan.window, plan.value, way.c_str(),
 	    rate * static_cast<double>(plan.value) * 8e-3 / (plan.many_to_many() ? static_cast<double>(plan.nodes) : 1),
 	    rate, latencies.mean, latencies.p99, static_cast<double>(fewest * shared.requesters) / measured,
-	    each(shared.counts.deposits), each(shared.counts.requester), each(shared.counts.wqe),
+	    each(shared.counts.wqes), each(shared.counts.receives), each(shared.counts.requester), each(shared.counts.wqe),
 	    each(shared.counts.responder), each(shared.counts.rnr));
 }
