@@ -123,6 +123,12 @@ twice '$7 > 13 && $10 < 0.5' 25 $sequencer machines=24 threads=1 window=16 PT2P_
 twice '$7 > 18' 13 $sequencer way=turn cores=2 machines=12 threads=2 window=16 PT2P_NET_DELIVERY=write
 profile=
 
+# Five message protocols over three kinds of traffic. Columns: $8 Gb/s of values, $13 WQEs and $14 receives for each.
+protocols="$studies/pt2p_protocols threads=2 requests=4000 PT2P_TRANSPORTS=self,rc PT2P_NET_RINGS=512 PT2P_NET_RING_SLOT_BYTES=512"
+twice '$8 > 25 && $13 < 1.1 && $14 == 0' 4 $protocols shape=M:1 nodes=3 way=read
+twice '$8 > 10 && $14 > 0.9 && $14 < 1.1' 4 $protocols shape=1:M nodes=3 way=send/write window=8
+twice '$8 > 5 && $13 < 2.2 && $14 < 0.1' 3 $protocols shape=M:M nodes=3 way=write/write window=4
+
 # Threads of a node with one context: behind a lock of the program, and combined. Columns: $6 M/s, $9 fairness, $11 calls in a batch.
 threads="$studies/pt2p_threads servers=4 clients=4 threads=16 calls=4000 PT2P_TRANSPORTS=self,rc"
 HWLOC_SYNTHETIC='core:384 pu:1'
