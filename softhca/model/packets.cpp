@@ -113,6 +113,8 @@ Packets::Start Packets::begin_request(Qp &qp, QpRecord &r, const Packet &packet,
 	const Wqe *wqe = qp.requester.sending();
 	if (wqe && first && packet.kind != PacketKind::datagram && !device.wqes.use(wqe_key(qp.number, wqe->index))) {
 		qp.count(Counter::wqe_misses, 1);
+		if (!stay_.left && may_stay(packet.kind) && p.wqe_burst > 1)
+			stay_.left = static_cast<unsigned>(p.wqe_burst);
 		if (std::exchange(stay_.reads_wqes, stay_.left != 0))
 			core_.read(device, core_.now + core_.busy + core_.late, wqebb_bytes);
 		else
