@@ -43,7 +43,8 @@ typedef struct pt2p_service_options {
 	size_t struct_size;       /**< sizeof(pt2p_service_options_t) */
 	uint32_t lanes;           /**< 0: the handler runs within progress. 1 ... 65536: so many queues for pt2p_serve */
 	size_t input_max;         /**< longest input that is there when the handler runs, bytes; it pulls longer ones */
-	pt2p_delivery_t reply_by; /**< as in pt2p_call_options_t, where the caller leaves it at PT2P_DELIVERY_AUTO */
+	pt2p_delivery_t reply_by; /**< as in pt2p_call_options_t, where the caller leaves it at PT2P_DELIVERY_AUTO; not
+	                             PT2P_DELIVERY_DATAGRAM, which is the caller's to choose */
 } pt2p_service_options_t;
 
 #define PT2P_SERVICE_OPTIONS_INIT                                                                                      \
@@ -66,8 +67,9 @@ typedef struct pt2p_call_options {
 	 * How the input and the reply get through an RDMA device, if they fit in one message: PT2P_DELIVERY_SEND,
 	 * PT2P_DELIVERY_WRITE, or PT2P_DELIVERY_AUTO, which is as messages. A reply also by PT2P_DELIVERY_READ: the server
 	 * leaves it in its memory, and the caller fetches it, unless it is longer than PT2P_CALL_RESULT_BYTES less 32, or
-	 * the call has a window or room. PT2P_DELIVERY_AUTO of a reply: the server finds out whether that is quicker. No
-	 * effect where no device is between, or messages are forwarded.
+	 * the call has a window or room. PT2P_DELIVERY_AUTO of a reply: the server finds out whether that is quicker. Both
+	 * also by PT2P_DELIVERY_DATAGRAM, without a connection, if they fit in a datagram; calls are then sent again where
+	 * something was lost, and executed once all the same. No effect where no device is between.
 	 */
 	pt2p_delivery_t input_by, reply_by;
 	pt2p_window_t give; /**< what pt2p_call_pull reads at the server. Not changed before the call has ended */

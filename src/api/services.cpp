@@ -218,7 +218,8 @@ try {
 		                          o.lanes, rpc::max_lanes);
 	if (o.input_max > PTRDIFF_MAX)
 		return bad_length(ctx, __func__, o.input_max);
-	if (!is_delivery_of_replies(o.reply_by))
+	// A reply by datagram may be lost, so only a caller that repeats its call can ask for it.
+	if (!is_delivery_of_replies(o.reply_by) || o.reply_by == PT2P_DELIVERY_DATAGRAM)
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: options->reply_by is %d, which is no way for replies",
 		                          __func__, static_cast<int>(o.reply_by));
 	const Service *opened = ctx->rpc->services().open(id, handler, argument, o);

@@ -50,7 +50,7 @@ public:
 	virtual bool has_work() const = 0;
 	// Whether that may send more than one message, so that doorbells are worth sharing.
 	virtual bool may_send_several() const { return has_work(); }
-	// Called about every millisecond while it is asked for (ProgressClient::ask_for_ticks).
+	// Called about every millisecond while it is asked for (ProgressClient::ticks).
 	virtual void tick(int64_t now) { (void)now; }
 	// Slow checks, every few milliseconds while a call waits.
 	virtual void check() {}

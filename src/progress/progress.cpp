@@ -349,7 +349,7 @@ bool Progress::sleep()
 	reporter_.add(Counter::sleeps);
 	++sleepers_, ++others_;
 	// Under the lock: other threads begin and end such waits.
-	const timespec limit{0, memory_waiters_ || !woken_by_all || client_.ticks() ? short_nap : nap};
+	const timespec limit{0, memory_waiters_ || !woken_by_all || client_.ticks ? short_nap : nap};
 	unlock();
 	const bool woken = syscall(SYS_futex, word_, FUTEX_WAIT, seen, &limit, nullptr, 0) == 0 || errno == EAGAIN;
 	lock();
@@ -388,8 +388,10 @@ void Progress::watch(Backoff &b, int64_t now)
 
 void Progress::check_now_and_then()
 {
+	if (!client_.ticks && polls_ % (16 * polls_unchecked))
+		return;
 	const int64_t now = now_ns();
-	if (client_.ticks())
+	if (client_.ticks)
 		client_.tick(now);
 	if (now - last_check_ < check_period)
 		return;
@@ -404,7 +406,7 @@ bool Progress::idle_slowly(Backoff &b)
 		b.start = b.last_check = now;
 	if (!b.idle_since)
 		b.idle_since = now;
-	if (client_.ticks())
+	if (client_.ticks)
 		client_.tick(now);
 	const bool check_due = now - b.last_check >= check_period;
 	if (check_due)

@@ -37,11 +37,7 @@ public:
 	virtual void check() = 0;
 	// Called about every millisecond of waiting, and every few polls, while it is asked for.
 	virtual void tick(int64_t now) { (void)now; }
-	void ask_for_ticks(bool yes) { polls_unchecked = yes ? 15 : 255; }
-	bool ticks() const { return polls_unchecked < 255; }
-	// Calls that do not wait look at the clock after so many polls and one: a look takes 20 ns, and a program may call
-	// seldom.
-	uint32_t polls_unchecked = 255;
+	bool ticks = false; // it is asked for
 	// Messages from now on may leave together; not after cork(false).
 	virtual void cork(bool corked) { (void)corked; }
 	// A call is going to sleep, until something arrives.
@@ -191,7 +187,7 @@ public:
 	// A turn for a call that does not wait.
 	unsigned poll()
 	{
-		if (__builtin_expect((++polls_ & client_.polls_unchecked) == 0, 0))
+		if (__builtin_expect(++polls_ % polls_unchecked == 0, 0))
 			check_now_and_then();
 		return step();
 	}
@@ -357,6 +353,9 @@ private:
 	Poller poller_;
 	bool in_turn_of_poller_ = false;
 	std::atomic<int> wanting_{0}; // threads that wait for it
+	// Calls that do not wait look at the clock after so many with ticks, and after 16 times as many without: a look takes
+	// 20 ns, and a program may call seldom.
+	static constexpr uint32_t polls_unchecked = 16;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
 	int64_t dumped_ = 0, next_dump_ = 0; // the start of the wait that was shown last, and when it is shown again, ns

@@ -116,24 +116,17 @@ void Calls::add_rare(Outgoing &o, const CallWork &work)
 	o.rare->argument = work.rare->argument;
 }
 
-Outgoing &Calls::begin(const CallWork &work, Peer &peer)
+Request *Calls::call(const CallWork &work, pt2p_status_t &status)
 {
+	Peer &peer = peers_.at(work.rank);
+	if (__builtin_expect(!work.by.automatic(), 0) && work.by.by_datagram())
+		return call_lossy(work, peer, status);
+	if (!peers_.connect(peer, status))
+		return nullptr;
 	Request *r = engine_.start_call(work.length, work.rank, work.service);
 	Outgoing &o = make(work, peer);
 	o.request = r;
 	r->mask = o.handle; // for cancel()
-	return o;
-}
-
-Request *Calls::call(const CallWork &work, pt2p_status_t &status)
-{
-	Peer &peer = peers_.at(work.rank);
-	if (__builtin_expect(work.by.by_datagram(), 0))
-		return call_lossy(work, peer, status);
-	if (!peers_.connect(peer, status))
-		return nullptr;
-	Outgoing &o = begin(work, peer);
-	Request *const r = o.request;
 	if (__builtin_expect(work.thread != peer.thread, 0))
 		choose_lane(o, work.thread);
 	reporter_.add(Counter::calls_made);
@@ -150,7 +143,10 @@ Request *Calls::call_lossy(const CallWork &work, Peer &peer, pt2p_status_t &stat
 		return nullptr;
 	// Over the connection it has to be one message as well.
 	const bool lossy = by.by_datagram() && (input || work.length <= Peers::room_after(*peer.channel, sizeof(CallHead)));
-	Outgoing &o = begin(work, peer);
+	Request *r = engine_.start_call(work.length, work.rank, work.service);
+	Outgoing &o = make(work, peer);
+	o.request = r;
+	r->mask = o.handle;
 	o.lossy = lossy;
 	o.counted = false;
 	o.token = Tokens::none;
@@ -162,7 +158,6 @@ Request *Calls::call_lossy(const CallWork &work, Peer &peer, pt2p_status_t &stat
 	else if (!lossy && work.thread != peer.thread)
 		choose_lane(o, work.thread);
 	reporter_.add(Counter::calls_made);
-	Request *const r = o.request;
 	start_or_queue(o);
 	return r;
 }

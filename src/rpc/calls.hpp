@@ -80,7 +80,6 @@ public:
 
 private:
 	[[gnu::always_inline]] inline Outgoing &make(const CallWork &work, Peer &peer);
-	[[gnu::always_inline]] inline Outgoing &begin(const CallWork &work, Peer &peer);
 	[[gnu::noinline]] Request *call_lossy(const CallWork &work, Peer &peer, pt2p_status_t &status);
 	// Whether the result may be fetched, and the caller or the service wants that.
 	static bool wants_fetch(const Outgoing &o)

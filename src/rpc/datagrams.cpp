@@ -67,7 +67,7 @@ bool Calls::send_lossy(Outgoing &o)
 		lane.listed = true;
 		repeating_.push_back(&peer);
 	}
-	engine_.ask_for_ticks(true);
+	engine_.ticks = true;
 	if (++lossy_calls_ % calls_unchecked == 0) // a program may never wait for long
 		tick(now_ns());
 	return true;
@@ -98,7 +98,7 @@ void Calls::tick(int64_t now)
 				repeat(*o);
 		return !(lane.listed = lane.outstanding != 0);
 	});
-	engine_.ask_for_ticks(!repeating_.empty());
+	engine_.ticks = !repeating_.empty();
 }
 
 void Calls::repeat(Outgoing &o)
@@ -230,7 +230,7 @@ void Services::on_datagram(Peer &peer, uint8_t id, uint64_t header, const void *
 	if (length < (id == id_short_call ? sizeof(ShortCall) : sizeof(CallHead)) || !admit(peer, *lane, header))
 		return;
 	if (id == id_short_call)
-		on_short_call(peer, number, data, length, PT2P_DELIVERY_DATAGRAM);
+		on_short_datagram(peer, number, data, length);
 	else
 		on_call(peer, number, false, data, length, true);
 }

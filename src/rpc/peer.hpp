@@ -31,7 +31,12 @@ struct Service;
 struct CallDelivery {
 	uint8_t input = PT2P_DELIVERY_AUTO, reply = PT2P_DELIVERY_AUTO;
 
-	bool automatic() const { return !(input | reply); }
+	bool automatic() const // one comparison
+	{
+		uint16_t both;
+		std::memcpy(&both, this, sizeof both);
+		return !both;
+	}
 	void leave_datagrams()
 	{
 		input = input == PT2P_DELIVERY_DATAGRAM ? uint8_t{PT2P_DELIVERY_AUTO} : input;

@@ -69,7 +69,8 @@ void Services::close(Service &s) { services_.give(&s); }
 
 // ---- calls that come ------------------------------------------------------------------------------------------------
 
-const char *Services::on_short_call(Peer &peer, uint64_t number, const void *data, size_t length, uint8_t reply_by)
+const char *Services::take_short_call(Peer &peer, uint64_t number, const void *data, size_t length,
+                                      pt2p_delivery_t reply_by)
 {
 	ShortCall head;
 	if (length < sizeof head || !may_come(peer, number))
@@ -82,6 +83,16 @@ const char *Services::on_short_call(Peer &peer, uint64_t number, const void *dat
 	enter(in);
 	take_input(in, head.service, static_cast<const unsigned char *>(data) + sizeof head);
 	return nullptr;
+}
+
+const char *Services::on_short_call(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	return take_short_call(peer, number, data, length, PT2P_DELIVERY_AUTO);
+}
+
+void Services::on_short_datagram(Peer &peer, uint64_t number, const void *data, size_t length)
+{
+	take_short_call(peer, number, data, length, PT2P_DELIVERY_DATAGRAM);
 }
 
 const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length, bool admitted)

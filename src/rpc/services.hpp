@@ -97,8 +97,7 @@ public:
 	pt2p_status_t push(Incoming &in, const void *from, size_t offset, size_t length, pt2p_request_t **req);
 
 	// What callers send. Null, or what is wrong with it.
-	const char *on_short_call(Peer &peer, uint64_t number, const void *data, size_t length,
-	                          uint8_t reply_by = PT2P_DELIVERY_AUTO);
+	const char *on_short_call(Peer &peer, uint64_t number, const void *data, size_t length);
 	// `admitted`: it has come by datagram, for the first time.
 	const char *on_call(Peer &peer, uint64_t number, bool notice, const void *data, size_t length,
 	                    bool admitted = false);
@@ -204,6 +203,9 @@ private:
 		EndpointLane *further = goes_back ? in.peer->further_lane(in.lanes.back) : nullptr;
 		return further ? *further : *in.peer;
 	}
+	[[gnu::always_inline]] inline const char *take_short_call(Peer &peer, uint64_t number, const void *data,
+	                                                          size_t length, pt2p_delivery_t reply_by);
+	void on_short_datagram(Peer &peer, uint64_t number, const void *data, size_t length);
 	bool admit(Peer &peer, DatagramLane &lane, uint64_t header);
 	void repeat_reply(DatagramLane &lane, uint32_t slot, uint32_t call);
 	bool reply_by_datagram(Incoming &in, const void *data);
