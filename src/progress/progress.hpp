@@ -353,8 +353,8 @@ private:
 	Poller poller_;
 	bool in_turn_of_poller_ = false;
 	std::atomic<int> wanting_{0}; // threads that wait for it
-	// Calls that do not wait look at the clock after so many with ticks, and after 16 times as many without: a look takes
-	// 20 ns, and a program may call seldom.
+	// Calls that do not wait look at the clock after so many with ticks, and after 16 times as many without: a look
+	// takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 16;
 	uint32_t polls_ = 0;
 	int64_t last_check_ = 0;
