@@ -25,7 +25,8 @@ CallDelivery Calls::datagram_way(Peer &peer, const CallWork &work)
 {
 	CallDelivery by = work.by;
 	DatagramLane *lane = peers_.datagrams(peer);
-	const bool can = lane && !lane->gone && !(work.rare && (work.rare->give.length || work.rare->take.length)) &&
+	const bool can = lane && !lane->gone && !engine_.losses().contain(peer.rank) &&
+	                 !(work.rare && (work.rare->give.length || work.rare->take.length)) &&
 	                 work.length <= lane->room_after(sizeof(CallHead)) && by.reply != PT2P_DELIVERY_READ;
 	if (can && by.input == PT2P_DELIVERY_DATAGRAM && !by.reply)
 		by.reply = PT2P_DELIVERY_DATAGRAM;

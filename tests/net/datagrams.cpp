@@ -188,6 +188,21 @@ TEST_CASE("a call by datagram whose deadline has passed frees its place")
 		pt2p_reply(job.ctx[1], call, 0, nullptr, 0);
 }
 
+TEST_CASE("calls by datagram to a rank that is lost fail")
+{
+	Job job("rc,ud", 2, datagrams);
+	Calls calls(job);
+	calls.run(3, 1);
+	calls.server.keeps = true;
+	pt2p_request_t *request = calls.start();
+	job.ctx[0]->engine->channels().declare_down(1, PT2P_ERR_PEER_LOST, "it is said to be");
+	CHECK(calls.wait(request).status == PT2P_ERR_PEER_LOST);
+	uint64_t input = 0;
+	CHECK(pt2p_icall(job.ctx[0], 1, 1, &input, sizeof input, nullptr, 0, nullptr, &request) == PT2P_ERR_PEER_LOST);
+	for (pt2p_call_t *call : calls.server.kept)
+		pt2p_reply(job.ctx[1], call, 0, nullptr, 0);
+}
+
 TEST_CASE("a server that finalizes tells callers by datagram")
 {
 	Job job("rc,ud", 2, {"PT2P_CALL_INPUT_BY=datagram", "PT2P_FINALIZE_TIME=0.2"});

@@ -117,8 +117,6 @@ Endpoint &UdTransport::connect(int rank, std::string_view text)
 	peer->remote = &peer->address;
 	peer->ready = true;
 	net_->rings.set_delivery(*peer, PT2P_DELIVERY_SEND);
-	if (net_->tuner.on())
-		peer->tuner = std::make_unique<tune::ChannelTuner>();
 	known = std::move(peer);
 	return *known;
 }
