@@ -185,6 +185,11 @@ if [ $openmpi = yes ]; then
 				killed starting_$case 4 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
 			done
 		done
+		for case in calls calls_kept; do
+			for way in PT2P_CALL_INPUT_BY=datagram PT2P_CALL_REPLY_BY=datagram; do
+				killed $case 3 PT2P_TRANSPORTS=self,rc,ud $way PT2P_NET_RECONNECT_TIME=500ms
+			done
+		done
 		# The victim forwards messages between ranks 0 and 3, for instance.
 		for case in eager large_sender overtaken ignored_synchronous taken barrier any_source finalize_dead finalized; do
 			killed $case 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 'PT2P_GROUPS=0,2;1,3' PT2P_ROUTE=forward \
