@@ -32,6 +32,8 @@ done
 run $softhca tests/conformance/conformance_inprocess threads 3 PT2P_TRANSPORTS=self,rc PT2P_ONE_SIDED=transport \
 	PT2P_NET_LANES=3 calls
 run env PT2P_TRANSPORTS=self,rc PT2P_NET_LANES=3 $softhca tests/threads/call_races 200
+# By datagram.
+run env PT2P_TRANSPORTS=self,rc,ud PT2P_CALL_INPUT_BY=datagram $softhca tests/threads/call_races 200
 # Ranks whose progress threads forward messages.
 run $softhca tests/conformance/conformance_inprocess threads 4 PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 \
 	PT2P_GROUPS=nodes:2 PT2P_ROUTE=auto both_directions random_exact put_get signal_order barrier
