@@ -86,8 +86,8 @@ public:
 	{
 		(void)peer, (void)id, (void)header, (void)data, (void)length;
 	}
-	// A datagram that is no more than a word, see TransportTable::send_word. The transport does not know the sender.
-	virtual void on_word(uint32_t word) { (void)word; }
+	// A datagram without payload, see TransportTable::send_immediate. The transport does not know the sender.
+	virtual void on_immediate(uint32_t data) { (void)data; }
 	// A get, put or atomic that returned in_progress has finished with `status`. The callback may come before that
 	// return. `reason` says why it failed, if the transport knows.
 	virtual void on_complete(void *operation, pt2p_status_t status, std::string_view reason = {}) = 0;
@@ -166,8 +166,9 @@ struct TransportTable {
 	// The minimum over all ranks of max_send, bytes. A rank may forward a message by a transport that is not open
 	// everywhere, so it has to fit. Null: no limit.
 	size_t (*longest_message)(const Config &config) = nullptr;
-	// Sends a datagram of 32 bits, which costs the device less than any other. Null: not offered.
-	Outcome (*send_word)(Endpoint &endpoint, uint32_t word) = nullptr;
+	// Sends a datagram without payload: 32 bits of immediate data. It costs the device less than any other. Null: not
+	// offered.
+	Outcome (*send_immediate)(Endpoint &endpoint, uint32_t data) = nullptr;
 };
 
 // The connection to one peer. Transports derive from it; the layers above read only these fields.

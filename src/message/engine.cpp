@@ -134,10 +134,10 @@ void Engine::on_datagram(int peer, uint8_t id, uint64_t header, const void *data
 		e->on_datagram(peer, id, header, data, length);
 }
 
-void Engine::on_word(uint32_t word)
+void Engine::on_immediate(uint32_t word)
 {
 	for (Extension *e : extensions_)
-		e->on_word(word);
+		e->on_immediate(word);
 }
 
 void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)

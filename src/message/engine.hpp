@@ -139,7 +139,7 @@ public:
 	// From the transports.
 	void on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_datagram(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_word(uint32_t word) override;
+	void on_immediate(uint32_t word) override;
 	void on_complete(void *operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status, std::string_view reason) override;
 	void on_connect_failure(int peer, pt2p_status_t status) override { barrier_.on_connect_failure(peer, status); }

@@ -39,7 +39,7 @@ public:
 	{
 		(void)peer, (void)id, (void)header, (void)data, (void)length;
 	}
-	virtual void on_word(uint32_t word) { (void)word; }
+	virtual void on_immediate(uint32_t word) { (void)word; }
 	virtual void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) = 0;
 	// Told once for each peer.
 	virtual void on_peer_down(int peer, pt2p_status_t status) = 0;
@@ -50,7 +50,7 @@ public:
 	virtual bool has_work() const = 0;
 	// Whether that may send more than one message, so that doorbells are worth sharing.
 	virtual bool may_send_several() const { return has_work(); }
-	// Called about every millisecond while it is asked for (ProgressClient::ticks).
+	// Called about every millisecond while ProgressClient::ticks.
 	virtual void tick(int64_t now) { (void)now; }
 	// Slow checks, every few milliseconds while a call waits.
 	virtual void check() {}

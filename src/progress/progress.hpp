@@ -37,7 +37,7 @@ public:
 	virtual void check() = 0;
 	// Called about every millisecond of waiting, and every few polls, while it is asked for.
 	virtual void tick(int64_t now) { (void)now; }
-	bool ticks = false; // it is asked for
+	bool ticks = false; // whether tick() is wanted
 	// Messages from now on may leave together; not after cork(false).
 	virtual void cork(bool corked) { (void)corked; }
 	// A call is going to sleep, until something arrives.

@@ -37,7 +37,7 @@ public:
 	// The transport to the rank that has published this blob. Null: none reaches it, and `reasons` says why. Otherwise
 	// `reasons` says why those before it in the order of preference are not used.
 	Transport *choose(int rank, const std::string &blob, std::string &reasons, bool keep_few_connections = false) const;
-	// The transport for datagrams to that rank; null: there is none, or a device need not be asked for it.
+	// The transport for datagrams to that rank; null: there is none, or no device is between.
 	Transport *choose_datagrams(int rank, const std::string &blob) const;
 	Endpoint *try_connect(int rank, bool keep_few_connections) override;
 	bool find_address(int rank, const char *transport, std::string &address) override;

@@ -58,7 +58,7 @@ public:
 	bool has_replies() const { return !placing_.empty() || !fetching_.empty(); }
 	// The same by datagram (datagrams.hpp).
 	void on_datagram(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
-	void on_word(uint32_t word);
+	void on_immediate(uint32_t word);
 	void on_gone(Peer &peer);
 	// Sends again what has had no reply for long; to be called about every millisecond.
 	void tick(int64_t now);

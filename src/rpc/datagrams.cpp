@@ -149,15 +149,15 @@ void Calls::on_datagram(Peer &peer, uint8_t id, uint64_t number, const void *dat
 		reporter_.add(Counter::datagrams_dropped);
 }
 
-void Calls::on_word(uint32_t word)
+void Calls::on_immediate(uint32_t word)
 {
-	Outgoing *o = tokens_ ? tokens_->find(Word::token(word)) : nullptr;
+	Outgoing *o = tokens_ ? tokens_->find(Immediate::token(word)) : nullptr;
 	if (!o || o->state != Outgoing::State::sent || o->received || o->reply_length) {
 		reporter_.add(Counter::datagrams_dropped);
 		return;
 	}
 	uint64_t &before = o->peer->datagrams()->words[slot_of(o->number)];
-	before += static_cast<uint64_t>(Word::difference(word));
+	before += static_cast<uint64_t>(Immediate::difference(word));
 	on_short_reply(*o->peer, o->number, &before, sizeof before);
 }
 
@@ -261,7 +261,7 @@ bool Services::reply_by_datagram(Incoming &in, const void *data)
 		lane->replies_in_batch = 0;
 	}
 	++lane->replies_in_batch;
-	const bool as_word = good && !length && words_ && !lane->several;
+	const bool as_word = good && !length && header_only_ && !lane->several;
 	const int64_t difference = static_cast<int64_t>(in.reply.word - s.word);
 	s.waits = !send_stored(*lane, s, slot_of(in.number), as_word ? difference : INT64_MAX);
 	if (good)
@@ -277,8 +277,8 @@ bool Services::reply_by_datagram(Incoming &in, const void *data)
 bool Services::send_stored(DatagramLane &lane, const DatagramSlot &s, uint32_t slot, int64_t difference)
 {
 	Channel &c = *lane.channel;
-	if (s.token != Tokens::none && Word::fits(difference))
-		return c.endpoint.table->send_word(c.endpoint, Word::pack(s.token, difference)) == Outcome::done;
+	if (s.token != Tokens::none && Immediate::fits(difference))
+		return c.endpoint.table->send_immediate(c.endpoint, Immediate::pack(s.token, difference)) == Outcome::done;
 	return c.try_send(s.reply_id, uint64_t{s.number} << 16 | slot, s.reply.data(), s.reply.size()) == Outcome::done;
 }
 

@@ -2,11 +2,9 @@
 // connected for them, so a server can have callers without number.
 //
 //   caller                                            server
-//   SHORT_CALL or CALL(number, token; ...) -->        served, unless a call of that number or a later one came in the
-//   slot
+//   SHORT_CALL or CALL(number, token; ...) -->        served, if its number is the highest so far in its slot
 //                       <-- SHORT_REPLY or REPLY      stored until the next call comes in the slot
-//   the same again, after a while without a reply --> dropped while the call is being served; then its reply is sent
-//   again
+//   the same again, if no reply comes -->             dropped; the reply, if there is one, is sent again
 //
 // A call comes in a slot only after the reply to the one before, so a server keeps one number and one reply for each
 // slot. That makes a call happen at most once: what was served is known by its number for as long as it can come again.
@@ -15,14 +13,15 @@
 // Either half of a call may go over the connection instead. Then it is repeated all the same, as the other may be lost.
 // Windows, notices, and what does not fit in one datagram always do so.
 //
-// Words. A reply that is a word only costs a device less if it is no message at all: 32 bits that come with the
-// completion (TransportTable::send_word). They hold a token, which the call brought and which tells it from all others
-// of this caller, and the difference to the word before in the slot, which both sides know:
+// Header-only replies. A reply that is only a word can go as a SEND without payload: the word is in the immediate data
+// of its header, so the device reads one WQEBB less. The 32 bits hold a token and a difference. The token came with the
+// call, and tells it from all others of this caller. The difference is that to the word before in the slot, which both
+// sides know:
 //
 //   [ token: index 8, turn 6 | difference, signed 18 ]
 //
 // That gives counters of 64 bits, as long as no more than 2^17 numbers are handed out during a call. An index is taken
-// again as late as possible, so a word that the network repeats fits no later call unless it is 64 x 256 calls late. A
+// again as late as possible, so a reply that the network repeats fits no later call unless it is 64 x 256 calls late. A
 // reply that is sent again always goes as a message, with the number of its call. (Sequencer with 64-bit numbers in 32
 // bits: A. Kalia, M. Kaminsky, D. G. Andersen, "Design Guidelines for High Performance RDMA Systems", 2016.)
 #pragma once
@@ -42,7 +41,8 @@ struct Outgoing;
 constexpr unsigned datagram_number_bits = 48;
 constexpr uint64_t datagram_number(uint64_t header) { return header & ((UINT64_C(1) << datagram_number_bits) - 1); }
 
-struct Word {
+// The immediate data of a header-only reply.
+struct Immediate {
 	static constexpr unsigned difference_bits = 18;
 	static constexpr int64_t max_difference = (INT64_C(1) << (difference_bits - 1)) - 1;
 	static constexpr bool fits(int64_t difference)
@@ -99,7 +99,7 @@ private:
 	std::array<uint8_t, count> turns_{}, free_{}; // free_: a queue, so that each waits long
 	uint32_t taken_ = 0, given_ = 0;
 };
-static_assert(Tokens::index_bits + Tokens::turn_bits + Word::difference_bits == 32);
+static_assert(Tokens::index_bits + Tokens::turn_bits + Immediate::difference_bits == 32);
 
 // What a server keeps of the last call by datagram in a slot.
 struct DatagramSlot {

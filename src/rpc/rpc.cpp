@@ -35,8 +35,8 @@ Rpc::Rpc(const Config &config, Reporter &reporter, Engine &engine, onesided::One
                                      static_cast<unsigned>(config.net_lanes)),
       windows_(onesided, engine), results_(config, reporter, engine, onesided, static_cast<size_t>(size)),
       calls_(engine, reporter, peers_, windows_, static_cast<size_t>(config.call_fetch_bytes)),
-      services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue), config.call_words,
-                context)
+      services_(engine, reporter, peers_, windows_, results_, static_cast<size_t>(config.call_queue),
+                config.call_header_only, context)
 {
 	engine.extend(*this);
 }

@@ -42,7 +42,7 @@ public:
 		calls_.on_read(operation & ~range.operation_bit, status);
 	}
 	void on_datagram(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
-	void on_word(uint32_t word) override { calls_.on_word(word); }
+	void on_immediate(uint32_t word) override { calls_.on_immediate(word); }
 	void tick(int64_t now) override { calls_.tick(now); }
 	void check() override { calls_.examine_silent(); }
 	void before_sleep() override { calls_.before_sleep(); }

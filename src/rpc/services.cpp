@@ -15,9 +15,9 @@ constexpr unsigned handled_in_turn = 32; // calls
 } // namespace
 
 Services::Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, Results &results, size_t queue,
-                   bool words, pt2p_context_t *context)
+                   bool header_only, pt2p_context_t *context)
     : engine_(engine), reporter_(reporter), peers_(peers), windows_(windows), results_(results), queue_(queue),
-      words_(words), context_(context), services_(std::random_device{}()), pool_(std::random_device{}())
+      header_only_(header_only), context_(context), services_(std::random_device{}()), pool_(std::random_device{}())
 {
 }
 

@@ -53,9 +53,9 @@ struct Service {
 class Services {
 public:
 	// `queue`: calls that may wait in a lane.
-	// `words`: replies by datagram may be no more than a word.
+	// `header_only`: replies by datagram that are a word may go without payload.
 	Services(Engine &engine, Reporter &reporter, Peers &peers, Windows &windows, Results &results, size_t queue,
-	         bool words, pt2p_context_t *context);
+	         bool header_only, pt2p_context_t *context);
 
 	Service *find(uint64_t handle) const;
 	// Null: that id is open already.
@@ -237,7 +237,7 @@ private:
 	// Calls until the law sees one; 0: it sees each, or callers are to fetch.
 	int64_t quiet_ = static_cast<int64_t>(way_.due());
 	const size_t queue_;
-	const bool words_;
+	const bool header_only_;
 	uint32_t batch_ = 0; // of handlers, whose replies leave together
 	pt2p_context_t *const context_;
 	HandlePool<Service> services_;

@@ -31,7 +31,7 @@ all_cases()
 		run_cases $softhca $cases threads 3 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_NET_DIRECT=0 calls
 		run_cases $softhca --fault "$lossy" $cases threads 3 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_UD_QUEUES=3 PT2P_NET_TIMEOUT=8 calls
 		run_cases $softhca --fault "$very_lossy" $cases threads 3 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_NET_TIMEOUT=8 calls
-		run_cases $softhca --fault "$very_lossy" $cases cooperative 4 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_CALL_WORDS=0 PT2P_CALL_WINDOW=1 PT2P_NET_TIMEOUT=8 calls
+		run_cases $softhca --fault "$very_lossy" $cases cooperative 4 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_CALL_HEADER_ONLY=0 PT2P_CALL_WINDOW=1 PT2P_NET_TIMEOUT=8 calls
 		run_cases $softhca --fault "$very_lossy" $cases threads 3 $datagrams PT2P_CALL_REPLY_BY=datagram PT2P_NET_DELIVERY=write PT2P_NET_TIMEOUT=8 calls
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_WINDOW=1 calls
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 calls

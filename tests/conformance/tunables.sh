@@ -33,7 +33,7 @@ moves_for()
 	case $1 in
 	PT2P_CALL_WINDOW | PT2P_CALL_RE*) echo calls ;;
 	# Others let more calls wait than its minimum, or expect that there is no deadline.
-	PT2P_CALL_*) echo call_words call_nested many_calls call_history ;;
+	PT2P_CALL_*) echo call_header_only call_nested many_calls call_history ;;
 	*) echo $moves ;;
 	esac
 }

@@ -133,7 +133,7 @@ void Pair::forge_call(Input &in)
 		const uint32_t service = 1 + how % 2u;
 		std::memcpy(payload, &service, sizeof service);
 		if (how % 8 == 0)
-			return ctx_[1]->engine->on_word(static_cast<uint32_t>(any_number(in)));
+			return ctx_[1]->engine->on_immediate(static_cast<uint32_t>(any_number(in)));
 		const uint64_t header = number() | uint64_t{in.byte()} << datagram_number_bits;
 		return ctx_[1]->engine->on_datagram(0, ids[in.byte() % std::size(ids)], header, payload,
 		                                    in.number(2) % sizeof payload);

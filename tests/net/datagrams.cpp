@@ -112,7 +112,8 @@ TEST_CASE("calls by datagram connect nothing")
 TEST_CASE("a call by datagram is executed once on a wire that loses, repeats and reorders")
 {
 	Job job("rc,ud", 2,
-	        {"PT2P_CALL_INPUT_BY=datagram", GENERATE(as<std::string>(), "PT2P_CALL_WORDS=1", "PT2P_CALL_WORDS=0")});
+	        {"PT2P_CALL_INPUT_BY=datagram",
+	         GENERATE(as<std::string>(), "PT2P_CALL_HEADER_ONLY=1", "PT2P_CALL_HEADER_ONLY=0")});
 	Calls calls(job);
 	calls.server.reply = GENERATE(size_t{0}, size_t{300});
 	const Faults faults(bad_wire);

@@ -9,17 +9,18 @@ using namespace pt2p::rpc;
 
 TEST_CASE("a word holds a token and a difference", "[datagrams]")
 {
-	for (const int64_t difference : {INT64_C(0), INT64_C(1), INT64_C(-1), Word::max_difference, -Word::max_difference})
+	for (const int64_t difference :
+	     {INT64_C(0), INT64_C(1), INT64_C(-1), Immediate::max_difference, -Immediate::max_difference})
 		for (const uint16_t token : {uint16_t{0}, uint16_t{1}, uint16_t{0x3fff}, uint16_t{0x2aaa}}) {
-			REQUIRE(Word::fits(difference));
-			const uint32_t word = Word::pack(token, difference);
-			CHECK(Word::token(word) == token);
-			CHECK(Word::difference(word) == difference);
+			REQUIRE(Immediate::fits(difference));
+			const uint32_t word = Immediate::pack(token, difference);
+			CHECK(Immediate::token(word) == token);
+			CHECK(Immediate::difference(word) == difference);
 		}
-	CHECK_FALSE(Word::fits(Word::max_difference + 1));
-	CHECK_FALSE(Word::fits(-Word::max_difference - 1));
-	CHECK_FALSE(Word::fits(INT64_MAX));
-	CHECK_FALSE(Word::fits(INT64_MIN));
+	CHECK_FALSE(Immediate::fits(Immediate::max_difference + 1));
+	CHECK_FALSE(Immediate::fits(-Immediate::max_difference - 1));
+	CHECK_FALSE(Immediate::fits(INT64_MAX));
+	CHECK_FALSE(Immediate::fits(INT64_MIN));
 }
 
 TEST_CASE("a token tells its call from all others, and is taken again as late as possible", "[datagrams]")

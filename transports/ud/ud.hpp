@@ -4,8 +4,8 @@
 //
 // All datagrams are SENDs with immediate data, which tells them from messages where both use one shared receive queue.
 //
-//   message      [ MessageHeader | payload ]    as over a reliable connection; its sequence number means nothing
-//   word         the immediate data alone: control and address fill one WQEBB, so the device reads half as much
+//   message        [ MessageHeader | payload ]    as over a reliable connection; its sequence number means nothing
+//   header only    the immediate data; control and address fill one WQEBB, so the device reads half as much
 //
 // Only who knows the receiver's Q_Key reaches it. The key is random, and published with the address.
 #pragma once

@@ -92,7 +92,7 @@ bool Net::on_datagram(const unsigned char *buffer, uint32_t bytes, uint32_t word
 {
 	TransportEvents &events = environment_.events;
 	if (bytes == route_header)
-		return events.on_word(word), true;
+		return events.on_immediate(word), true;
 	MessageHeader h;
 	const bool whole = bytes >= route_header + sizeof h;
 	if (whole)

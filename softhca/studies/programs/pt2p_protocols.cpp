@@ -10,8 +10,8 @@
 // `way`: INPUT/REPLY, each send, write or auto, the reply also read: the requester fetches it; or read, which is
 // pt2p_get. Each requester keeps `window` requests under way to each partner, and asks again as soon as one has its
 // value. The middle 70 % of `requests` are measured, those of all queue pairs: `Gb/s` of values, of all or, in M:M, of
-// a node; `fewest`: requests of the slowest requester, to the mean; for each request `deposits`: messages written into
-// rings, `requester`, `wqe` and `responder`: misses of the devices' caches; `rnr`: refusals for want of a receive.
+// a node; `min_to_mean`: requests of the slowest requester; for each request `wqes` and `receives` of all devices,
+// `requester`, `wqe` and `responder`: misses of the devices' caches, `rnr`: refusals for want of a receive.
 // Every byte of every value is checked, and responders serve as many requests as there are.
 #include <cstring>
 #include <memory>
@@ -382,7 +382,7 @@ int main(int argc, char **argv)
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
 		std::puts(
-		    "name,shape,nodes,threads,window,value,way,Gb/s,M/s,mean_ns,p99_ns,fewest,wqes,receives,requester,wqe,"
+		    "name,shape,nodes,threads,window,value,way,Gb/s,M/s,mean_ns,p99_ns,min_to_mean,wqes,receives,requester,wqe,"
 		    "responder,rnr");
 	const std::string &shape = settings.text("shape"), &way = settings.text("way");
 	if (shape != "M:1" && shape != "1:M" && shape != "M:M")
@@ -411,17 +411,17 @@ int main(int argc, char **argv)
 	job.run([&](pt2p_context_t *ctx) { run(ctx, shared); });
 	const Latencies latencies(shared.latencies);
 	const auto measured = static_cast<double>(plan.last() - plan.first());
-	size_t fewest = plan.requests;
+	size_t min_requests = plan.requests;
 	for (size_t rank = 0; rank < plan.ranks(); ++rank)
 		if (!plan.partners(rank).empty())
-			fewest = std::min(fewest, shared.each[rank]);
+			min_requests = std::min(min_requests, shared.each[rank]);
 	const double rate = measured / (shared.until - shared.since) * 1e3; // M/s
 	const auto each = [measured](uint64_t count) { return static_cast<double>(count) / measured; };
 	std::printf(
 	    "%s,%s,%zu,%zu,%zu,%zu,%s,%.2f,%.3f,%.0f,%.0f,%.2f,%.3f,%.3f,%.3f,%.3f,%.3f,%.4f\n",
 	    settings.text("name").c_str(), shape.c_str(), plan.nodes, plan.threads, plan.window, plan.value, way.c_str(),
 	    rate * static_cast<double>(plan.value) * 8e-3 / (plan.many_to_many() ? static_cast<double>(plan.nodes) : 1),
-	    rate, latencies.mean, latencies.p99, static_cast<double>(fewest * shared.requesters) / measured,
+	    rate, latencies.mean, latencies.p99, static_cast<double>(min_requests * shared.requesters) / measured,
 	    each(shared.counts.wqes), each(shared.counts.receives), each(shared.counts.requester), each(shared.counts.wqe),
 	    each(shared.counts.responder), each(shared.counts.rnr));
 }

@@ -59,7 +59,7 @@ public:
 	{
 		client_.on_datagram(from, id, header, data, length);
 	}
-	void on_word(uint32_t word) override { client_.on_word(word); }
+	void on_immediate(uint32_t word) override { client_.on_immediate(word); }
 	void on_limits_changed(int rank) override { client_.on_limits_changed(rank); }
 	// Forwarded messages do not need that connection. A message that needs it tries again.
 	void on_refused(int rank, pt2p_status_t status, std::string_view reason) override

@@ -472,7 +472,7 @@ Finish deliveries(Rank &r)
 void add_call_cases(std::vector<Case> &cases)
 {
 	cases.insert(cases.end(), {
-	                              {"call_words", true, words},
+	                              {"call_header_only", true, words},
 	                              {"call_sizes", true, sizes},
 	                              {"many_calls", true, many},
 	                              {"call_notices", true, notices},
