@@ -290,6 +290,14 @@ Finish deadlines(Rank &r)
 			for (pt2p_request_t *request : requests)
 				EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, request, nullptr), PT2P_ERR_DEADLINE);
 		}
+		// Datagrams are held back by the network, so they are over only once the server has said so.
+		pt2p_calls_info_t info = PT2P_CALLS_INFO_INIT;
+		const auto under_way = [&] {
+			EXPECT_OK(r.ctx, pt2p_calls_query(r.ctx, r.right(), &info));
+			return info.in_flight != 0;
+		};
+		for (; counter(r, "ud_messages") && under_way(); r.poll())
+			EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
 		meet(r);
 		EXPECT_EQ(s->calls.load(), 0u);
 		EXPECT_EQ(number, 5u);
