@@ -27,6 +27,9 @@ void for_wqes(const Qp &qp, uint16_t from, uint16_t to, const Function &function
 	}
 }
 
+// After a write by the device, and at most.
+constexpr unsigned free_polls = 2, max_free_polls = 16;
+
 unsigned count_wqes(const Qp &qp, uint16_t from, uint16_t to)
 {
 	unsigned n = 0;
@@ -161,15 +164,16 @@ void Programs::before_poll(Context &context)
 }
 
 // It would poll again and again: instead it waits until something has changed, here or in what others of its node may
-// have stored, but not for ever, as it may look at other things or at the clock. After a change it polls once more
-// without waiting, as it may have found what it has to deal with.
+// have stored, but not for ever, as it may look at other things or at the clock. After each change it polls a few times
+// without waiting, as it may have found what it has to deal with: it finds what has come without a completion in a turn
+// whose poll finds nothing, and each message may take it another turn.
 void Programs::after_empty_poll(Context &context)
 {
-	constexpr Picoseconds min_wait = 500'000;
-	constexpr unsigned doublings = 6;
+	constexpr Picoseconds min_wait = 31'250;
+	constexpr unsigned doublings = 10;
 	Program &program = this->program(context);
-	if (program.seen != program.writes) {
-		program.seen = program.writes;
+	if (program.free_polls) {
+		--program.free_polls;
 		program.idle = 0;
 		return;
 	}
@@ -186,7 +190,7 @@ void Programs::completed(const Cq &cq)
 void Programs::wrote(const Context &context)
 {
 	Program &program = this->program(context);
-	++program.writes;
+	program.free_polls = std::min(program.free_polls + free_polls, max_free_polls);
 	program.arrived += std::exchange(core_.brings_message, false);
 	softhca_time_wake(&context, from_ns(core_.p.cpu_poll));
 }

@@ -40,9 +40,9 @@ public:
 
 private:
 	struct Program {
-		uint64_t writes = 0, seen = 0; // by the device
-		unsigned idle = 0;             // polls in a row
-		unsigned arrived = 0;          // messages in its memory since the last poll
+		unsigned free_polls = 0; // that do not wait, though they find nothing
+		unsigned idle = 0;       // polls in a row
+		unsigned arrived = 0;    // messages in its memory since the last poll
 	};
 	struct Counted {
 		softhca_work_t (*read)(void *);

@@ -26,8 +26,10 @@
 // there again, not even by the replay of a broken queue pair. The next ring of the same sender continues its numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "transports/verbs/device/device.hpp"
 #include "transports/verbs/message/header.hpp"
@@ -128,27 +130,72 @@ private:
 	}
 };
 
+// Where the slots of a ring are.
+struct RingPlace {
+	unsigned char *slots;
+	uint32_t key;
+};
+
+// Memory for rings. It is registered for many rings at a time, as each registration is a call to the kernel.
+class RingMemory {
+public:
+	RingMemory(const Device &device, size_t ring_bytes, uint32_t max_rings, int numa_node)
+	    : device_(device), ring_bytes_(ring_bytes), rings_per_block_(std::min(max_rings, max_per_block)),
+	      numa_node_(numa_node)
+	{
+	}
+	// Throws Error.
+	RingPlace take()
+	{
+		if (free_.empty())
+			add_block();
+		const RingPlace place = free_.back();
+		free_.pop_back();
+		return place;
+	}
+	// Nobody writes there any more.
+	void give(RingPlace place) { free_.push_back(place); }
+
+private:
+	void add_block()
+	{
+		const RegisteredMemory &block = *blocks_.emplace_back(std::make_unique<RegisteredMemory>(
+		    device_, rings_per_block_ * ring_bytes_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, numa_node_));
+		for (uint32_t i = rings_per_block_; i--;)
+			free_.push_back({block.at(i * ring_bytes_), block.remote_key()});
+	}
+
+	static constexpr uint32_t max_per_block = 16;
+
+	const Device &device_;
+	const size_t ring_bytes_, rings_per_block_;
+	const int numa_node_;
+	std::vector<std::unique_ptr<RegisteredMemory>> blocks_;
+	std::vector<RingPlace> free_;
+};
+
 // The receiver's side.
 class IncomingWriteRing {
 public:
-	// `slots` is a power of two, `slot_bytes` a multiple of 8. Throws Error.
-	IncomingWriteRing(const Device &device, uint32_t slots, uint32_t slot_bytes, int numa_node, RingRequest sender)
-	    : memory_(device, size_t{slots} * slot_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, numa_node),
-	      sender_(sender), slots_(slots), slot_bytes_(slot_bytes), read_(sender.sent), reported_(sender.sent)
+	// `slots` is a power of two, `slot_bytes` a multiple of 8.
+	IncomingWriteRing(RingPlace place, uint32_t slots, uint32_t slot_bytes, RingRequest sender)
+	    : place_(place), sender_(sender), slots_(slots), slot_bytes_(slot_bytes), read_(sender.sent),
+	      reported_(sender.sent)
 	{
+		// Another sender's markers could pass for this one's.
+		for (uint32_t slot = 1; slot <= slots; ++slot)
+			trailer_before(size_t{slot} * slot_bytes)->marker = 0;
 	}
-	RingOffer offer() const
-	{
-		return {reinterpret_cast<uintptr_t>(memory_.at(0)), memory_.remote_key(), slots_, slot_bytes_, 0};
-	}
+	RingOffer offer() const { return {reinterpret_cast<uintptr_t>(place_.slots), place_.key, slots_, slot_bytes_, 0}; }
+	RingPlace place() const { return place_; }
 	// The trailer of the next message; null: it has not come.
 	const RingTrailer *next() const
 	{
-		const auto *trailer = reinterpret_cast<const RingTrailer *>(memory_.at(end() - sizeof(RingTrailer)));
+		const RingTrailer *trailer = trailer_before(end());
 		return __atomic_load_n(&trailer->marker, __ATOMIC_ACQUIRE) == read_ + 1 ? trailer : nullptr;
 	}
 	uint32_t max_payload() const { return slot_bytes_ - static_cast<uint32_t>(sizeof(RingTrailer)); }
-	const unsigned char *payload(uint32_t length) const { return memory_.at(end() - sizeof(RingTrailer) - length); }
+	const unsigned char *payload(uint32_t length) const { return place_.slots + end() - sizeof(RingTrailer) - length; }
 	void pop() { ++read_; }
 	// Whether the consumer index should be written to the sender.
 	bool owes_report() const { return read_ - reported_ >= (retired_ ? 1 : slots_ / 2); }
@@ -163,7 +210,12 @@ public:
 private:
 	size_t end() const { return size_t{(read_ & (slots_ - 1)) + 1} * slot_bytes_; }
 
-	RegisteredMemory memory_;
+	RingTrailer *trailer_before(size_t end) const
+	{
+		return reinterpret_cast<RingTrailer *>(place_.slots + end - sizeof(RingTrailer));
+	}
+
+	const RingPlace place_;
 	const RingRequest sender_;
 	const uint32_t slots_, slot_bytes_;
 	uint32_t read_, reported_;

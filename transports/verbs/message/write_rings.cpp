@@ -23,8 +23,8 @@ uint32_t share_of(int64_t rings, int sharers)
 
 WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &sender, Reporter &reporter,
                        int numa_node)
-    : device_(device), config_(config), sender_(sender), reporter_(reporter), numa_node_(numa_node),
-      max_rings_(share_of(config.net_rings, device.sharers)),
+    : config_(config), sender_(sender), reporter_(reporter), max_rings_(share_of(config.net_rings, device.sharers)),
+      memory_(device, static_cast<size_t>(config.net_ring_slots * config.net_ring_slot_bytes), max_rings_, numa_node),
       consumer_indices_(device, max_outgoing * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                         numa_node),
       left_(tune::Grants::period(max_rings_))
@@ -107,9 +107,9 @@ void WriteRings::on_request(NetPeer &peer, const RingRequest &request, uint32_t 
 void WriteRings::make(NetPeer &peer, const RingRequest &request)
 {
 	try {
-		peer.incoming = std::make_unique<IncomingWriteRing>(device_, static_cast<uint32_t>(config_.net_ring_slots),
-		                                                    static_cast<uint32_t>(config_.net_ring_slot_bytes),
-		                                                    numa_node_, request);
+		peer.incoming =
+		    std::make_unique<IncomingWriteRing>(memory_.take(), static_cast<uint32_t>(config_.net_ring_slots),
+		                                        static_cast<uint32_t>(config_.net_ring_slot_bytes), request);
 		incoming_.push_back(&peer);
 		reporter_.add(Counter::net_rings_granted);
 	} catch (const Error &e) {
@@ -253,6 +253,7 @@ void WriteRings::look_after()
 	std::erase_if(returning_, [this](NetPeer *peer) { return give_back(*peer); });
 	for (NetPeer *peer : std::exchange(returned_, {})) {
 		std::erase(incoming_, peer);
+		memory_.give(peer->incoming->place());
 		peer->incoming.reset();
 		--retired_;
 		grant_next();
@@ -263,6 +264,7 @@ void WriteRings::look_after()
 				report_read(*peer);
 }
 
+// Its ring's place is not given to another one: it could still write there.
 void WriteRings::drop(NetPeer &peer)
 {
 	if (std::erase(incoming_, &peer) && peer.incoming->retired())

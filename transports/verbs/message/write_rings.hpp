@@ -87,12 +87,11 @@ private:
 	bool take_back(NetPeer &peer);
 	bool give_back(NetPeer &peer);
 
-	const Device &device_;
 	const Config &config_;
 	EagerSender &sender_;
 	Reporter &reporter_;
-	const int numa_node_;
-	const uint32_t max_rings_;          // this rank's share of the device's
+	const uint32_t max_rings_; // this rank's share of the device's
+	RingMemory memory_;
 	RegisteredMemory consumer_indices_; // written by peers
 	FreeList free_indices_;
 	std::unordered_map<int, Use> uses_; // by rank
