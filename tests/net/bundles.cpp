@@ -229,8 +229,8 @@ TEST_CASE("messages of all lengths in bursts arrive as they were sent, also when
 		for (Stream &stream : streams)
 			stream.finish();
 	}
-	CHECK(job.counter(0, "net_bundled") > 500);
-	CHECK(job.counter(1, "net_bundled") > 500);
+	CHECK(job.counter(0, "net_bundled") > 400);
+	CHECK(job.counter(1, "net_bundled") > 400);
 	CHECK(job.counter(0, "peers_lost") + job.counter(1, "peers_lost") == 0);
 	if (broken)
 		CHECK(job.counter(0, "reconnects") + job.counter(1, "reconnects") > 0);

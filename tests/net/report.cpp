@@ -43,7 +43,7 @@ double number(const std::string &text, const std::string &words)
 TEST_CASE("the report's shares and bytes are those that softhca counts")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_TUNE=off", "PT2P_NET_DEVICE_MEMORY=256k"}); // more than can be in flight
+	Job job(transport, 2, {"PT2P_TUNE=off", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DELIVERY=send"}); // more than can be in flight
 	CHECK_THAT(report(job), Contains("libpt2p: rank 0 of 2") && !Contains("rank 0 to 1"));
 	job.exchange(0, 1); // connects, which takes messages, too
 	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes"), device_bytes("dm_read_bytes"),
@@ -71,7 +71,7 @@ TEST_CASE("the report's shares and bytes are those that softhca counts")
 TEST_CASE("the report counts WQEs and inline bytes for each channel, whatever queue pairs they share")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 3);
+	Job job(transport, 3, {"PT2P_NET_DELIVERY=send"});
 	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes");
 	// Below, at and above the length that takes the short path. So many that those of connecting do not show.
 	constexpr size_t lengths[] = {8, 28, 29, 48};
@@ -189,7 +189,7 @@ TEST_CASE("the report of a large message")
 
 TEST_CASE("with libibverbs, the length of WQEs is not known")
 {
-	Job job("rc", 2, {"PT2P_NET_DIRECT=0"});
+	Job job("rc", 2, {"PT2P_NET_DIRECT=0", "PT2P_NET_DELIVERY=send"});
 	send_many(job, 1000, 8);
 	CHECK_THAT(report(job),
 	           Contains("  T  1000 messages: 100.0 % inline") && Contains("how long WQEs are is not known"));

@@ -15,7 +15,7 @@ const std::vector<std::string> stay{"PT2P_TUNE_RAISE_BELOW=0", "PT2P_TUNE_CUT_AB
 
 std::vector<std::string> with(const std::string &tune, std::vector<std::string> law)
 {
-	law.push_back("PT2P_TUNE=" + tune);
+	law.insert(law.end(), {"PT2P_TUNE=" + tune, "PT2P_NET_DELIVERY=send"});
 	return law;
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("paper: no more than one period is in flight", "[.exact]")
 TEST_CASE("a period that is set is fixed, and nothing is tuned")
 {
 	const char *tune = GENERATE("PT2P_TUNE=off", "PT2P_TUNE=on");
-	Job job("rc", 2, {"PT2P_NET_SIGNAL_PERIOD=10", tune});
+	Job job("rc", 2, {"PT2P_NET_SIGNAL_PERIOD=10", tune, "PT2P_NET_DELIVERY=send"});
 	job.warm_up();
 	send_many(job, 1000, 8);
 	const uint64_t n = completions_of_sends(job, 1000, 8);

@@ -65,7 +65,7 @@ twice '$6 > 40' 2 $studies/pt2p_stream senders=64 messages=1000 bytes=8
 # What the tuner reaches on a known device: L/N from 1.8 (1 + 2/W) to 2.5 (1 + 2/W), and as the signal period an eighth of
 # the window W. With few queues W is what keeps a unit of the device busy, and with 64 of them what its WQE cache holds.
 # Columns: $6 M/s, $12 and $13 mean period and L/N of the first rank's second half.
-direct="PT2P_TRANSPORTS=self,rc PT2P_ROUTE=direct PT2P_RC_CONNECTIONS=65536"
+direct="PT2P_NET_DELIVERY=send PT2P_TRANSPORTS=self,rc PT2P_ROUTE=direct PT2P_RC_CONNECTIONS=65536"
 tuned()
 {
 	twice "$1" 2 $studies/pt2p_stream senders="$2" messages=3000 bytes=8 $direct trace="$work/trace" \
