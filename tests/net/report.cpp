@@ -43,7 +43,8 @@ double number(const std::string &text, const std::string &words)
 TEST_CASE("the report's shares and bytes are those that softhca counts")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_TUNE=off", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DELIVERY=send"}); // more than can be in flight
+	Job job(transport, 2,
+	        {"PT2P_TUNE=off", "PT2P_NET_DEVICE_MEMORY=256k", "PT2P_NET_DELIVERY=send"}); // more than can be in flight
 	CHECK_THAT(report(job), Contains("libpt2p: rank 0 of 2") && !Contains("rank 0 to 1"));
 	job.exchange(0, 1); // connects, which takes messages, too
 	Change entries("wqes"), entry_bytes("wqe_bytes"), inline_bytes("inline_bytes"), device_bytes("dm_read_bytes"),
