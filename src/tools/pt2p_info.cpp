@@ -20,6 +20,7 @@
 #include "base/config/config.hpp"
 #include "base/job/topology.hpp"
 #include "base/report/report.hpp"
+#include "tools/advise.hpp"
 #include "tools/json.hpp"
 #include "tools/rdma_devices.hpp"
 #include "tools/system_facts.hpp"
@@ -45,6 +46,9 @@ const char usage_text[] =
     "  --devices            RDMA devices, with the limits that matter here, and what is set for libmlx5\n"
     "  --build              compiler and flags of this build\n"
     "  --counters           what pt2p_counter_read counts\n"
+    "  --advise WORD ...    which way of calling is the quickest for a load, such as m=28 s=16 bytes=365 "
+    "device=connectx5;\n"
+    "                       pt2p_info(1) tells the words\n"
     "  --version            version of the library\n"
     "  --json               as one JSON object; without a section, all of them\n"
     "  --help               this text\n"
@@ -53,8 +57,9 @@ const char usage_text[] =
 
 struct Request {
 	bool json = false, config = false, topology = false, transports = false, devices = false, build = false;
-	bool counters = false, version = false, help = false;
+	bool counters = false, version = false, help = false, advise = false;
 	std::vector<std::string> names; // of --config
+	std::vector<std::string> load;  // of --advise
 	bool everything() const
 	{
 		return !config && !topology && !transports && !devices && !build && !counters && !version;
@@ -281,7 +286,11 @@ bool parse(int count, char **arguments, Request &request)
 			request.version = true;
 		else if (word == "--help")
 			request.help = true;
-		else if (word == "--config") {
+		else if (word == "--advise") {
+			request.advise = true;
+			while (i + 1 < count && arguments[i + 1][0] != '-')
+				request.load.emplace_back(arguments[++i]);
+		} else if (word == "--config") {
 			request.config = true;
 			while (i + 1 < count && arguments[i + 1][0] != '-')
 				request.names.emplace_back(arguments[++i]);
@@ -437,7 +446,7 @@ int main(int count, char **arguments)
 		return 0;
 	}
 	try {
-		int result = show(request);
+		int result = request.advise ? advise(request.load, request.json) : show(request);
 		if (fflush(stdout) != 0 && result == 0) {
 			fprintf(stderr, "pt2p_info: cannot write: %s\n", errno_text(errno).c_str());
 			result = 1;

@@ -189,6 +189,7 @@ RdmaDevice read_device(ibv_device *device)
 		return found;
 	}
 	const ibv_device_attr &limits = attributes.orig_attr;
+	found.part = limits.vendor_part_id;
 	Tries tries(context.get());
 	found.facts = {{"firmware", "firmware", std::string(limits.fw_ver, strnlen(limits.fw_ver, sizeof limits.fw_ver))},
 	               {"vendor_part", "vendor's part", format("0x%04x, %u", limits.vendor_id, limits.vendor_part_id)},

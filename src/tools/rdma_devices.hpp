@@ -2,6 +2,7 @@
 // The RDMA devices of this host and what of them matters to libpt2p, in words for pt2p_info.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ struct RdmaPort {
 
 struct RdmaDevice {
 	std::string name;
+	uint32_t part = 0; // its vendor's number; 0: not known
 	std::vector<Fact> facts;
 	std::vector<RdmaPort> ports;
 };

@@ -7,8 +7,8 @@
 // A thread is a rank, with a queue pair to each of its partners. M:1: `nodes` nodes with `threads` requesters each, and
 // one with as many responders as `responders` says; requester n asks responder n modulo these. 1:M: requester k asks
 // responder k of each of `nodes` nodes. M:M: requester k of each of `nodes` nodes asks responder k of each other one.
-// `way`: INPUT/REPLY, each send, write or auto, the reply also read: the requester fetches it; or read, which is
-// pt2p_get. Each requester keeps `window` requests under way to each partner, and asks again as soon as one has its
+// `way`: INPUT/REPLY, each send, write, datagram or auto, the reply also read: the requester fetches it; or read, which
+// is pt2p_get. Each requester keeps `window` requests under way to each partner, and asks again as soon as one has its
 // value. The middle 70 % of `requests` are measured, those of all queue pairs: `Gb/s` of values, of all or, in M:M, of
 // a node; `min_to_mean`: requests of the slowest requester; for each request `wqes` and `receives` of all devices,
 // `requester`, `wqe` and `responder`: misses of the devices' caches, `rnr`: refusals for want of a receive.
@@ -344,7 +344,8 @@ pt2p_delivery_t delivery_of(const std::string &word, bool reply)
 	const std::map<std::string, pt2p_delivery_t> all = {{"auto", PT2P_DELIVERY_AUTO},
 	                                                    {"send", PT2P_DELIVERY_SEND},
 	                                                    {"write", PT2P_DELIVERY_WRITE},
-	                                                    {"read", PT2P_DELIVERY_READ}};
+	                                                    {"read", PT2P_DELIVERY_READ},
+	                                                    {"datagram", PT2P_DELIVERY_DATAGRAM}};
 	const auto found = all.find(word);
 	if (found == all.end() || (!reply && found->second == PT2P_DELIVERY_READ))
 		give_up("way: %s?", word.c_str());
