@@ -196,6 +196,19 @@ std::string Inspector::channels_through_devices() const
 	return text;
 }
 
+std::string Inspector::advice() const
+{
+	uint32_t part = 0;
+	for (Transport *t : router_.layers())
+		for (int rank = 0; rank < size_ && !part; ++rank)
+			if (ChannelFacts facts; t->facts(rank, facts))
+				part = facts.part;
+	std::string text;
+	for (const Extension *e : engine_.extensions())
+		text += e->advice(part, static_cast<size_t>(job_.local_size()));
+	return text;
+}
+
 std::string Inspector::report() const
 {
 	std::string text =
@@ -218,7 +231,7 @@ std::string Inspector::report() const
 	}
 	if (count > max_lines)
 		others += format(" and %zu more", count - max_lines);
-	text += channels_through_devices();
+	text += channels_through_devices() + advice();
 	return others.empty() ? text : text + "without a device, or through other ranks: " + others + "\n";
 }
 

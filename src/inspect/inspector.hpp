@@ -29,6 +29,7 @@ public:
 
 private:
 	std::string channels_through_devices() const;
+	std::string advice() const;
 
 	const Engine &engine_;
 	const Router &router_;

@@ -41,7 +41,7 @@ OneSided::OneSided(const TransportEnvironment &environment, Engine &engine, Rout
       reporter_(environment.reporter), job_(environment.job), engine_(engine), router_(router), progress_(progress),
       memories_(environment, router), remotes_(std::random_device{}()), targets_(engine),
       asker_(operations_, targets_, *this), owner_(reporter_, job_.rank(), memories_, operations_, targets_),
-      normal_(environment, router)
+      normal_(environment, router), since_ticks_(now_ticks()), since_ns_(now_ns())
 {
 	engine_.extend(*this);
 }
@@ -265,8 +265,11 @@ void OneSided::set_up_atomic(Operation &op, Remote &r, uint64_t offset)
 // Additions may go by the owner, where that has shown to be quicker.
 void OneSided::choose_way(Operation &op)
 {
-	op.timed = op.at->may_ask && op.atomic.kind == AtomicKind::add;
-	if (!op.timed)
+	if (op.atomic.kind != AtomicKind::add || op.path != Path::transport)
+		return;
+	constexpr uint64_t timed = 64; // of these, one, for advice
+	op.timed = ++op.at->additions % timed == 0 || op.at->may_ask;
+	if (!op.at->may_ask)
 		return;
 	if (!normal_.additions)
 		measure_normal();
@@ -307,7 +310,11 @@ void OneSided::learn_way(Operation &op, pt2p_status_t status)
 		normal_.latency = latency;
 	else if (op.path == Path::owner)
 		op.at->atomic_way.by_owner(latency, op.together);
-	else
+	if (normal || op.path == Path::owner)
+		return;
+	int64_t &mean = op.at->addition_latency;
+	mean = mean ? mean + (latency - mean) / 8 : latency;
+	if (op.at->may_ask)
 		op.at->atomic_way.by_device(latency, normal_.latency = std::min(normal_.latency, latency));
 }
 

@@ -89,6 +89,7 @@ public:
 	bool has_work() const override { return targets_.busy(); }
 	bool pending() const override { return pending_ || owner_.owed() || normal_.under_way; }
 	std::string pending_text() const override;
+	std::string advice(uint32_t device_part, size_t local_ranks) const override;
 
 private:
 	void end_operations(int peer, pt2p_status_t status, std::string_view reason);
@@ -139,6 +140,7 @@ private:
 	} normal_;
 	size_t pending_ = 0; // over all targets
 	uint32_t calls_ = 0;
+	const int64_t since_ticks_, since_ns_; // tell how long a tick is
 };
 
 } // namespace pt2p::onesided

@@ -52,6 +52,9 @@ struct Remote {
 	uint64_t key = 0, atomic_key = 0;
 	bool may_ask = false; // Path::transport: the owner can be asked for additions instead
 	AtomicWay atomic_way;
+	// Additions by a device, and what they take, a mean of the last ones that were timed; ticks.
+	uint64_t additions = 0;
+	int64_t addition_latency = 0;
 
 	bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
 };

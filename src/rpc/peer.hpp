@@ -330,7 +330,7 @@ public:
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
 	template <class F>
-	void for_each(F &&function)
+	void for_each(F &&function) const
 	{
 		for (const auto &peer : peers_)
 			if (peer)

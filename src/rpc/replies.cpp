@@ -222,6 +222,9 @@ bool Services::leave_result(Incoming &in, const void *data)
 		in.reply_by = PT2P_DELIVERY_AUTO;
 		return false;
 	}
+	++sample_.calls;
+	sample_.input += in.length;
+	sample_.reply += in.reply.length;
 	pt2p_status_t status = PT2P_OK;
 	const bool can = !leaving_ && !in.reach && in.reply.status == PT2P_OK && results_.fits(in.reply.length) &&
 	                 peers_.connect(*in.peer, status);

@@ -60,6 +60,7 @@ public:
 	}
 	bool pending() const override { return calls_.pending() || services_.pending(); }
 	std::string pending_text() const override;
+	std::string advice(uint32_t device_part, size_t local_ranks) const override;
 
 private:
 	Peers peers_;

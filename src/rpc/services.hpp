@@ -123,6 +123,15 @@ public:
 	void end(Peer &peer);
 
 	size_t pending() const { return pending_; }
+	// Of a few calls, so many bytes; for advice. No calls: none was looked at.
+	struct Sample {
+		uint64_t calls = 0, input = 0, reply = 0;
+	};
+	const Sample &sample() const { return sample_; }
+	bool leaves_results() const // for most calls
+	{
+		return 2 * reporter_.read(Counter::results_stored) > reporter_.read(Counter::calls_served);
+	}
 	// All calls of others.
 	template <class F>
 	void for_each_call(F &&function) const
@@ -236,6 +245,7 @@ private:
 	laws::WayBack way_; // of calls that leave it to the library
 	// Calls until the law sees one; 0: it sees each, or callers are to fetch.
 	int64_t quiet_ = static_cast<int64_t>(way_.due());
+	Sample sample_;
 	const size_t queue_;
 	const bool header_only_;
 	uint32_t batch_ = 0; // of handlers, whose replies leave together

@@ -30,6 +30,7 @@ src/message/peers
 src/message/request
 src/message/rendezvous
 src/message
+src/rpc/laws
 src/onesided
 src/rpc
 src/inspect

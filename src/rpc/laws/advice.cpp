@@ -108,7 +108,8 @@ public:
 			at_most(nodes_[end] * device_.wire / std::max(use.wire_in, use.wire_out), Limit::wire);
 		}
 		double by_latency = pairs_ * load_.window / latency_;
-		// Where requests wait for each other, a READ comes half of its time later than the result, or has to be repeated.
+		// Where requests wait for each other, a READ comes half of its time later than the result, or has to be
+		// repeated.
 		if (!way_.get && way_.reply == Moves::read)
 			by_latency = pairs_ * load_.window / (latency_ + std::min(1.0, by_latency / most) * read_latency() / 2);
 		if (by_latency < most)
@@ -390,6 +391,21 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 	}
 	std::stable_sort(all.begin(), all.end(), [](const Advice &a, const Advice &b) { return a.rate > b.rate; });
 	return all;
+}
+
+Contention contention_of(double taken, const DeviceClass &device)
+{
+	CallLoad load;
+	load.input = load.reply = sizeof(uint64_t);
+	const CallWay one{.get = true};
+	const double alone = Estimate(load, device, one).latency();
+	load.nodes =
+	    static_cast<uint32_t>(std::clamp(taken / pcie_read, 1.0, 4096.0)); // it holds the word while it reads it
+	double calls = 0;
+	for (const Advice &a : advise(load, device))
+		if (!a.way.get)
+			calls = std::max(calls, a.rate);
+	return {.alone = alone, .waiting = static_cast<double>(load.nodes), .most = 1e9 / pcie_read, .calls = calls};
 }
 
 std::string text_of(const CallWay &way)

@@ -78,6 +78,16 @@ const char *wrong_load(const CallLoad &load);
 // All ways that the devices have, the quickest first. The load must not be wrong.
 std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device);
 
+// Additions to words of one rank by its device, which does one after the other on a word.
+struct Contention {
+	double alone;   // ns that one takes of which no other is in the way
+	double waiting; // that are at the word at a time
+	double most;    // a second, of all ranks
+	double calls;   // a second, that a service of one rank would carry for as many
+};
+// `taken`: ns, of each.
+Contention contention_of(double taken, const DeviceClass &device);
+
 // "rc send/read", or "dct read" for a READ by the caller.
 std::string text_of(const CallWay &way);
 // Tunables that select the way, "NAME=VALUE ..."; of a READ, those that it goes by.
