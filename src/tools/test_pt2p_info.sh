@@ -54,6 +54,23 @@ expect 2 err 'unknown option --colour' --colour
 expect 2 err 'unknown option EAGER_MAX' EAGER_MAX
 expect 2 err 'usage: pt2p_info' --
 
+# Advice.
+expect 0 out '^ 1\. rc read  *[0-9.]* M/s  a READ takes nothing' --advise m=28 s=16 bytes=365 device=connectx3
+expect 0 out '^ [2-9]\. dct send/read .* 64 callers of a rank by dct: each reply would change the target' --advise m=64 device=connectx5
+expect 0 out 'PT2P_TRANSPORTS=self,shm,rc PT2P_CALL_INPUT_BY=send PT2P_CALL_REPLY_BY=read$' --advise m=4 shape=1:m handler=2us device=connectx6
+expect 0 out '^1 rank of each of 4 nodes asks all other nodes; input 36 bytes, reply 1024 bytes, handler 0 ns, 8 ' \
+	--advise shape=m:m m=4 bytes=1k window=8 device=connectib
+expect 0 out '"way": "rc read"' --json --advise device=connectx3
+expect 2 err 'device=cx9: not known; there are connectx3, connectib' --advise device=cx9
+expect 2 err 'm=many: not a number' --advise m=many device=connectx5
+expect 2 err 'm=-1: not a number' --advise m=-1 device=connectx5
+expect 2 err 'shape=star: m:1, 1:m or m:m' --advise shape=star
+expect 2 err 'nodes=3: no such word; there are: m threads' --advise nodes=3
+expect 2 err 'm: not NAME=VALUE' --advise m
+expect 2 err 'handler=long: not a time' --advise handler=long
+expect 2 err 'at least 2 nodes' --advise shape=m:m m=1 device=connectx5
+expect 2 err 'window and initiators: 1 to' --advise window=0 device=connectx5
+
 PT2P_EAGER_MAX=32k
 export PT2P_EAGER_MAX
 expect 0 out '^  PT2P_EAGER_MAX  = 32k  (default 16k, from environment)$'
@@ -112,6 +129,7 @@ if [ -x "$softhca" ]; then
 		'port mlx5_0:1$' 'state  *active$' 'link layer  *InfiniBand$' 'MTU  *4096 bytes' 'GIDs  *0: fe80::'; do
 		expect 0 out "^  $fact" --devices
 	done
+	expect 0 out '; connectx5 (as mlx5_0)$' --advise m=8
 	below="$softhca --devices 2"
 	expect 0 out '^RDMA device mlx5_1$' --devices
 	if command -v python3 >/dev/null 2>&1; then

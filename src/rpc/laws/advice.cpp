@@ -17,9 +17,10 @@ constexpr double completion = 20;     // UCX
 constexpr double copied = 1 / 12.179; // a byte; UCX
 // The library's own work, from the study of many callers of one server: 9.3 M/s where results are fetched, 6.2 M/s
 // where replies are sent, 7.4 M/s where a ring brings calls (RESULTS.md, "Many callers" and "Sequencer").
-constexpr double handled = 55; // a message that has arrived, with its handler's dispatch
-constexpr double stored = 25;  // a result left to be fetched
-constexpr double kept = 20;    // a datagram, which may have to go again
+constexpr double handled = 55;  // a message that has arrived, with its handler's dispatch
+constexpr double stored = 25;   // a result left to be fetched
+constexpr double fetched = 100; // a result to fetch, at the caller: 3.0 M/s from 28 servers of one caller ("Advisor")
+constexpr double kept = 20;     // a datagram, which may have to go again
 // How many calls a turn of progress finds: 32 are handled in one (Services), and others have arrived meanwhile.
 constexpr double turn = 64;
 
@@ -29,7 +30,10 @@ constexpr double pcie_read = 400, pcie_write = 200, mmio = 200;
 constexpr double header = 42, ack_bytes = 30, dc_header = 24, crossing = 150, mtu = 4096;
 constexpr double context = 256, context_missed = 800; // DCTB: READ over 2240 queue pairs 20.1 M/s
 constexpr double receives_read = 6;                   // receives that a read brings: UD RECV 82 M/s; K16
-constexpr double stay = 64;  // WRITEs and SENDs for a context that had to be read; USC's 28 Gb/s
+constexpr double stay = 64; // WRITEs and SENDs for a context that had to be read; USC's 28 Gb/s
+// Of one queue pair in the device: READs as devices allow, and messages as the library's window lets them (RESULTS.md,
+// "Five protocols": no WQE is missed with 28 queue pairs, nearly all with 128, in a cache of 256).
+constexpr double reads_at_once = 16, in_queue = 4;
 constexpr double frame = 32; // the library's part of a message
 
 double pieces(double bytes, double piece) { return std::max(1.0, std::ceil(bytes / piece)); }
@@ -46,8 +50,10 @@ struct DeviceUse {
 
 class Estimate {
 public:
-	Estimate(const CallLoad &load, const DeviceClass &device, const CallWay &way)
-	    : load_(load), device_(device), way_(way)
+	// `limit`: where requests wait. For the server's processor: a turn of it finds several. For the units of a device:
+	// more WQEs wait there than its cache has places.
+	Estimate(const CallLoad &load, const DeviceClass &device, const CallWay &way, Limit limit = Limit::latency)
+	    : load_(load), device_(device), way_(way), wait_at_(limit)
 	{
 		const bool all = load.shape == Shape::many_to_many;
 		nodes_[caller_end] = load.shape == Shape::one_to_many ? 1 : load.nodes;
@@ -64,7 +70,8 @@ public:
 			if (way.carrier == Carrier::dct)
 				qps_[end] = used_initiators_[end] * ranks_[end] * (all ? 2 : 1);
 		}
-		together_ = std::min(together(peers_[caller_end]), together(peers_[server_end]));
+		if (limit == Limit::server || limit == Limit::initiators)
+			together_[server_end] = replies_together();
 		way.get ? get() : call();
 	}
 
@@ -108,10 +115,10 @@ public:
 			at_most(nodes_[end] * device_.wire / std::max(use.wire_in, use.wire_out), Limit::wire);
 		}
 		double by_latency = pairs_ * load_.window / latency_;
-		// Where requests wait for each other, a READ comes half of its time later than the result, or has to be
+		// Where requests wait for each other, a READ comes a quarter of its time later than the result, or has to be
 		// repeated.
 		if (!way_.get && way_.reply == Moves::read)
-			by_latency = pairs_ * load_.window / (latency_ + std::min(1.0, by_latency / most) * read_latency() / 2);
+			by_latency = pairs_ * load_.window / (latency_ + std::min(1.0, by_latency / most) * read_latency() / 4);
 		if (by_latency < most)
 			limit = Limit::latency;
 		// Near both limits requests wait for each other, now and then.
@@ -127,20 +134,21 @@ public:
 	double latency() const { return latency_; }
 
 private:
-	// Messages to one rank that a work request carries, of a rank with so many peers. A turn takes calls as they come:
-	// of few peers many of each, of many peers one of each.
-	double together(double peers) const
+	// Replies to one rank that a work request carries: those of a turn leave together. Of the calls that wait, a turn
+	// takes so many at random.
+	double replies_together() const
 	{
-		const double window = load_.window;
-		const double clustered = 1 + (window - 1) / (1 + window * peers / turn);
-		const double fit = std::floor(static_cast<double>(load_.message_bytes) /
-		                              (static_cast<double>(std::max(load_.input, load_.reply)) + frame));
-		return std::max(1.0, std::min(clustered, fit));
+		const double callers = peers_[server_end], found = std::clamp(callers * load_.window / 2, 1.0, turn);
+		const double distinct = callers * (1 - std::pow(1 - 1 / callers, found));
+		const double fit =
+		    std::floor(static_cast<double>(load_.message_bytes) / (static_cast<double>(load_.reply) + frame));
+		return std::clamp(found / distinct, 1.0, std::max(1.0, std::min<double>(load_.window, fit)));
 	}
-	double rank_latency(double bytes) const
+	double request() const { return device_.request + (way_.carrier == Carrier::dct ? device_.dc_request : 0); }
+	double message_latency(double bytes) const
 	{
 		const double inlined = 200; // bytes that go with the WQE
-		return post + mmio + device_.request + 2 * device_.latency + crossing + bytes / device_.wire + device_.serve +
+		return post + mmio + request() + 2 * device_.latency + crossing + bytes / device_.wire + device_.serve +
 		       (bytes > inlined ? pcie_read : 0) + pcie_write + handled + completion + bytes * copied;
 	}
 	// Of one read from host memory while a unit waits.
@@ -149,16 +157,17 @@ private:
 	// What a message needs of the requester's contexts and WQEs, of one device with so many queue pairs.
 	double messages_caches(End end) const
 	{
-		const double waiting = std::max(1.0, load_.window / together_); // of a queue pair
+		const double waiting = std::max(1.0, load_.window / together_[end]); // of a queue pair
 		const double miss = missed(qps_[end], device_.requesters), in_stay = std::min(stay, 1 + (waiting - 1) / 2);
-		const double outstanding = pairs_ / nodes_[end] * waiting;
-		const double wqe_miss = outstanding > device_.wqe_cache ? 1 : 0; // it evicts the oldest: all or none
+		const double outstanding = pairs_ / nodes_[end] * std::min(waiting, in_queue);
+		const bool waits = wait_at_ == (end == caller_end ? Limit::caller_units : Limit::server_units);
+		const double wqe_miss = waits && outstanding > device_.wqe_cache ? 1 : 0; // it evicts the oldest: all or none
 		return miss * read_while_busy(context) / in_stay +
 		       wqe_miss * read_while_busy(wqe) * (miss / in_stay + (1 - miss) + (device_.wqe_kept ? 1 : 0));
 	}
 	double gets_caches(End end) const
 	{
-		const double window = load_.window, posted = pairs_ / nodes_[end] * window;
+		const double window = load_.window, posted = pairs_ / nodes_[end] * std::min(window, reads_at_once);
 		const double queues = pairs_ / nodes_[end];
 		const double misses = missed(qps_[end], device_.requesters) * (1 + 1 / window);
 		// Units take the queue pairs in turn: with more of these than WQEs have places, none is there for the response.
@@ -194,7 +203,7 @@ private:
 		const double bytes = payload + frame;
 		DeviceUse &here = use_[from], &there = use_[to];
 		const bool datagram = by == Moves::datagram, receive = by != Moves::write;
-		const double n = datagram ? 1 : together_;
+		const double n = datagram ? 1 : together_[from];
 		// Processors. Datagrams of one turn share a doorbell, whoever they are for.
 		const double turn_of_datagrams = std::clamp(load_.window * peers_[from], 1.0, turn / 2);
 		core_[from] += (datagram ? post - doorbell + doorbell / turn_of_datagrams + kept : post / n) + payload * copied;
@@ -254,7 +263,7 @@ private:
 	double read_latency() const
 	{
 		const double bytes = static_cast<double>(load_.reply);
-		return post + mmio + device_.request + 4 * device_.latency + 2 * crossing + device_.serve + pcie_read +
+		return post + mmio + request() + 4 * device_.latency + 2 * crossing + device_.serve + pcie_read +
 		       bytes / device_.wire + device_.response + pcie_write + completion;
 	}
 	void call()
@@ -262,24 +271,26 @@ private:
 		const double input = static_cast<double>(load_.input), reply = static_cast<double>(load_.reply);
 		core_[server_end] += load_.handler;
 		message(caller_end, way_.input, input);
-		latency_ = rank_latency(input) + load_.handler;
+		latency_ = message_latency(input) + load_.handler;
 		if (way_.reply == Moves::read) {
 			read(reply + frame);
 			core_[server_end] += stored + reply * copied;
-			core_[caller_end] += reply * copied;
-			latency_ += read_latency() / 2 + pcie_read;
+			core_[caller_end] += fetched + reply * copied;
+			latency_ += read_latency() / 2 + pcie_read + fetched;
 		} else {
 			message(server_end, way_.reply, reply);
-			latency_ += rank_latency(reply);
+			latency_ += message_latency(reply);
 		}
 	}
 
-	const CallLoad &load_;
-	const DeviceClass &device_;
-	const CallWay way_;
+	CallLoad load_;
+	DeviceClass device_;
+	CallWay way_;
+	Limit wait_at_;
 	// For each end: nodes, ranks of each, and of each rank those that it talks with; queue pairs of a device.
 	std::array<double, 2> nodes_{}, ranks_{}, peers_{}, qps_{}, used_initiators_{};
-	double pairs_ = 0, together_ = 1;
+	double pairs_ = 0;
+	std::array<double, 2> together_{1, 1}; // messages that a work request carries. Calls are posted one by one
 	std::array<double, 2> core_{}, receiving_{},
 	    initiator_{}; // ns of a request: a rank's processor, its unit, its initiators
 	std::array<DeviceUse, 2> use_{};
@@ -369,8 +380,10 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 	using enum Moves;
 	constexpr CallWay ways[] = {
 	    {.get = true, .carrier = Carrier::rc},
+	    {.carrier = Carrier::rc,
+	     .input = write,
+	     .reply = write}, // before send: of two as quick, the one that needs no receive
 	    {.carrier = Carrier::rc, .input = send, .reply = send},
-	    {.carrier = Carrier::rc, .input = write, .reply = write},
 	    {.carrier = Carrier::rc, .input = send, .reply = read},
 	    {.carrier = Carrier::rc, .input = send, .reply = datagram},
 	    {.carrier = Carrier::rc, .input = datagram, .reply = datagram},
@@ -384,8 +397,12 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 		if ((way.carrier == Carrier::dct && !device.dc) ||
 		    (by_datagram && std::max(load.input, load.reply) > longest_datagram))
 			continue;
-		const Estimate estimate(load, device, way);
+		Estimate estimate(load, device, way);
 		Advice one = estimate.advice();
+		if (one.limit != Limit::latency) {
+			estimate = Estimate(load, device, way, one.limit);
+			one = estimate.advice();
+		}
 		one.reason = character(way, estimate, load, device) + "; " + limit_text(one, estimate, load);
 		all.push_back(std::move(one));
 	}

@@ -13,9 +13,12 @@
 //   initiators      of DC: one that changes its target waits for what it has sent, and disconnects
 //   latency         of one request, where few are under way
 //
-// Several messages to one rank share a work request. How many do depends on how many calls of one rank a turn of
-// progress finds; a law of that is in together(). A rate is an estimate for ordering ways; how well that works, the
-// section "Advisor" of softhca/studies/RESULTS.md tells.
+// What a request takes depends on where others wait: several replies of a turn to one rank share a work request where
+// calls wait for the server's processor, and WQEs that wait for a unit may be evicted from its cache. So each way is
+// estimated once without waiting, and again with requests that wait at the resource that is used up first.
+//
+// A rate is an estimate for ordering ways; how well that works, the section "Advisor" of softhca/studies/RESULTS.md
+// tells.
 #pragma once
 
 #include <cstddef>
