@@ -25,9 +25,9 @@ function judge(cell, what, gets,    ways, n, i, w, best, first)
 	if (first == "" || !rate[cell, best]) return
 	++cells[what]
 	share = rate[cell, first] / rate[cell, best]
-	good[what] += share >= 0.95
+	good[what] += (share >= 0.95 ? 1 : 0)
 	if (share < worst[what] || !worst[what]) worst[what] = share
-	printf "%-4s %-52s %-20s %.3f  advised %-20s %.3f  %.2f\n", share >= 0.95 ? "yes" : "NO", cell (gets ? "" : " (calls)"), best, rate[cell, best], first, rate[cell, first], share
+	printf "%-4s %-52s %-20s %.3f  advised %-20s %.3f  %.2f\n", (share >= 0.95 ? "yes" : "NO"), cell (gets ? "" : " (calls)"), best, rate[cell, best], first, rate[cell, first], share
 }
 NR == 1 { next }
 {

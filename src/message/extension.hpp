@@ -60,8 +60,8 @@ public:
 	virtual bool pending() const = 0;
 	// Lines about what is pending, each indented by two blanks and ended by a newline; for reports.
 	virtual std::string pending_text() const = 0;
-	// What the program could do better, in the same form, given the vendor's number of this rank's device, 0 where it is
-	// not known, and the ranks of this node; for the report.
+	// What the program could do better, in the same form, given the vendor's number of this rank's device, 0 where it
+	// is not known, and the ranks of this node; for the report.
 	virtual std::string advice(uint32_t device_part, size_t local_ranks) const
 	{
 		return (void)device_part, (void)local_ranks, std::string();

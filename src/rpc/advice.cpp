@@ -21,10 +21,11 @@ Partners partners_of(const Peers &peers)
 	Partners p;
 	peers.for_each([&](const Peer &peer) {
 		p.called += !peer.slots.empty();
-		if (peer.served.empty())
+		const size_t slots = std::max(peer.served.size(), peer.served_before);
+		if (!slots)
 			return;
 		++p.callers;
-		p.window = std::max(p.window, peer.served.size());
+		p.window = std::max(p.window, slots);
 		const std::string_view by = peer.channel ? peer.channel->endpoint.table->name : "";
 		p.by_rc += by == "rc";
 		p.by_dct += by == "dct";

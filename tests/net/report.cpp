@@ -262,3 +262,38 @@ TEST_CASE("a trace has a line for each observation")
 	std::remove(path);
 	std::remove(other.c_str());
 }
+
+TEST_CASE("the report of a server that was called often has advice for its callers")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2);
+	pt2p_service_t *service = nullptr;
+	REQUIRE(pt2p_service_open(
+	            job.ctx[1], 1,
+	            [](pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *) {
+		            pt2p_reply(ctx, call, 0, input, length / 2);
+	            },
+	            nullptr, nullptr, &service) == PT2P_OK);
+	CHECK_THAT(report(job, 1), !Contains("advice: "));
+	const unsigned char out[24] = {};
+	unsigned char in[24];
+	constexpr unsigned calls = 5000; // the server looks at one of 4096
+	for (unsigned i = 0; i < calls; ++i) {
+		pt2p_request_t *request = nullptr;
+		REQUIRE(pt2p_icall(job.ctx[0], 1, 1, out, sizeof out, in, sizeof in, nullptr, &request) == PT2P_OK);
+		int done = 0;
+		while (!done) {
+			REQUIRE(pt2p_progress(job.ctx[1]) == PT2P_OK);
+			REQUIRE(pt2p_test(job.ctx[0], request, &done, nullptr) == PT2P_OK);
+		}
+	}
+	const std::string text = report(job, 1);
+	CHECK_THAT(text, Contains(format(
+	                     "  advice: 1 rank calls this rank by %s, up to 1 at a time each, and it calls 0; input 24 "
+	                     "bytes, reply 12 bytes; devices as connectx5\n    ",
+	                     transport)));
+	CHECK_THAT(text, Contains("by estimate "));
+	// Only servers have it.
+	CHECK_THAT(report(job), !Contains("advice: "));
+	REQUIRE(pt2p_service_close(job.ctx[1], service) == PT2P_OK);
+}

@@ -142,6 +142,18 @@ TEST_CASE("advice: few under way are limited by latency, long replies by the wir
 		CHECK((a.way.get || a.way.reply != Moves::datagram));
 }
 
+TEST_CASE("advice: additions that wait for each other at a word")
+{
+	const DeviceClass &d = device("connectx5");
+	const Contention idle = contention_of(2000, d), crowded = contention_of(24000, d);
+	CHECK(idle.alone == Approx(2000).epsilon(0.1));
+	CHECK(crowded.alone == idle.alone);
+	CHECK(crowded.waiting == Approx(60));
+	CHECK(crowded.most == Approx(2.5e6));
+	CHECK(crowded.calls > 2 * crowded.most);
+	CHECK(crowded.calls > idle.calls);
+}
+
 TEST_CASE("advice: nonsense is refused")
 {
 	CHECK(!wrong_load(callers(1)));
