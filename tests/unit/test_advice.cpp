@@ -173,6 +173,15 @@ TEST_CASE("advice: nonsense is refused")
 	load = callers(1);
 	load.servers = 0;
 	CHECK(wrong_load(load));
+	// As much as is allowed.
+	load = callers(1u << 20, 1u << 20);
+	load.threads = load.servers = 1u << 20;
+	load.reply = size_t{1} << 30;
+	REQUIRE(!wrong_load(load));
+	for (const Advice &a : advise(load, device("connectx5"))) {
+		CHECK(a.rate > 0);
+		CHECK(a.rate < 1e9);
+	}
 	CHECK(!device_class("connectx"));
 	CHECK(!class_of_part(0));
 	CHECK(class_of_part(0x1017) == device_class("connectx5"));

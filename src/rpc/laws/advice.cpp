@@ -59,16 +59,16 @@ public:
 		nodes_[caller_end] = load.shape == Shape::one_to_many ? 1 : load.nodes;
 		nodes_[server_end] = load.shape == Shape::many_to_one ? 1 : load.nodes;
 		ranks_[caller_end] = load.threads;
-		ranks_[server_end] =
-		    load.shape == Shape::many_to_one ? std::min(load.servers, load.nodes * load.threads) : load.threads;
+		ranks_[server_end] = load.shape == Shape::many_to_one
+		                         ? std::min<double>(load.servers, static_cast<double>(load.nodes) * load.threads)
+		                         : load.threads;
 		pairs_ = static_cast<double>(load.threads) * load.nodes * (all ? load.nodes - 1 : 1);
 		for (const End end : {caller_end, server_end}) {
 			peers_[end] = pairs_ / (nodes_[end] * ranks_[end]);
 			const uint32_t given = end == caller_end ? load.caller_qps : load.server_qps;
 			qps_[end] = given ? given : pairs_ / nodes_[end] * (all ? 2 : 1);
-			used_initiators_[end] = std::min<double>(load.initiators, peers_[end]);
 			if (way.carrier == Carrier::dct)
-				qps_[end] = used_initiators_[end] * ranks_[end] * (all ? 2 : 1);
+				qps_[end] = std::min<double>(load.initiators, peers_[end]) * ranks_[end] * (all ? 2 : 1);
 		}
 		if (limit == Limit::server || limit == Limit::initiators)
 			together_[server_end] = replies_together();
@@ -288,7 +288,7 @@ private:
 	CallWay way_;
 	Limit wait_at_;
 	// For each end: nodes, ranks of each, and of each rank those that it talks with; queue pairs of a device.
-	std::array<double, 2> nodes_{}, ranks_{}, peers_{}, qps_{}, used_initiators_{};
+	std::array<double, 2> nodes_{}, ranks_{}, peers_{}, qps_{};
 	double pairs_ = 0;
 	std::array<double, 2> together_{1, 1}; // messages that a work request carries. Calls are posted one by one
 	std::array<double, 2> core_{}, receiving_{},
