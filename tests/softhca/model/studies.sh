@@ -128,6 +128,23 @@ protocols="$studies/pt2p_protocols threads=2 requests=4000 PT2P_TRANSPORTS=self,
 twice '$8 > 25 && $13 < 1.1 && $14 == 0' 4 $protocols shape=M:1 nodes=3 way=read
 twice '$8 > 10 && $14 > 0.9 && $14 < 1.1' 4 $protocols shape=1:M nodes=3 way=send/write window=8
 twice '$8 > 5 && $13 < 2.2 && $14 < 0.1' 3 $protocols shape=M:M nodes=3 way=write/write window=4
+twice '$8 > 0.1 && $13 > 1.9' 4 $studies/pt2p_protocols shape=M:1 nodes=3 threads=2 requests=4000 PT2P_TRANSPORTS=self,rc,ud way=datagram/datagram
+
+# The advisor's judge: READ is named and best, of the calls the one that is named is not; and a cell is run by all ways.
+advise="${srcdir:-.}/softhca/studies/advise"
+cat >"$work/advise.csv" <<-END
+	set,profile,shape,nodes,threads,servers,window,value,transport,way,M/s
+	used,connectx5,M:1,28,1,1,1,36,rc,read,14
+	used,connectx5,M:1,28,1,1,1,36,rc,send/read,3
+	used,connectx5,M:1,28,1,1,1,36,rc,write/write,3
+	used,connectx5,M:1,28,1,1,1,36,rc,datagram/datagram,4
+END
+sh "$advise" --judge . "$work/advise.csv" >"$work/judged" || fail "advise --judge"
+grep -q '^used, all ways .* 1 of 1 cells' "$work/judged" && grep -q '^used, calls only .* 0 of 1 cells .*worst 0.75$' "$work/judged" ||
+	{ cat "$work/judged"; fail "advise --judge"; }
+echo "used connectx5 M:1 2 1 1 1 36" >"$work/cells"
+CELLS=$work/cells REQUESTS=1000 sh "$advise" . >"$work/advise.csv" || fail "advise"
+[ "$(awk -F, 'NR > 1 && NF == 11 && $11 > 0' "$work/advise.csv" | wc -l)" = 9 ] || { cat "$work/advise.csv"; fail "advise: a way is missing"; }
 
 # Threads of a node with one context: behind a lock of the program, and combined. Columns: $6 M/s, $9 fairness, $11 calls in a batch.
 threads="$studies/pt2p_threads servers=4 clients=4 threads=16 calls=4000 PT2P_TRANSPORTS=self,rc"
