@@ -189,11 +189,12 @@ TEST_CASE("advice: nonsense is refused")
 
 TEST_CASE("advice: settings that select a way")
 {
-	CallLoad load = callers(100, 16);
+	CallLoad load = callers(300, 16);
 	load.reply = 365;
 	CallWay way{.input = Moves::write, .reply = Moves::write};
 	CHECK(settings_of(way, load) == "PT2P_TRANSPORTS=self,shm,rc PT2P_CALL_INPUT_BY=write PT2P_CALL_REPLY_BY=write "
-	                                "PT2P_NET_RINGS=100 PT2P_NET_RING_SLOT_BYTES=512");
+	                                "PT2P_NET_RINGS=300 PT2P_NET_RING_SLOT_BYTES=512");
+	load.nodes = 100;
 	way = {.carrier = Carrier::dct, .reply = Moves::read};
 	CHECK(settings_of(way, load) == "PT2P_TRANSPORTS=self,shm,dct PT2P_CALL_INPUT_BY=send PT2P_CALL_REPLY_BY=read "
 	                                "PT2P_NET_RECEIVES=2112");

@@ -441,7 +441,8 @@ std::string settings_of(const CallWay &way, const CallLoad &load)
 	text += format(" PT2P_CALL_INPUT_BY=%s PT2P_CALL_REPLY_BY=%s", name_of(way.input), name_of(way.reply));
 	const size_t callers = size_t{load.nodes} * load.threads;
 	const size_t peers = load.shape == Shape::many_to_one ? (callers + load.servers - 1) / load.servers : load.nodes;
-	constexpr size_t rings = 64, most_rings = 512, slot = 256, receives = 512, most_receives = 32767, slot_unit = 64;
+	// Of tunables.def: what is there without settings, and the most that can be.
+	constexpr size_t rings = 256, most_rings = 512, slot = 256, receives = 512, most_receives = 32767, slot_unit = 64;
 	if (way.input == Moves::write) {
 		if (const size_t all = load.shape == Shape::many_to_one ? callers : peers * load.threads; all > rings)
 			text += format(" PT2P_NET_RINGS=%zu", std::min(all, most_rings));
