@@ -160,6 +160,30 @@ TEST_CASE("replies go by datagram although calls do not")
 	CHECK(job.counter(0, "ud_messages") == 0);
 }
 
+TEST_CASE("PT2P_NET_BATCHING says what replies that leave together share", "[.exact]")
+{
+	const std::string by = GENERATE("send", "datagram"), batching = GENERATE("off", "doorbells", "bundles");
+	Job job("rc,ud", 2, {"PT2P_CALL_REPLY_BY=" + by, "PT2P_CALL_HEADER_ONLY=no", "PT2P_NET_BATCHING=" + batching});
+	Calls calls(job);
+	calls.run(20, 1);
+	constexpr size_t rounds = 40, window = 8, n = rounds * window;
+	Change wqes("wqes"), rings("doorbells");
+	for (size_t i = 0; i < rounds; ++i)
+		calls.run(window, window);
+	// Of these, the calls have n, as they do not leave in a turn of progress.
+	const size_t work_requests = wqes() - n, doorbells = rings() - n;
+	CAPTURE(by, batching);
+	if (batching == "bundles")
+		CHECK(work_requests <= n / 4);
+	else
+		CHECK(work_requests == n);
+	if (batching == "off")
+		CHECK(doorbells == n);
+	else
+		CHECK(doorbells <= n / 4);
+	CHECK(calls.each_once());
+}
+
 TEST_CASE("what does not fit in a datagram goes over a connection")
 {
 	Job job("rc,ud", 2, datagrams);

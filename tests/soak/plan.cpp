@@ -64,6 +64,7 @@ const Edges device_edges[] = {
     {"PT2P_TUNE_STEP", 8, {"1", "64"}},
     {"PT2P_NET_QUEUE_PAIRS", 4, {"1", "2", "5"}},
     {"PT2P_NET_DOORBELL_BATCH", 4, {"0", "3", "64"}},
+    {"PT2P_NET_BATCHING", 4, {"off", "doorbells"}},
     {"PT2P_NET_INLINE", 4, {"16", "17", "40"}},
     {"PT2P_NET_DEVICE_MEMORY", 4, {"0", "512", "1m"}},
     {"PT2P_NET_DEVICE_MEMORY_MAX", 5, {"64", "100", "8192"}},

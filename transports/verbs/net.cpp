@@ -121,7 +121,7 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       completions(*device_, is_direct(environment.config, *device_),
                   static_cast<uint32_t>(environment.config.net_receives),
                   static_cast<uint32_t>(environment.config.net_send_depth)),
-      queues(completions), doorbells(first_batch(environment.config)),
+      queues(completions), doorbells(first_batch(environment.config), environment.config.net_batching),
       tuner(environment, doorbells, Doorbells::max_batch),
       operations(environment, *device_, memory), shared{.memory = memory,
                                                         .doorbells = doorbells,

@@ -31,8 +31,8 @@ void Doorbells::ring_all()
 void Doorbells::cork(bool corked, bool bundles)
 {
 	corked_ = corked;
-	bundles_ = corked && bundles;
-	batch_ = corked ? std::max(max_batch, usual_) : usual_;
+	bundles_ = corked && bundles && shared_ == choice::net_batching::bundles;
+	batch_ = corked ? batch_corked() : usual_;
 	if (!corked)
 		ring_all();
 }
@@ -40,7 +40,7 @@ void Doorbells::cork(bool corked, bool bundles)
 void Doorbells::use_batch(uint32_t work_requests)
 {
 	usual_ = work_requests;
-	batch_ = corked_ ? std::max(max_batch, work_requests) : work_requests;
+	batch_ = corked_ ? batch_corked() : usual_;
 	ring_all(); // the short path requires that no WQE waits for a doorbell
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/config/choices.hpp"
 #include "transports/verbs/tuning/device_tuner.hpp"
 
 namespace pt2p::verbs {
@@ -14,8 +15,8 @@ class SendQueue;
 
 class Doorbells final : public tune::Batching {
 public:
-	// `batch`: how many work requests share a doorbell, at most.
-	explicit Doorbells(uint32_t batch) : usual_(batch), batch_(batch) {}
+	// `batch`: how many work requests share a doorbell, at most. `shared`: what they may share while corked.
+	Doorbells(uint32_t batch, choice::net_batching shared) : shared_(shared), usual_(batch), batch_(batch) {}
 
 	// `unrung` work requests of a queue wait for a doorbell.
 	void posted(SendQueue &queue, uint32_t unrung)
@@ -45,7 +46,12 @@ public:
 private:
 	static void ring(SendQueue &queue);
 	void list(SendQueue &queue);
+	uint32_t batch_corked() const
+	{
+		return shared_ == choice::net_batching::off ? usual_ : std::max(max_batch, usual_);
+	}
 
+	const choice::net_batching shared_;
 	uint32_t usual_, batch_; // as tuned; in force now
 	bool corked_ = false, bundles_ = false;
 	std::vector<SendQueue *> waiting_;
