@@ -44,12 +44,13 @@ std::string Inspector::summary() const
 		std::string peers, why;
 		size_t count = 0;
 		for (int rank = 0; rank < size_; ++rank) {
-			const Channel *c = router_.find(rank);
-			if (!c || router_.transport_of(c->endpoint) != t)
+			const auto by_this = [&](const Channel *c) { return c && router_.transport_of(c->endpoint) == t; };
+			const bool messages = by_this(router_.find(rank));
+			if (!messages && !by_this(router_.find_datagrams(rank)))
 				continue;
 			if (++count <= max_lines)
 				peers += format("%s%d (%s)", peers.empty() ? "" : ", ", rank, t->describe(rank).c_str());
-			if (count == 1)
+			if (messages && why.empty())
 				why = router_.why(rank);
 		}
 		if (count > max_lines)

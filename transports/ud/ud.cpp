@@ -180,7 +180,7 @@ void UdTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 
 std::string UdTransport::describe(int)
 {
-	return format("datagrams, %s, %zu send queues", net_->device().name.c_str(), queues_.size());
+	return format("datagrams, %s, %s", net_->device().name.c_str(), counted(queues_.size(), "send queue").c_str());
 }
 
 Inspection::Memory UdTransport::memory_per_peer()
