@@ -65,7 +65,8 @@ Commands:
 
 Keys have 1 to 255 bytes, values up to 512 KiB, and up to a 32nd of a partition's memory. Status 0: all commands were
 carried out and found what they asked for. 1: one was not. 2: wrong arguments. Tunables of the library (PT2P_TRANSPORTS
-and others) work as always: pt2p_info --config.
+and others) work as always: pt2p_info --config. With PT2P_NET_DELIVERY=write and PT2P_CALL_REPLY_BY=datagram a store on
+RDMA devices works as HERD does: requests are written into its memory, and replies go by datagram.
 )";
 
 struct Options {
