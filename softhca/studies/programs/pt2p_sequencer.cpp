@@ -10,15 +10,10 @@
 // calls of the turn: it adds as many as were kept, and replies to all. The counter's cache line takes `line` ns from
 // one core to another, cpu_line of the model.
 //
-// The last 70 % of `calls` are measured. Of the server's device, for a call: work requests, doorbells, BlueFlame
-// writes, reads of WQEs, and bytes on PCIe to the device and from it, with all overhead; then how busy PCIe is in both
-// directions, in % of what the link moves. `limit`: what pt2p_report of the first core says most often, up to the
-// colon.
-#include <array>
-#include <cstring>
-
+// The last 70 % of `calls` are measured, and what the server's device does for them (server_device.hpp). `limit`: what
+// pt2p_report of the first core says most often, up to the colon.
 #include "softhca/studies/programs/counter_check.hpp"
-#include "softhca/studies/programs/pt2p_job.hpp"
+#include "softhca/studies/programs/server_device.hpp"
 
 namespace {
 
@@ -43,12 +38,6 @@ struct Plan {
 	size_t client(size_t rank) const { return (rank / ranks_per_node() - 1) * threads + rank % ranks_per_node(); }
 };
 
-constexpr const char *counted[] = {"wqes",          "doorbells",      "blueflames",      "wqe_reads",
-                                   "pcie_in_bytes", "pcie_out_bytes", "packets_received"};
-using Counts = std::array<double, std::size(counted)>;
-// Bytes in a ns of 16 lanes of the third generation, which Connect-IB and ConnectX-5 have.
-constexpr double pcie_rate = 15.754;
-
 struct Shared {
 	const Plan &plan;
 	uint64_t word = 0; // the counter
@@ -58,7 +47,7 @@ struct Shared {
 	size_t blob_bytes = 0;
 	size_t warm = 0, done = 0, clients_done = 0;
 	double since = 0, until = 0;
-	std::vector<Counts> counts{}; // of each device
+	ServerDevice device{};
 	std::vector<Draw> history{};
 	std::vector<double> latencies{};
 	std::string limit = "-";
@@ -76,27 +65,6 @@ struct Shared {
 		}
 		return number;
 	}
-	void count(double sign)
-	{
-		for (int device = 0;; ++device) {
-			Counts now{};
-			for (size_t i = 0; i < now.size(); ++i) {
-				uint64_t value;
-				if (softhca_counter(counted[i], device, 0, &value) != 0)
-					return;
-				now[i] = static_cast<double>(value);
-			}
-			counts.resize(std::max<size_t>(counts.size(), device + 1));
-			for (size_t i = 0; i < now.size(); ++i)
-				counts[device][i] += sign * now[i];
-		}
-	}
-	// Devices are listed in an order of libibverbs's own: the server's is the one to which most is sent.
-	const Counts &of_server() const
-	{
-		return *std::max_element(counts.begin(), counts.end(),
-		                         [](const Counts &a, const Counts &b) { return a.back() < b.back(); });
-	}
 	void finished(const Draw &draw)
 	{
 		history.push_back(draw);
@@ -107,31 +75,13 @@ struct Shared {
 			latencies.push_back(draw.ended - draw.began);
 		if (done == plan.first()) {
 			since = now();
-			count(-1);
+			device.begin();
 		} else if (done == plan.last()) {
 			until = now();
-			count(1);
+			device.end();
 		}
 	}
 };
-
-// What pt2p_report says most often of the channels, up to the colon.
-std::string limit_of(pt2p_context_t *ctx)
-{
-	size_t needed = 0;
-	pt2p_report(ctx, nullptr, 0, &needed);
-	std::string text(needed + 1, '\0');
-	check(ctx, pt2p_report(ctx, text.data(), text.size(), nullptr), "report");
-	std::map<std::string, size_t> said;
-	constexpr const char *mark = "limit: ";
-	for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
-		at += std::strlen(mark);
-		++said[text.substr(at, text.find_first_of(":.\n", at) - at)];
-	}
-	const auto less = [](const auto &a, const auto &b) { return a.second < b.second; };
-	const auto most = std::max_element(said.begin(), said.end(), less);
-	return most == said.end() ? "-" : most->first;
-}
 
 // A server rank.
 struct Core {
@@ -282,8 +232,7 @@ int main(int argc, char **argv)
 	                         {"name", "?"},
 	                         {"header", "no"}});
 	if (settings.text("header") != "no")
-		std::puts("name,way,cores,machines,threads,window,M/s,mean_ns,p99_ns,work_requests,doorbells,blueflames,"
-		          "wqe_reads,pcie_in,pcie_out,pcie_in_%,pcie_out_%,limit");
+		std::printf("name,way,cores,machines,threads,window,M/s,mean_ns,p99_ns,%s,limit\n", ServerDevice::columns);
 	const std::string &way = settings.text("way");
 	const Plan plan{way == "atomic" ? Way::atomic
 	                : way == "turn" ? Way::turn
@@ -314,10 +263,6 @@ int main(int argc, char **argv)
 	const double took = shared.until - shared.since;
 	std::printf("%s,%s,%zu,%zu,%zu,%zu,%.4g,%.0f,%.0f", settings.text("name").c_str(), way.c_str(), plan.cores,
 	            plan.machines, plan.threads, plan.window, measured / took * 1e3, latencies.mean, latencies.p99);
-	const Counts &counts = shared.of_server();
-	for (size_t i = 0; i + 1 < counts.size(); ++i)
-		std::printf(",%.3g", counts[i] / measured);
-	for (const size_t i : {4, 5})
-		std::printf(",%.0f", 100 * counts[i] / took / pcie_rate);
+	shared.device.print(measured, took);
 	std::printf(",%s\n", shared.limit.c_str());
 }

@@ -3,32 +3,33 @@
 //
 //   softhca --model connectx3,wire_rate=32 --devices 8 pt2p_store PT2P_TRANSPORTS=self,rc PT2P_CALL_REPLY_BY=read
 //
-// Node 0 has `servers` ranks, a partition each; each of the 7 other nodes has `threads` ranks that call, `window` calls
-// at once. Of the operations, `get` percent read a value and the others write one, of `value` bytes ("mix": as of short
-// texts, 1 to 899). Keys are of `keys` items, each with equal probability, or by a Zipf distribution if `zipf` is yes.
-// Every value that is read is checked. The last 80 % of `calls` are measured.
-#include <algorithm>
-#include <cstring>
-
+// Node 0 has `servers` ranks, a partition each; each of `machines` other nodes has `threads` ranks that call, `window`
+// calls at once. Of the operations, `get` percent read a value and the others write one, of `value` bytes ("mix": as of
+// short texts, 1 to 899). Keys are of `keys` items, each with equal probability, or by a Zipf distribution if `zipf` is
+// yes. The store takes `work` ns for an operation. Every value that is read is checked. After `warm` calls of each, the
+// middle 80 % of `calls` are measured, and what the server's device does for them (server_device.hpp). `limit`: what
+// pt2p_report of the first server says most often, up to the colon.
 #include "examples/kv/protocol.hpp"
 #include "examples/kv/ycsb.hpp"
-#include "softhca/studies/programs/pt2p_job.hpp"
+#include "softhca/studies/programs/server_device.hpp"
 
 namespace {
 
 using namespace study;
 
-constexpr size_t clients_nodes = 7, longest = 4096;
+constexpr size_t longest = 4096;
 
 struct Plan {
-	size_t servers, threads, window, calls, keys, value;
-	double get;
+	size_t servers, machines, threads, window, calls, warm, keys, value;
+	double get, work;
 	bool mix, zipf;
 
-	size_t callers() const { return clients_nodes * threads; }
+	size_t callers() const { return machines * threads; }
 	size_t per_node() const { return std::max(servers, threads); }
 	size_t each() const { return calls / callers(); }
 	size_t all() const { return each() * callers(); }
+	size_t first() const { return warm * callers() + all() / 10; }
+	size_t last() const { return warm * callers() + all() * 9 / 10; }
 	size_t length(ycsb::Random &random) const { return mix ? ycsb::text_length(random) : value; }
 };
 
@@ -39,12 +40,19 @@ struct Shared {
 	size_t done = 0, left = 0;
 	double since = 0, until = 0;
 	uint64_t reads = 0;
-	std::vector<double> latencies;
+	ServerDevice device{};
+	std::vector<double> latencies{};
+	std::string limit = "-";
+};
+
+struct Server {
+	const Plan &plan;
+	kv::Store store{64u << 20, false};
 };
 
 void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
-	auto &store = *static_cast<kv::Store *>(argument);
+	auto &[plan, store] = *static_cast<Server *>(argument);
 	kv::Head head;
 	if (length < sizeof head + ycsb::key_length)
 		give_up("an input of %zu bytes", length);
@@ -60,13 +68,14 @@ void handle(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t le
 	else
 		status = kv::Status::not_found;
 	catch_up();
+	compute(plan.work);
 	check(ctx, pt2p_reply(ctx, call, static_cast<uint64_t>(status), value.data(), value.size()), "reply");
 }
 
 void serve(pt2p_context_t *ctx, Shared &shared)
 {
 	const Plan &plan = shared.plan;
-	kv::Store store(64u << 20, false);
+	Server server{plan};
 	ycsb::Random random(7);
 	for (uint64_t item = 0; item < plan.keys; ++item) {
 		char key[ycsb::key_length], value[longest];
@@ -75,17 +84,19 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 			continue;
 		const size_t length = plan.length(random);
 		ycsb::write_value(item, 1, {value, length});
-		if (store.put({key, sizeof key}, {value, length}) != kv::Status::ok)
+		if (server.store.put({key, sizeof key}, {value, length}) != kv::Status::ok)
 			give_up("the store is full");
 	}
 	pt2p_service_t *service;
-	check(ctx, pt2p_service_open(ctx, 0, handle, &store, nullptr, &service), "service");
+	check(ctx, pt2p_service_open(ctx, 0, handle, &server, nullptr, &service), "service");
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	while (shared.left < plan.callers()) {
 		check(ctx, pt2p_progress(ctx), "progress");
 		std::this_thread::yield();
 	}
 	check(ctx, pt2p_barrier(ctx), "barrier");
+	if (pt2p_rank(ctx) == 0)
+		shared.limit = limit_of(ctx);
 	check(ctx, pt2p_service_close(ctx, service), "close");
 }
 
@@ -108,16 +119,18 @@ void finish(pt2p_context_t *ctx, Shared &shared, Slot &slot)
 		give_up("status %d", static_cast<int>(result.tag));
 	if (slot.get && !ycsb::right_value(slot.item, {slot.reply, result.length}))
 		give_up("a value of %zu bytes is not that of its key", result.length);
-	const size_t first = shared.plan.all() / 10, last = shared.plan.all() * 9 / 10;
+	const size_t first = shared.plan.first(), last = shared.plan.last();
 	++shared.done;
 	if (shared.done == first) {
 		shared.since = now();
+		shared.device.begin();
 		shared.reads = shared.job.counter("results_read");
 	} else if (shared.done > first && shared.done <= last) {
 		shared.latencies.push_back(now() - slot.start);
 	}
 	if (shared.done == last) {
 		shared.until = now();
+		shared.device.end();
 		shared.reads = shared.job.counter("results_read") - shared.reads;
 	}
 }
@@ -128,7 +141,8 @@ void call(pt2p_context_t *ctx, Shared &shared, const ycsb::Zipf &zipf)
 	ycsb::Random random(static_cast<uint64_t>(pt2p_rank(ctx)));
 	std::vector<Slot> slots(plan.window);
 	check(ctx, pt2p_barrier(ctx), "barrier");
-	for (size_t i = 0; i < plan.each(); ++i) {
+	const size_t calls = plan.warm + plan.each();
+	for (size_t i = 0; i < calls; ++i) {
 		Slot &slot = slots[i % slots.size()];
 		finish(ctx, shared, slot);
 		slot.item = plan.zipf ? zipf(random) : random.below(plan.keys);
@@ -151,7 +165,7 @@ void call(pt2p_context_t *ctx, Shared &shared, const ycsb::Zipf &zipf)
 		catch_up();
 	}
 	for (size_t i = 0; i < slots.size(); ++i)
-		finish(ctx, shared, slots[(plan.each() + i) % slots.size()]);
+		finish(ctx, shared, slots[(calls + i) % slots.size()]);
 	++shared.left;
 	check(ctx, pt2p_barrier(ctx), "barrier");
 }
@@ -162,24 +176,35 @@ int main(int argc, char **argv)
 {
 	const Settings settings(argc, argv,
 	                        {{"servers", "4"},
+	                         {"machines", "7"},
 	                         {"threads", "5"},
 	                         {"window", "1"},
 	                         {"calls", "60000"},
+	                         {"warm", "0"},
 	                         {"keys", "20000"},
 	                         {"value", "32"},
 	                         {"get", "95"},
+	                         {"work", "0"},
 	                         {"zipf", "no"},
 	                         {"name", "?"}});
 	const bool mix = settings.text("value") == "mix";
-	const Plan plan{settings.count("servers"),     settings.count("threads"),
-	                settings.count("window"),      settings.count("calls"),
-	                settings.count("keys"),        mix ? 0 : settings.count("value"),
-	                settings.number("get"),        mix,
+	const Plan plan{settings.count("servers"),
+	                settings.count("machines"),
+	                settings.count("threads"),
+	                settings.count("window"),
+	                settings.count("calls"),
+	                settings.count("warm"),
+	                settings.count("keys"),
+	                mix ? 0 : settings.count("value"),
+	                settings.number("get"),
+	                settings.number("work"),
+	                mix,
 	                settings.text("zipf") == "yes"};
-	if (!plan.servers || !plan.threads || !plan.window || plan.value > longest || plan.each() < plan.window)
-		give_up("servers, threads and window are at least 1, a value has at most %zu bytes", longest);
-	const InprocessJob job((clients_nodes + 1) * plan.per_node(), plan.per_node(), settings.tunables);
-	Shared shared{plan, job, {static_cast<int>(plan.servers), 1}, 0, 0, 0, 0, 0, {}};
+	if (!plan.servers || !plan.machines || !plan.threads || !plan.window || plan.value > longest ||
+	    plan.each() < plan.window)
+		give_up("servers, machines, threads and window are at least 1, a value has at most %zu bytes", longest);
+	const InprocessJob job((plan.machines + 1) * plan.per_node(), plan.per_node(), settings.tunables);
+	Shared shared{plan, job, {static_cast<int>(plan.servers), 1}};
 	const ycsb::Zipf zipf(plan.keys);
 	job.run([&](pt2p_context_t *ctx) {
 		const size_t rank = static_cast<size_t>(pt2p_rank(ctx)), node = rank / plan.per_node();
@@ -192,8 +217,10 @@ int main(int argc, char **argv)
 	});
 	const Latencies latencies(shared.latencies);
 	const auto measured = static_cast<double>(shared.latencies.size());
-	std::printf("%s,%zu,%zu,%zu,%s,%.0f,%s,%.3f,%.0f,%.0f,%.3f\n", settings.text("name").c_str(), plan.servers,
+	const double took = shared.until - shared.since;
+	std::printf("%s,%zu,%zu,%zu,%s,%.0f,%s,%.3f,%.0f,%.0f,%.3f", settings.text("name").c_str(), plan.servers,
 	            plan.callers(), plan.window, settings.text("value").c_str(), plan.get, settings.text("zipf").c_str(),
-	            measured / (shared.until - shared.since) * 1e3, latencies.mean, latencies.p99,
-	            static_cast<double>(shared.reads) / measured);
+	            measured / took * 1e3, latencies.mean, latencies.p99, static_cast<double>(shared.reads) / measured);
+	shared.device.print(measured, took);
+	std::printf(",%s\n", shared.limit.c_str());
 }

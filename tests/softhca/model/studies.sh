@@ -112,6 +112,13 @@ store="$studies/pt2p_store calls=8000 PT2P_TRANSPORTS=self,shm,rc PT2P_NET_DELIV
 twice '$8 > 5.2 && $11 < 1.05' 8 $store PT2P_CALL_REPLY_BY=read
 twice '$8 < 3.2 && $11 == 0' 8 $store PT2P_CALL_REPLY_BY=write
 profile=
+# A store in the way of HERD: replies by datagram share doorbells, and those to one client work requests. Columns: $12 work
+# requests and $13 doorbells of the server for a call. The program checks every value.
+profile=connectib
+herd="$studies/pt2p_store servers=1 machines=24 threads=1 window=4 calls=4800 get=50 PT2P_TRANSPORTS=self,rc,ud PT2P_NET_DELIVERY=write PT2P_CALL_REPLY_BY=datagram"
+twice 'NF == 20 && $12 > 0.99 && $13 > 0.99' 25 $herd PT2P_NET_BATCHING=off
+twice '$12 > 0.99 && $13 < 0.3' 25 $herd PT2P_NET_BATCHING=doorbells
+twice '$12 < 0.8 && $13 < 0.3' 25 $herd
 # A sequencer: by the device, by calls to a core, and by two cores that share the counter. The program checks every
 # history. Columns: $7 M/s, $10 work requests of the server for a call, $14 bytes on PCIe to its device.
 profile=connectib
