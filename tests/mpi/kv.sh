@@ -132,13 +132,16 @@ if [ -n "$mpirun" ]; then
 		done
 
 		# As HERD works: calls by RDMA write, replies by datagram. Also where the network loses, repeats and reorders packets.
-		if softhca/softhca ./pt2p_info --transports | grep -q '^  ud  *usable'; then
+		if softhca/softhca ./pt2p_info --transports | grep -q '^  rc  *usable'; then
 			for fault in '' "$lossy" "$very_lossy"; do
 				ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 PT2P_TRANSPORTS=self,rc,ud PT2P_NET_DELIVERY=write PT2P_CALL_REPLY_BY=datagram \
 					PT2P_NET_TIMEOUT=8 PT2P_SUMMARY=yes timeout -k 5 60 softhca/softhca --fault "$fault" \
 					"$mpirun" --oversubscribe --bind-to none -n 3 $kv -e 'check count=300' -e "bench $bench value=mix get=50" >"$work/log" 2>&1
 				judge 0 '^linearizable: 900 operations' "kv as HERD works, faults \"$fault\""
 				grep -q 'gets found a value, and each was checked$' "$work/log" || complain "benchmark as HERD works, faults \"$fault\""
+				for way in net_deposits ud_messages; do
+					[ "$(grep -c "^  $way " "$work/log")" -eq 3 ] || complain "not all ranks have $way, faults \"$fault\""
+				done
 			done
 		fi
 	fi
