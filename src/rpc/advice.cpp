@@ -21,7 +21,7 @@ Partners partners_of(const Peers &peers)
 	Partners p;
 	peers.for_each([&](const Peer &peer) {
 		p.called += !peer.slots.empty();
-		const size_t slots = std::max(peer.served.size(), peer.served_before);
+		const size_t slots = peer.served.empty() ? peer.served.capacity() : peer.served.size(); // empty: it has left
 		if (!slots)
 			return;
 		++p.callers;

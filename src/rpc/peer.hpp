@@ -206,7 +206,6 @@ struct Peer : EndpointLane {
 
 	// Calls of that rank.
 	std::vector<Incoming *> served; // by slot, as many as were needed at once so far
-	size_t served_before = 0;       // the same, before that rank left
 	uint32_t notices_seen = 0, notices_reported = 0;
 	uint16_t notices_window = 0;
 

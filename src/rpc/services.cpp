@@ -1,6 +1,5 @@
 #include "rpc/services.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -350,7 +349,6 @@ void Services::end(Peer &peer)
 		if (in.state != Incoming::State::running)
 			forget(in);
 	});
-	peer.served_before = std::max(peer.served_before, peer.served.size());
 	peer.served.clear();
 }
 

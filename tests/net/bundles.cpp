@@ -156,6 +156,39 @@ TEST_CASE("messages that are sent together share slots of a write ring", "[.exac
 	CHECK(receives() == 0);
 }
 
+TEST_CASE("a bundle that is longer than a slot of the write ring is sent", "[.exact]")
+{
+	const char *transport = GENERATE("rc", "dct");
+	Job job(transport, 2, {"PT2P_NET_DELIVERY=auto", "PT2P_TUNE=off", "PT2P_NET_STAGING=host"});
+	job.warm_up();
+	send_singly(job, 600, 8);
+	REQUIRE(peer_of(job).ring.max_payload > 0);
+	Stream stream(job);
+	for (const size_t length : {8, 100, 230}) { // 230: nearly a slot alone
+		const uint64_t before = job.counter(0, "net_deposits");
+		Change wqes("wqes"), receives("receives");
+		{
+			const Corked corked(job, 0);
+			for (unsigned i = 0; i < 27; ++i)
+				stream.send(length);
+		}
+		CHECK(wqes() == 1);
+		CHECK(job.counter(0, "net_deposits") == before);
+		stream.finish();
+		CHECK(receives() == 1);
+		// The ring goes on where it was.
+		send_singly(job, 5, 8);
+		CHECK(job.counter(0, "net_deposits") == before + 5);
+		{
+			const Corked corked(job, 0);
+			stream.send(8);
+			stream.send(8);
+		}
+		CHECK(job.counter(0, "net_deposits") == before + 7);
+		stream.finish();
+	}
+}
+
 TEST_CASE("a bundle is as long as a buffer at most, and has 64 messages at most", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
@@ -207,7 +240,7 @@ TEST_CASE("what is posted in between ends a bundle, and order is kept", "[.exact
 
 TEST_CASE("messages of all lengths in bursts arrive as they were sent, also when queue pairs break")
 {
-	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write");
+	const char *transport = GENERATE("rc", "dct"), *delivery = GENERATE("send", "write", "auto");
 	const bool direct = GENERATE(true, false), broken = GENERATE(false, true);
 	CAPTURE(transport, delivery, direct, broken);
 	Job job(transport, 2,

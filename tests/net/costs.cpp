@@ -61,7 +61,7 @@ TEST_CASE("an 8-byte message is one WQE of the smallest size and one BlueFlame w
           "[.exact]")
 {
 	const bool dc = GENERATE(false, true);
-	Job job(dc ? "dct" : "rc", 2, {"PT2P_TUNE=off"});
+	Job job(dc ? "dct" : "rc", 2, {"PT2P_TUNE=off", "PT2P_NET_DELIVERY=send"});
 	job.warm_up();
 	send_singly(job, 64, 8);
 	constexpr unsigned n = 256;
@@ -98,7 +98,7 @@ TEST_CASE("messages that are posted together share one doorbell", "[.exact]")
 TEST_CASE("messages that had to wait for room are posted together", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
-	Job job(transport, 2, {"PT2P_NET_SEND_DEPTH=8"});
+	Job job(transport, 2, {"PT2P_NET_SEND_DEPTH=8", "PT2P_NET_DELIVERY=send"});
 	job.warm_up();
 	constexpr unsigned k = 256;
 	Change wqes("wqes"), rings("doorbells");

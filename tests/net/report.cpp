@@ -142,7 +142,7 @@ TEST_CASE("the report counts doorbells", "[.exact]")
 {
 	const char *transport = GENERATE("rc", "dct");
 	const std::string batch = GENERATE("1", "5");
-	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=" + batch});
+	Job job(transport, 2, {"PT2P_NET_DOORBELL_BATCH=" + batch, "PT2P_NET_DELIVERY=send"});
 	Change entries("wqes"), doorbells("doorbells"), read("wqe_read_bytes"), all("wqe_bytes");
 	send_many(job, 10'000, 40); // so many that those of connecting do not show
 	const std::string text = report(job);

@@ -4,7 +4,8 @@
 // alone is no bundle.
 //
 //   by SEND               [ header | frame, payload | frame, payload | ... ]
-//   into a write ring     [ frame, payload | frame, payload | ... | trailer ]
+//   into a write ring     [ frame, payload | frame, payload | ... | trailer ]      as long as it fits in a slot; then
+//   by SEND
 //
 // The header says how many messages there are, and has the sequence number of the first. The others follow it without a
 // gap, and a bundle is delivered as a whole. So a bundle that is sent again after a queue pair has broken, or that has

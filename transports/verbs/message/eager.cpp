@@ -106,17 +106,17 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 
 // ---- bundles --------------------------------------------------------------------------------------------------------
 
-size_t EagerSender::room(const WorkRequest &request, const NetPeer &peer) const
-{
-	return request.kind == Kind::ring_write ? peer.ring.slot_bytes : peer.max_send + sizeof(MessageHeader);
-}
+// Bytes of a SEND with its header, at most.
+size_t EagerSender::room(const NetPeer &peer) { return peer.max_send + sizeof(MessageHeader); }
 
 // Whether others may join the message.
 bool EagerSender::stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const
 {
-	const size_t ends = request.kind == Kind::ring_write ? sizeof(RingTrailer) : sizeof(MessageHeader);
+	const size_t two = framed_bytes(length) + framed_bytes(0);
 	return id < first_own_id && request.payload != Payload::device_memory &&
-	       ends + framed_bytes(length) + framed_bytes(0) <= room(request, peer);
+	       (request.kind == Kind::ring_write && !peer.ring.may_send_bundles
+	            ? two + sizeof(RingTrailer) <= peer.ring.slot_bytes
+	            : two + sizeof(MessageHeader) <= room(peer));
 }
 
 bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -124,23 +124,27 @@ bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 	WorkRequest *const open = queue.open_for(peer);
 	if (!open || id >= first_own_id || !peer.ready)
 		return false;
-	const bool by_ring = open->kind == Kind::ring_write;
-	// It goes the way that it would go alone. What finds the ring full may share a SEND.
-	if (by_ring ? peer.ring.max_payload < 0 : peer.ring.takes(length))
+	const bool was_in_ring = open->kind == Kind::ring_write;
+	// It goes the way that it would go alone, unless the bundle is longer than a slot of the ring. What finds the ring
+	// full may share a SEND.
+	const auto fits_in_slot = [&peer](size_t frames) { return frames + sizeof(RingTrailer) <= peer.ring.slot_bytes; };
+	if (was_in_ring ? peer.ring.max_payload < 0
+	                : fits_in_slot(open->length - sizeof(MessageHeader)) && peer.ring.takes(length))
 		return false;
 
 	unsigned char *bytes = open->is_inline() ? open->bytes : memory_.buffer(open->place);
-	const size_t front = by_ring ? 0 : sizeof(MessageHeader), back = by_ring ? sizeof(RingTrailer) : 0;
-	size_t end = open->length - back;
+	const size_t had_front = was_in_ring ? 0 : sizeof(MessageHeader), had_back = was_in_ring ? sizeof(RingTrailer) : 0;
 	RingTrailer t{};
-	std::memcpy(static_cast<void *>(&t), bytes + (by_ring ? end : 0), front + back); // one of the two
+	std::memcpy(static_cast<void *>(&t), bytes + (was_in_ring ? open->length - had_back : 0), had_front + had_back);
 	const bool single = t.header.id() != id_bundle;
 	const uint64_t count = single ? 1 : t.header.header;
-	const size_t first = end - front; // single: the payload of the message that is there
-	if (single)
-		end = front + framed_bytes(first);
-	const size_t all = end + framed_bytes(length) + back;
-	if (count == max_bundled || all > room(*open, peer))
+	const size_t held = open->length - had_front - had_back; // the payload of a single message, or frames
+	const size_t frames = (single ? framed_bytes(held) : held) + framed_bytes(length);
+	const bool by_ring = was_in_ring && fits_in_slot(frames), leaves_ring = was_in_ring && !by_ring;
+	const size_t front = by_ring ? 0 : sizeof(MessageHeader), back = by_ring ? sizeof(RingTrailer) : 0;
+	const size_t all = front + frames + back;
+	if (count == max_bundled || (!by_ring && all > room(peer)) ||
+	    (leaves_ring && (!peer.ring.may_send_bundles || open->number != peer.ring.sent)))
 		return false;
 
 	Shortage shortage = Shortage::none;
@@ -159,11 +163,19 @@ bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 		peer.by_buffer.bytes += open->length;
 	}
 	if (single) {
-		write_frame(bytes + front, t.header.id(), t.header.header, bytes + front, first);
+		write_frame(bytes + front, t.header.id(), t.header.header, bytes + had_front, held);
 		t.header.rank_and_id = peer.from | id_bundle;
 		reporter_.add(Counter::net_bundles);
 		reporter_.add(Counter::net_bundled);
+	} else if (front != had_front) {
+		std::memmove(bytes + front, bytes, held);
 	}
+	if (leaves_ring) {
+		open->kind = Kind::send;
+		--peer.ring.sent;
+		reporter_.add(Counter::net_deposits, -count);
+	}
+	const size_t end = front + frames - framed_bytes(length);
 	write_frame(bytes + end, id, header, data, length);
 	t.header.header = count + 1;
 	t.length = static_cast<uint32_t>(all - back);

@@ -37,8 +37,7 @@ private:
 		int64_t since = 0;                  // sample: begin, in ticks
 	};
 	bool stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged);
-	// Bytes of an open message with its header or trailer, at most.
-	size_t room(const WorkRequest &request, const NetPeer &peer) const;
+	static size_t room(const NetPeer &peer);
 	bool stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const;
 
 	SendMemory &memory_;

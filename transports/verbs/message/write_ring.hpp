@@ -64,6 +64,7 @@ struct OutgoingWriteRing {
 	uint32_t key = 0, slots = 0, slot_bytes = 0;
 	uint32_t sent = 0, read = 0;        // messages sent; messages read, as far as known
 	bool returning = false;             // the receiver wants it back
+	bool may_send_bundles = false;      // what grows longer than a slot is sent
 	int64_t wanted_for = -1;            // payloads of up to so many bytes; -1: no ring is wanted
 	uint32_t due = 0;                   // first sequence number that does not simply go by SEND
 	uint32_t ask_every = 0;             // messages between two requests

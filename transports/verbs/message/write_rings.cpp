@@ -39,6 +39,7 @@ void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
 	const bool always = delivery == PT2P_DELIVERY_WRITE, wanted = always || delivery == PT2P_DELIVERY_AUTO;
 	ring.wanted_for = wanted ? static_cast<int64_t>(config_.net_ring_slot_bytes - sizeof(RingTrailer)) : -1;
 	// The first request is due with the first message, or after many; later ones follow.
+	ring.may_send_bundles = !always;
 	ring.ask_every = always ? ask_again : wanted ? worth_a_ring : never;
 	ring.due = static_cast<uint32_t>(peer.next_sequence) + (always ? 0 : ring.ask_every);
 	ring.use(wanted && !peer.down, static_cast<uint32_t>(peer.next_sequence));
@@ -46,7 +47,8 @@ void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
 }
 
 WriteRings::Override::Override(WriteRings &rings, NetPeer &peer, pt2p_delivery_t delivery)
-    : peer_(peer), max_payload_(peer.ring.max_payload), due_(peer.ring.due)
+    : peer_(peer), max_payload_(peer.ring.max_payload), due_(peer.ring.due),
+      may_send_bundles_(std::exchange(peer.ring.may_send_bundles, delivery != PT2P_DELIVERY_WRITE))
 {
 	OutgoingWriteRing &ring = peer.ring;
 	const auto sequence = static_cast<uint32_t>(peer.next_sequence);
@@ -64,6 +66,7 @@ WriteRings::Override::~Override()
 		return;
 	peer_.ring.max_payload = max_payload_;
 	peer_.ring.due = due_;
+	peer_.ring.may_send_bundles = may_send_bundles_;
 }
 
 void WriteRings::ask(NetPeer &peer)

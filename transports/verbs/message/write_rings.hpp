@@ -37,6 +37,7 @@ public:
 		NetPeer &peer_;
 		const int64_t max_payload_;
 		const uint32_t due_;
+		const bool may_send_bundles_;
 	};
 	// Requests a ring from a peer, if its send queue has room.
 	void ask(NetPeer &peer);
