@@ -195,6 +195,8 @@ void Device::complete()
 	reads_started = static_cast<uint8_t>(std::clamp(limits.max_qp_init_rd_atom, 1, 16));
 	// Only with mlx5: the provider of rdma_rxe in rdma-core 44 counts one completion too many at the end.
 	extended_poll = mlx5dv_is_supported(context->device);
+	// Not rdma_rxe, which copies with a memcpy() that may go backwards.
+	writes_in_order = mlx5dv_is_supported(context->device);
 	ibv_device_attr_ex extended{};
 	if (ibv_query_device_ex(context.get(), nullptr, &extended) == 0)
 		device_memory = extended.max_dm_size;

@@ -66,6 +66,7 @@ struct Device {
 	ibv_device_attr limits{};
 	uint64_t device_memory = 0;                    // bytes that can be allocated
 	bool extended_poll = false;                    // completion queues are read field by field, which is cheaper
+	bool writes_in_order = false;                  // surely: the bytes of a packet, in ascending order
 	uint8_t reads_accepted = 1, reads_started = 1; // concurrent READs and atomics, as responder and as requester
 	uint8_t port = 0, gid_index = 0;
 	int sharers = 1; // ranks of this node that have this device, as far as is known

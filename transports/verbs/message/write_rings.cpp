@@ -23,7 +23,8 @@ uint32_t share_of(int64_t rings, int sharers)
 
 WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &sender, Reporter &reporter,
                        int numa_node)
-    : config_(config), sender_(sender), reporter_(reporter), max_rings_(share_of(config.net_rings, device.sharers)),
+    : config_(config), sender_(sender), reporter_(reporter), automatic_(device.writes_in_order),
+      max_rings_(share_of(config.net_rings, device.sharers)),
       memory_(device, static_cast<size_t>(config.net_ring_slots * config.net_ring_slot_bytes), max_rings_, numa_node),
       consumer_indices_(device, max_outgoing * sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                         numa_node),
@@ -36,7 +37,8 @@ WriteRings::WriteRings(const Device &device, const Config &config, EagerSender &
 void WriteRings::set_delivery(NetPeer &peer, pt2p_delivery_t delivery) const
 {
 	OutgoingWriteRing &ring = peer.ring;
-	const bool always = delivery == PT2P_DELIVERY_WRITE, wanted = always || delivery == PT2P_DELIVERY_AUTO;
+	const bool always = delivery == PT2P_DELIVERY_WRITE,
+	           wanted = always || (delivery == PT2P_DELIVERY_AUTO && automatic_);
 	ring.wanted_for = wanted ? static_cast<int64_t>(config_.net_ring_slot_bytes - sizeof(RingTrailer)) : -1;
 	// The first request is due with the first message, or after many; later ones follow.
 	ring.may_send_bundles = !always;

@@ -91,6 +91,7 @@ private:
 	const Config &config_;
 	EagerSender &sender_;
 	Reporter &reporter_;
+	const bool automatic_;     // rings may be used without being asked for
 	const uint32_t max_rings_; // this rank's share of the device's
 	RingMemory memory_;
 	RegisteredMemory consumer_indices_; // written by peers
