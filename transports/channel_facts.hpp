@@ -31,7 +31,6 @@ struct KindFacts {
 };
 
 struct ChannelFacts {
-	uint32_t part = 0; // of the device, as its vendor numbers them
 	std::array<KindFacts, tune::size_classes> kinds;
 	// Transmission efficiency.
 	uint64_t device_memory_full = 0; // messages that went to host memory for that reason

@@ -201,9 +201,7 @@ std::string Inspector::advice() const
 {
 	uint32_t part = 0;
 	for (Transport *t : router_.layers())
-		for (int rank = 0; rank < size_ && !part; ++rank)
-			if (ChannelFacts facts; t->facts(rank, facts))
-				part = facts.part;
+		part = part ? part : t->device_part();
 	std::string text;
 	for (const Extension *e : engine_.extensions())
 		text += e->advice(part, static_cast<size_t>(job_.local_size()));

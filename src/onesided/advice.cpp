@@ -25,14 +25,14 @@ std::string OneSided::advice(uint32_t device_part, size_t) const
 			return;
 		const double taken = static_cast<double>(r.addition_latency) * ns / ticks;
 		const rpc::laws::Contention c = rpc::laws::contention_of(taken, *device);
-		if (taken < slow * c.alone || c.calls < 2 * c.most)
+		if (taken < slow * c.alone_ns || c.call_rate < 2 * c.max_rate)
 			return;
 		text += format(
 		    "  advice: this rank's %llu fetch-and-adds on memory of rank %d take %.1f us each, and one alone takes "
 		    "%.1f us. Some %.0f are at the word at a time, which a device does one after the other: %.1f M a second "
 		    "for all ranks. A call would carry %.0f times as many, see pt2p_icall(3)\n",
-		    static_cast<unsigned long long>(r.additions), r.rank, taken / 1e3, c.alone / 1e3, c.waiting, c.most / 1e6,
-		    c.calls / c.most);
+		    static_cast<unsigned long long>(r.additions), r.rank, taken / 1e3, c.alone_ns / 1e3, c.waiting,
+		    c.max_rate / 1e6, c.call_rate / c.max_rate);
 	});
 	return text;
 }

@@ -56,17 +56,17 @@ std::string Rpc::advice(uint32_t device_part, size_t local_ranks) const
 	load.server_qps = static_cast<uint32_t>(p.callers * local_ranks);
 	if (wrong_load(load))
 		return {};
-	const Carrier carrier = p.by_dct > p.by_rc ? Carrier::dct : Carrier::rc;
-	const CallWay now{.carrier = carrier, .reply = services_.leaves_results() ? Moves::read : Moves::send};
+	const TransportKind transport = p.by_dct > p.by_rc ? TransportKind::dct : TransportKind::rc;
+	const CallWay now{.transport = transport, .reply = services_.leaves_results() ? Delivery::read : Delivery::send};
 	// A READ needs a program that knows where the bytes lie.
 	const std::vector<Advice> all = advise(load, *device);
 	const auto best = std::find_if(all.begin(), all.end(), [](const Advice &a) { return !a.way.get; });
 	const auto current = std::find_if(all.begin(), all.end(), [&](const Advice &a) { return a.way == now; });
-	std::string text =
-	    format("  advice: %s this rank by %s, up to %zu at a time each, and it calls %zu; input %zu bytes, reply %zu "
-	           "bytes; devices as %s\n",
-	           (counted(p.callers, "rank") + (p.callers == 1 ? " calls" : " call")).c_str(),
-	           carrier == Carrier::dct ? "dct" : "rc", p.window, p.called, load.input, load.reply, device->name);
+	std::string text = format(
+	    "  advice: %s this rank by %s, up to %zu at a time each, and it calls %zu; input %zu bytes, reply %zu "
+	    "bytes; devices as %s\n",
+	    (counted(p.callers, "rank") + (p.callers == 1 ? " calls" : " call")).c_str(),
+	    transport == TransportKind::dct ? "dct" : "rc", p.window, p.called, load.input, load.reply, device->name);
 	if (best == all.end() || current == all.end())
 		return text;
 	if (best->way == now)

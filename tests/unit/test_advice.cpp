@@ -139,19 +139,19 @@ TEST_CASE("advice: few under way are limited by latency, long replies by the wir
 	// Longer than a datagram.
 	load.reply = 8192;
 	for (const Advice &a : advise(load, device("connectx5")))
-		CHECK((a.way.get || a.way.reply != Moves::datagram));
+		CHECK((a.way.get || a.way.reply != Delivery::datagram));
 }
 
 TEST_CASE("advice: additions that wait for each other at a word")
 {
 	const DeviceClass &d = device("connectx5");
-	const Contention idle = contention_of(2000, d), crowded = contention_of(24000, d);
-	CHECK(idle.alone == Approx(2000).epsilon(0.1));
-	CHECK(crowded.alone == idle.alone);
-	CHECK(crowded.waiting == Approx(60));
-	CHECK(crowded.most == Approx(2.5e6));
-	CHECK(crowded.calls > 2 * crowded.most);
-	CHECK(crowded.calls > idle.calls);
+	const Contention idle = contention_of(2000, d), contended = contention_of(24000, d);
+	CHECK(idle.alone_ns == Approx(2000).epsilon(0.1));
+	CHECK(contended.alone_ns == idle.alone_ns);
+	CHECK(contended.waiting == Approx(60));
+	CHECK(contended.max_rate == Approx(2.5e6));
+	CHECK(contended.call_rate > 2 * contended.max_rate);
+	CHECK(contended.call_rate > idle.call_rate);
 }
 
 TEST_CASE("advice: nonsense is refused")
@@ -191,14 +191,14 @@ TEST_CASE("advice: settings that select a way")
 {
 	CallLoad load = callers(300, 16);
 	load.reply = 365;
-	CallWay way{.input = Moves::write, .reply = Moves::write};
+	CallWay way{.input = Delivery::write, .reply = Delivery::write};
 	CHECK(settings_of(way, load) == "PT2P_TRANSPORTS=self,shm,rc PT2P_CALL_INPUT_BY=write PT2P_CALL_REPLY_BY=write "
 	                                "PT2P_NET_RINGS=300 PT2P_NET_RING_SLOT_BYTES=512");
 	load.nodes = 100;
-	way = {.carrier = Carrier::dct, .reply = Moves::read};
+	way = {.transport = TransportKind::dct, .reply = Delivery::read};
 	CHECK(settings_of(way, load) == "PT2P_TRANSPORTS=self,shm,dct PT2P_CALL_INPUT_BY=send PT2P_CALL_REPLY_BY=read "
 	                                "PT2P_NET_RECEIVES=2112");
-	way = {.input = Moves::datagram, .reply = Moves::datagram};
+	way = {.input = Delivery::datagram, .reply = Delivery::datagram};
 	CHECK(settings_of(way, callers(4)) ==
 	      "PT2P_TRANSPORTS=self,shm,rc,ud PT2P_CALL_INPUT_BY=datagram PT2P_CALL_REPLY_BY=datagram");
 }

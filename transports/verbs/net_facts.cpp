@@ -101,7 +101,6 @@ bool NetTransport::facts(int rank, ChannelFacts &f)
 		return false;
 	const tune::DeviceTuner &tuner = net_->tuner;
 	const double ticks = tuner.ticks_in_a_ns();
-	f.part = device().limits.vendor_part_id;
 	f.device_memory_max = net_->memory.device_memory.max_bytes();
 	gather_queues(*peer, queues_for(*peer), net_->shared.direct, f);
 

@@ -37,6 +37,7 @@ public:
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
 	bool facts(int peer, ChannelFacts &facts) override;
+	uint32_t device_part() const override { return device().limits.vendor_part_id; }
 	static size_t longest_message(const Config &config);
 	void *expose(void *memory, size_t length, uint64_t &key, std::string &why_not) override
 	{

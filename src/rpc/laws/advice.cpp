@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/config/config.hpp"
+#include "base/config/tunable.hpp"
 #include "base/report/report.hpp"
 
 namespace pt2p::rpc::laws {
@@ -67,7 +69,7 @@ public:
 			peers_[end] = pairs_ / (nodes_[end] * ranks_[end]);
 			const uint32_t given = end == caller_end ? load.caller_qps : load.server_qps;
 			qps_[end] = given ? given : pairs_ / nodes_[end] * (all ? 2 : 1);
-			if (way.carrier == Carrier::dct)
+			if (way.transport == TransportKind::dct)
 				qps_[end] = std::min<double>(load.initiators, peers_[end]) * ranks_[end] * (all ? 2 : 1);
 		}
 		if (limit == Limit::server || limit == Limit::initiators)
@@ -79,10 +81,10 @@ public:
 	Advice advice() const
 	{
 		Limit limit = Limit::caller;
-		double most = 1e9; // requests a ns
+		double max_rate = 1e9; // requests a ns
 		const auto at_most = [&](double rate, Limit by) {
-			if (rate < most)
-				most = rate, limit = by;
+			if (rate < max_rate)
+				max_rate = rate, limit = by;
 		};
 		const double callers = nodes_[caller_end] * ranks_[caller_end],
 		             servers = nodes_[server_end] * ranks_[server_end];
@@ -117,13 +119,13 @@ public:
 		double by_latency = pairs_ * load_.window / latency_;
 		// Where requests wait for each other, a READ comes a quarter of its time later than the result, or has to be
 		// repeated.
-		if (!way_.get && way_.reply == Moves::read)
-			by_latency = pairs_ * load_.window / (latency_ + std::min(1.0, by_latency / most) * read_latency() / 4);
-		if (by_latency < most)
+		if (!way_.get && way_.reply == Delivery::read)
+			by_latency = pairs_ * load_.window / (latency_ + std::min(1.0, by_latency / max_rate) * read_latency() / 4);
+		if (by_latency < max_rate)
 			limit = Limit::latency;
 		// Near both limits requests wait for each other, now and then.
 		constexpr double bend = 3;
-		const double rate = std::pow(std::pow(most, -bend) + std::pow(by_latency, -bend), -1 / bend);
+		const double rate = std::pow(std::pow(max_rate, -bend) + std::pow(by_latency, -bend), -1 / bend);
 		return {.way = way_, .rate = rate * 1e9, .limit = limit, .reason = {}};
 	}
 
@@ -144,7 +146,7 @@ private:
 		    std::floor(static_cast<double>(load_.message_bytes) / (static_cast<double>(load_.reply) + frame));
 		return std::clamp(found / distinct, 1.0, std::max(1.0, std::min<double>(load_.window, fit)));
 	}
-	double request() const { return device_.request + (way_.carrier == Carrier::dct ? device_.dc_request : 0); }
+	double request() const { return device_.request + (way_.transport == TransportKind::dct ? device_.dc_request : 0); }
 	double message_latency(double bytes) const
 	{
 		const double inlined = 200; // bytes that go with the WQE
@@ -180,7 +182,7 @@ private:
 	// often.
 	double changes(End end, double follow)
 	{
-		if (way_.carrier != Carrier::dct || peers_[end] <= load_.initiators)
+		if (way_.transport != TransportKind::dct || peers_[end] <= load_.initiators)
 			return 0;
 		const double share = (1 - load_.initiators / peers_[end]) / follow;
 		const double round = 4 * device_.latency + 2 * crossing + pcie_write + mmio;
@@ -193,16 +195,16 @@ private:
 	}
 	void connections(End end)
 	{
-		const double used = way_.carrier == Carrier::dct ? pairs_ / nodes_[end] : qps_[end];
+		const double used = way_.transport == TransportKind::dct ? pairs_ / nodes_[end] : qps_[end];
 		use_[end].serves += missed(used, device_.responders) * (pcie_read + context_missed);
 	}
 
-	void message(End from, Moves by, double payload)
+	void message(End from, Delivery by, double payload)
 	{
 		const End to = from == caller_end ? server_end : caller_end;
 		const double bytes = payload + frame;
 		DeviceUse &here = use_[from], &there = use_[to];
-		const bool datagram = by == Moves::datagram, receive = by != Moves::write;
+		const bool datagram = by == Delivery::datagram, receive = by != Delivery::write;
 		const double n = datagram ? 1 : together_[from];
 		// Processors. Datagrams of one turn share a doorbell, whoever they are for.
 		const double turn_of_datagrams = std::clamp(load_.window * peers_[from], 1.0, turn / 2);
@@ -211,7 +213,7 @@ private:
 		// Units.
 		here.sends += datagram ? device_.datagram
 		                       : (device_.request + device_.acknowledged + messages_caches(from) +
-		                          (way_.carrier == Carrier::dct ? device_.dc_request : 0)) /
+		                          (way_.transport == TransportKind::dct ? device_.dc_request : 0)) /
 		                             n;
 		const double receives = receive ? (pcie_read / receives_read) : 0;
 		const double served = (device_.serve + (datagram ? 0 : device_.respond) + receives) / n +
@@ -227,7 +229,8 @@ private:
 		here.in += bytes + (wqe + 2 * tlp) / n + completion_tlp * pieces(bytes, completion_piece);
 		here.out += tlp;
 		there.out += bytes + tlp * pieces(bytes, write_piece) + (receive ? cqe + tlp : 0) / n;
-		here.wire_out += bytes + (header + (way_.carrier == Carrier::dct ? dc_header : 0)) * pieces(bytes, mtu) / n;
+		here.wire_out +=
+		    bytes + (header + (way_.transport == TransportKind::dct ? dc_header : 0)) * pieces(bytes, mtu) / n;
 		there.wire_in = here.wire_out;
 		if (!datagram) {
 			there.wire_out += ack_bytes / n;
@@ -241,7 +244,7 @@ private:
 		core_[caller_end] += post + completion;
 		here.sends += device_.request + device_.response * pieces(bytes, mtu) +
 		              device_.piece * (pieces(bytes, write_piece) - 1) + gets_caches(caller_end) +
-		              (way_.carrier == Carrier::dct ? device_.dc_request : 0);
+		              (way_.transport == TransportKind::dct ? device_.dc_request : 0);
 		there.serves += device_.serve + device_.respond * pieces(bytes, mtu);
 		connections(server_end);
 		changes(caller_end, 1);
@@ -272,7 +275,7 @@ private:
 		core_[server_end] += load_.handler;
 		message(caller_end, way_.input, input);
 		latency_ = message_latency(input) + load_.handler;
-		if (way_.reply == Moves::read) {
+		if (way_.reply == Delivery::read) {
 			read(reply + frame);
 			core_[server_end] += stored + reply * copied;
 			core_[caller_end] += fetched + reply * copied;
@@ -291,16 +294,16 @@ private:
 	std::array<double, 2> nodes_{}, ranks_{}, peers_{}, qps_{};
 	double pairs_ = 0;
 	std::array<double, 2> together_{1, 1}; // messages that a work request carries. Calls are posted one by one
-	std::array<double, 2> core_{}, receiving_{},
-	    initiator_{}; // ns of a request: a rank's processor, its unit, its initiators
+	// ns of a request: a rank's processor, its receiving unit, its initiators.
+	std::array<double, 2> core_{}, receiving_{}, initiator_{};
 	std::array<DeviceUse, 2> use_{};
 	double latency_ = 0; // ns
 };
 
 const char *const transports[] = {"rc", "dct"};
-const char *const moves[] = {"send", "write", "read", "datagram"};
-const char *name_of(Carrier carrier) { return transports[static_cast<size_t>(carrier)]; }
-const char *name_of(Moves by) { return moves[static_cast<size_t>(by)]; }
+const char *const deliveries[] = {"send", "write", "read", "datagram"};
+const char *name_of(TransportKind transport) { return transports[static_cast<size_t>(transport)]; }
+const char *name_of(Delivery by) { return deliveries[static_cast<size_t>(by)]; }
 
 // What speaks for the way, or against it.
 std::string character(const CallWay &way, const Estimate &e, const CallLoad &load, const DeviceClass &device)
@@ -310,8 +313,8 @@ std::string character(const CallWay &way, const Estimate &e, const CallLoad &loa
 		return format("each READ changes the target of a DC initiator, as a rank asks %.0f others", servers);
 	if (way.get)
 		return "a READ takes nothing of the server's processor";
-	if (way.carrier == Carrier::dct) {
-		if (way.reply == Moves::read && callers > load.initiators)
+	if (way.transport == TransportKind::dct) {
+		if (way.reply == Delivery::read && callers > load.initiators)
 			return format(
 			    "%.0f callers of a rank by dct: each reply would change the target of an initiator, so they fetch",
 			    callers);
@@ -319,18 +322,18 @@ std::string character(const CallWay &way, const Estimate &e, const CallLoad &loa
 			return format("%.0f callers of a rank by dct: each reply changes the target of one of %u initiators",
 			              std::max(callers, servers), load.initiators);
 	}
-	if (way.input == Moves::datagram || way.reply == Moves::datagram)
+	if (way.input == Delivery::datagram || way.reply == Delivery::datagram)
 		return "datagrams need no context for each peer, and those of a turn share a doorbell";
 	const End end = e.qps(caller_end) > e.qps(server_end) ? caller_end : server_end;
-	if (way.carrier == Carrier::rc && e.qps(end) > device.requesters)
+	if (way.transport == TransportKind::rc && e.qps(end) > device.requesters)
 		return format("%.0f queue pairs of the %s's device are more than the %.0f contexts that it holds", e.qps(end),
 		              end == caller_end ? "caller" : "server", device.requesters);
-	if (way.reply == Moves::read)
+	if (way.reply == Delivery::read)
 		return "a result that is fetched saves the server the post of a reply";
-	if (way.input == Moves::write)
+	if (way.input == Delivery::write)
 		return "rings save the device a receive for each message";
-	return way.carrier == Carrier::rc ? "each peer has a queue pair that the device holds"
-	                                  : "few targets share the initiators";
+	return way.transport == TransportKind::rc ? "each peer has a queue pair that the device holds"
+	                                          : "few targets share the initiators";
 }
 
 std::string limit_text(const Advice &advice, const Estimate &e, const CallLoad &load)
@@ -351,7 +354,7 @@ std::string limit_text(const Advice &advice, const Estimate &e, const CallLoad &
 	return "the wire limits it";
 }
 
-constexpr size_t longest_datagram = 4000; // of the MTU; the rest is for headers
+constexpr size_t max_datagram = 4000; // of the MTU; the rest is for headers
 
 } // namespace
 
@@ -377,25 +380,25 @@ const char *wrong_load(const CallLoad &load)
 
 std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 {
-	using enum Moves;
+	using enum Delivery;
 	constexpr CallWay ways[] = {
-	    {.get = true, .carrier = Carrier::rc},
-	    {.carrier = Carrier::rc,
+	    {.get = true, .transport = TransportKind::rc},
+	    {.transport = TransportKind::rc,
 	     .input = write,
 	     .reply = write}, // before send: of two as quick, the one that needs no receive
-	    {.carrier = Carrier::rc, .input = send, .reply = send},
-	    {.carrier = Carrier::rc, .input = send, .reply = read},
-	    {.carrier = Carrier::rc, .input = send, .reply = datagram},
-	    {.carrier = Carrier::rc, .input = datagram, .reply = datagram},
-	    {.get = true, .carrier = Carrier::dct},
-	    {.carrier = Carrier::dct, .input = send, .reply = send},
-	    {.carrier = Carrier::dct, .input = send, .reply = read},
+	    {.transport = TransportKind::rc, .input = send, .reply = send},
+	    {.transport = TransportKind::rc, .input = send, .reply = read},
+	    {.transport = TransportKind::rc, .input = send, .reply = datagram},
+	    {.transport = TransportKind::rc, .input = datagram, .reply = datagram},
+	    {.get = true, .transport = TransportKind::dct},
+	    {.transport = TransportKind::dct, .input = send, .reply = send},
+	    {.transport = TransportKind::dct, .input = send, .reply = read},
 	};
 	std::vector<Advice> all;
 	for (const CallWay &way : ways) {
 		const bool by_datagram = !way.get && way.reply == datagram;
-		if ((way.carrier == Carrier::dct && !device.dc) ||
-		    (by_datagram && std::max(load.input, load.reply) > longest_datagram))
+		if ((way.transport == TransportKind::dct && !device.dc) ||
+		    (by_datagram && std::max(load.input, load.reply) > max_datagram))
 			continue;
 		Estimate estimate(load, device, way);
 		Advice one = estimate.advice();
@@ -422,35 +425,40 @@ Contention contention_of(double taken, const DeviceClass &device)
 	for (const Advice &a : advise(load, device))
 		if (!a.way.get)
 			calls = std::max(calls, a.rate);
-	return {.alone = alone, .waiting = static_cast<double>(load.nodes), .most = 1e9 / pcie_read, .calls = calls};
+	return {
+	    .alone_ns = alone, .waiting = static_cast<double>(load.nodes), .max_rate = 1e9 / pcie_read, .call_rate = calls};
 }
 
 std::string text_of(const CallWay &way)
 {
 	if (way.get)
-		return format("%s read", name_of(way.carrier));
-	return format("%s %s/%s", name_of(way.carrier), name_of(way.input), name_of(way.reply));
+		return format("%s read", name_of(way.transport));
+	return format("%s %s/%s", name_of(way.transport), name_of(way.input), name_of(way.reply));
 }
 
 std::string settings_of(const CallWay &way, const CallLoad &load)
 {
-	const bool datagrams = !way.get && (way.input == Moves::datagram || way.reply == Moves::datagram);
-	std::string text = format("PT2P_TRANSPORTS=self,shm,%s%s", name_of(way.carrier), datagrams ? ",ud" : "");
+	const bool datagrams = !way.get && (way.input == Delivery::datagram || way.reply == Delivery::datagram);
+	std::string text = format("PT2P_TRANSPORTS=self,shm,%s%s", name_of(way.transport), datagrams ? ",ud" : "");
 	if (way.get)
 		return text;
 	text += format(" PT2P_CALL_INPUT_BY=%s PT2P_CALL_REPLY_BY=%s", name_of(way.input), name_of(way.reply));
 	const size_t callers = size_t{load.nodes} * load.threads;
 	const size_t peers = load.shape == Shape::many_to_one ? (callers + load.servers - 1) / load.servers : load.nodes;
-	// Of tunables.def: what is there without settings, and the most that can be.
-	constexpr size_t rings = 256, most_rings = 512, slot = 256, receives = 512, most_receives = 32767, slot_unit = 64;
-	if (way.input == Moves::write) {
-		if (const size_t all = load.shape == Shape::many_to_one ? callers : peers * load.threads; all > rings)
-			text += format(" PT2P_NET_RINGS=%zu", std::min(all, most_rings));
+	const Config built_in;
+	const auto at_most = [](size_t wanted, const char *tunable) {
+		return std::min(wanted, static_cast<size_t>(tunables::find(tunable)->maximum));
+	};
+	if (way.input == Delivery::write) {
+		const size_t rings = load.shape == Shape::many_to_one ? callers : peers * load.threads;
+		if (rings > static_cast<size_t>(built_in.net_rings))
+			text += format(" PT2P_NET_RINGS=%zu", at_most(rings, "PT2P_NET_RINGS"));
+		constexpr size_t slot_unit = 64;
 		const size_t bytes = std::max(load.input, load.reply) + 3 * static_cast<size_t>(frame);
-		if (bytes > slot && bytes <= load.message_bytes)
+		if (bytes > built_in.net_ring_slot_bytes && bytes <= load.message_bytes)
 			text += format(" PT2P_NET_RING_SLOT_BYTES=%zu", (bytes + slot_unit - 1) / slot_unit * slot_unit);
-	} else if (peers * load.window > receives) {
-		text += format(" PT2P_NET_RECEIVES=%zu", std::min(peers * load.window + receives, most_receives));
+	} else if (const auto receives = static_cast<size_t>(built_in.net_receives); peers * load.window > receives) {
+		text += format(" PT2P_NET_RECEIVES=%zu", at_most(peers * load.window + receives, "PT2P_NET_RECEIVES"));
 	}
 	return text;
 }

@@ -6,9 +6,8 @@
 // resource at both ends, and the resource that is used up first limits it:
 //
 //   processor       of a caller and of a server: posts, completions, handlers, copies
-//   units           of the device: requests, acknowledgements and responses, and what serves them; contexts and WQEs
-//   that
-//                   its caches do not hold are read while a unit waits
+//   units           of the device: requests, acknowledgements and responses, and what serves them; contexts
+//                   and WQEs that its caches do not hold are read while a unit waits
 //   PCIe, wire      bytes in either direction
 //   initiators      of DC: one that changes its target waits for what it has sent, and disconnects
 //   latency         of one request, where few are under way
@@ -47,13 +46,13 @@ struct CallLoad {
 	size_t message_bytes = 8192; // PT2P_NET_MESSAGE_BYTES
 };
 
-enum class Carrier : uint8_t { rc, dct };
-enum class Moves : uint8_t { send, write, read, datagram }; // how a half of a call gets there
+enum class TransportKind : uint8_t { rc, dct };
+enum class Delivery : uint8_t { send, write, read, datagram }; // how a half of a call gets there
 
 struct CallWay {
 	bool get = false; // the caller READs the bytes, and nobody serves
-	Carrier carrier = Carrier::rc;
-	Moves input = Moves::send, reply = Moves::send;
+	TransportKind transport = TransportKind::rc;
+	Delivery input = Delivery::send, reply = Delivery::send;
 	bool operator==(const CallWay &) const = default;
 };
 
@@ -83,10 +82,10 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device);
 
 // Additions to words of one rank by its device, which does one after the other on a word.
 struct Contention {
-	double alone;   // ns that one takes of which no other is in the way
-	double waiting; // that are at the word at a time
-	double most;    // a second, of all ranks
-	double calls;   // a second, that a service of one rank would carry for as many
+	double alone_ns;  // of one that waits for no other
+	double waiting;   // at the word at a time
+	double max_rate;  // additions a second, of all ranks
+	double call_rate; // calls a second that a service of one rank would carry for as many
 };
 // `taken`: ns, of each.
 Contention contention_of(double taken, const DeviceClass &device);

@@ -193,10 +193,9 @@ void Device::complete()
 	}
 	reads_accepted = static_cast<uint8_t>(std::clamp(limits.max_qp_rd_atom, 1, 16));
 	reads_started = static_cast<uint8_t>(std::clamp(limits.max_qp_init_rd_atom, 1, 16));
-	// Only with mlx5: the provider of rdma_rxe in rdma-core 44 counts one completion too many at the end.
-	extended_poll = mlx5dv_is_supported(context->device);
-	// Not rdma_rxe, which copies with a memcpy() that may go backwards.
-	writes_in_order = mlx5dv_is_supported(context->device);
+	// Not with rdma_rxe: its provider in rdma-core 44 counts one completion too many at the end, and the kernel copies
+	// with a memcpy() that may go backwards.
+	extended_poll = writes_in_order = mlx5dv_is_supported(context->device);
 	ibv_device_attr_ex extended{};
 	if (ibv_query_device_ex(context.get(), nullptr, &extended) == 0)
 		device_memory = extended.max_dm_size;

@@ -107,7 +107,7 @@ bool EagerSender::send(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 // ---- bundles --------------------------------------------------------------------------------------------------------
 
 // Bytes of a SEND with its header, at most.
-size_t EagerSender::room(const NetPeer &peer) { return peer.max_send + sizeof(MessageHeader); }
+size_t EagerSender::max_send_bytes(const NetPeer &peer) { return peer.max_send + sizeof(MessageHeader); }
 
 // Whether others may join the message.
 bool EagerSender::stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const
@@ -116,7 +116,7 @@ bool EagerSender::stays_open(const NetPeer &peer, const WorkRequest &request, ui
 	return id < first_own_id && request.payload != Payload::device_memory &&
 	       (request.kind == Kind::ring_write && !peer.ring.may_send_bundles
 	            ? two + sizeof(RingTrailer) <= peer.ring.slot_bytes
-	            : two + sizeof(MessageHeader) <= room(peer));
+	            : two + sizeof(MessageHeader) <= max_send_bytes(peer));
 }
 
 bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
@@ -143,7 +143,7 @@ bool EagerSender::join(SendQueue &queue, NetPeer &peer, uint8_t id, uint64_t hea
 	const bool by_ring = was_in_ring && fits_in_slot(frames), leaves_ring = was_in_ring && !by_ring;
 	const size_t front = by_ring ? 0 : sizeof(MessageHeader), back = by_ring ? sizeof(RingTrailer) : 0;
 	const size_t all = front + frames + back;
-	if (count == max_bundled || (!by_ring && all > room(peer)) ||
+	if (count == max_bundled || (!by_ring && all > max_send_bytes(peer)) ||
 	    (leaves_ring && (!peer.ring.may_send_bundles || open->number != peer.ring.sent)))
 		return false;
 

@@ -37,7 +37,7 @@ private:
 		int64_t since = 0;                  // sample: begin, in ticks
 	};
 	bool stage(SendQueue &queue, NetPeer &peer, uint32_t bytes, Staged &staged);
-	static size_t room(const NetPeer &peer);
+	static size_t max_send_bytes(const NetPeer &peer);
 	bool stays_open(const NetPeer &peer, const WorkRequest &request, uint8_t id, size_t length) const;
 
 	SendMemory &memory_;
