@@ -10,9 +10,9 @@
 // calls of the turn: it adds as many as were kept, and replies to all. The counter's cache line takes `line` ns from
 // one core to another, cpu_line of the model.
 //
-// The last 70 % of `calls` are measured, and what the server's device does for them (server_device.hpp). `limit`: what
-// pt2p_report of the first core says most often, up to the colon.
-#include "softhca/studies/programs/counter_check.hpp"
+// Those from 10 to 80 % of `calls` are measured, and what the server's device does for them (server_device.hpp).
+// `limit`: what pt2p_report of the first core says most often, up to the colon.
+#include "softhca/studies/programs/counter_history.hpp"
 #include "softhca/studies/programs/server_device.hpp"
 
 namespace {
@@ -29,9 +29,6 @@ struct Plan {
 	size_t ranks_per_node() const { return std::max(cores, threads); }
 	size_t ranks() const { return (machines + 1) * ranks_per_node(); }
 	size_t each() const { return calls / clients(); } // of one client
-	size_t all() const { return each() * clients(); }
-	size_t first() const { return all() / 10; }
-	size_t last() const { return all() * 8 / 10; }
 	// Ranks that have nothing to do fill nodes up.
 	bool is_core(size_t rank) const { return rank < cores; }
 	bool is_client(size_t rank) const { return rank >= ranks_per_node() && rank % ranks_per_node() < threads; }
@@ -45,11 +42,8 @@ struct Shared {
 	double line_there = 0;
 	char blob[PT2P_EXPORT_MAX] = {};
 	size_t blob_bytes = 0;
-	size_t warm = 0, done = 0, clients_done = 0;
-	double since = 0, until = 0;
+	History history{plan.clients(), plan.warm, plan.each()};
 	ServerDevice device{};
-	std::vector<Draw> history{};
-	std::vector<double> latencies{};
 	std::string limit = "-";
 
 	// The first of so many numbers, for that core. An atomic addition, whose cache line moves from core to core.
@@ -67,18 +61,10 @@ struct Shared {
 	}
 	void finished(const Draw &draw)
 	{
-		history.push_back(draw);
-		if (warm < plan.clients())
-			return;
-		++done;
-		if (done > plan.first() && done <= plan.last())
-			latencies.push_back(draw.ended - draw.began);
-		if (done == plan.first()) {
-			since = now();
-			device.begin();
-		} else if (done == plan.last()) {
-			until = now();
-			device.end();
+		switch (history.add(draw)) {
+		case History::Measurement::begins: device.begin(); break;
+		case History::Measurement::ends: device.end(); break;
+		case History::Measurement::goes_on: break;
 		}
 	}
 };
@@ -123,7 +109,7 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 		check(ctx, pt2p_memory_export(ctx, memory, shared.blob, sizeof shared.blob, &shared.blob_bytes), "export");
 	}
 	check(ctx, pt2p_barrier(ctx), "barrier");
-	while (shared.clients_done < plan.clients()) {
+	while (!shared.history.over()) {
 		check(ctx, pt2p_progress(ctx), "progress");
 		std::this_thread::yield();
 	}
@@ -195,13 +181,13 @@ void run_client(pt2p_context_t *ctx, Shared &shared, size_t number)
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	Client client(ctx, shared, number);
 	client.draw(shared.plan.warm);
-	++shared.warm;
-	while (shared.warm < shared.plan.clients()) {
+	++shared.history.warm_clients;
+	while (!shared.history.warmed_up()) {
 		check(ctx, pt2p_progress(ctx), "progress");
 		std::this_thread::yield();
 	}
 	client.draw(shared.plan.each());
-	++shared.clients_done;
+	++shared.history.done_clients;
 	check(ctx, pt2p_barrier(ctx), "barrier");
 }
 
@@ -253,16 +239,10 @@ int main(int argc, char **argv)
 		const InprocessJob job(plan.ranks(), plan.ranks_per_node(), settings.tunables);
 		job.run([&](pt2p_context_t *ctx) { run(ctx, shared); });
 	}
-	const size_t drawn = plan.all() + plan.warm * plan.clients();
-	if (shared.history.size() != drawn || shared.word != drawn)
-		give_up("%zu numbers were drawn of %zu", shared.history.size(), drawn);
-	if (const std::string wrong = wrong_draw(shared.history); !wrong.empty())
-		give_up("%s", wrong.c_str());
-	const Latencies latencies(shared.latencies);
-	const auto measured = static_cast<double>(shared.latencies.size());
-	const double took = shared.until - shared.since;
-	std::printf("%s,%s,%zu,%zu,%zu,%zu,%.4g,%.0f,%.0f", settings.text("name").c_str(), way.c_str(), plan.cores,
-	            plan.machines, plan.threads, plan.window, measured / took * 1e3, latencies.mean, latencies.p99);
-	shared.device.print(measured, took);
+	shared.history.check(shared.word);
+	std::printf("%s,%s,%zu,%zu,%zu,%zu,", settings.text("name").c_str(), way.c_str(), plan.cores, plan.machines,
+	            plan.threads, plan.window);
+	shared.history.print();
+	shared.device.print(shared.history.measured(), shared.history.took());
 	std::printf(",%s\n", shared.limit.c_str());
 }
