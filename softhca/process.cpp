@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include "softhca/fabric/sysfs.hpp"
 #include "softhca/kernel/context.hpp"
 #include "softhca/live/live.hpp"
 #include "softhca/model/model.hpp"
@@ -24,8 +25,10 @@ std::unique_ptr<Scheduler> make_scheduler(Nic &nic, const Fabric *fabric)
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	const char *profile = std::getenv("SOFTHCA_MODEL");
 	try {
-		return std::make_unique<model::Model>(nic, model::read_profile(profile && *profile ? profile : "connectx5"),
-		                                      fabric->devices(), max_virtual_queue_pairs);
+		const model::Profile costs = model::read_profile(profile && *profile ? profile : "connectx5");
+		// A lane moves 128 bits of 130.
+		put_pcie_links(fabric->sysfs(), fabric->devices(), costs.pcie_lane * 8e-3 * 130 / 128, costs.pcie_lanes);
+		return std::make_unique<model::Model>(nic, costs, fabric->devices(), max_virtual_queue_pairs);
 	} catch (const std::exception &e) {
 		std::fprintf(stderr, "softhca: SOFTHCA_MODEL: %s\n", e.what());
 		std::exit(2);

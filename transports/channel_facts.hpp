@@ -2,6 +2,7 @@
 // efficiency, parallelism, load balance.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,16 @@ struct KindFacts {
 	std::vector<Change> changes{}; // the latest changes of the period, oldest first
 };
 
+// The PCIe link of a device. Bytes a second; estimates, see verbs/device/pcie.hpp.
+struct PcieFacts {
+	double link = 0;                       // each way; 0: not known
+	double to_device = 0, from_device = 0; // by this rank
+	int sharers = 1;                       // ranks of this node that have the device
+
+	// Part of the link that is in use if all do as this rank.
+	double use() const { return link > 0 ? std::max(to_device, from_device) * sharers / link : 0; }
+};
+
 struct ChannelFacts {
 	std::array<KindFacts, tune::size_classes> kinds;
 	// Transmission efficiency.
@@ -46,6 +57,7 @@ struct ChannelFacts {
 		tune::Staging chosen = tune::Staging::device_memory;
 	};
 	std::vector<StagingFacts> stagings{};
+	PcieFacts pcie;
 	// Parallelism. If `shared`, the queue pairs are those of all peers.
 	uint32_t in_flight = 0;     // work requests to this peer
 	uint32_t max_in_flight = 0; // in one queue pair, ever

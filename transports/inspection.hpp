@@ -15,9 +15,11 @@ public:
 	virtual std::string describe(int peer) = 0;
 	// What keeps messages to and from `peer` from moving, in words; empty: nothing is known.
 	virtual std::string trouble(int peer) { return (void)peer, std::string(); }
-	// What is known of the channel to `peer`, for the report; false: nothing, as without a device.
 	// Its device as the vendor numbers them; 0: it has none.
 	virtual uint32_t device_part() const { return 0; }
+	// The facts below then have rates since the last time.
+	virtual void read_meters() {}
+	// What is known of the channel to `peer`, for the report; false: nothing, as without a device.
 	virtual bool facts(int peer, ChannelFacts &facts) { return (void)peer, (void)facts, false; }
 	// Bytes per peer: without communication, and with it.
 	struct Memory {

@@ -66,10 +66,12 @@ void make_port(const fs::path &port, unsigned host, unsigned device)
 	put(port / "pkeys" / "0", "0xffff");
 }
 
+std::string pci_address(unsigned device) { return format("0000:%02x:00.0", 3 + device); }
+std::string pci_folder(unsigned device) { return "devices/pci0000:00/" + pci_address(device); }
+
 void make_device(const fs::path &root, unsigned host, unsigned device)
 {
-	const std::string name = format("mlx5_%u", device), address = format("0000:%02x:00.0", 3 + device);
-	const std::string pci = "devices/pci0000:00/" + address;
+	const std::string name = format("mlx5_%u", device), address = pci_address(device), pci = pci_folder(device);
 	const fs::path there = root / pci;
 	put(there / "modalias", format("pci:v%08Xd%08Xsv%08Xsd00000008bc02sc07i00", pci_vendor, pci_device, pci_vendor));
 	put(there / "vendor", format("0x%04x", pci_vendor));
@@ -119,6 +121,14 @@ void make_sysfs(const std::string &path, unsigned host, unsigned devices)
 	fs::remove_all(aside);
 	if (!fs::exists(path)) // nobody else was faster
 		throw std::runtime_error("cannot make " + path + ": " + error.message());
+}
+
+void put_pcie_links(const std::string &path, unsigned devices, double transfers, double lanes)
+{
+	for (unsigned device = 0; device < devices; ++device) {
+		put(path / fs::path(pci_folder(device)) / "current_link_speed", format("%.3f GT/s PCIe", transfers));
+		put(path / fs::path(pci_folder(device)) / "current_link_width", format("%g", lanes));
+	}
 }
 
 } // namespace softhca

@@ -20,6 +20,7 @@ constexpr double mostly = 0.5;          // of the messages
 constexpr uint64_t long_payload = 4096; // bytes on average: moving them takes longer than everything else
 constexpr uint32_t one_by_one = 2;      // in flight at most
 constexpr double hardly_batched = 1.5;  // work requests per doorbell
+constexpr double full_link = 0.8;       // of PCIe; not all of what it moves is counted
 
 unsigned long long number(uint64_t n) { return n; }
 double quotient(uint64_t a, uint64_t b) { return b ? static_cast<double>(a) / static_cast<double>(b) : 0; }
@@ -99,6 +100,17 @@ std::string describe(const Striping &s, double rate)
 }
 
 // The cases below answer an empty text when something else limits the channel.
+
+std::string limited_by_pcie(const PcieFacts &p)
+{
+	if (p.use() < full_link)
+		return {};
+	return format(
+	    "transmission efficiency (PCIe): this rank uses some %.0f %% of what the device's link moves%s. Fewer "
+	    "bytes for a message, more messages in a work request (PT2P_NET_BATCHING=bundles) or another device "
+	    "(PT2P_NET_DEVICE=each) help.",
+	    100 * p.use() / p.sharers, p.sharers > 1 ? format(", and %d ranks share it", p.sharers).c_str() : "");
+}
 
 // Load balance comes first: where it is bad, the other two get worse by it, and improving them does not help (section
 // 4.1).
@@ -180,6 +192,11 @@ std::string describe_transmission(const ChannelFacts &f)
 	               quotient(inlined.bytes, all));
 	for (const ChannelFacts::StagingFacts &s : f.stagings)
 		text += describe(s);
+	if (const PcieFacts &p = f.pcie; p.link > 0)
+		text += format(
+		    "     PCIe: some %.2f GB/s to the device and %.2f from it since the last report, of %.1f each way for %s\n",
+		    p.to_device * 1e-9, p.from_device * 1e-9, p.link * 1e-9,
+		    counted(static_cast<uint64_t>(p.sharers), "rank").c_str());
 	return text;
 }
 
@@ -243,6 +260,8 @@ std::string what_limits(const ChannelFacts &f)
 	const KindFacts &k = f.kinds[most];
 	const char *name = size_class_names[most];
 	const bool seen = f.mode != Mode::off && k.ratio > 0;
+	if (std::string text = limited_by_pcie(f.pcie); !text.empty())
+		return text;
 	if (std::string text = limited_by_queues(f, k, name, seen); !text.empty())
 		return text;
 	if (std::string text = limited_by_payload(f, k, most == static_cast<size_t>(SizeClass::bulk)); !text.empty())

@@ -178,7 +178,8 @@ std::string Inspector::channels_through_devices() const
 		ChannelFacts facts;
 	};
 	std::vector<Busy> all;
-	for (Transport *t : router_.layers())
+	for (Transport *t : router_.layers()) {
+		t->read_meters();
 		for (int rank = 0; rank < size_; ++rank) {
 			Busy b{rank, t->table().name, {}};
 			if (!t->facts(rank, b.facts) || !b.facts.busy())
@@ -187,6 +188,7 @@ std::string Inspector::channels_through_devices() const
 				b.facts.waiting = c->waiting();
 			all.push_back(std::move(b));
 		}
+	}
 	std::stable_sort(all.begin(), all.end(),
 	                 [](const Busy &a, const Busy &b) { return a.facts.messages() > b.facts.messages(); });
 	std::string text;

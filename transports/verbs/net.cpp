@@ -138,8 +138,9 @@ Net::Net(const TransportEnvironment &environment, std::unique_ptr<Device> device
       receives(*device_, environment.config, shared.direct, environment.topology.numa_node),
       eager(memory, tuner, environment.reporter),
       rings(*device_, environment.config, eager, environment.reporter, environment.topology.numa_node),
-      wireup(*device_, completions.channel(), environment.topology.numa_node), sequencer_(environment.job.size()),
-      ranks_(static_cast<size_t>(environment.job.size())), peers_(ranks_),
+      wireup(*device_, completions.channel(), environment.topology.numa_node),
+      pcie_(pcie_rate(std::string(device_->context->device->ibdev_path) + "/device"), device_->sharers, now_ns()),
+      sequencer_(environment.job.size()), ranks_(static_cast<size_t>(environment.job.size())), peers_(ranks_),
       receives_(static_cast<uint32_t>(environment.config.net_receives)),
       idle_turn_(oversubscribed(environment.topology, environment.job.host_size()) ? wireup_interval
                                                                                    : wireup_interval / 4)

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "transports/verbs/device/pcie.hpp"
 #include "transports/verbs/device/send_memory.hpp"
 #include "transports/verbs/message/eager.hpp"
 #include "transports/verbs/message/sequencer.hpp"
@@ -120,6 +121,11 @@ public:
 	void leave(const void *caller);
 
 	size_t bytes_per_queue() const;
+
+	// What this rank moves over PCIe. Takes a reading; only for the caller that drives.
+	void read_pcie(const void *caller);
+	const PcieFacts &pcie() const { return pcie_.facts(); }
+
 	static constexpr size_t bytes_per_silent_peer = sizeof(NetPeer *) + sizeof(uint32_t);
 
 private:
@@ -181,7 +187,9 @@ private:
 	// take_down() for a rank that may have no endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
+	PcieTraffic pcie_traffic() const;
 
+	PcieMeter pcie_;
 	Sequencer sequencer_;
 	const size_t ranks_;
 	std::vector<NetPeer *> peers_; // by rank

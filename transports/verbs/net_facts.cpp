@@ -102,6 +102,7 @@ bool NetTransport::facts(int rank, ChannelFacts &f)
 	const tune::DeviceTuner &tuner = net_->tuner;
 	const double ticks = tuner.ticks_in_a_ns();
 	f.device_memory_max = net_->memory.device_memory.max_bytes();
+	f.pcie = net_->pcie();
 	gather_queues(*peer, queues_for(*peer), net_->shared.direct, f);
 
 	f.batch = net_->doorbells.batch();

@@ -36,6 +36,7 @@ public:
 	void unconnected_senders(std::vector<int> &ranks) override { net_->unconnected_senders(this, ranks); }
 	void leave() override { net_->leave(this); }
 	std::string describe(int peer) override;
+	void read_meters() override { net_->read_pcie(this); }
 	bool facts(int peer, ChannelFacts &facts) override;
 	uint32_t device_part() const override { return device().limits.vendor_part_id; }
 	static size_t longest_message(const Config &config);

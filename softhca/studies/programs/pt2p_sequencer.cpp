@@ -44,7 +44,6 @@ struct Shared {
 	size_t blob_bytes = 0;
 	History history{plan.clients(), plan.warm, plan.each()};
 	ServerDevice device{};
-	std::string limit = "-";
 
 	// The first of so many numbers, for that core. An atomic addition, whose cache line moves from core to core.
 	uint64_t draw(int core, size_t numbers)
@@ -111,11 +110,11 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	while (!shared.history.over()) {
 		check(ctx, pt2p_progress(ctx), "progress");
+		if (pt2p_rank(ctx) == 0)
+			shared.device.look(ctx);
 		std::this_thread::yield();
 	}
 	check(ctx, pt2p_barrier(ctx), "barrier");
-	if (pt2p_rank(ctx) == 0)
-		shared.limit = limit_of(ctx);
 	if (memory)
 		check(ctx, pt2p_memory_release(ctx, memory), "release");
 	check(ctx, pt2p_service_close(ctx, service), "close");
@@ -244,5 +243,5 @@ int main(int argc, char **argv)
 	            plan.threads, plan.window);
 	shared.history.print();
 	shared.device.print(shared.history.measured(), shared.history.took());
-	std::printf(",%s\n", shared.limit.c_str());
+	std::printf(",%s\n", shared.device.limit().c_str());
 }

@@ -40,7 +40,6 @@ struct Shared {
 	uint64_t reads = 0;
 	ServerDevice device{};
 	std::vector<double> latencies{};
-	std::string limit = "-";
 };
 
 struct Server {
@@ -90,11 +89,11 @@ void serve(pt2p_context_t *ctx, Shared &shared)
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	while (shared.left < plan.callers()) {
 		check(ctx, pt2p_progress(ctx), "progress");
+		if (pt2p_rank(ctx) == 0)
+			shared.device.look(ctx);
 		std::this_thread::yield();
 	}
 	check(ctx, pt2p_barrier(ctx), "barrier");
-	if (pt2p_rank(ctx) == 0)
-		shared.limit = limit_of(ctx);
 	check(ctx, pt2p_service_close(ctx, service), "close");
 }
 
@@ -224,5 +223,5 @@ int main(int argc, char **argv)
 	            plan.callers(), plan.window, settings.text("value").c_str(), plan.get, settings.text("zipf").c_str(),
 	            measured / took * 1e3, latencies.mean, latencies.p99, static_cast<double>(shared.reads) / measured);
 	shared.device.print(measured, took);
-	std::printf(",%s\n", shared.limit.c_str());
+	std::printf(",%s\n", shared.device.limit().c_str());
 }

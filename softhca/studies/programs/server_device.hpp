@@ -3,18 +3,45 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "softhca/studies/programs/pt2p_job.hpp"
 
 namespace study {
+
+// What pt2p_report says most often of the channels, up to the colon.
+inline std::string limit_of(pt2p_context_t *ctx)
+{
+	size_t needed = 0;
+	pt2p_report(ctx, nullptr, 0, &needed);
+	std::string text(needed + 1, '\0');
+	check(ctx, pt2p_report(ctx, text.data(), text.size(), nullptr), "report");
+	std::map<std::string, size_t> said;
+	constexpr const char *mark = "limit: ";
+	for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+		at += std::strlen(mark);
+		++said[text.substr(at, text.find_first_of(":.\n", at) - at)];
+	}
+	const auto less = [](const auto &a, const auto &b) { return a.second < b.second; };
+	const auto most = std::max_element(said.begin(), said.end(), less);
+	return most == said.end() ? "-" : most->first;
+}
 
 class ServerDevice {
 public:
 	static constexpr const char *columns = "work_requests,doorbells,blueflames,wqe_reads,pcie_in,pcie_out,pcie_in_%,"
 	                                       "pcie_out_%";
 
-	void begin() { count(-1); }
-	void end() { count(1); }
+	void begin() { count(-1), ++changes_; }
+	void end() { count(1), ++changes_; }
+	// For the server's first rank, in each turn: has a report made at the beginning, and one at the end, which tells of
+	// the time between.
+	void look(pt2p_context_t *ctx)
+	{
+		if (std::exchange(looked_, changes_) != changes_)
+			limit_ = limit_of(ctx);
+	}
+	const std::string &limit() const { return limit_; }
 	// Work requests, doorbells, BlueFlame writes, reads of WQEs, and bytes on PCIe to the device and from it, with all
 	// overhead, for each of `calls`; and how busy PCIe was in both directions, in % of what the link moves in `took`
 	// ns.
@@ -52,24 +79,8 @@ private:
 		}
 	}
 	std::vector<Counts> counts_; // of each device
+	unsigned changes_ = 0, looked_ = 0;
+	std::string limit_ = "-";
 };
-
-// What pt2p_report says most often of the channels, up to the colon.
-inline std::string limit_of(pt2p_context_t *ctx)
-{
-	size_t needed = 0;
-	pt2p_report(ctx, nullptr, 0, &needed);
-	std::string text(needed + 1, '\0');
-	check(ctx, pt2p_report(ctx, text.data(), text.size(), nullptr), "report");
-	std::map<std::string, size_t> said;
-	constexpr const char *mark = "limit: ";
-	for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
-		at += std::strlen(mark);
-		++said[text.substr(at, text.find_first_of(":.\n", at) - at)];
-	}
-	const auto less = [](const auto &a, const auto &b) { return a.second < b.second; };
-	const auto most = std::max_element(said.begin(), said.end(), less);
-	return most == said.end() ? "-" : most->first;
-}
 
 } // namespace study

@@ -12,17 +12,15 @@ namespace pt2p::rpc::laws {
 
 namespace {
 
-// The processor, ns. Sources as in device_class.hpp.
-constexpr double post = 80;           // WQE and doorbell; UCX
-constexpr double doorbell = 40;       // of that, which datagrams of one turn share; UCX
+// The processor, ns, but for what posting costs. Sources as in device_class.hpp.
 constexpr double completion = 20;     // UCX
 constexpr double copied = 1 / 12.179; // a byte; UCX
 // The library's own work, from the study of many callers of one server: 9.3 M/s where results are fetched, 6.2 M/s
 // where replies are sent, 7.4 M/s where a ring brings calls (RESULTS.md, "Many callers" and "Sequencer").
-constexpr double handled = 55;  // a message that has arrived, with its handler's dispatch
+constexpr double handled = 35;  // a message that has arrived, with its handler's dispatch
+constexpr double arrival = 20;  // the first line of what the device has written
 constexpr double stored = 25;   // a result left to be fetched
 constexpr double fetched = 100; // a result to fetch, at the caller: 3.0 M/s from 28 servers of one caller ("Advisor")
-constexpr double kept = 20;     // a datagram, which may have to go again
 // How many calls a turn of progress finds: 32 are handled in one (Services), and others have arrived meanwhile.
 constexpr double turn = 64;
 
@@ -42,6 +40,17 @@ double pieces(double bytes, double piece) { return std::max(1.0, std::ceil(bytes
 // Of a cache that evicts at random.
 double missed(double used, double places) { return used > places ? 1 - places / used : 0; }
 
+constexpr size_t max_datagram = 4000; // of the MTU; the rest is for headers
+constexpr unsigned rounds = 12;
+
+// Bytes of a slot of the write rings that settings_of() asks for.
+constexpr double slot_unit = 64;
+double slot_of(const CallLoad &load)
+{
+	const double bytes = static_cast<double>(std::max(load.input, load.reply)) + 3 * frame;
+	return std::max(std::ceil(bytes / slot_unit) * slot_unit, static_cast<double>(Config().net_ring_slot_bytes));
+}
+
 // The two ends of a request.
 enum End { caller_end, server_end };
 
@@ -52,9 +61,10 @@ struct DeviceUse {
 
 class Estimate {
 public:
-	// `limit`: where requests wait. For the server's processor: a turn of it finds several. For the units of a device:
-	// more WQEs wait there than its cache has places.
-	Estimate(const CallLoad &load, const DeviceClass &device, const CallWay &way, Limit limit = Limit::latency)
+	// `limit`: where requests wait. For the units of a device: more WQEs wait there than its cache has places.
+	// `serving`: part of the time that a server's processor works; the more, the more calls a turn of it finds.
+	Estimate(const CallLoad &load, const DeviceClass &device, const CallWay &way, Limit limit = Limit::latency,
+	         double serving = 0)
 	    : load_(load), device_(device), way_(way), wait_at_(limit)
 	{
 		const bool all = load.shape == Shape::many_to_many;
@@ -72,8 +82,8 @@ public:
 			if (way.transport == TransportKind::dct)
 				qps_[end] = std::min<double>(load.initiators, peers_[end]) * ranks_[end] * (all ? 2 : 1);
 		}
-		if (limit == Limit::server || limit == Limit::initiators)
-			together_[server_end] = replies_together();
+		if (limit != Limit::latency)
+			fill_turn(limit == Limit::initiators ? 1 : serving);
 		way.get ? get() : call();
 	}
 
@@ -134,24 +144,37 @@ public:
 	bool switches() const { return initiator_[caller_end] > 0 || initiator_[server_end] > 0; }
 	double core(End end) const { return core_[end]; }
 	double latency() const { return latency_; }
+	// Part of the time that a server's processor works at that rate, requests a second.
+	double serving(double rate) const
+	{
+		return std::min(rate * 1e-9 * core_[server_end] / (nodes_[server_end] * ranks_[server_end]), 1.0);
+	}
 
 private:
-	// Replies to one rank that a work request carries: those of a turn leave together. Of the calls that wait, a turn
-	// takes so many at random.
-	double replies_together() const
+	// What a turn of a server finds. Of the calls under way, half wait for a server that always works, and as many as
+	// in a queue with random arrivals for one that works for a part of the time. A turn takes some of these at random,
+	// and its replies leave together: those to one rank with one doorbell, and as many in a work request as there is
+	// room for.
+	void fill_turn(double serving)
 	{
-		const double callers = peers_[server_end], found = std::clamp(callers * load_.window / 2, 1.0, turn);
-		const double distinct = callers * (1 - std::pow(1 - 1 / callers, found));
-		const double fit =
-		    std::floor(static_cast<double>(load_.message_bytes) / (static_cast<double>(load_.reply) + frame));
-		return std::clamp(found / distinct, 1.0, std::max(1.0, std::min<double>(load_.window, fit)));
+		const double callers = peers_[server_end], under_way = callers * load_.window;
+		const double waiting = serving < 1 ? std::min(serving / (1 - serving), under_way / 2) : under_way / 2;
+		found_ = std::clamp(waiting, 1.0, turn);
+		const double distinct = callers * (1 - std::pow(1 - 1 / callers, found_));
+		to_one_ = std::clamp<double>(found_ / distinct, 1, load_.window);
+		const double room = way_.reply == Delivery::write      ? slot_of(load_)
+		                    : way_.reply == Delivery::datagram ? static_cast<double>(max_datagram)
+		                                                       : static_cast<double>(load_.message_bytes);
+		const double fit = std::floor(room / (static_cast<double>(load_.reply) + frame));
+		together_[server_end] = std::min(to_one_, std::max(1.0, fit));
 	}
+	double post() const { return device_.encoded + device_.doorbell; }
 	double request() const { return device_.request + (way_.transport == TransportKind::dct ? device_.dc_request : 0); }
 	double message_latency(double bytes) const
 	{
 		const double inlined = 200; // bytes that go with the WQE
-		return post + mmio + request() + 2 * device_.latency + crossing + bytes / device_.wire + device_.serve +
-		       (bytes > inlined ? pcie_read : 0) + pcie_write + handled + completion + bytes * copied;
+		return post() + mmio + request() + 2 * device_.latency + crossing + bytes / device_.wire + device_.serve +
+		       (bytes > inlined ? pcie_read : 0) + pcie_write + handled + arrival + completion + bytes * copied;
 	}
 	// Of one read from host memory while a unit waits.
 	double read_while_busy(double bytes) const { return (pcie_read + bytes / device_.pcie) / device_.overlap; }
@@ -161,11 +184,13 @@ private:
 	{
 		const double waiting = std::max(1.0, load_.window / together_[end]); // of a queue pair
 		const double miss = missed(qps_[end], device_.requesters), in_stay = std::min(stay, 1 + (waiting - 1) / 2);
-		const double outstanding = pairs_ / nodes_[end] * std::min(waiting, in_queue);
+		const double outstanding = pairs_ / nodes_[end] * std::min(waiting / 2, in_queue); // half of them wait here
 		const bool waits = wait_at_ == (end == caller_end ? Limit::caller_units : Limit::server_units);
 		const double wqe_miss = waits && outstanding > device_.wqe_cache ? 1 : 0; // it evicts the oldest: all or none
 		return miss * read_while_busy(context) / in_stay +
-		       wqe_miss * read_while_busy(wqe) * (miss / in_stay + (1 - miss) + (device_.wqe_kept ? 1 : 0));
+		       wqe_miss * read_while_busy(wqe) *
+		           (miss / in_stay + (1 - miss) / std::min(device_.wqe_burst, std::min(waiting, in_queue)) +
+		            (device_.wqe_kept ? 1 : 0));
 	}
 	double gets_caches(End end) const
 	{
@@ -205,13 +230,13 @@ private:
 		const double bytes = payload + frame;
 		DeviceUse &here = use_[from], &there = use_[to];
 		const bool datagram = by == Delivery::datagram, receive = by != Delivery::write;
-		const double n = datagram ? 1 : together_[from];
-		// Processors. Datagrams of one turn share a doorbell, whoever they are for.
-		const double turn_of_datagrams = std::clamp(load_.window * peers_[from], 1.0, turn / 2);
-		core_[from] += (datagram ? post - doorbell + doorbell / turn_of_datagrams + kept : post / n) + payload * copied;
-		core_[to] += handled + (receive ? completion / n : 0) + (from == server_end ? payload * copied : 0);
+		const double n = together_[from];
+		// Processors. Replies of one turn to one rank share a doorbell, datagrams whoever they are for.
+		const double rung_together = from == caller_end ? 1 : datagram ? std::min(found_, turn / 2) : to_one_;
+		core_[from] += device_.encoded / n + device_.doorbell / rung_together + payload * copied;
+		core_[to] += handled + (arrival + (receive ? completion : 0)) / n + (from == server_end ? payload * copied : 0);
 		// Units.
-		here.sends += datagram ? device_.datagram
+		here.sends += datagram ? device_.datagram / n
 		                       : (device_.request + device_.acknowledged + messages_caches(from) +
 		                          (way_.transport == TransportKind::dct ? device_.dc_request : 0)) /
 		                             n;
@@ -241,7 +266,7 @@ private:
 	void read(double bytes)
 	{
 		DeviceUse &here = use_[caller_end], &there = use_[server_end];
-		core_[caller_end] += post + completion;
+		core_[caller_end] += post() + completion;
 		here.sends += device_.request + device_.response * pieces(bytes, mtu) +
 		              device_.piece * (pieces(bytes, write_piece) - 1) + gets_caches(caller_end) +
 		              (way_.transport == TransportKind::dct ? device_.dc_request : 0);
@@ -266,7 +291,7 @@ private:
 	double read_latency() const
 	{
 		const double bytes = static_cast<double>(load_.reply);
-		return post + mmio + request() + 4 * device_.latency + 2 * crossing + device_.serve + pcie_read +
+		return post() + mmio + request() + 4 * device_.latency + 2 * crossing + device_.serve + pcie_read +
 		       bytes / device_.wire + device_.response + pcie_write + completion;
 	}
 	void call()
@@ -294,6 +319,7 @@ private:
 	std::array<double, 2> nodes_{}, ranks_{}, peers_{}, qps_{};
 	double pairs_ = 0;
 	std::array<double, 2> together_{1, 1}; // messages that a work request carries. Calls are posted one by one
+	double found_ = 1, to_one_ = 1;        // calls that a turn of a server finds, and those of one rank
 	// ns of a request: a rank's processor, its receiving unit, its initiators.
 	std::array<double, 2> core_{}, receiving_{}, initiator_{};
 	std::array<DeviceUse, 2> use_{};
@@ -354,8 +380,6 @@ std::string limit_text(const Advice &advice, const Estimate &e, const CallLoad &
 	return "the wire limits it";
 }
 
-constexpr size_t max_datagram = 4000; // of the MTU; the rest is for headers
-
 } // namespace
 
 const char *wrong_load(const CallLoad &load)
@@ -403,8 +427,14 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 		Estimate estimate(load, device, way);
 		Advice one = estimate.advice();
 		if (one.limit != Limit::latency) {
-			estimate = Estimate(load, device, way, one.limit);
-			one = estimate.advice();
+			// The more calls a turn finds, the less they cost, and the less a server has to work: until both agree.
+			const Limit limit = one.limit;
+			double serving = estimate.serving(one.rate);
+			for (unsigned i = 0; i < rounds; ++i) {
+				estimate = Estimate(load, device, way, limit, serving);
+				one = estimate.advice();
+				serving = (serving + estimate.serving(one.rate)) / 2;
+			}
 		}
 		one.reason = character(way, estimate, load, device) + "; " + limit_text(one, estimate, load);
 		all.push_back(std::move(one));
@@ -453,10 +483,9 @@ std::string settings_of(const CallWay &way, const CallLoad &load)
 		const size_t rings = load.shape == Shape::many_to_one ? callers : peers * load.threads;
 		if (rings > static_cast<size_t>(built_in.net_rings))
 			text += format(" PT2P_NET_RINGS=%zu", at_most(rings, "PT2P_NET_RINGS"));
-		constexpr size_t slot_unit = 64;
-		const size_t bytes = std::max(load.input, load.reply) + 3 * static_cast<size_t>(frame);
-		if (bytes > built_in.net_ring_slot_bytes && bytes <= load.message_bytes)
-			text += format(" PT2P_NET_RING_SLOT_BYTES=%zu", (bytes + slot_unit - 1) / slot_unit * slot_unit);
+		const auto slot = static_cast<size_t>(slot_of(load));
+		if (slot > static_cast<size_t>(built_in.net_ring_slot_bytes) && slot <= load.message_bytes)
+			text += format(" PT2P_NET_RING_SLOT_BYTES=%zu", slot);
 	} else if (const auto receives = static_cast<size_t>(built_in.net_receives); peers * load.window > receives) {
 		text += format(" PT2P_NET_RECEIVES=%zu", at_most(peers * load.window + receives, "PT2P_NET_RECEIVES"));
 	}

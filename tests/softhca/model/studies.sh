@@ -127,7 +127,11 @@ twice 'NF == 18 && $7 > 2.3 && $7 < 2.7 && $10 == 0' 9 $sequencer way=atomic mac
 sequencer="$sequencer PT2P_CALL_REPLY_BY=send"
 twice '$7 > 4 && $7 < 9 && $10 > 0.99 && $14 > 100' 25 $sequencer machines=24 threads=1 window=1
 twice '$7 > 13 && $10 < 0.5' 25 $sequencer machines=24 threads=1 window=16 PT2P_NET_DELIVERY=write
-twice '$7 > 18' 13 $sequencer way=turn cores=2 machines=12 threads=2 window=16 PT2P_NET_DELIVERY=write
+cores="$sequencer way=turn cores=2 machines=12 threads=2 window=16 PT2P_NET_DELIVERY=write"
+twice '$7 > 18 && $18 !~ /PCIe/' 13 $cores
+# Where PCIe is too slow, the report says so.
+profile=connectib,pcie_lanes=1
+twice '$7 < 13 && $18 ~ /efficiency \(PCIe\)/' 13 $cores
 profile=
 
 # Five message protocols over three kinds of traffic. Columns: $8 Gb/s of values, $13 WQEs and $14 receives for each.

@@ -183,6 +183,26 @@ TEST_CASE("the report does not advise against what the tuner has chosen")
 	CHECK_THAT(describe(f), Contains("; 1.0 per doorbell, now up to 4 (1500000 a second, 9 others tried, 2 taken)\n"));
 }
 
+TEST_CASE("PCIe limits all channels of a device together")
+{
+	ChannelFacts f = balanced();
+	f.pcie = {.link = 16e9, .to_device = 3.5e9, .from_device = 1e9, .sharers = 3};
+	CHECK_THAT(what_limits(f), StartsWith("nothing: "));
+	CHECK_THAT(describe(f),
+	           Contains("PCIe: some 3.50 GB/s to the device and 1.00 from it since the last report, of 16.0 "
+	                    "each way for 3 ranks\n"));
+	f.pcie.sharers = 4;
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency (PCIe): this rank uses some 22 %") &&
+	                               Contains("4 ranks share it") && Contains("PT2P_NET_BATCHING=bundles"));
+	f.pcie = {.link = 16e9, .to_device = 1e9, .from_device = 14e9, .sharers = 1};
+	// Where PCIe is full, the device falls behind for that reason.
+	f.kind(SizeClass::inlined).ratio = 9;
+	CHECK_THAT(what_limits(f), Contains("some 88 %") && !Contains("share it"));
+	f.pcie.link = 0;
+	CHECK_THAT(what_limits(f), StartsWith("load balance"));
+	CHECK_THAT(describe(f), !Contains("PCIe"));
+}
+
 TEST_CASE("the program, and what is not known")
 {
 	ChannelFacts f = balanced();

@@ -205,6 +205,20 @@ public:
 	bool retired() const { return retired_; }
 	uint32_t read() const { return read_; }
 	void reported() { reported_ = read_; }
+	// Messages so far, and those in the slots of the last ones: how many, and bytes with trailers. Some may have come
+	// since.
+	uint32_t taken() const { return read_ - sender_.sent; }
+	void add_last(uint64_t &messages, uint64_t &bytes) const
+	{
+		constexpr uint32_t looked_at = 16;
+		const uint32_t n = std::min({taken(), slots_, looked_at});
+		messages += n;
+		for (uint32_t i = 1; i <= n; ++i) {
+			const size_t end = size_t{((read_ - i) & (slots_ - 1)) + 1} * slot_bytes_;
+			const uint32_t length = __atomic_load_n(&trailer_before(end)->length, __ATOMIC_RELAXED);
+			bytes += std::min(length, max_payload()) + sizeof(RingTrailer);
+		}
+	}
 	// Where the sender keeps the consumer index.
 	const RingRequest &sender() const { return sender_; }
 

@@ -117,6 +117,20 @@ CqBuffer::CqBuffer(ibv_cq *cq)
 		at(n)->op_own |= MLX5_CQE_OWNER_MASK;
 }
 
+void CqBuffer::add_taken(Taken &taken) const
+{
+	constexpr uint32_t looked_at = 64;
+	const uint32_t n = std::min({consumer_, looked_at, count_});
+	taken.all += consumer_;
+	taken.seen += n;
+	for (uint32_t i = 1; i <= n; ++i)
+		if (const mlx5_cqe64 &c = *at(consumer_ - i);
+		    opcode(c.op_own) == MLX5_CQE_RESP_SEND || opcode(c.op_own) == MLX5_CQE_RESP_SEND_IMM) {
+			++taken.receives;
+			taken.bytes += be32toh(c.byte_cnt);
+		}
+}
+
 void CqBuffer::arm()
 {
 	constexpr size_t arm_register = 0x20;

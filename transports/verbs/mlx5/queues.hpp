@@ -222,6 +222,12 @@ public:
 		uint8_t kind;
 		return !next(kind);
 	}
+	// CQEs that were taken so far. The last ones are still there: how many of those tell of a message that has come,
+	// and its bytes.
+	struct Taken {
+		uint64_t all = 0, seen = 0, receives = 0, bytes = 0;
+	};
+	void add_taken(Taken &taken) const;
 	// Publishes the consumer index: the device may overwrite the CQEs that were taken.
 	void publish()
 	{

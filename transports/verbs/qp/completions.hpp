@@ -37,6 +37,8 @@ public:
 	// with_room() may add a queue at the end, also while one goes through them.
 	auto begin() { return queues_.begin(); }
 	auto end() { return queues_.end(); }
+	auto begin() const { return queues_.begin(); }
+	auto end() const { return queues_.end(); }
 	// Whether there is none to be read. False also if only libibverbs could tell.
 	bool empty() const
 	{

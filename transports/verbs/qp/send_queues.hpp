@@ -30,6 +30,13 @@ public:
 			if (SendQueue *queue = queues_[i]; queue && works(*queue))
 				f(*queue);
 	}
+	template <class F>
+	void for_each(F &&f) const
+	{
+		for (SendQueue *queue : queues_)
+			if (queue)
+				f(*queue);
+	}
 	// Whether a queue has work for a rank that has not left.
 	bool busy() const;
 
