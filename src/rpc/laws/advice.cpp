@@ -17,10 +17,11 @@ constexpr double completion = 20;     // UCX
 constexpr double copied = 1 / 12.179; // a byte; UCX
 // The library's own work, from the study of many callers of one server: 9.3 M/s where results are fetched, 6.2 M/s
 // where replies are sent, 7.4 M/s where a ring brings calls (RESULTS.md, "Many callers" and "Sequencer").
-constexpr double handled = 35;  // a message that has arrived, with its handler's dispatch
-constexpr double arrival = 20;  // the first line of what the device has written
-constexpr double stored = 25;   // a result left to be fetched
-constexpr double fetched = 100; // a result to fetch, at the caller: 3.0 M/s from 28 servers of one caller ("Advisor")
+constexpr double handled = 35;   // a message that has arrived, with its handler's dispatch
+constexpr double arrival = 20;   // the first line of what the device has written
+constexpr double stored = 25;    // a result left to be fetched
+constexpr double fetched = 100;  // a result to fetch, at the caller: 3.0 M/s from 28 servers of one caller ("Advisor")
+constexpr double turn_end = 150; // until a datagram leaves with others of its turn: 2.89 us instead of 2.65, 80 callers
 // How many calls a turn of progress finds: 32 are handled in one (Services), and others have arrived meanwhile.
 constexpr double turn = 64;
 
@@ -59,13 +60,17 @@ struct DeviceUse {
 	double sends = 0, serves = 0, in = 0, out = 0, wire_in = 0, wire_out = 0; // ns of units; bytes
 };
 
+// What an estimate takes from the one before.
+struct Waiting {
+	Limit at = Limit::latency; // where requests wait; at the units of a device, WQEs wait in its cache
+	double serving = 0;        // part of the time that a server's processor works
+	double to_one = 1;         // replies of a turn to one rank, whose next calls come together
+};
+
 class Estimate {
 public:
-	// `limit`: where requests wait. For the units of a device: more WQEs wait there than its cache has places.
-	// `serving`: part of the time that a server's processor works; the more, the more calls a turn of it finds.
-	Estimate(const CallLoad &load, const DeviceClass &device, const CallWay &way, Limit limit = Limit::latency,
-	         double serving = 0)
-	    : load_(load), device_(device), way_(way), wait_at_(limit)
+	Estimate(const CallLoad &load, const DeviceClass &device, const CallWay &way, const Waiting &waiting = {})
+	    : load_(load), device_(device), way_(way), wait_at_(waiting.at)
 	{
 		const bool all = load.shape == Shape::many_to_many;
 		nodes_[caller_end] = load.shape == Shape::one_to_many ? 1 : load.nodes;
@@ -82,8 +87,8 @@ public:
 			if (way.transport == TransportKind::dct)
 				qps_[end] = std::min<double>(load.initiators, peers_[end]) * ranks_[end] * (all ? 2 : 1);
 		}
-		if (limit != Limit::latency)
-			fill_turn(limit == Limit::initiators ? 1 : serving);
+		if (waiting.at != Limit::latency)
+			fill_turn(waiting);
 		way.get ? get() : call();
 	}
 
@@ -144,23 +149,25 @@ public:
 	bool switches() const { return initiator_[caller_end] > 0 || initiator_[server_end] > 0; }
 	double core(End end) const { return core_[end]; }
 	double latency() const { return latency_; }
-	// Part of the time that a server's processor works at that rate, requests a second.
-	double serving(double rate) const
+	// At that rate, requests a second.
+	Waiting waiting(Limit at, double rate) const
 	{
-		return std::min(rate * 1e-9 * core_[server_end] / (nodes_[server_end] * ranks_[server_end]), 1.0);
+		const double serving = rate * 1e-9 * core_[server_end] / (nodes_[server_end] * ranks_[server_end]);
+		return {.at = at, .serving = std::min(serving, 1.0), .to_one = to_one_};
 	}
 
 private:
 	// What a turn of a server finds. Of the calls under way, half wait for a server that always works, and as many as
-	// in a queue with random arrivals for one that works for a part of the time. A turn takes some of these at random,
-	// and its replies leave together: those to one rank with one doorbell, and as many in a work request as there is
-	// room for.
-	void fill_turn(double serving)
+	// in a queue with random arrivals for one that works for a part of the time; half of those that come together stay
+	// so. A turn takes some at random, and its replies leave together: those to one rank with one doorbell, and as many
+	// in a work request as there is room for.
+	void fill_turn(const Waiting &before)
 	{
 		const double callers = peers_[server_end], under_way = callers * load_.window;
-		const double waiting = serving < 1 ? std::min(serving / (1 - serving), under_way / 2) : under_way / 2;
-		found_ = std::clamp(waiting, 1.0, turn);
-		const double distinct = callers * (1 - std::pow(1 - 1 / callers, found_));
+		const double serving = before.at == Limit::initiators ? 1 : before.serving, batch = (1 + before.to_one) / 2;
+		const double queue = serving < 1 ? serving / (1 - serving) * batch : under_way;
+		found_ = std::clamp(std::min(queue, under_way / 2), 1.0, turn);
+		const double distinct = callers * (1 - std::pow(1 - 1 / callers, std::max(1.0, found_ / batch)));
 		to_one_ = std::clamp<double>(found_ / distinct, 1, load_.window);
 		const double room = way_.reply == Delivery::write      ? slot_of(load_)
 		                    : way_.reply == Delivery::datagram ? static_cast<double>(max_datagram)
@@ -307,7 +314,7 @@ private:
 			latency_ += read_latency() / 2 + pcie_read + fetched;
 		} else {
 			message(server_end, way_.reply, reply);
-			latency_ += message_latency(reply);
+			latency_ += message_latency(reply) + (way_.reply == Delivery::datagram ? turn_end : 0);
 		}
 	}
 
@@ -429,11 +436,13 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 		if (one.limit != Limit::latency) {
 			// The more calls a turn finds, the less they cost, and the less a server has to work: until both agree.
 			const Limit limit = one.limit;
-			double serving = estimate.serving(one.rate);
+			Waiting waiting = estimate.waiting(limit, one.rate);
 			for (unsigned i = 0; i < rounds; ++i) {
-				estimate = Estimate(load, device, way, limit, serving);
+				estimate = Estimate(load, device, way, waiting);
 				one = estimate.advice();
-				serving = (serving + estimate.serving(one.rate)) / 2;
+				const double serving = waiting.serving;
+				waiting = estimate.waiting(limit, one.rate);
+				waiting.serving = (waiting.serving + serving) / 2;
 			}
 		}
 		one.reason = character(way, estimate, load, device) + "; " + limit_text(one, estimate, load);

@@ -1,4 +1,5 @@
-// What the work of a call costs a network device, by the generation of the device. The advisor (advice.hpp) stands on
+// What the work of a call costs a network device, and what posting to it costs a processor, by the generation of the
+// device. The advisor (advice.hpp) stands on
 // it.
 //
 // Sources. K16: Kalia et al., Design Guidelines for High Performance RDMA Systems, USENIX ATC 2016. RB: raw sweeps that
