@@ -53,6 +53,7 @@ void Programs::ring(Qp &qp)
 			softhca_time_charge(from_ns(p.cpu_handoff));
 		posts_by_[s.thread] = &qp.context;
 	}
+	charge_work(qp.context);
 	softhca_time_charge(from_ns(p.cpu_doorbell + p.cpu_wqe * count_wqes(qp, s.posted, producer)));
 	s.posted = producer;
 	s.doorbells.push_back({producer, false});
@@ -144,15 +145,14 @@ void Programs::forget(const Context &context)
 	core_.devices[context.device()].programs -= programs_.erase(&context);
 }
 
-// Charges also for the completions that the program has read since its last poll.
-void Programs::before_poll(Context &context)
+// For what the program has read and done since the last time: completions, lines that the device had written, and what
+// it counts. A library that reads its queues in memory polls rarely, but what it finds makes it ring.
+void Programs::charge_work(Context &context)
 {
 	const Profile &p = core_.p;
 	const unsigned arrived = std::exchange(program(context).arrived, 0);
-	const Device &device = core_.devices[context.device()];
-	softhca_time_share(device.programs > 1 ? &device : nullptr, from_ns(p.cpu_share));
-	softhca_time_charge(from_ns(p.cpu_poll + p.cpu_completion * static_cast<double>(context.take_consumed()) +
-	                            p.cpu_arrival * arrived));
+	softhca_time_charge(
+	    from_ns(p.cpu_completion * static_cast<double>(context.take_consumed()) + p.cpu_arrival * arrived));
 	if (const auto found = counted_.find(softhca_time_thread()); found != counted_.end()) {
 		Counted &counted = found->second;
 		const auto [looks, dispatches] = counted.read(counted.object);
@@ -160,6 +160,15 @@ void Programs::before_poll(Context &context)
 		                            p.cpu_dispatch * static_cast<double>(dispatches - counted.charged.dispatches)));
 		counted.charged = {looks, dispatches};
 	}
+}
+
+void Programs::before_poll(Context &context)
+{
+	const Profile &p = core_.p;
+	const Device &device = core_.devices[context.device()];
+	softhca_time_share(device.programs > 1 ? &device : nullptr, from_ns(p.cpu_share));
+	charge_work(context);
+	softhca_time_charge(from_ns(p.cpu_poll));
 	softhca_time_sync();
 }
 

@@ -33,7 +33,7 @@ public:
 	// By which context of that device the running thread has posted last; null: by none.
 	Context *posts_by(unsigned device) const;
 	void forget(const Context &context);
-	// The running thread's work since then is charged in its polls.
+	// The running thread's work since then is charged in its polls, and when it rings a doorbell.
 	void count_work(softhca_work_t (*read)(void *), void *object);
 
 	Core &core() { return core_; }
@@ -42,7 +42,7 @@ private:
 	struct Program {
 		unsigned free_polls = 0; // that do not wait, though they find nothing
 		unsigned idle = 0;       // polls in a row
-		unsigned arrived = 0;    // messages in its memory since the last poll
+		unsigned arrived = 0;    // messages in its memory that are not charged
 	};
 	struct Counted {
 		softhca_work_t (*read)(void *);
@@ -50,6 +50,7 @@ private:
 		softhca_work_t charged;
 	};
 	Program &program(const Context &context);
+	void charge_work(Context &context);
 
 	// Events.
 	void doorbell_arrives(uint64_t queue_pair);

@@ -10,7 +10,7 @@ namespace pt2p::rpc {
 
 namespace {
 
-constexpr unsigned handled_in_turn = 32; // calls
+constexpr unsigned handled_in_turn = 64; // calls, whose replies leave together
 
 } // namespace
 

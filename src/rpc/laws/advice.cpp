@@ -22,7 +22,7 @@ constexpr double arrival = 20;   // the first line of what the device has writte
 constexpr double stored = 25;    // a result left to be fetched
 constexpr double fetched = 100;  // a result to fetch, at the caller: 3.0 M/s from 28 servers of one caller ("Advisor")
 constexpr double turn_end = 150; // until a datagram leaves with others of its turn: 2.89 us instead of 2.65, 80 callers
-// How many calls a turn of progress finds: 32 are handled in one (Services), and others have arrived meanwhile.
+// How many calls a turn of progress handles (Services).
 constexpr double turn = 64;
 
 // PCIe and wire, bytes and ns; K16.
