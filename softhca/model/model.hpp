@@ -12,9 +12,9 @@
 // in the cache from its fetch until it is complete or thrown out. A unit that had to read the context of a queue pair
 // sends several of its WRITEs or SENDs, for one acknowledgement. Of receives, one read brings several, and each message
 // with payload costs its share of that. A program pays for the first line of each message that the device has written,
-// when it polls or rings next; for completions and for what it counts (softhca_count_work), too; and for the lines of a queue that another of its
-// threads used last, and of locks. What a packet does to memory happens in one step, when it can be seen there;
-// answers leave earlier than that, and get a way that is so much shorter.
+// when it polls or rings next; for completions and for what it counts (softhca_count_work), too; and for the lines of a
+// queue that another of its threads used last, and of locks. What a packet does to memory happens in one step, when it
+// can be seen there; answers leave earlier than that, and get a way that is so much shorter.
 #pragma once
 
 #include "softhca/model/core.hpp"

@@ -13,8 +13,8 @@
 //   latency         of one request, where few are under way
 //
 // What a request takes depends on where others wait: the busier a server is, the more calls a turn of it finds, whose
-// replies share doorbells and work requests, and WQEs that wait for a unit may be evicted from its cache. So each way is
-// estimated once without waiting, and again until how busy a server is and what its turns find agree.
+// replies share doorbells and work requests, and WQEs that wait for a unit may be evicted from its cache. So each way
+// is estimated once without waiting, and again until how busy a server is and what its turns find agree.
 //
 // A rate is an estimate for ordering ways; how well that works, the section "Advisor" of softhca/studies/RESULTS.md
 // tells.
