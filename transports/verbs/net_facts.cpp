@@ -10,13 +10,8 @@ namespace {
 
 using tune::SizeClass;
 
-// What was encoded. Messages that were not counted as encoded took the short path.
-struct Encoded {
-	uint64_t wqes = 0, wqebbs = 0;
-};
-
 // Of one lane.
-void gather_payload(const NetPeer &lane, Encoded &encoded, ChannelFacts &f)
+void gather_payload(const NetPeer &lane, NetPeer::Wqes &wqes, ChannelFacts &f)
 {
 	f.kind(SizeClass::device_memory).messages += lane.by_device_memory.messages;
 	f.kind(SizeClass::device_memory).bytes += lane.by_device_memory.bytes;
@@ -30,16 +25,14 @@ void gather_payload(const NetPeer &lane, Encoded &encoded, ChannelFacts &f)
 	f.device_memory_full += lane.device_memory_full;
 	f.bulk_read_bytes += lane.bulk_written;
 	f.in_flight += lane.in_flight;
-	const uint64_t short_path = lane.next_sequence - lane.encoded.messages;
-	encoded.wqes += lane.encoded.wqes + short_path;
-	encoded.wqebbs += lane.encoded.wqebbs + short_path * (lane.remote ? 2 : 1);
+	lane.add_wqes(wqes);
 }
 
 void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, bool direct, ChannelFacts &f)
 {
-	Encoded encoded;
-	gather_payload(peer, encoded, f);
-	peer.for_each_lane([&](const NetPeer &lane) { gather_payload(lane, encoded, f); });
+	NetPeer::Wqes wqes;
+	gather_payload(peer, wqes, f);
+	peer.for_each_lane([&](const NetPeer &lane) { gather_payload(lane, wqes, f); });
 	SendQueue::Totals all;
 	for (SendQueue *queue : queues) {
 		const SendQueue::Totals totals = queue->totals();
@@ -55,8 +48,8 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 	}
 	f.work_requests = all.work_requests;
 	f.doorbells = all.doorbells;
-	if (direct && encoded.wqes)
-		f.entry_bytes = static_cast<double>(encoded.wqebbs * mlx5::wqebb_bytes) / static_cast<double>(encoded.wqes);
+	if (direct && wqes.count)
+		f.entry_bytes = static_cast<double>(wqes.wqebbs * mlx5::wqebb_bytes) / static_cast<double>(wqes.count);
 	if (all.work_requests)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 }

@@ -11,21 +11,14 @@ namespace {
 
 double average(uint64_t all, uint64_t n) { return n ? static_cast<double>(all) / static_cast<double>(n) : 0; }
 
-// Payload of one lane, and its WQEs.
-struct Sent {
-	uint64_t wqes = 0, wqebbs = 0;
-
-	void add(const NetPeer &lane, PcieTraffic &traffic)
-	{
-		const auto &stored = lane.by_device_memory, &read = lane.by_buffer;
-		traffic.processor_stores(static_cast<double>(stored.messages), average(stored.bytes, stored.messages));
-		traffic.device_reads(static_cast<double>(read.messages), average(read.bytes, read.messages));
-		traffic.device_reads(static_cast<double>(lane.bulk.messages), average(lane.bulk_written, lane.bulk.messages));
-		const uint64_t short_path = lane.next_sequence - lane.encoded.messages;
-		wqes += lane.encoded.wqes + short_path;
-		wqebbs += lane.encoded.wqebbs + short_path * (lane.remote ? 2 : 1);
-	}
-};
+// Payload of one lane that is not inlined.
+void add_payload(const NetPeer &lane, PcieTraffic &traffic)
+{
+	const auto &stored = lane.by_device_memory, &read = lane.by_buffer;
+	traffic.processor_stores(static_cast<double>(stored.messages), average(stored.bytes, stored.messages));
+	traffic.device_reads(static_cast<double>(read.messages), average(read.bytes, read.messages));
+	traffic.device_reads(static_cast<double>(lane.bulk.messages), average(lane.bulk_written, lane.bulk.messages));
+}
 
 // Messages in write rings, and the length of those that are still there.
 struct Written {
@@ -37,19 +30,23 @@ struct Written {
 PcieTraffic Net::pcie_traffic() const
 {
 	PcieTraffic traffic;
-	Sent sent;
+	NetPeer::Wqes wqes;
 	Written written;
+	const auto add_sent = [&](const NetPeer &lane) {
+		add_payload(lane, traffic);
+		lane.add_wqes(wqes);
+	};
 	for (const NetPeer *peer : peers_)
 		if (peer) {
-			sent.add(*peer, traffic);
-			peer->for_each_lane([&](const NetPeer &lane) { sent.add(lane, traffic); });
+			add_sent(*peer);
+			peer->for_each_lane(add_sent);
 			if (!peer->incoming)
 				continue;
 			written.all += peer->incoming->taken();
 			peer->incoming->add_last(written.seen, written.bytes);
 		}
 	// WQEs are stored with a doorbell or read by the device; a doorbell that carries none has 8 bytes.
-	const double wqe = sent.wqes ? average(sent.wqebbs * mlx5::wqebb_bytes, sent.wqes) : mlx5::wqebb_bytes;
+	const double wqe = average(wqes.wqebbs * mlx5::wqebb_bytes, wqes.count);
 	queues.for_each([&](SendQueue &queue) {
 		const SendQueue::Totals totals = queue.totals();
 		const auto fetched = static_cast<double>(totals.fetched);

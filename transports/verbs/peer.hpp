@@ -42,6 +42,17 @@ struct NetPeer : Target {
 					function(*lane);
 	}
 
+	// WQEs of all its messages and parts, and their length. What was not counted as encoded took the short path.
+	struct Wqes {
+		uint64_t count = 0, wqebbs = 0;
+	};
+	void add_wqes(Wqes &all) const
+	{
+		const uint64_t short_path = next_sequence - encoded.messages;
+		all.count += encoded.wqes + short_path;
+		all.wqebbs += encoded.wqebbs + short_path * (remote ? 2 : 1);
+	}
+
 	// A queue that can post a work request to the peer now; null: there is none.
 	virtual SendQueue *acquire() = 0;
 	// The same for a part of an operation, which needs no order.

@@ -446,9 +446,8 @@ std::vector<Advice> advise(const CallLoad &load, const DeviceClass &device)
 			for (unsigned i = 0; i < rounds; ++i) {
 				estimate = Estimate(load, device, way, waiting);
 				one = estimate.advice();
-				const double serving = waiting.serving;
-				waiting = estimate.waiting(limit, one.rate);
-				waiting.serving = (waiting.serving + serving) / 2;
+				const Waiting next = estimate.waiting(limit, one.rate);
+				waiting = {limit, (waiting.serving + next.serving) / 2, next.to_one};
 			}
 		}
 		one.reason = character(way, estimate, load, device) + "; " + limit_text(one, estimate, load);

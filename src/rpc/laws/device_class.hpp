@@ -1,6 +1,5 @@
 // What the work of a call costs a network device, and what posting to it costs a processor, by the generation of the
-// device. The advisor (advice.hpp) stands on
-// it.
+// device. The advisor (advice.hpp) stands on it.
 //
 // Sources. K16: Kalia et al., Design Guidelines for High Performance RDMA Systems, USENIX ATC 2016. RB: raw sweeps that
 // belong to it. DCTB: measurements of DC that belong to FaSST (Kalia et al., OSDI 2016). SMART: raw results that belong

@@ -24,18 +24,19 @@ public:
 	SendQueue *find(uint32_t number) const;
 	SendQueue *at(uint32_t index) const { return queues_[index]; }
 	template <class F>
-	void for_each_working(F &&f) const
+	void for_each(F &&f) const
 	{
 		for (size_t i = 0; i < queues_.size(); ++i) // `f` may add a queue
-			if (SendQueue *queue = queues_[i]; queue && works(*queue))
+			if (SendQueue *queue = queues_[i])
 				f(*queue);
 	}
 	template <class F>
-	void for_each(F &&f) const
+	void for_each_working(F &&f) const
 	{
-		for (SendQueue *queue : queues_)
-			if (queue)
-				f(*queue);
+		for_each([&](SendQueue &queue) {
+			if (works(queue))
+				f(queue);
+		});
 	}
 	// Whether a queue has work for a rank that has not left.
 	bool busy() const;
