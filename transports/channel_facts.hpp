@@ -48,6 +48,7 @@ struct ChannelFacts {
 	size_t device_memory_max = 0;    // longest message that device memory is used for, bytes; 0: none
 	uint64_t bulk_read_bytes = 0;    // bytes of bulk that the device reads from host memory
 	double entry_bytes = 0;          // average length of a WQE; 0: unknown
+	double bundled = 1;              // messages in a work request
 	double fetched = 0;              // part of the WQEs that the device reads by DMA
 	// Messages that device memory is for, by length class, where the tuner chooses between it and a buffer.
 	struct StagingFacts {
@@ -64,6 +65,7 @@ struct ChannelFacts {
 	uint32_t depth = 0;
 	uint32_t queue_pairs = 0;
 	bool shared = false;
+	bool acknowledged = true; // by the peer; else a work request ends as soon as the device has sent it
 	// Null until data was striped.
 	const tune::Striping *striping = nullptr;
 	double striping_rate = 0; // bytes/s, in the tuner's last window; 0: unknown

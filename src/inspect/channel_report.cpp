@@ -19,7 +19,7 @@ constexpr double many_refused = 0.1;    // of the messages that device memory is
 constexpr double mostly = 0.5;          // of the messages
 constexpr uint64_t long_payload = 4096; // bytes on average: moving them takes longer than everything else
 constexpr uint32_t one_by_one = 2;      // in flight at most
-constexpr double hardly_batched = 1.5;  // work requests per doorbell
+constexpr double hardly_batched = 1.5;  // work requests per doorbell, messages per work request
 constexpr double full_link = 0.8;       // of PCIe; not all of what it moves is counted
 
 unsigned long long number(uint64_t n) { return n; }
@@ -131,8 +131,23 @@ std::string limited_by_queues(const ChannelFacts &f, const KindFacts &k, const c
 	return {};
 }
 
+// L/N would say nothing of the peer.
+std::string limited_without_answers(const ChannelFacts &f)
+{
+	if (f.max_in_flight >= f.depth)
+		return format(
+		    "parallelism: a queue pair for datagrams was full at times, with %u work requests in flight: the "
+		    "processor posts faster than the device sends. More PT2P_UD_QUEUES let more units of the device send.",
+		    f.depth);
+	return format("the program: the device sends datagrams as quickly as they are posted, and never more than %u of %u "
+	              "work requests were in flight in a queue pair.",
+	              f.max_in_flight, f.depth);
+}
+
 std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool bulk)
 {
+	if (!bulk && f.bundled >= hardly_batched) // where they share work requests, they are put together in host memory
+		return {};
 	const KindFacts &host = f.kind(SizeClass::buffer), &device = f.kind(SizeClass::device_memory);
 	if (quotient(f.device_memory_full, f.device_memory_full + device.messages) > many_refused)
 		return limited_by_device_memory(f);
@@ -181,6 +196,8 @@ std::string describe_transmission(const ChannelFacts &f)
 	std::string text = format("  T  %s: %.1f %% inline, %.1f %% by device memory, %.1f %% from host memory",
 	                          counted(messages, "message").c_str(), percent(f.kind(SizeClass::inlined)),
 	                          percent(device), percent(host));
+	if (f.bundled >= 1.05)
+		text += format("; %.1f share a work request", f.bundled);
 	if (bulk.messages)
 		text +=
 		    format("; %s of large transfers, %llu bytes", counted(bulk.messages, "part").c_str(), number(bulk.bytes));
@@ -212,7 +229,7 @@ std::string describe_parallelism(const ChannelFacts &f)
 		text += format(", now up to %u (%s, %llu others tried, %llu taken)", f.batch,
 		               f.batch_rate > 0 ? format("%.0f a second", f.batch_rate).c_str() : "rate not seen yet",
 		               number(f.batch_trials), number(f.batch_changes));
-	if (f.shared)
+	if (f.shared && f.acknowledged)
 		text += "; " + counted(f.switches, "change") + " of target";
 	text += f.waiting ? "; " + counted(f.waiting, "message") + " waiting for room\n" : "\n";
 	if (f.striping)
@@ -237,7 +254,9 @@ std::string describe_load_balance(const ChannelFacts &f)
 			                c.ratio);
 		tuned += "\n";
 	}
-	if (f.mode == Mode::off)
+	if (!f.acknowledged)
+		tuned = format("  L  not measured: nobody acknowledges datagrams; signal period %u\n", f.fixed_period);
+	else if (f.mode == Mode::off)
 		tuned = format("  L  not measured; signal period %u\n", f.fixed_period);
 	else if (tuned.empty())
 		tuned = "  L  not seen yet\n";
@@ -271,6 +290,8 @@ std::string what_limits(const ChannelFacts &f)
 		    "the program: never more than %u work requests were in flight, so nothing overlaps. The program should "
 		    "start several sends before it waits for one.",
 		    f.max_in_flight);
+	if (!f.acknowledged)
+		return limited_without_answers(f);
 	if (f.mode == Mode::off)
 		return format(
 		    "not known: load balance is not measured, the signal period is always %u. PT2P_TUNE=on measures it.",

@@ -109,6 +109,10 @@ TEST_CASE("calls by datagram connect nothing")
 	for (const int rank : {0, 1})
 		CHECK(job.counter(rank, "peers_connected") == 0);
 	CHECK(job.counter(0, "ud_messages") >= 300);
+	std::string report(8192, 0);
+	REQUIRE(pt2p_report(job.ctx[0], report.data(), report.size(), nullptr) == PT2P_OK);
+	CHECK_THAT(report, Catch::Matchers::Contains("rank 0 to 1 by ud") &&
+	                       Catch::Matchers::Contains("nobody acknowledges datagrams"));
 }
 
 TEST_CASE("a call by datagram is executed once on a wire that loses, repeats and reorders")

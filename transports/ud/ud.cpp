@@ -8,6 +8,7 @@
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/report/report.hpp"
+#include "transports/channel_facts.hpp"
 
 namespace pt2p::ud {
 
@@ -36,7 +37,7 @@ UdTransport::UdTransport(const TransportEnvironment &environment, std::shared_pt
 	while (queues_.size() < fixed_);
 }
 
-UdTransport::~UdTransport() = default;
+UdTransport::~UdTransport() { net_->datagram_peers.clear(); }
 
 void UdTransport::make_queue()
 {
@@ -117,6 +118,7 @@ Endpoint &UdTransport::connect(int rank, std::string_view text)
 	peer->remote = &peer->address;
 	peer->ready = true;
 	net_->rings.set_delivery(*peer, PT2P_DELIVERY_SEND);
+	net_->datagram_peers.push_back(peer.get());
 	known = std::move(peer);
 	return *known;
 }
@@ -178,6 +180,20 @@ void UdTransport::on_broken(SendQueue &queue, ibv_wc_status status)
 	queue.drop_all();
 }
 
+bool UdTransport::facts(int rank, ChannelFacts &f)
+{
+	const UdPeer *peer = peers_[static_cast<size_t>(rank)].get();
+	if (!peer)
+		return false;
+	f.shared = true;
+	f.acknowledged = false;
+	std::vector<SendQueue *> queues;
+	for (const auto &queue : queues_)
+		queues.push_back(queue.get());
+	net_->gather(*peer, queues, f);
+	return true;
+}
+
 std::string UdTransport::describe(int)
 {
 	return format("datagrams, %s, %s", net_->device().name.c_str(), counted(queues_.size(), "send queue").c_str());
@@ -219,6 +235,8 @@ Outcome send_immediate(Endpoint &endpoint, uint32_t word)
 		return Outcome::no_resource;
 	verbs::WorkRequest &request = queue->next(peer, verbs::Kind::send, 0);
 	request.number = word;
+	++peer.next_sequence;
+	++peer.encoded.messages;
 	queue->submit_message(verbs::Shortage::none);
 	peer.net->eager.reporter().add(Counter::ud_messages);
 	return Outcome::done;

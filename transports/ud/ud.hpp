@@ -54,6 +54,7 @@ public:
 	Endpoint &connect(int rank, std::string_view address) override;
 	void cork(bool corked, bool bundles) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
+	bool facts(int rank, ChannelFacts &facts) override;
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;
 

@@ -50,6 +50,10 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 	f.doorbells = all.doorbells;
 	if (direct && wqes.count)
 		f.entry_bytes = static_cast<double>(wqes.wqebbs * mlx5::wqebb_bytes) / static_cast<double>(wqes.count);
+	if (wqes.count > f.kind(SizeClass::bulk).messages)
+		f.bundled = std::max(static_cast<double>(f.messages()) /
+		                         static_cast<double>(wqes.count - f.kind(SizeClass::bulk).messages),
+		                     1.0);
 	if (all.work_requests)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 }
@@ -90,33 +94,36 @@ void gather_periods(const tune::ChannelTuner &channel, const tune::DeviceTuner &
 bool NetTransport::facts(int rank, ChannelFacts &f)
 {
 	const NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
-	if (!peer)
-		return false;
-	const tune::DeviceTuner &tuner = net_->tuner;
-	const double ticks = tuner.ticks_in_a_ns();
-	f.device_memory_max = net_->memory.device_memory.max_bytes();
-	f.pcie = net_->pcie();
-	gather_queues(*peer, queues_for(*peer), net_->shared.direct, f);
+	if (peer)
+		net_->gather(*peer, queues_for(*peer), f);
+	return peer;
+}
 
-	f.batch = net_->doorbells.batch();
+void Net::gather(const NetPeer &peer, const std::vector<SendQueue *> &queues, ChannelFacts &f) const
+{
+	const double ticks = tuner.ticks_in_a_ns();
+	f.device_memory_max = memory.device_memory.max_bytes();
+	f.pcie = pcie();
+	gather_queues(peer, queues, shared.direct, f);
+
+	f.batch = doorbells.batch();
 	if (const tune::BatchTuner *batch = tuner.batch_tuner()) {
 		f.batch_tuned = true;
 		f.batch_rate = batch->rate() * ticks * 1e9;
 		f.batch_trials = batch->trials();
 		f.batch_changes = batch->changes();
 	}
-	f.striping = peer->striping.get();
+	f.striping = peer.striping.get();
 	if (f.striping)
 		f.striping_rate = f.striping->climber().rate() * ticks * 1e9;
 
 	f.mode = tuner.mode();
 	f.band = tuner.band();
-	f.fixed_period = std::min(net_->shared.period, f.depth);
-	if (!peer->tuner)
-		return true;
-	gather_staging(peer->tuner->stagings, ticks, f);
-	gather_periods(*peer->tuner, tuner, ticks, f);
-	return true;
+	f.fixed_period = std::min(shared.period, f.depth);
+	if (!peer.tuner)
+		return;
+	gather_staging(peer.tuner->stagings, ticks, f);
+	gather_periods(*peer.tuner, tuner, ticks, f);
 }
 
 } // namespace pt2p::verbs

@@ -253,6 +253,32 @@ TEST_CASE("the whole report in lines")
 	                            Contains("  L  not measured; signal period 0\n"));
 }
 
+TEST_CASE("messages that share work requests are in host memory for that reason, which limits nothing")
+{
+	ChannelFacts f = from_host_memory(30);
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency: "));
+	CHECK_THAT(describe(f), !Contains("share a work request"));
+	f.bundled = 2.8;
+	CHECK_THAT(what_limits(f), StartsWith("nothing: processor and device keep up"));
+	CHECK_THAT(describe(f), Contains("100.0 % from host memory; 2.8 share a work request\n"));
+}
+
+TEST_CASE("nobody acknowledges datagrams, so only a full queue says that the device is slow")
+{
+	ChannelFacts f = balanced();
+	f.acknowledged = false;
+	f.kinds[0].normal_ns = f.kinds[0].ratio = 0;
+	CHECK_THAT(what_limits(f), StartsWith("the program: ") && Contains("more than 100 of 128"));
+	CHECK_THAT(describe(f), Contains("  L  not measured: nobody acknowledges datagrams; signal period 0\n"));
+	f.max_in_flight = f.depth;
+	CHECK_THAT(what_limits(f),
+	           StartsWith("parallelism: ") && Contains("128 work requests") && Contains("PT2P_UD_QUEUES"));
+	f.max_in_flight = 2;
+	CHECK_THAT(what_limits(f), StartsWith("the program: never more than 2"));
+	f.pcie = {.link = 1e9, .from_device = 9e8};
+	CHECK_THAT(what_limits(f), StartsWith("transmission efficiency (PCIe)"));
+}
+
 TEST_CASE("a channel remembers the last changes of each period")
 {
 	ChannelTuner tuner;
