@@ -131,7 +131,7 @@ std::string limited_by_queues(const ChannelFacts &f, const KindFacts &k, const c
 	return {};
 }
 
-// L/N would say nothing of the peer.
+// Datagrams complete when the device has sent them, so L/N would say nothing of the peer.
 std::string limited_without_answers(const ChannelFacts &f)
 {
 	if (f.max_in_flight >= f.depth)
@@ -146,7 +146,8 @@ std::string limited_without_answers(const ChannelFacts &f)
 
 std::string limited_by_payload(const ChannelFacts &f, const KindFacts &k, bool bulk)
 {
-	if (!bulk && f.bundled >= hardly_batched) // where they share work requests, they are put together in host memory
+	// Messages that share work requests are put together in host memory.
+	if (!bulk && f.bundled >= hardly_batched)
 		return {};
 	const KindFacts &host = f.kind(SizeClass::buffer), &device = f.kind(SizeClass::device_memory);
 	if (quotient(f.device_memory_full, f.device_memory_full + device.messages) > many_refused)
@@ -197,7 +198,7 @@ std::string describe_transmission(const ChannelFacts &f)
 	                          counted(messages, "message").c_str(), percent(f.kind(SizeClass::inlined)),
 	                          percent(device), percent(host));
 	if (f.bundled >= 1.05)
-		text += format("; %.1f share a work request", f.bundled);
+		text += format("; %.1f messages share a work request", f.bundled);
 	if (bulk.messages)
 		text +=
 		    format("; %s of large transfers, %llu bytes", counted(bulk.messages, "part").c_str(), number(bulk.bytes));

@@ -79,7 +79,8 @@ TEST_CASE("tuned staging follows the tuner, except for messages that try the alt
 {
 	const char *transport = GENERATE("rc", "dct");
 	const Staging where = GENERATE(Staging::device_memory, Staging::buffer);
-	// No latency of a busy machine makes the queue count as saturated, which would decide instead of the tuner.
+	// With these limits no latency makes the queue count as saturated: it would then stage in host memory without
+	// asking.
 	Job job(transport, 2,
 	        {"PT2P_TUNE=on", "PT2P_TUNE_RAISE_BELOW=100000000", "PT2P_TUNE_CUT_ABOVE=100000000",
 	         "PT2P_NET_DEVICE_MEMORY=256k"});

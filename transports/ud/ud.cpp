@@ -235,7 +235,7 @@ Outcome send_immediate(Endpoint &endpoint, uint32_t word)
 		return Outcome::no_resource;
 	verbs::WorkRequest &request = queue->next(peer, verbs::Kind::send, 0);
 	request.number = word;
-	++peer.next_sequence;
+	++peer.next_sequence; // for the report, as the receiver expects no order
 	++peer.encoded.messages;
 	queue->submit_message(verbs::Shortage::none);
 	peer.net->eager.reporter().add(Counter::ud_messages);

@@ -101,7 +101,7 @@ public:
 	int wake_fd() const { return completions.fd(); }
 	void disarm(const void *caller);
 
-	std::vector<const NetPeer *> datagram_peers; // what is sent to them is counted for PCIe
+	std::vector<const NetPeer *> datagram_peers; // of the ud transport, which adds them: they take PCIe as well
 	ConnectionManager *connections = nullptr;
 	Answerer *answerer = nullptr;
 	// Adds a peer.
@@ -126,7 +126,7 @@ public:
 	// What this rank moves over PCIe. Takes a reading; only for the caller that drives.
 	void read_pcie(const void *caller);
 	const PcieFacts &pcie() const { return pcie_.facts(); }
-	// For the report: of a peer that these queues work for.
+	// Fills in the facts of the channel to a peer, whose work goes through these queues.
 	void gather(const NetPeer &peer, const std::vector<SendQueue *> &queues, ChannelFacts &facts) const;
 
 	static constexpr size_t bytes_per_silent_peer = sizeof(NetPeer *) + sizeof(uint32_t);

@@ -50,10 +50,8 @@ void gather_queues(const NetPeer &peer, const std::vector<SendQueue *> &queues, 
 	f.doorbells = all.doorbells;
 	if (direct && wqes.count)
 		f.entry_bytes = static_cast<double>(wqes.wqebbs * mlx5::wqebb_bytes) / static_cast<double>(wqes.count);
-	if (wqes.count > f.kind(SizeClass::bulk).messages)
-		f.bundled = std::max(static_cast<double>(f.messages()) /
-		                         static_cast<double>(wqes.count - f.kind(SizeClass::bulk).messages),
-		                     1.0);
+	if (const auto bulk = f.kind(SizeClass::bulk).messages; wqes.count > bulk)
+		f.bundled = std::max(static_cast<double>(f.messages()) / static_cast<double>(wqes.count - bulk), 1.0);
 	if (all.work_requests)
 		f.fetched = static_cast<double>(all.fetched) / static_cast<double>(all.work_requests);
 }

@@ -36,7 +36,8 @@ PcieTraffic Net::pcie_traffic() const
 		add_payload(lane, traffic);
 		lane.add_wqes(wqes);
 	};
-	std::for_each(datagram_peers.begin(), datagram_peers.end(), [&](const NetPeer *peer) { add_sent(*peer); });
+	for (const NetPeer *peer : datagram_peers)
+		add_sent(*peer);
 	for (const NetPeer *peer : peers_)
 		if (peer) {
 			add_sent(*peer);

@@ -260,7 +260,7 @@ TEST_CASE("messages that share work requests are in host memory for that reason,
 	CHECK_THAT(describe(f), !Contains("share a work request"));
 	f.bundled = 2.8;
 	CHECK_THAT(what_limits(f), StartsWith("nothing: processor and device keep up"));
-	CHECK_THAT(describe(f), Contains("100.0 % from host memory; 2.8 share a work request\n"));
+	CHECK_THAT(describe(f), Contains("100.0 % from host memory; 2.8 messages share a work request\n"));
 }
 
 TEST_CASE("nobody acknowledges datagrams, so only a full queue says that the device is slow")
