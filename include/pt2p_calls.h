@@ -67,9 +67,9 @@ typedef struct pt2p_call_options {
 	 * How the input and the reply get through an RDMA device, if they fit in one message: PT2P_DELIVERY_SEND,
 	 * PT2P_DELIVERY_WRITE, or PT2P_DELIVERY_AUTO, which is as messages. A reply also by PT2P_DELIVERY_READ: the server
 	 * leaves it in its memory, and the caller fetches it, unless it is longer than PT2P_CALL_RESULT_BYTES less 32, or
-	 * the call has a window or room. PT2P_DELIVERY_AUTO of a reply: the server finds out whether that is quicker. Both
-	 * also by PT2P_DELIVERY_DATAGRAM, without a connection, if they fit in a datagram; calls are then sent again where
-	 * something was lost, and executed once all the same. No effect where no device is between.
+	 * the call has a window or room. Both also by PT2P_DELIVERY_DATAGRAM, without a connection, if they fit in a
+	 * datagram; calls are then sent again where something was lost, and executed once all the same. PT2P_DELIVERY_AUTO
+	 * of a reply: the server finds out which of the ways is the quickest. No effect where no device is between.
 	 */
 	pt2p_delivery_t input_by, reply_by;
 	pt2p_window_t give; /**< what pt2p_call_pull reads at the server. Not changed before the call has ended */

@@ -57,7 +57,10 @@ std::string Rpc::advice(uint32_t device_part, size_t local_ranks) const
 	if (wrong_load(load))
 		return {};
 	const TransportKind transport = p.by_dct > p.by_rc ? TransportKind::dct : TransportKind::rc;
-	const CallWay now{.transport = transport, .reply = services_.leaves_results() ? Delivery::read : Delivery::send};
+	const CallWay now{.transport = transport,
+	                  .reply = services_.leaves_results()              ? Delivery::read
+	                           : 2 * sample.by_datagram > sample.calls ? Delivery::datagram
+	                                                                   : Delivery::send};
 	// A READ needs a program that knows where the bytes lie.
 	const std::vector<Advice> all = advise(load, *device);
 	const auto best = std::find_if(all.begin(), all.end(), [](const Advice &a) { return !a.way.get; });

@@ -69,7 +69,13 @@ Outgoing &Calls::make(const CallWork &work, Peer &peer)
 	return o;
 }
 
-// Among threads, or where there are always several lanes.
+// Where the server has asked for replies by datagram, among threads, or where there are always several lanes.
+void Calls::choose_path(Outgoing &o, uintptr_t thread)
+{
+	if (!o.peer->extras || !goes_as_asked(o))
+		choose_lane(o, thread);
+}
+
 void Calls::choose_lane(Outgoing &o, uintptr_t thread)
 try {
 	Peer &peer = *o.peer;
@@ -128,7 +134,7 @@ Request *Calls::call(const CallWork &work, pt2p_status_t &status)
 	o.request = r;
 	r->mask = o.handle; // for cancel()
 	if (__builtin_expect(work.thread != peer.thread, 0))
-		choose_lane(o, work.thread);
+		choose_path(o, work.thread);
 	reporter_.add(Counter::calls_made);
 	start_or_queue(o);
 	return r;

@@ -57,7 +57,7 @@ public:
 	unsigned drive_replies();
 	bool has_replies() const { return !placing_.empty() || !fetching_.empty(); }
 	// The same by datagram (datagrams.hpp).
-	void on_datagram(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
+	void on_datagram(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length);
 	void on_immediate(uint32_t word);
 	void on_gone(Peer &peer);
 	// Sends again what has had no reply for long; to be called about every millisecond.
@@ -100,10 +100,13 @@ private:
 	void give(Fetch &f);
 	[[gnu::noinline]] const char *unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
 	[[gnu::noinline]] CallDelivery datagram_way(Peer &peer, const CallWork &work);
+	[[gnu::noinline]] void ask_for_datagrams(Peer &peer, bool ask);
+	bool goes_as_asked(Outgoing &o);
 	bool send_lossy(Outgoing &o);
 	[[gnu::noinline]] void end_lossy(Outgoing &o);
 	void repeat(Outgoing &o);
-	[[gnu::noinline]] void choose_lane(Outgoing &o, uintptr_t thread);
+	[[gnu::noinline]] void choose_path(Outgoing &o, uintptr_t thread);
+	void choose_lane(Outgoing &o, uintptr_t thread);
 	unsigned drive(Peer &peer, EndpointLane &lane);
 	static void fall_back(EndpointLane &lane, Peer &peer);
 	[[gnu::noinline]] void add_deadline(Outgoing &o, int64_t span);

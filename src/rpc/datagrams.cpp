@@ -36,6 +36,30 @@ CallDelivery Calls::datagram_way(Peer &peer, const CallWork &work)
 	return by;
 }
 
+// That rank asks that replies go by datagram where this one leaves it to the library, or that they do no more.
+void Calls::ask_for_datagrams(Peer &peer, bool ask)
+{
+	DatagramLane *lane = peers_.datagrams(peer);
+	if (!lane || lane->asked == ask)
+		return;
+	lane->asked = ask;
+	peer.thread = ask ? Callers::several : peers_.any_thread();
+}
+
+// Whether the reply to a call that is about to start over the connection is to go by datagram, as its server has asked.
+bool Calls::goes_as_asked(Outgoing &o)
+{
+	const DatagramLane *lane = o.peer->datagrams();
+	if (!lane || !lane->asked || lane->gone || o.by.reply || o.rare || engine_.losses().contain(o.peer->rank) ||
+	    o.length > Peers::room_after(*o.peer->channel, sizeof(CallHead)))
+		return false;
+	o.lossy = true;
+	o.counted = false;
+	o.token = Tokens::none;
+	o.by.reply = by_datagram_as_asked;
+	return true;
+}
+
 // The whole call in one message, for the first time or again. False: there is no room now.
 bool Calls::send_lossy(Outgoing &o)
 {
@@ -43,7 +67,7 @@ bool Calls::send_lossy(Outgoing &o)
 	DatagramLane &lane = *peer.datagrams();
 	if (lane.words.size() <= slot_of(o.number))
 		lane.words.resize(slot_of(o.number) + size_t{1});
-	if (!o.counted && o.by.reply == PT2P_DELIVERY_DATAGRAM) {
+	if (!o.counted && o.by.replies_by_datagram()) {
 		if (!tokens_)
 			tokens_ = std::make_unique<Tokens>();
 		o.token = tokens_->take(o);
@@ -131,8 +155,9 @@ void Calls::examine_silent()
 		engine_.awaited().examine(rank);
 }
 
-void Calls::on_datagram(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length)
+void Calls::on_datagram(Peer &peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
+	const uint64_t number = header & ~stop_bit;
 	const uint32_t slot = slot_of(number);
 	Outgoing *o = slot < peer.slots.size() ? peer.slots[slot] : nullptr;
 	if (!o || datagram_number(o->number) != number || !o->counted || o->state != Outgoing::State::sent || o->received ||
@@ -140,6 +165,8 @@ void Calls::on_datagram(Peer &peer, uint8_t id, uint64_t number, const void *dat
 		reporter_.add(Counter::datagrams_dropped);
 		return;
 	}
+	if (header & stop_bit)
+		ask_for_datagrams(peer, false);
 	if (id == id_short_reply && length >= sizeof o->word)
 		std::memcpy(&peer.datagrams()->words[slot], data, sizeof o->word);
 	// What is wrong ends nothing: somebody else may have sent it.
@@ -236,6 +263,16 @@ void Services::on_datagram(Peer &peer, uint8_t id, uint64_t header, const void *
 		on_call(peer, number, false, data, length, true);
 }
 
+// Whether the reply to a call that has come over a connection may go by datagram.
+bool Services::fits_datagrams(const Incoming &in)
+{
+	if (in.reach || in.reply.status != PT2P_OK)
+		return false;
+	DatagramLane *lane = peers_.datagrams(*in.peer);
+	return lane && in.reply.length <= lane->room_after(sizeof(ReplyHead)) &&
+	       in.length <= Peers::room_after(*in.peer->channel, sizeof(CallHead));
+}
+
 // Stores the reply, and sends it. False: it is none for a datagram.
 bool Services::reply_by_datagram(Incoming &in, const void *data)
 {
@@ -263,7 +300,9 @@ bool Services::reply_by_datagram(Incoming &in, const void *data)
 	++lane->replies_in_batch;
 	const bool as_word = good && !length && header_only_ && !lane->several;
 	const int64_t difference = static_cast<int64_t>(in.reply.word - s.word);
-	s.waits = !send_stored(*lane, s, slot_of(in.number), as_word ? difference : INT64_MAX);
+	const bool stop = in.asked && way_.way() != laws::Way::datagram;
+	s.waits =
+	    !send_stored(*lane, s, slot_of(in.number) | (stop ? stop_bit : 0), as_word && !stop ? difference : INT64_MAX);
 	if (good)
 		s.word = in.reply.word;
 	if (s.waits) {
@@ -273,8 +312,8 @@ bool Services::reply_by_datagram(Incoming &in, const void *data)
 	return true;
 }
 
-// `difference`: of its word to the one before, if it may go as a word.
-bool Services::send_stored(DatagramLane &lane, const DatagramSlot &s, uint32_t slot, int64_t difference)
+// `slot`: its number, and what goes with that. `difference`: of its word to the one before, if it may go as a word.
+bool Services::send_stored(DatagramLane &lane, const DatagramSlot &s, uint64_t slot, int64_t difference)
 {
 	Channel &c = *lane.channel;
 	if (s.token != Tokens::none && Immediate::fits(difference))

@@ -45,20 +45,24 @@ const char *Calls::on_results(Peer &peer, uint64_t slots, const void *data, size
 	return nullptr;
 }
 
-// A reply to a call that is not there. It says that later results are to be fetched, or is from a server that leaves,
-// or nonsense.
+// A reply to a call that is not there. It says how later results are to get here, or has the number that the call had
+// as a datagram, or is from a server that leaves, or nonsense.
 const char *Calls::unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length)
 {
 	FetchSource *source = peer.source();
-	if (number & fetch_bit && id != id_pushed) {
-		if (source)
-			source->asked = true;
-		number &= ~fetch_bit;
-		return id == id_reply         ? on_reply(peer, number, data, length)
-		       : id == id_short_reply ? on_short_reply(peer, number, data, length)
-		                              : on_rest(peer, number, data, length);
-	}
-	return source && number >> 16 && number >> 16 <= peer.calls ? nullptr : wrong_message;
+	const uint64_t asks = number & (fetch_bit | datagram_bit);
+	const Outgoing *o = slot_of(number) < peer.slots.size() ? peer.slots[slot_of(number)] : nullptr;
+	const bool was_datagram = o && o->lossy && datagram_number(o->number) == number;
+	if (id == id_pushed || !(asks || was_datagram))
+		return source && number >> 16 && number >> 16 <= peer.calls ? nullptr : wrong_message;
+	if (asks & fetch_bit && source)
+		source->asked = true;
+	if (asks & datagram_bit)
+		ask_for_datagrams(peer, true);
+	number = was_datagram ? o->number : number & ~asks;
+	return id == id_reply         ? on_reply(peer, number, data, length)
+	       : id == id_short_reply ? on_short_reply(peer, number, data, length)
+	                              : on_rest(peer, number, data, length);
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------

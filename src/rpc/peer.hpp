@@ -42,7 +42,8 @@ struct CallDelivery {
 		input = input == PT2P_DELIVERY_DATAGRAM ? uint8_t{PT2P_DELIVERY_AUTO} : input;
 		reply = reply == PT2P_DELIVERY_DATAGRAM ? uint8_t{PT2P_DELIVERY_AUTO} : reply;
 	}
-	bool by_datagram() const { return input == PT2P_DELIVERY_DATAGRAM || reply == PT2P_DELIVERY_DATAGRAM; }
+	bool replies_by_datagram() const { return reply >= PT2P_DELIVERY_DATAGRAM; }
+	bool by_datagram() const { return input == PT2P_DELIVERY_DATAGRAM || replies_by_datagram(); }
 };
 
 // What calls to a rank have unless their options say otherwise.
@@ -134,9 +135,10 @@ struct Incoming {
 	bool withheld = false;  // the input is longer than the service takes; the handler pulls it
 	bool fetched = false;   // the input has been asked for
 	bool settling = false;
+	bool by_service = false; // the service chose reply_by
 	bool late = false;       // the caller waits for transfers to end, and for nothing else
 	bool fetches = false;    // the caller fetches the result
-	bool by_service = false; // the service chose reply_by
+	bool asked = false;      // this rank has asked that the reply go by datagram
 	uint8_t refusal = PT2P_OK;
 	uint8_t reply_by = PT2P_DELIVERY_AUTO;
 	CallLanes lanes{};
@@ -176,6 +178,7 @@ struct DatagramLane : EndpointLane {
 	// Calls of this rank.
 	std::vector<uint64_t> words; // by slot: of the last reply by datagram that succeeded
 	uint32_t outstanding = 0;    // calls that are sent again until they have a reply
+	bool asked = false;          // replies are to go by datagram, where this rank leaves it to the library
 	bool listed = false;         // in Calls::repeating_
 	bool gone = false;           // that rank has said that it leaves
 	// Calls of that rank.
@@ -197,7 +200,7 @@ struct Peer : EndpointLane {
 	bool notices_wait = false; // in Calls::notices_
 	uint16_t in_flight = 0;    // slots that are occupied; counted, as taking sizes costs every call more
 	uint32_t notices_sent = 0;
-	uintptr_t thread = 0; // whose calls need no look at the lanes; see Callers
+	uintptr_t thread = 0; // whose calls go over the first lane, as do the replies; see Callers
 
 	// Calls of this rank.
 	std::vector<Outgoing *> slots; // as many as were needed at once so far
@@ -327,6 +330,10 @@ public:
 	}
 	uint32_t window() const { return window_; }
 	unsigned lanes() const { return lanes_; }
+	// Peer::thread before a call.
+	uintptr_t any_thread() const { return lanes_ > 1 ? Callers::several : 0; }
+	// So many can be reached by datagram, as far as it was tried.
+	size_t with_datagrams() const { return with_datagrams_; }
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
 	template <class F>
@@ -417,6 +424,7 @@ private:
 			return nullptr; // the connection, which is used instead, says why
 		}
 		extras.no_datagrams = !extras.datagrams;
+		with_datagrams_ += !extras.no_datagrams;
 		return extras.datagrams.get();
 	}
 	[[gnu::noinline]] Peer &make(int rank)
@@ -426,7 +434,7 @@ private:
 		peer = std::make_unique<Peer>();
 		peer->rank = rank;
 		peer->window = static_cast<uint16_t>(window_);
-		peer->thread = lanes_ > 1 ? Callers::several : 0;
+		peer->thread = any_thread();
 		return *peer;
 	}
 	[[gnu::noinline]] unsigned char *large_frame()
@@ -443,6 +451,7 @@ private:
 	std::vector<std::unique_ptr<Peer>> peers_; // by rank
 	WorkList<Peer> busy_;
 	std::vector<unsigned char> frame_;
+	size_t with_datagrams_ = 0;
 };
 
 } // namespace pt2p::rpc

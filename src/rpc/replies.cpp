@@ -214,34 +214,39 @@ void Services::fall_back(EndpointLane &lane, Peer &peer)
 // False: the reply is sent over the connection.
 bool Services::leave_result(Incoming &in, const void *data)
 {
-	if (in.reply_by == PT2P_DELIVERY_DATAGRAM) {
-		if (quiet_ < 0)
-			choose(false, false);
+	const bool by_datagram = in.reply_by == PT2P_DELIVERY_DATAGRAM;
+	const bool free = in.asked || in.reply_by == PT2P_DELIVERY_AUTO; // the library chooses
+	++sample_.calls;
+	sample_.input += in.length;
+	sample_.reply += in.reply.length;
+	if (by_datagram)
+		++sample_.by_datagram;
+	pt2p_status_t status = PT2P_OK;
+	const bool whole = !leaving_ && !in.reach && (free || !by_datagram) && peers_.connect(*in.peer, status);
+	const laws::Way took = by_datagram ? laws::Way::datagram : in.fetches ? laws::Way::fetch : laws::Way::reply;
+	if (quiet_ < 0)
+		choose(free && whole && way_.watches() ? ways_of(in) : laws::Ways{}, took);
+	if (by_datagram) {
 		if (reply_by_datagram(in, data))
 			return true;
 		in.reply_by = PT2P_DELIVERY_AUTO;
 		return false;
 	}
-	++sample_.calls;
-	sample_.input += in.length;
-	sample_.reply += in.reply.length;
-	pt2p_status_t status = PT2P_OK;
-	const bool can = !leaving_ && !in.reach && in.reply.status == PT2P_OK && results_.fits(in.reply.length) &&
-	                 peers_.connect(*in.peer, status);
-	const bool free = in.reply_by == PT2P_DELIVERY_AUTO; // the library chooses
-	if (quiet_ < 0)
-		choose(free && can && results_.could_offer(*in.peer), in.fetches);
-	if (can && in.fetches && (free || in.reply_by == PT2P_DELIVERY_READ)) {
-		results_.store(in, data, free && way_.way() == laws::Way::reply);
+	const bool fits = whole && in.reply.status == PT2P_OK && results_.fits(in.reply.length);
+	if (fits && in.fetches && (free || in.reply_by == PT2P_DELIVERY_READ)) {
+		results_.store(in, data, free && way_.way() != laws::Way::fetch);
 		return true;
 	}
 	in.fetches = false;
 	if (in.reply_by == PT2P_DELIVERY_READ) {
 		in.reply_by = PT2P_DELIVERY_AUTO;
-		if (can || (!in.reach && !leaving_ && peers_.connect(*in.peer, status)))
+		if (whole)
 			results_.offer(*in.peer, in.by_service ? ToFetch::of_service : ToFetch::nothing,
 			               in.by_service ? in.service->id : 0);
-	} else if (free && can && way_.way() == laws::Way::fetch) {
+	} else if (free && way_.way() == laws::Way::datagram) {
+		if (whole && fits_datagrams(in))
+			in.number |= datagram_bit;
+	} else if (free && fits && way_.way() == laws::Way::fetch) {
 		if (in.peer->results())
 			in.number |= fetch_bit;
 		else
@@ -250,16 +255,31 @@ bool Services::leave_result(Incoming &in, const void *data)
 	return false;
 }
 
-// The law sees a call. `can`: its result could be fetched, and nobody has chosen.
-void Services::choose(bool can, bool fetched)
+// Those that the result of a call could take, if the library chooses. None where no device is between.
+laws::Ways Services::ways_of(const Incoming &in)
 {
+	laws::Ways ways;
+	if (!engine_.channels().router().device_of(*in.peer->channel))
+		return ways;
+	ways.add(laws::Way::reply);
+	if (in.reply.status == PT2P_OK && results_.fits(in.reply.length) && results_.could_offer(*in.peer))
+		ways.add(laws::Way::fetch);
+	if (fits_datagrams(in))
+		ways.add(laws::Way::datagram);
+	return ways;
+}
+
+// The law sees a call. `can`: the ways that are open to it; none if somebody has chosen.
+void Services::choose(laws::Ways can, laws::Way took)
+{
+	static constexpr const char *names[laws::ways] = {"sent", "fetched", "sent by datagram"};
 	const uint32_t trials = way_.trials();
-	const bool changed = way_.saw(can, fetched, results_.callers(), now_ns);
-	reporter_.add(Counter::results_trials, way_.trials() - trials);
+	const bool changed = way_.saw(can, took, std::max(results_.callers(), peers_.with_datagrams()), now_ns);
+	if (way_.trials() != trials)
+		reporter_.add(Counter::results_trials);
 	if (changed)
 		reporter_.log(LogLevel::info, "results of calls are %s from now on: that is %.2f times as quick",
-		              way_.chosen() == laws::Way::fetch ? "fetched" : "sent",
-		              way_.chosen() == laws::Way::fetch ? way_.gain() : 1 / way_.gain());
+		              names[static_cast<size_t>(way_.chosen())], way_.gain());
 	const uint64_t served = reporter_.read(Counter::calls_served);
 	if (served >= way_.due())
 		way_.look(served, now_ns());

@@ -101,7 +101,7 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	if (length < sizeof head)
 		return wrong_message;
 	std::memcpy(&head, data, sizeof head);
-	if (__builtin_expect(!notice && !admitted && head.reply_by == PT2P_DELIVERY_DATAGRAM, 0)) {
+	if (__builtin_expect(!notice && !admitted && head.reply_by >= PT2P_DELIVERY_DATAGRAM, 0)) {
 		// It may come again, as its reply may be lost.
 		DatagramLane *lane = peers_.datagrams(peer);
 		if (!lane)
@@ -115,14 +115,15 @@ const char *Services::on_call(Peer &peer, uint64_t number, bool notice, const vo
 	Carried carried{};
 	const size_t windows = head.windows ? length_of_windows(head.windows, bytes, length, carried) : 0;
 	if (length < windows || length - windows > head.length || head.remaining < 0 ||
-	    head.reply_by > PT2P_DELIVERY_DATAGRAM || (notice && (length != head.length || windows)) ||
+	    head.reply_by > by_datagram_as_asked || (notice && (length != head.length || windows)) ||
 	    (!notice && !may_come(peer, number)) ||
 	    (head.fetches && (notice || windows || !peer.results() || slot_of(number) >= peer.results()->count())) ||
 	    (head.length >= lent_from && !notice && !(head.windows & 1u << input_window)))
 		return wrong_message;
 	Incoming &in = make(peer, number);
 	in.notice = notice;
-	in.reply_by = head.reply_by;
+	in.asked = head.reply_by == by_datagram_as_asked;
+	in.reply_by = in.asked ? uint8_t{PT2P_DELIVERY_DATAGRAM} : head.reply_by;
 	in.fetches = head.fetches;
 	in.lanes = {head.lane, static_cast<uint16_t>(head.lane_back)};
 	in.length = head.length;
@@ -152,6 +153,11 @@ void Services::take_input(Incoming &in, uint32_t service, const unsigned char *b
 	in.by_service = !in.reply_by;
 	if (__builtin_expect(!in.reply_by, 1))
 		in.reply_by = in.service->reply_by;
+	else if (__builtin_expect(in.asked && in.service->reply_by, 0)) {
+		in.asked = false;
+		in.by_service = true;
+		in.reply_by = in.service->reply_by;
+	}
 	if (__builtin_expect(in.withheld && (in.notice || in.has(give_window)), 0))
 		return refuse(in, PT2P_ERR_LENGTH); // it could not be pulled
 	if (__builtin_expect(in.has(input_window), 0)) {

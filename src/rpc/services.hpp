@@ -125,7 +125,7 @@ public:
 	size_t pending() const { return pending_; }
 	// Of a few calls, so many bytes; for advice. No calls: none was looked at.
 	struct Sample {
-		uint64_t calls = 0, input = 0, reply = 0;
+		uint64_t calls = 0, input = 0, reply = 0, by_datagram = 0; // the last: replies
 	};
 	const Sample &sample() const { return sample_; }
 	bool leaves_results() const // for most calls
@@ -217,13 +217,15 @@ private:
 	void on_short_datagram(Peer &peer, uint64_t number, const void *data, size_t length);
 	bool admit(Peer &peer, DatagramLane &lane, uint64_t header);
 	void repeat_reply(DatagramLane &lane, uint32_t slot, uint32_t call);
+	bool fits_datagrams(const Incoming &in);
 	bool reply_by_datagram(Incoming &in, const void *data);
-	bool send_stored(DatagramLane &lane, const DatagramSlot &slot, uint32_t number, int64_t difference);
+	bool send_stored(DatagramLane &lane, const DatagramSlot &slot, uint64_t number, int64_t difference);
 	unsigned drive_datagrams(Peer &peer);
 	unsigned drive(Peer &peer, EndpointLane &lane);
 	void fall_back(EndpointLane &lane, Peer &peer);
 	[[gnu::noinline]] bool leave_result(Incoming &in, const void *data);
-	void choose(bool can, bool fetched);
+	laws::Ways ways_of(const Incoming &in);
+	void choose(laws::Ways can, laws::Way took);
 	void push_result(Peer &peer, uint64_t number);
 	[[gnu::always_inline]] inline bool send_at_once(Incoming &in, const void *data);
 	[[gnu::noinline]] void send_reply(Incoming &in, const void *data);
@@ -268,7 +270,7 @@ inline Incoming &Services::make(Peer &peer, uint64_t number)
 	in.service = nullptr;
 	in.state = Incoming::State::coming;
 	in.notice = in.cancelled = in.handling = false;
-	in.withheld = in.late = in.fetched = in.fetches = false;
+	in.withheld = in.late = in.fetched = in.fetches = in.asked = false;
 	in.refusal = PT2P_OK;
 	in.reply_by = PT2P_DELIVERY_AUTO;
 	in.lanes = {};

@@ -25,12 +25,13 @@
 //   CALL(number; ...) -->                             the result is in its slot; nothing comes back
 //   PUSH_IT(number) -->                               unless the caller asks for a REPLY after all
 //
-// Where the library chooses (laws/way_back.hpp), what comes back says how later results are to get to the caller: the
-// number of a reply has fetch_bit where they are to be fetched, and a result has `stop` where they are not. RESULTS
-// says so, too, the first time.
-//
 // Half of a call, or all of it, may go by datagram (datagrams.hpp):
 //                       <-- GONE                      no call by datagram is answered any more
+//
+// Where the library chooses (laws/way_back.hpp), what comes back says how later results are to get to the caller. The
+// number of a reply over the connection has fetch_bit where they are to be fetched, and datagram_bit where they are to
+// go by datagram. A result has `stop` where they are to be fetched no more, and a reply by datagram stop_bit where they
+// are to go by datagram no more. RESULTS says the first, too, the first time.
 //
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far
@@ -84,7 +85,9 @@ enum WireId : uint8_t {
 static_assert(id_gone <= calls_range.last_id);
 
 constexpr uint32_t max_slots = 16384; // of a pair, with those of nested calls
-constexpr uint64_t fetch_bit = UINT64_C(1) << 63;
+constexpr uint64_t fetch_bit = UINT64_C(1) << 63, datagram_bit = UINT64_C(1) << 62, stop_bit = datagram_bit;
+// In place of a pt2p_delivery_t: by datagram, as the server has asked.
+constexpr uint8_t by_datagram_as_asked = PT2P_DELIVERY_DATAGRAM + 1;
 inline uint32_t slot_of(uint64_t number) { return static_cast<uint32_t>(number & 0xffff); }
 
 struct CallHead {
@@ -95,7 +98,7 @@ struct CallHead {
 	uint64_t lane_back : 2; // of the endpoint; for the reply
 	uint64_t length : 54;   // of the whole input, bytes
 	uint64_t windows : 4;   // a bit for each that is lent and follows, in the order of Window; then Carried
-	uint64_t reply_by : 3;  // pt2p_delivery_t
+	uint64_t reply_by : 3;  // pt2p_delivery_t, or by_datagram_as_asked
 	uint64_t fetches : 1;   // the caller fetches the result
 };
 static_assert(sizeof(CallHead) == 24);

@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "rpc/rpc.hpp"
 #include "tests/net/job.hpp"
 
 using net::Change;
@@ -208,6 +209,18 @@ TEST_CASE("what does not fit in a datagram goes over a connection")
 	for (const auto &[number, reply] : calls.replies)
 		CHECK(std::all_of(reply.begin(), reply.end(),
 		                  [n = number](unsigned char byte) { return byte == static_cast<unsigned char>(n); }));
+}
+
+TEST_CASE("calls by datagram are numbered on and on")
+{
+	Job job("rc,ud", 2, datagrams);
+	Calls calls(job);
+	calls.server.reply = GENERATE(size_t{8}, size_t{5000}); // the second goes over the connection
+	for (const uint64_t before : {UINT64_C(0), UINT64_C(0x7ffffff0), UINT64_C(0xfffffff0), UINT64_C(0x17ffffff0)}) {
+		job.ctx[0]->rpc->peers().at(1).calls = before;
+		CHECK(calls.run(40, 1).size() == 40);
+	}
+	CHECK(calls.each_once());
 }
 
 TEST_CASE("a call by datagram whose deadline has passed frees its place")

@@ -1,6 +1,7 @@
-// Reply or fetch for all callers of a server: what is chosen, how soon, at what cost, and that it stays.
+// The way back for all callers of a server: what is chosen, how soon, at what cost, and that it stays.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -10,13 +11,22 @@ using namespace pt2p::rpc::laws;
 
 namespace {
 
+Ways of(std::initializer_list<Way> list)
+{
+	Ways ways;
+	for (const Way way : list)
+		ways.add(way);
+	return ways;
+}
+
 // A server that gets through so many calls per us with each way. Calls follow the way that is told, each caller with
 // its next call but one.
 struct Server {
 	WayBack law;
 	std::function<double(Way)> pace;
 	size_t callers = 64;
-	double can = 1;        // share of calls whose results could be fetched
+	Ways possible = of({Way::reply, Way::fetch});
+	double can = 1;        // share of calls for which they are possible
 	double jitter = 0;     // of the time of each call
 	bool stubborn = false; // callers do not follow
 	double lingers = 0;    // ns after a change for which each way has the pace of the other
@@ -38,10 +48,11 @@ struct Server {
 				since_change = now;
 			last = took;
 			const bool as_other = now - since_change < lingers;
-			const Way costs = (took == Way::fetch) != as_other ? Way::fetch : Way::reply;
+			const Way costs = !as_other ? took : took == Way::fetch ? Way::reply : Way::fetch;
 			now += 1000 / pace(costs) * (1 + jitter * (uniform(random) - 0.5));
 			if (law.watches())
-				changes += law.saw(could, took == Way::fetch, callers, [this] { return static_cast<int64_t>(now); });
+				changes +=
+				    law.saw(could ? possible : Ways{}, took, callers, [this] { return static_cast<int64_t>(now); });
 			way = law.way();
 			if (++served >= law.due())
 				law.look(served, static_cast<int64_t>(now));
@@ -196,6 +207,62 @@ TEST_CASE("a load that never stays costs little")
 	s.serve(3000000);
 	CHECK(s.changes == 0);
 	CHECK(static_cast<double>(s.by_other) / 3000000 < 0.06);
+}
+
+TEST_CASE("the quickest of three ways is chosen")
+{
+	const double paces[][3] = {{4, 5, 6}, {4, 6, 5}, {6, 5, 4}, {5, 6, 4},     {5, 4, 6},       {6, 4, 5},
+	                           {4, 1, 8}, {4, 8, 1}, {8, 4, 1}, {4, 4.4, 4.6}, {4.6, 4.4, 4.2}, {4, 4.6, 4.4}};
+	for (const auto &pace : paces)
+		for (const size_t callers : {1, 64, 255}) {
+			INFO(callers << " callers, paces " << pace[0] << ' ' << pace[1] << ' ' << pace[2]);
+			Server s;
+			s.callers = callers;
+			s.possible = of({Way::reply, Way::fetch, Way::datagram});
+			s.jitter = 0.5;
+			s.pace = [&pace](Way way) { return pace[static_cast<size_t>(way)]; };
+			const auto best = static_cast<Way>(std::max_element(pace, pace + 3) - pace);
+			s.serve(200000 + 512 * callers);
+			CHECK(s.law.chosen() == best);
+			CHECK(s.law.trials() == 1); // one round, of both candidates
+			CHECK(s.changes <= 2);
+			const unsigned changes = s.changes;
+			const double before = s.now;
+			s.serve(8000000);
+			CHECK(s.law.chosen() == best);
+			CHECK((s.law.trials() > 1 || callers == 255)); // its rest is longer
+			CHECK(s.changes == changes);
+			CHECK(s.now - before < 8e9 / *std::max_element(pace, pace + 3) * 1.02);
+		}
+}
+
+TEST_CASE("among three ways another load is followed")
+{
+	unsigned best = 1;
+	Server s;
+	s.possible = of({Way::reply, Way::fetch, Way::datagram});
+	s.pace = [&](Way way) { return static_cast<unsigned>(way) == best ? 5.0 : 2.0; };
+	for (unsigned i = 0; i < 9; ++i) {
+		INFO("change " << i);
+		best = (best + 1 + i % 2) % 3;
+		s.serve(150000); // two ways that are as good take three comparisons
+		CHECK(static_cast<unsigned>(s.law.chosen()) == best);
+		s.serve(2000000); // trials are apart
+	}
+	CHECK(s.changes <= 18);
+}
+
+TEST_CASE("a way that is not open to most calls is not tried")
+{
+	for (const Way shut : {Way::fetch, Way::datagram}) {
+		const Way open = shut == Way::fetch ? Way::datagram : Way::fetch;
+		Server s;
+		s.possible = of({Way::reply, open});
+		s.pace = [shut, open](Way way) { return way == shut ? 9.0 : way == open ? 3.0 : 2.0; };
+		s.serve(300000);
+		CHECK(s.law.chosen() == open);
+		CHECK(s.changes == 1);
+	}
 }
 
 TEST_CASE("nothing is tried where few results could be fetched, or callers do not follow")

@@ -1,5 +1,5 @@
-// Whether the results of calls are sent or fetched, for all callers of a server that leave it to the library. A pure
-// function of what is observed.
+// How the results of calls get back to all callers of a server that leave it to the library: they are sent over the
+// connection, fetched (results.hpp), or sent by datagram (datagrams.hpp). A pure function of what is observed.
 //
 // The server decides, by its own pace: calls that it replies to, or leaves results of, in a time. What limits it shows
 // in nothing that one caller sees: a reply that is sent may wait for an initiator that serves other callers, and for
@@ -8,44 +8,63 @@
 // calls show their way themselves. So this is not the trial of forwarding (RouteTrial), in which ranks agree and vote,
 // nor Either, which compares the latencies of single messages.
 //
-// Whether a trial is worth it. The server watches a few calls first. Most of them must be calls whose results could be
-// fetched: over a device that reads, without forwarding, with replies that fit in a slot, and of callers and services
-// that leave the choice. Else there is nothing to gain, as within a node, and no trial. Nothing else is ruled out: one
-// caller alone may gain a tenth by fetching, as no work request of the server is in its way.
+// Whether a trial is worth it. The server watches a few calls first. A way is a candidate if most of them could take
+// it. They could be fetched over a device that reads, without forwarding, with replies that fit in a slot; and go by
+// datagram where both ranks have them, and the call and its reply fit in one each. If the callers or the services have
+// chosen, or there is no candidate, as within a node, there is no trial. Nothing else is ruled out: one caller alone
+// may gain a tenth by fetching, as no work request of the server is in its way.
 //
-// A trial consists of steps, and all calls of a step are to take the same way back. Callers learn of it from what comes
-// back to them, so a caller follows with its next call but one. A comparison is:
+// A trial compares the chosen way with each candidate in turn. It consists of steps, and all calls of a step are to
+// take the same way back. Callers learn of it from what comes back to them, so a caller follows with its next call but
+// one. A comparison is:
 //
-//   chosen way, timed       that of the comparison before; the first comparison has one of its own
-//   other way, settling     until nearly all calls take it, and the pace grows no more: callers learn when to fetch
-//   other way, timed
+//   chosen way, timed       that of the comparison before; the first has one of its own, and so has one after a change
+//   candidate, settling     until nearly all calls take it, and the pace grows no more: callers learn when to fetch
+//   candidate, timed
 //   chosen way, settling
 //   chosen way, timed       so a drift of load affects both
 //
-// A trial has up to `most` comparisons. Each is over twice as many calls and twice the time of the one before, and
+// A candidate has up to `max_comparisons`. Each is over twice as many calls and twice the time of the one before, and
 // callers know better when to fetch. One in which a way is quicker by the factor `clear` decides, and the last in any
 // case. So a short comparison says nothing about ways that differ less than the pace does from one moment to the next.
-// The other way is chosen when it is quicker by `margin`, which keeps ways that are about as good from taking turns. A
-// step in which it is slower by the factor `clear` ends the trial at once.
+// The candidate is chosen when it is quicker by `margin`, which keeps ways that are about as good from taking turns. A
+// step in which it is slower by the factor `clear` decides at once.
 //
-// A step lasts so many calls and so long, as pace comes in bursts, and what the other way has left behind lasts for a
+// A step lasts so many calls and so long, as pace comes in bursts, and what the way before has left behind lasts for a
 // while: in the model, 64 callers over rc are replied to half as quickly again as in the mean for a thousand calls, and
 // then some wait; and 16 callers over dct with 4 calls each are replied to a sixth more quickly for half a millisecond
 // after they have fetched.
 //
-// Cost. After a trial there is a rest: `rest` calls for each that the trial has sent the other way. It doubles each
+// Cost. After a trial there is a rest: `rest` calls for each that has taken the way of a candidate. It doubles each
 // time that the answer is the same, up to `max_rests` times. If the pace stays above or below the usual one by a factor
 // `other_load` for two looks, the load is another one, and the next trial begins at once, but not sooner than `least`
-// calls for each that the last has sent the other way.
+// calls for each that took the way of a candidate in the last.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 namespace pt2p::rpc::laws {
 
-enum class Way : uint8_t { reply, fetch };
+enum class Way : uint8_t { reply, fetch, datagram };
+constexpr unsigned ways = 3;
+
+// A set of ways.
+class Ways {
+public:
+	constexpr void add(Way way) { bits_ |= bit(way); }
+	constexpr void remove(Way way) { bits_ &= ~bit(way); }
+	constexpr bool has(Way way) const { return bits_ & bit(way); }
+	constexpr bool empty() const { return !bits_; }
+	constexpr Way first() const { return static_cast<Way>(std::countr_zero(bits_)); } // not of an empty set
+
+private:
+	static constexpr unsigned bit(Way way) { return 1u << static_cast<unsigned>(way); }
+	unsigned bits_ = 0;
+};
 
 struct WayLaw {
 	uint32_t first = 4096;        // calls before the first trial
@@ -57,13 +76,13 @@ struct WayLaw {
 	uint32_t timed = 1024;        // calls of a step, at least
 	uint32_t each_timed = 16;     // the same, for each caller
 	int64_t lasts = 1000000;      // the same, ns, and half as long while it settles
-	uint32_t max_comparisons = 3; // of a trial
+	uint32_t max_comparisons = 3; // with a candidate
 	double margin = 0.02;         // of the pace
 	double clear = 1.2;           // the pace of one way divided by that of the other
-	uint32_t rest = 100;          // calls for each that a trial has sent the other way
+	uint32_t rest = 100;          // calls for each that has taken the way of a candidate
 	uint32_t max_rests = 64;      // times that
 	double other_load = 1.5;      // of the usual pace
-	uint32_t least = 20;          // calls for each that a trial has sent the other way, between two trials
+	uint32_t least = 20;          // the same, between two trials
 };
 
 class WayBack {
@@ -71,9 +90,9 @@ public:
 	explicit WayBack(const WayLaw &law = {}) : law_(law), due_(law.first), rest_(law.first) {}
 
 	// Of the next call.
-	Way way() const { return tries_other() ? other(chosen_) : chosen_; }
+	Way way() const { return tries_candidate() ? candidate_ : chosen_; }
 	Way chosen() const { return chosen_; }
-	bool in_trial() const { return step_ >= chosen_timed_first; }
+	bool in_trial() const { return step_ > watching; }
 	// saw() needs to be told of calls.
 	bool watches() const { return step_ != resting; }
 	// look() is due when so many calls have been served.
@@ -112,27 +131,21 @@ public:
 			begin();
 		}
 	}
-	// A call gets its reply or its result. `can`: its result could be fetched, and the library chooses. `callers`: so
-	// many could fetch. True: the choice has changed. `clock` returns the time, ns.
+	// A call gets its reply or its result. `can`: the ways that it could have taken; empty where the library does not
+	// choose. `callers`: so many could take another way than the reply. True: the choice has changed. `clock` returns
+	// the time, ns.
 	template <class Clock>
-	bool saw(bool can, bool fetched, size_t callers, Clock &&clock)
+	bool saw(Ways can, Way took, size_t callers, Clock &&clock)
 	{
 		if (step_ == watching) {
-			can_ += can;
-			if (++in_step_ < law_.watched)
-				return false;
-			if (can_ < can_be_fetched * law_.watched) {
-				end(false);
-			} else {
-				go(chosen_timed_first, clock());
-			}
+			watch(can, clock);
 			return false;
 		}
-		if (!in_trial() || !can)
+		if (!in_trial() || !can.has(chosen_) || !can.has(candidate_))
 			return false;
 		++in_step_;
-		tried_ += tries_other();
-		share_ += ((fetched == (way() == Way::fetch) ? 1.0 : 0.0) - share_) / averaged_shares;
+		tried_ += tries_candidate();
+		share_ += ((took == way() ? 1.0 : 0.0) - share_) / averaged_shares;
 		if (in_step_ % clocked)
 			return false;
 		if (timed()) {
@@ -148,35 +161,70 @@ public:
 
 	// For the report.
 	uint32_t trials() const { return trials_; }
-	// The pace with results that are fetched divided by that with replies, in the last comparison; 0: there was none.
+	// The pace of the candidate divided by that of the way chosen until then, in the last comparison; 0: there was
+	// none.
 	double gain() const { return gain_; }
 
 private:
 	enum Step : uint8_t {
 		resting,
 		watching,
+		chosen_settling_first, // after a change
 		chosen_timed_first,
-		other_settling,
-		other_timed,
+		candidate_settling,
+		candidate_timed,
 		chosen_settling,
 		chosen_timed,
 	};
-	static constexpr double can_be_fetched = 0.75; // share of the calls before a trial
-	static constexpr uint32_t clocked = 16;        // calls of a step, each time before it looks at the clock
-	static constexpr uint32_t max_settling = 32;   // times the calls that suffice
-	static constexpr double still_grows = 1.05;    // pace of a step that has not settled, divided by that before
-	static constexpr double settled = 0.9;         // share of calls on the way of the step before it is timed
-	static constexpr double averaged = 8;          // looks
+	static constexpr double most = 0.75;         // share of the calls before a trial
+	static constexpr uint32_t clocked = 16;      // calls of a step, each time before it looks at the clock
+	static constexpr uint32_t max_settling = 32; // times the calls that suffice
+	static constexpr double still_grows = 1.05;  // pace of a step that has not settled, divided by that before
+	static constexpr double settled = 0.9;       // share of calls on the way of the step before it is timed
+	static constexpr double averaged = 8;        // looks
 	static constexpr double averaged_shares = 24;
 
-	static Way other(Way way) { return way == Way::reply ? Way::fetch : Way::reply; }
-	bool tries_other() const { return step_ == other_settling || step_ == other_timed; }
-	bool timed() const { return step_ == chosen_timed_first || step_ == other_timed || step_ == chosen_timed; }
+	bool tries_candidate() const { return step_ == candidate_settling || step_ == candidate_timed; }
+	bool timed() const { return step_ == chosen_timed_first || step_ == candidate_timed || step_ == chosen_timed; }
 
 	void begin()
 	{
 		step_ = watching;
-		in_step_ = can_ = compared_ = tried_ = 0;
+		in_step_ = compared_ = tried_ = 0;
+		could_ = {};
+		changed_ = false;
+	}
+	// A call before the trial.
+	template <class Clock>
+	void watch(Ways can, Clock &clock)
+	{
+		for (unsigned way = 0; way < ways && !can.empty(); ++way)
+			could_[way] += can.has(static_cast<Way>(way));
+		if (++in_step_ < law_.watched)
+			return;
+		left_ = {};
+		for (unsigned way = 0; way < ways; ++way)
+			if (could_[way] >= most * law_.watched)
+				left_.add(static_cast<Way>(way));
+		const bool can_go_on = left_.has(chosen_);
+		left_.remove(chosen_);
+		if (!can_go_on || left_.empty())
+			return end();
+		candidate_ = left_.first();
+		go(chosen_timed_first, clock());
+	}
+	// Nothing more is to be found out about the candidate.
+	void next_candidate(bool changes, int64_t now)
+	{
+		left_.remove(candidate_);
+		if (changes)
+			chosen_ = candidate_;
+		changed_ |= changes;
+		if (left_.empty())
+			return end();
+		candidate_ = left_.first();
+		compared_ = 0;
+		go(changes ? chosen_settling_first : candidate_settling, now);
 	}
 	void go(Step step, int64_t now)
 	{
@@ -203,8 +251,11 @@ private:
 		if (share_ >= settled && ((!grows && !learns && !early) || for_ever)) {
 			learnt_ |= way() == Way::fetch;
 			go(static_cast<Step>(step_ + 1), now);
-		} else if (for_ever) {
-			end(false); // they do not follow
+		} else if (for_ever) { // they do not follow
+			if (tries_candidate())
+				next_candidate(false, now);
+			else
+				end();
 		} else {
 			settling_pace_ = pace;
 			since_ = now;
@@ -218,45 +269,40 @@ private:
 		switch (step_) {
 		case chosen_timed_first:
 			chosen_pace_ = pace;
-			go(other_settling, now);
+			go(candidate_settling, now);
 			return false;
-		case other_timed:
-			other_pace_ = pace;
+		case candidate_timed:
+			candidate_pace_ = pace;
 			if (pace * law_.clear < chosen_pace_) {
-				remember(pace / chosen_pace_);
-				end(false);
+				gain_ = pace / chosen_pace_;
+				next_candidate(false, now);
 				return false;
 			}
 			go(chosen_settling, now);
 			return false;
 		default: break;
 		}
-		const double ratio = 2 * other_pace_ / (chosen_pace_ + pace);
-		remember(ratio);
+		gain_ = 2 * candidate_pace_ / (chosen_pace_ + pace);
 		chosen_pace_ = pace;
-		if (++compared_ < law_.max_comparisons && ratio < law_.clear && ratio * law_.clear > 1) {
-			go(other_settling, now);
+		if (++compared_ < law_.max_comparisons && gain_ < law_.clear && gain_ * law_.clear > 1) {
+			go(candidate_settling, now);
 			return false;
 		}
-		const bool changes = ratio >= 1 + law_.margin;
-		if (changes)
-			chosen_ = other(chosen_);
-		end(changes);
+		const bool changes = gain_ >= 1 + law_.margin;
+		next_candidate(changes, now);
 		return changes;
 	}
-	// The pace of the other way is so many times that of the chosen one.
-	void remember(double ratio) { gain_ = chosen_ == Way::reply ? ratio : 1 / ratio; }
-	void end(bool changed)
+	void end()
 	{
 		trials_ += in_trial();
-		rests_ = changed || !rest_ ? 1 : std::min(rests_ * (trials_ > 1 ? 2 : 1), law_.max_rests);
+		rests_ = changed_ || !rest_ ? 1 : std::min(rests_ * (trials_ > 1 ? 2 : 1), law_.max_rests);
 		rest_ = law_.rest * std::max<uint64_t>(tried_, law_.look / law_.rest);
 		step_ = resting;
 		looks_ = different_ = 0;
 	}
 
 	WayLaw law_;
-	Way chosen_ = Way::reply;
+	Way chosen_ = Way::reply, candidate_ = Way::fetch;
 	Step step_ = resting;
 	uint64_t due_, looked_ = 0, ended_ = 0; // calls
 	int64_t since_look_ = 0;                // ns
@@ -265,10 +311,12 @@ private:
 	uint64_t rest_;
 	uint32_t rests_ = 1, trials_ = 0;
 	// Of the trial.
-	int64_t begun_ = 0, since_ = 0; // the step, and a part of it, ns
-	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, can_ = 0, compared_ = 0, tried_ = 0;
-	bool learnt_ = false;
-	double share_ = 0, settling_pace_ = 0, chosen_pace_ = 0, other_pace_ = 0, gain_ = 0;
+	std::array<uint32_t, ways> could_{}; // calls before it, by way
+	Ways left_;                          // candidates, with the one of now
+	int64_t begun_ = 0, since_ = 0;      // the step, and a part of it, ns
+	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, compared_ = 0, tried_ = 0;
+	bool learnt_ = false, changed_ = false;
+	double share_ = 0, settling_pace_ = 0, chosen_pace_ = 0, candidate_pace_ = 0, gain_ = 0;
 };
 
 } // namespace pt2p::rpc::laws
