@@ -6,38 +6,38 @@
 
 namespace study {
 
-// So many clients draw `warm` numbers each, and then `each`, of which those from 10 to 80 % are measured.
+// So many clients draw `warm` numbers each in the mean, and then `each`, of which those from 10 to 80 % are measured.
+// Who is quicker draws more, or others would be fewer at the end, and nobody waits in between.
 class History {
 public:
-	History(size_t clients, size_t warm, size_t each) : clients(clients), warm(warm), each(each) {}
+	History(size_t clients, size_t warm, size_t each)
+	    : first_(clients * warm + clients * each / 10), last_(clients * warm + clients * each * 8 / 10),
+	      all_(clients * (warm + each))
+	{
+	}
 
-	const size_t clients, warm, each;
-	size_t warm_clients = 0, done_clients = 0;
-	bool warmed_up() const { return warm_clients == clients; }
-	bool over() const { return done_clients == clients; }
+	// Whether a number is left to be drawn.
+	bool begin() { return begun_ < all_ && ++begun_; }
+	bool over() const { return draws_.size() == all_; }
 
 	enum class Measurement { goes_on, begins, ends };
 	Measurement add(const Draw &draw)
 	{
 		draws_.push_back(draw);
-		if (!warmed_up())
-			return Measurement::goes_on;
-		const size_t all = clients * each, first = all / 10, last = all * 8 / 10;
-		++done_;
-		if (done_ > first && done_ <= last)
+		const size_t done = draws_.size();
+		if (done > first_ && done <= last_)
 			latencies_.push_back(draw.ended - draw.began);
-		if (done_ == first)
+		if (done == first_)
 			return since_ = now(), Measurement::begins;
-		if (done_ == last)
+		if (done == last_)
 			return until_ = now(), Measurement::ends;
 		return Measurement::goes_on;
 	}
 	// Ends the program if the history of the counter, which is at `counter` now, is wrong.
 	void check(uint64_t counter) const
 	{
-		const size_t drawn = clients * (warm + each);
-		if (draws_.size() != drawn || counter != drawn)
-			give_up("%zu numbers were drawn of %zu", draws_.size(), drawn);
+		if (draws_.size() != all_ || counter != all_)
+			give_up("%zu numbers were drawn of %zu", draws_.size(), all_);
 		if (const std::string wrong = wrong_draw(draws_); !wrong.empty())
 			give_up("%s", wrong.c_str());
 	}
@@ -51,7 +51,8 @@ public:
 	}
 
 private:
-	size_t done_ = 0;
+	const size_t first_, last_, all_; // draws
+	size_t begun_ = 0;
 	double since_ = 0, until_ = 0;
 	std::vector<Draw> draws_;
 	std::vector<double> latencies_;

@@ -130,17 +130,19 @@ public:
 		if (shared.plan.way == Way::atomic)
 			check(ctx, pt2p_memory_import(ctx, 0, shared.blob, shared.blob_bytes, &remote_), "import");
 	}
-	void draw(size_t count)
+	// Until all numbers are drawn.
+	void draw()
 	{
-		for (size_t i = 0; i < count; ++i) {
+		size_t i = 0;
+		for (; shared_.history.begin(); ++i) {
 			Slot &slot = slots_[i % slots_.size()];
 			finish(slot);
 			slot.draw.began = now();
 			start(slot);
 			catch_up();
 		}
-		for (size_t i = 0; i < slots_.size(); ++i)
-			finish(slots_[(count + i) % slots_.size()]);
+		for (size_t k = 0; k < slots_.size(); ++k)
+			finish(slots_[(i + k) % slots_.size()]);
 	}
 
 private:
@@ -179,14 +181,7 @@ void run_client(pt2p_context_t *ctx, Shared &shared, size_t number)
 {
 	check(ctx, pt2p_barrier(ctx), "barrier");
 	Client client(ctx, shared, number);
-	client.draw(shared.plan.warm);
-	++shared.history.warm_clients;
-	while (!shared.history.warmed_up()) {
-		check(ctx, pt2p_progress(ctx), "progress");
-		std::this_thread::yield();
-	}
-	client.draw(shared.plan.each());
-	++shared.history.done_clients;
+	client.draw();
 	check(ctx, pt2p_barrier(ctx), "barrier");
 }
 

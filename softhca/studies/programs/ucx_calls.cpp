@@ -93,9 +93,11 @@ public:
 		for (uint32_t i = 0; i < slots_.size(); ++i)
 			slots_[i].request = {static_cast<uint32_t>(rank - 1), i};
 	}
-	void draw(size_t count)
+	// Until all numbers are drawn.
+	void draw()
 	{
-		for (size_t i = 0; i < count; ++i) {
+		size_t i = 0;
+		for (; shared_.history.begin(); ++i) {
 			Slot &slot = slots_[i % slots_.size()];
 			finish(slot);
 			slot.under_way = true;
@@ -105,8 +107,8 @@ public:
 			send(server_, request_id, &slot.request, sizeof slot.request, UCP_AM_SEND_FLAG_REPLY);
 			catch_up();
 		}
-		for (size_t i = 0; i < slots_.size(); ++i)
-			finish(slots_[(count + i) % slots_.size()]);
+		for (size_t k = 0; k < slots_.size(); ++k)
+			finish(slots_[(i + k) % slots_.size()]);
 	}
 
 private:
@@ -145,7 +147,6 @@ private:
 
 void run(Shared &shared, size_t rank)
 {
-	const Plan &plan = shared.plan;
 	Worker &me = *shared.workers[rank];
 	if (!rank) {
 		call_from_node(me.node);
@@ -158,12 +159,7 @@ void run(Shared &shared, size_t rank)
 	while (!shared.ready)
 		me.progress();
 	Client client(shared, rank);
-	client.draw(plan.warm);
-	++shared.history.warm_clients;
-	while (!shared.history.warmed_up())
-		me.progress();
-	client.draw(plan.each());
-	++shared.history.done_clients;
+	client.draw();
 	while (!shared.history.over())
 		me.progress();
 }
