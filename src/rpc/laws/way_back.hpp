@@ -145,7 +145,7 @@ public:
 			return false;
 		++in_step_;
 		tried_ += tries_candidate();
-		share_ += ((took == way() ? 1.0 : 0.0) - share_) / averaged_shares;
+		followed_ += took == way();
 		if (in_step_ % clocked)
 			return false;
 		if (timed()) {
@@ -181,8 +181,8 @@ private:
 	static constexpr uint32_t max_settling = 32; // times the calls that suffice
 	static constexpr double still_grows = 1.05;  // pace of a step that has not settled, divided by that before
 	static constexpr double settled = 0.9;       // share of calls on the way of the step before it is timed
+	static constexpr double follow = 0.5;        // the same, where it takes for ever
 	static constexpr double averaged = 8;        // looks
-	static constexpr double averaged_shares = 24;
 
 	bool tries_candidate() const { return step_ == candidate_settling || step_ == candidate_timed; }
 	bool timed() const { return step_ == chosen_timed_first || step_ == candidate_timed || step_ == chosen_timed; }
@@ -229,8 +229,8 @@ private:
 	void go(Step step, int64_t now)
 	{
 		step_ = step;
-		in_step_ = before_part_ = parts_ = 0;
-		share_ = settling_pace_ = 0;
+		in_step_ = before_part_ = parts_ = followed_ = followed_before_ = 0;
+		settling_pace_ = 0;
 		begun_ = since_ = now;
 	}
 	// A call of a step that settles.
@@ -248,7 +248,8 @@ private:
 		const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
 		const bool early = now - begun_ < law_.lasts / 2;
 		const bool for_ever = in_step_ >= max_settling * enough && !early;
-		if (share_ >= settled && ((!grows && !learns && !early) || for_ever)) {
+		const bool all = followed_ - followed_before_ >= settled * in_part;
+		if (for_ever ? followed_ >= follow * in_step_ : all && !grows && !learns && !early) {
 			learnt_ |= way() == Way::fetch;
 			go(static_cast<Step>(step_ + 1), now);
 		} else if (for_ever) { // they do not follow
@@ -260,6 +261,7 @@ private:
 			settling_pace_ = pace;
 			since_ = now;
 			before_part_ = in_step_;
+			followed_before_ = followed_;
 		}
 	}
 	// Of a timed step.
@@ -315,8 +317,9 @@ private:
 	Ways left_;                          // candidates, with the one of now
 	int64_t begun_ = 0, since_ = 0;      // the step, and a part of it, ns
 	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, compared_ = 0, tried_ = 0;
+	uint32_t followed_ = 0, followed_before_ = 0; // calls of the step, and before its part, that took its way
 	bool learnt_ = false, changed_ = false;
-	double share_ = 0, settling_pace_ = 0, chosen_pace_ = 0, candidate_pace_ = 0, gain_ = 0;
+	double settling_pace_ = 0, chosen_pace_ = 0, candidate_pace_ = 0, gain_ = 0;
 };
 
 } // namespace pt2p::rpc::laws
