@@ -20,8 +20,8 @@ struct Caller : laws::ThreadLoad {
 
 class Callers {
 public:
-	// In place of a thread: there are several.
-	static constexpr uintptr_t several = UINTPTR_MAX;
+	// In place of a thread: each call is examined, as there are several, or as replies may go by datagram.
+	static constexpr uintptr_t all_examined = UINTPTR_MAX;
 
 	// `lanes`: see laws::Lanes.
 	explicit Callers(unsigned lanes) : law_(lanes), lanes_(lanes) { loads_.reserve(max); }

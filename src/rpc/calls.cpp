@@ -83,7 +83,7 @@ try {
 		peer.thread = thread; // the first that calls
 		return;
 	}
-	peer.thread = Callers::several;
+	peer.thread = Callers::all_examined;
 	const unsigned max = peer.channel->endpoint.max_lanes;
 	// Only the first lane has a write ring; results that are fetched say what was read of it.
 	if (max == 1 || o.by.input == PT2P_DELIVERY_WRITE || o.by.reply == PT2P_DELIVERY_WRITE ||
@@ -154,8 +154,6 @@ Request *Calls::call_lossy(const CallWork &work, Peer &peer, pt2p_status_t &stat
 	o.request = r;
 	r->mask = o.handle;
 	o.lossy = lossy;
-	o.counted = false;
-	o.token = Tokens::none;
 	o.by = by;
 	if (!lossy)
 		o.by.leave_datagrams();

@@ -100,8 +100,9 @@ private:
 	void give(Fetch &f);
 	[[gnu::noinline]] const char *unknown(Peer &peer, uint8_t id, uint64_t number, const void *data, size_t length);
 	[[gnu::noinline]] CallDelivery datagram_way(Peer &peer, const CallWork &work);
-	[[gnu::noinline]] void ask_for_datagrams(Peer &peer, bool ask);
+	[[gnu::noinline]] void on_asked(Peer &peer, bool by_datagram);
 	bool goes_as_asked(Outgoing &o);
+	bool usable(const DatagramLane &lane, int rank) const;
 	bool send_lossy(Outgoing &o);
 	[[gnu::noinline]] void end_lossy(Outgoing &o);
 	void repeat(Outgoing &o);

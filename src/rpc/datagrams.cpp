@@ -20,12 +20,15 @@ constexpr uint8_t long_silence = 24; // then the caller finds out whether the se
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
+// Whether calls to that rank can go by datagram now.
+bool Calls::usable(const DatagramLane &lane, int rank) const { return !lane.gone && !engine_.losses().contain(rank); }
+
 // Which of the two halves go by datagram, of a call that asks for it.
 CallDelivery Calls::datagram_way(Peer &peer, const CallWork &work)
 {
 	CallDelivery by = work.by;
 	DatagramLane *lane = peers_.datagrams(peer);
-	const bool can = lane && !lane->gone && !engine_.losses().contain(peer.rank) &&
+	const bool can = lane && usable(*lane, peer.rank) &&
 	                 !(work.rare && (work.rare->give.length || work.rare->take.length)) &&
 	                 work.length <= lane->room_after(sizeof(CallHead)) && by.reply != PT2P_DELIVERY_READ;
 	if (can && by.input == PT2P_DELIVERY_DATAGRAM && !by.reply)
@@ -37,25 +40,23 @@ CallDelivery Calls::datagram_way(Peer &peer, const CallWork &work)
 }
 
 // That rank asks that replies go by datagram where this one leaves it to the library, or that they do no more.
-void Calls::ask_for_datagrams(Peer &peer, bool ask)
+void Calls::on_asked(Peer &peer, bool by_datagram)
 {
 	DatagramLane *lane = peers_.datagrams(peer);
-	if (!lane || lane->asked == ask)
+	if (!lane || lane->asked == by_datagram)
 		return;
-	lane->asked = ask;
-	peer.thread = ask ? Callers::several : peers_.any_thread();
+	lane->asked = by_datagram;
+	peer.thread = by_datagram ? Callers::all_examined : peers_.any_thread();
 }
 
 // Whether the reply to a call that is about to start over the connection is to go by datagram, as its server has asked.
 bool Calls::goes_as_asked(Outgoing &o)
 {
 	const DatagramLane *lane = o.peer->datagrams();
-	if (!lane || !lane->asked || lane->gone || o.by.reply || o.rare || engine_.losses().contain(o.peer->rank) ||
+	if (!lane || !lane->asked || !usable(*lane, o.peer->rank) || o.by.reply || o.rare ||
 	    o.length > Peers::room_after(*o.peer->channel, sizeof(CallHead)))
 		return false;
 	o.lossy = true;
-	o.counted = false;
-	o.token = Tokens::none;
 	o.by.reply = by_datagram_as_asked;
 	return true;
 }
@@ -166,7 +167,7 @@ void Calls::on_datagram(Peer &peer, uint8_t id, uint64_t header, const void *dat
 		return;
 	}
 	if (header & stop_bit)
-		ask_for_datagrams(peer, false);
+		on_asked(peer, false);
 	if (id == id_short_reply && length >= sizeof o->word)
 		std::memcpy(&peer.datagrams()->words[slot], data, sizeof o->word);
 	// What is wrong ends nothing: somebody else may have sent it.

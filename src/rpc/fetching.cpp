@@ -58,7 +58,7 @@ const char *Calls::unknown(Peer &peer, uint8_t id, uint64_t number, const void *
 	if (asks & fetch_bit && source)
 		source->asked = true;
 	if (asks & datagram_bit)
-		ask_for_datagrams(peer, true);
+		on_asked(peer, true);
 	number = was_datagram ? o->number : number & ~asks;
 	return id == id_reply         ? on_reply(peer, number, data, length)
 	       : id == id_short_reply ? on_short_reply(peer, number, data, length)

@@ -331,7 +331,7 @@ public:
 	uint32_t window() const { return window_; }
 	unsigned lanes() const { return lanes_; }
 	// Peer::thread before a call.
-	uintptr_t any_thread() const { return lanes_ > 1 ? Callers::several : 0; }
+	uintptr_t any_thread() const { return lanes_ > 1 ? Callers::all_examined : 0; }
 	// So many can be reached by datagram, as far as it was tried.
 	size_t with_datagrams() const { return with_datagrams_; }
 	// Null: nothing was exchanged with it yet.

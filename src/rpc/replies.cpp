@@ -222,17 +222,19 @@ bool Services::leave_result(Incoming &in, const void *data)
 	if (by_datagram)
 		++sample_.by_datagram;
 	pt2p_status_t status = PT2P_OK;
-	const bool whole = !leaving_ && !in.reach && (free || !by_datagram) && peers_.connect(*in.peer, status);
+	// Whether it could get back in another way than by the reply, as far as the connection decides that.
+	const bool open = !leaving_ && !in.reach && (free || !by_datagram) && peers_.connect(*in.peer, status) &&
+	                  engine_.channels().router().device_of(*in.peer->channel);
 	const laws::Way took = by_datagram ? laws::Way::datagram : in.fetches ? laws::Way::fetch : laws::Way::reply;
 	if (quiet_ < 0)
-		choose(free && whole && way_.watches() ? ways_of(in) : laws::Ways{}, took);
+		choose(free && open && way_.watches() ? ways_of(in) : laws::Ways{}, took);
 	if (by_datagram) {
 		if (reply_by_datagram(in, data))
 			return true;
 		in.reply_by = PT2P_DELIVERY_AUTO;
 		return false;
 	}
-	const bool fits = whole && in.reply.status == PT2P_OK && results_.fits(in.reply.length);
+	const bool fits = open && in.reply.status == PT2P_OK && results_.fits(in.reply.length);
 	if (fits && in.fetches && (free || in.reply_by == PT2P_DELIVERY_READ)) {
 		results_.store(in, data, free && way_.way() != laws::Way::fetch);
 		return true;
@@ -240,11 +242,11 @@ bool Services::leave_result(Incoming &in, const void *data)
 	in.fetches = false;
 	if (in.reply_by == PT2P_DELIVERY_READ) {
 		in.reply_by = PT2P_DELIVERY_AUTO;
-		if (whole)
+		if (open)
 			results_.offer(*in.peer, in.by_service ? ToFetch::of_service : ToFetch::nothing,
 			               in.by_service ? in.service->id : 0);
 	} else if (free && way_.way() == laws::Way::datagram) {
-		if (whole && fits_datagrams(in))
+		if (open && fits_datagrams(in))
 			in.number |= datagram_bit;
 	} else if (free && fits && way_.way() == laws::Way::fetch) {
 		if (in.peer->results())
@@ -255,12 +257,10 @@ bool Services::leave_result(Incoming &in, const void *data)
 	return false;
 }
 
-// Those that the result of a call could take, if the library chooses. None where no device is between.
+// Those that the result of a call could take, over the connection or not.
 laws::Ways Services::ways_of(const Incoming &in)
 {
 	laws::Ways ways;
-	if (!engine_.channels().router().device_of(*in.peer->channel))
-		return ways;
 	ways.add(laws::Way::reply);
 	if (in.reply.status == PT2P_OK && results_.fits(in.reply.length) && results_.could_offer(*in.peer))
 		ways.add(laws::Way::fetch);

@@ -125,7 +125,8 @@ public:
 	size_t pending() const { return pending_; }
 	// Of a few calls, so many bytes; for advice. No calls: none was looked at.
 	struct Sample {
-		uint64_t calls = 0, input = 0, reply = 0, by_datagram = 0; // the last: replies
+		uint64_t calls = 0, input = 0, reply = 0;
+		uint64_t by_datagram = 0; // of the calls, those that were replied to so
 	};
 	const Sample &sample() const { return sample_; }
 	bool leaves_results() const // for most calls

@@ -28,10 +28,11 @@
 // Half of a call, or all of it, may go by datagram (datagrams.hpp):
 //                       <-- GONE                      no call by datagram is answered any more
 //
-// Where the library chooses (laws/way_back.hpp), what comes back says how later results are to get to the caller. The
-// number of a reply over the connection has fetch_bit where they are to be fetched, and datagram_bit where they are to
-// go by datagram. A result has `stop` where they are to be fetched no more, and a reply by datagram stop_bit where they
-// are to go by datagram no more. RESULTS says the first, too, the first time.
+// Where the library chooses (laws/way_back.hpp), what comes back says how later results are to get to the caller:
+//   a reply over the connection    fetch_bit of its number: they are to be fetched. The first time, RESULTS says so
+//                                  datagram_bit: they are to go by datagram
+//   a result that was fetched      `stop`: they are to be fetched no more
+//   a reply by datagram            stop_bit of its number: they are to go by datagram no more
 //
 //   NOTICE(service, input) -->                        a call without a reply, whose input fits in one message
 //                       <-- TAKEN(how many)           from time to time: notices that this rank has taken so far

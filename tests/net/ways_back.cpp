@@ -124,7 +124,6 @@ TEST_CASE("auto: where replies go by datagram, nothing is lost or done twice, an
 	for (const size_t length : {size_t{3000}, size_t{7000}, size_t{100000}}) {
 		INFO(length);
 		CHECK(calls.call(length) == (length == 3000 ? Way::datagram : Way::reply));
-		INFO(length);
 		CHECK(calls.call(length) == (length == 3000 ? Way::datagram : Way::reply));
 		CHECK(calls.call() == Way::datagram);
 		CHECK(calls.call() == Way::datagram);

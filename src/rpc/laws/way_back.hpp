@@ -19,7 +19,8 @@
 // one. A comparison is:
 //
 //   chosen way, timed       that of the comparison before; the first has one of its own, and so has one after a change
-//   candidate, settling     until nearly all calls take it, and the pace grows no more: callers learn when to fetch
+//   candidate, settling     until nearly all calls take it, and the pace grows no more: callers learn when to fetch.
+//                           One that fewer than half take for long is given up
 //   candidate, timed
 //   chosen way, settling
 //   chosen way, timed       so a drift of load affects both
@@ -85,37 +86,32 @@ struct WayLaw {
 	uint32_t least = 20;          // the same, between two trials
 };
 
-class WayBack {
+// When a trial begins: after the first calls, after a rest, or because the load has become another one.
+class Rest {
 public:
-	explicit WayBack(const WayLaw &law = {}) : law_(law), due_(law.first), rest_(law.first) {}
+	explicit Rest(const WayLaw &law) : law_(law), due_(law.first), calls_(law.first) {}
 
-	// Of the next call.
-	Way way() const { return tries_candidate() ? candidate_ : chosen_; }
-	Way chosen() const { return chosen_; }
-	bool in_trial() const { return step_ > watching; }
-	// saw() needs to be told of calls.
-	bool watches() const { return step_ != resting; }
 	// look() is due when so many calls have been served.
 	uint64_t due() const { return due_; }
-
-	void look(uint64_t served, int64_t now)
+	// `resting`: no trial is under way. True: one begins.
+	bool look(uint64_t served, int64_t now, bool resting)
 	{
 		if (served < due_)
-			return;
+			return false;
 		const double pace =
 		    static_cast<double>(served - looked_) / static_cast<double>(std::max<int64_t>(now - since_look_, 1));
 		const bool first = !since_look_;
 		looked_ = served;
 		since_look_ = now;
 		due_ = served + law_.look;
-		if (watches()) {
+		if (!resting) {
 			looks_ = 0;
-			return;
+			return false;
 		}
 		if (++looks_ == 1) { // of a time in which the trial may have been
 			ended_ = served;
 			if (first)
-				return begin();
+				return true;
 		} else if (looks_ == 2) {
 			usual_ = pace;
 		} else {
@@ -125,11 +121,49 @@ public:
 				usual_ += (pace - usual_) / averaged;
 		}
 		if (different_ >= 2 && served - ended_ >= uint64_t{law_.least} * tried_) {
-			rests_ = 1;
-			begin();
-		} else if (served - ended_ >= rests_ * rest_) {
-			begin();
+			times_ = 1;
+			return true;
 		}
+		return served - ended_ >= times_ * calls_;
+	}
+	// A trial has ended, in which so many calls have taken the way of a candidate. `same`: as the one before.
+	void begin(uint32_t tried, bool same)
+	{
+		tried_ = tried;
+		times_ = same ? std::min(2 * times_, law_.max_rests) : 1;
+		calls_ = law_.rest * std::max<uint64_t>(tried, law_.look / law_.rest);
+		looks_ = different_ = 0;
+	}
+
+private:
+	static constexpr double averaged = 8; // looks
+
+	WayLaw law_;
+	uint64_t due_, looked_ = 0, ended_ = 0; // calls
+	uint64_t calls_;                        // of a rest
+	uint32_t times_ = 1;                    // that
+	int64_t since_look_ = 0;                // ns
+	uint32_t looks_ = 0, different_ = 0;    // since the trial; that found another load, in a row
+	double usual_ = 0;                      // pace, calls per ns
+	uint32_t tried_ = 0;
+};
+
+class WayBack {
+public:
+	explicit WayBack(const WayLaw &law = {}) : law_(law), rest_(law) {}
+
+	// Of the next call.
+	Way way() const { return tries_candidate() ? candidate_ : chosen_; }
+	Way chosen() const { return chosen_; }
+	bool in_trial() const { return step_ > watching; }
+	// saw() needs to be told of calls.
+	bool watches() const { return step_ != resting; }
+	// look() is due when so many calls have been served.
+	uint64_t due() const { return rest_.due(); }
+	void look(uint64_t served, int64_t now)
+	{
+		if (rest_.look(served, now, !watches()))
+			begin();
 	}
 	// A call gets its reply or its result. `can`: the ways that it could have taken; empty where the library does not
 	// choose. `callers`: so many could take another way than the reply. True: the choice has changed. `clock` returns
@@ -176,13 +210,12 @@ private:
 		chosen_settling,
 		chosen_timed,
 	};
-	static constexpr double most = 0.75;         // share of the calls before a trial
+	static constexpr double needed = 0.75;       // share of the watched calls to which a way is open
 	static constexpr uint32_t clocked = 16;      // calls of a step, each time before it looks at the clock
 	static constexpr uint32_t max_settling = 32; // times the calls that suffice
-	static constexpr double still_grows = 1.05;  // pace of a step that has not settled, divided by that before
-	static constexpr double settled = 0.9;       // share of calls on the way of the step before it is timed
-	static constexpr double follow = 0.5;        // the same, where it takes for ever
-	static constexpr double averaged = 8;        // looks
+	static constexpr double still_grows = 1.05;  // pace of a part that has not settled, divided by that before
+	static constexpr double settled = 0.9;       // share of the calls of a part that take the way of the step
+	static constexpr double follow = 0.5; // the same, of a step that does not settle; if fewer do, it is given up
 
 	bool tries_candidate() const { return step_ == candidate_settling || step_ == candidate_timed; }
 	bool timed() const { return step_ == chosen_timed_first || step_ == candidate_timed || step_ == chosen_timed; }
@@ -198,17 +231,19 @@ private:
 	template <class Clock>
 	void watch(Ways can, Clock &clock)
 	{
-		for (unsigned way = 0; way < ways && !can.empty(); ++way)
-			could_[way] += can.has(static_cast<Way>(way));
+		if (!can.empty())
+			for (unsigned way = 0; way < ways; ++way)
+				could_[way] += can.has(static_cast<Way>(way));
 		if (++in_step_ < law_.watched)
 			return;
 		left_ = {};
 		for (unsigned way = 0; way < ways; ++way)
-			if (could_[way] >= most * law_.watched)
+			if (could_[way] >= needed * law_.watched)
 				left_.add(static_cast<Way>(way));
-		const bool can_go_on = left_.has(chosen_);
+		if (!left_.has(chosen_))
+			left_ = {}; // nothing to compare with
 		left_.remove(chosen_);
-		if (!can_go_on || left_.empty())
+		if (left_.empty())
 			return end();
 		candidate_ = left_.first();
 		go(chosen_timed_first, clock());
@@ -229,9 +264,9 @@ private:
 	void go(Step step, int64_t now)
 	{
 		step_ = step;
-		in_step_ = before_part_ = parts_ = followed_ = followed_before_ = 0;
-		settling_pace_ = 0;
-		begun_ = since_ = now;
+		in_step_ = followed_ = 0;
+		begun_ = now;
+		part_ = {.since = now};
 	}
 	// A call of a step that settles.
 	template <class Clock>
@@ -239,16 +274,16 @@ private:
 	{
 		const uint64_t few = std::max<uint64_t>(law_.settling, uint64_t{law_.each} * callers);
 		const uint64_t enough = way() == Way::fetch ? few * law_.learning : few;
-		const uint32_t in_part = in_step_ - before_part_;
+		const uint32_t in_part = in_step_ - part_.before;
 		if (in_part < enough)
 			return;
 		const int64_t now = clock();
-		const double pace = in_part / static_cast<double>(std::max<int64_t>(now - since_, 1));
-		const bool grows = way() == Way::fetch && pace > settling_pace_ * still_grows;
-		const bool learns = way() == Way::fetch && ++parts_ < (learnt_ ? 2 : law_.learning);
+		const double pace = in_part / static_cast<double>(std::max<int64_t>(now - part_.since, 1));
+		const bool grows = way() == Way::fetch && pace > part_.pace_before * still_grows;
+		const bool learns = way() == Way::fetch && ++part_.number < (learnt_ ? 2 : law_.learning);
 		const bool early = now - begun_ < law_.lasts / 2;
 		const bool for_ever = in_step_ >= max_settling * enough && !early;
-		const bool all = followed_ - followed_before_ >= settled * in_part;
+		const bool all = followed_ - part_.followed_before >= settled * in_part;
 		if (for_ever ? followed_ >= follow * in_step_ : all && !grows && !learns && !early) {
 			learnt_ |= way() == Way::fetch;
 			go(static_cast<Step>(step_ + 1), now);
@@ -258,10 +293,7 @@ private:
 			else
 				end();
 		} else {
-			settling_pace_ = pace;
-			since_ = now;
-			before_part_ = in_step_;
-			followed_before_ = followed_;
+			part_ = {now, part_.number, in_step_, followed_, pace};
 		}
 	}
 	// Of a timed step.
@@ -297,29 +329,33 @@ private:
 	void end()
 	{
 		trials_ += in_trial();
-		rests_ = changed_ || !rest_ ? 1 : std::min(rests_ * (trials_ > 1 ? 2 : 1), law_.max_rests);
-		rest_ = law_.rest * std::max<uint64_t>(tried_, law_.look / law_.rest);
+		rest_.begin(tried_, !changed_ && trials_ > 1);
 		step_ = resting;
-		looks_ = different_ = 0;
 	}
 
 	WayLaw law_;
+	Rest rest_;
 	Way chosen_ = Way::reply, candidate_ = Way::fetch;
 	Step step_ = resting;
-	uint64_t due_, looked_ = 0, ended_ = 0; // calls
-	int64_t since_look_ = 0;                // ns
-	uint32_t looks_ = 0, different_ = 0;    // since the trial; that found another load, in a row
-	double usual_ = 0;                      // pace, calls per ns
-	uint64_t rest_;
-	uint32_t rests_ = 1, trials_ = 0;
+	uint32_t trials_ = 0;
+	bool learnt_ = false;
+	double gain_ = 0;
 	// Of the trial.
 	std::array<uint32_t, ways> could_{}; // calls before it, by way
 	Ways left_;                          // candidates, with the one of now
-	int64_t begun_ = 0, since_ = 0;      // the step, and a part of it, ns
-	uint32_t in_step_ = 0, before_part_ = 0, parts_ = 0, compared_ = 0, tried_ = 0;
-	uint32_t followed_ = 0, followed_before_ = 0; // calls of the step, and before its part, that took its way
-	bool learnt_ = false, changed_ = false;
-	double settling_pace_ = 0, chosen_pace_ = 0, candidate_pace_ = 0, gain_ = 0;
+	uint32_t compared_ = 0, tried_ = 0;
+	bool changed_ = false;
+	double chosen_pace_ = 0, candidate_pace_ = 0; // calls per ns
+	// Of the step.
+	int64_t begun_ = 0;                   // ns
+	uint32_t in_step_ = 0, followed_ = 0; // calls; of these, those that took its way
+	// A step that settles is looked at part by part.
+	struct Part {
+		int64_t since = 0; // ns
+		uint32_t number = 0;
+		uint32_t before = 0, followed_before = 0; // of the step's calls
+		double pace_before = 0;
+	} part_;
 };
 
 } // namespace pt2p::rpc::laws
