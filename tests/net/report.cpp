@@ -1,12 +1,14 @@
 // The report on a channel, compared with what softhca has counted.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 #include <unistd.h>
 
-#include "tests/net/job.hpp"
+#include "tests/net/peer.hpp"
 
 using Catch::Matchers::Contains;
 using net::Change;
@@ -123,6 +125,20 @@ TEST_CASE("the report counts what is in flight, and what a broken queue pair pos
 	}
 	CHECK(number(report(job), "by DMA; ") == Approx((24. + 20 * 36) / 21).margin(0.06));
 	CHECK(job.counter(0, "reconnects") > 0);
+}
+
+TEST_CASE("what PCIe carries is judged by the lengths that messages have now")
+{
+	Job job("rc", 2, {"PT2P_NET_DELIVERY=write"});
+	job.warm_up();
+	send_many(job, 40000, 8);
+	report(job, 1);
+	send_many(job, 50, 200);
+	std::this_thread::sleep_for(std::chrono::milliseconds(20));
+	report(job, 1);
+	const pt2p::PcieFacts pcie = net::peer_of(job, 1, 0).net->pcie();
+	CHECK(pcie.from_device > 50 * 200 / 60.0); // in less than a minute
+	CHECK(pcie.from_device < 50 * 4000 / 0.02);
 }
 
 TEST_CASE("the report says that device memory is full")

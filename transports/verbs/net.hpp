@@ -190,9 +190,11 @@ private:
 	// take_down() for a rank that may have no endpoint here.
 	void lose(int rank, pt2p_status_t status, const std::string &reason);
 	void read_events();
-	PcieTraffic pcie_traffic() const;
+	void count_pcie();
 
 	PcieMeter pcie_;
+	PcieCounts pcie_counts_{};
+	PcieTraffic pcie_traffic_;
 	Sequencer sequencer_;
 	const size_t ranks_;
 	std::vector<NetPeer *> peers_; // by rank

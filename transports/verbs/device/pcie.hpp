@@ -6,6 +6,7 @@
 // device have up to 256, which is assumed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -15,6 +16,29 @@ namespace pt2p::verbs {
 
 // Bytes a second each way of a link that sysfs describes in this folder of a device; 0: not known.
 double pcie_rate(const std::string &folder);
+
+// What the queues of a rank count from the beginning. What happened between two readings is judged by the lengths that
+// messages have then: they may have been others before.
+namespace pcie {
+enum Count : unsigned {
+	stored, // payload that the processor stores, in messages
+	stored_bytes,
+	buffered, // payload that the device reads
+	buffered_bytes,
+	bulk,
+	bulk_bytes,
+	wqes,
+	wqebbs,
+	carried, // WQEs that went with a doorbell
+	fetched, // WQEs that the device has read
+	doorbells_alone,
+	completions,
+	written,    // messages in write rings
+	bytes_read, // by one-sided operations
+	counts,
+};
+} // namespace pcie
+using PcieCounts = std::array<double, pcie::counts>;
 
 // Bytes from the beginning.
 class PcieTraffic {
