@@ -82,6 +82,8 @@ typedef struct pt2p_result {
 	                           the rank that serves it */
 	uint64_t tag;         /**< tag of the message; one-sided: 0; call: the word of the reply */
 	size_t length;        /**< bytes of the message or operation; when truncated, the bytes that would have been needed */
+	uint64_t data;        /**< receive and probe: the word that the sender has sent beside the payload, see pt2p_send_options_t */
+	int has_data;         /**< 1 when there is one, else 0, and data is 0 */
 } pt2p_result_t;
 
 /** One of several places that a message comes from or goes to; see pt2p_isendv. Laid out as POSIX's struct iovec. */
@@ -275,6 +277,28 @@ pt2p_status_t pt2p_irecv(pt2p_context_t *ctx, void *buffer, size_t capacity, int
 pt2p_status_t pt2p_isendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
                           pt2p_request_t **req);
 
+/** What pt2p_isend_with can do beside sending. Initialise with PT2P_SEND_OPTIONS_INIT and change what you need. */
+typedef struct pt2p_send_options {
+	size_t struct_size;   /**< sizeof(pt2p_send_options_t): lets the structure grow */
+	int synchronous;      /**< 1: completes when the matching receive has been started, as pt2p_issend */
+	int has_data;         /**< 1: `data` goes along, for pt2p_result_t of the receiver */
+	uint64_t data;        /**< a word beside the payload; it takes no part in matching */
+	pt2p_callback_t done; /**< called once when the send has completed, in place of a request, see pt2p_request_callback;
+	                           NULL: there is a request */
+	void *argument;       /**< of done */
+} pt2p_send_options_t;
+
+#define PT2P_SEND_OPTIONS_INIT { sizeof(pt2p_send_options_t), 0, 0, 0, NULL, NULL }
+
+/** Starts a send with options, of data in several places or one. list and count as pt2p_isendv, everything else as pt2p_isend.
+ *
+ *  options: read only during the call; NULL: none, as pt2p_isendv.
+ *  req:     receives the request, NULL after a failure; NULL itself with options->done.
+ *
+ *  Errors: also PT2P_ERR_ARGUMENT for options of another size, and for req and done that are both NULL or both given. */
+pt2p_status_t pt2p_isend_with(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
+                              const pt2p_send_options_t *options, pt2p_request_t **req);
+
 /** Starts a receive into several places, which are filled in order and must not overlap. A message that is longer than all of
  *  them is cut as one that is longer than a buffer. list and count as pt2p_isendv, everything else as pt2p_irecv. */
 pt2p_status_t pt2p_irecvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag, uint64_t mask,
@@ -436,6 +460,11 @@ pt2p_status_t pt2p_isend_callback(pt2p_context_t *ctx, const void *buffer, size_
 /** As pt2p_irecv with a callback in place of the request. When the start fails, the callback is not called. */
 pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
                                   pt2p_callback_t done, void *argument);
+
+/** As pt2p_cancel for a receive that pt2p_irecv_callback or pt2p_request_callback has given a callback: the oldest one with this
+ *  `done` and `argument` that no message has matched. Its callback is called with PT2P_ERR_CANCELLED. It looks at all receives.
+ *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT; PT2P_ERR_REQUEST when there is no such receive. */
+pt2p_status_t pt2p_cancel_callback(pt2p_context_t *ctx, pt2p_callback_t done, void *argument);
 
 /** Withdraws a receive that no message has matched yet, or a call that has not been started: it completes with
  *  PT2P_ERR_CANCELLED, and still has to be waited for. A receive that has been matched, or a call that was started, completes

@@ -318,6 +318,14 @@ public:
 		check(pt2p_isendv(ctx_, segments.data(), segments.size(), dest, tag, &handle), ctx_);
 		return {ctx_, handle};
 	}
+	/** As isendv with options, which name no callback; see pt2p_isend_with. */
+	[[nodiscard]] request isend_with(std::span<const pt2p_iovec_t> segments, int dest, uint64_t tag,
+	                                 const pt2p_send_options_t &options)
+	{
+		pt2p_request_t *handle = nullptr;
+		check(pt2p_isend_with(ctx_, segments.data(), segments.size(), dest, tag, &options, &handle), ctx_);
+		return {ctx_, handle};
+	}
 	[[nodiscard]] request irecvv(std::span<const pt2p_iovec_t> segments, int source = PT2P_ANY_SOURCE, uint64_t tag = 0,
 	                             uint64_t mask = PT2P_TAG_EXACT)
 	{

@@ -86,7 +86,7 @@ try {
 	if (m)
 		*message = to_handle(m);
 	if (result)
-		*result = m ? found : pt2p_result_t{status, source, tag, 0};
+		*result = m ? found : pt2p_result_t{status, source, tag, 0, 0, 0};
 	return status;
 }
 PT2P_CATCH

@@ -35,8 +35,8 @@ inline bool start_at_once(pt2p_context_t *ctx, const void *buffer, size_t length
 	return true;
 }
 
-inline bool post_at_once(pt2p_context_t *ctx, void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask,
-                         pt2p_request_t **req)
+[[gnu::always_inline]] inline bool post_at_once(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
+                                                uint64_t tag, uint64_t mask, pt2p_request_t **req)
 {
 	Request *const r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
 	if (__builtin_expect(!r, 0))
@@ -227,7 +227,7 @@ try {
 		r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
 	if (!r) {
 		if (result)
-			*result = {status, source, tag, 0};
+			*result = {status, source, tag, 0, 0, 0};
 		return status;
 	}
 	wait_for(ctx, r);
@@ -291,7 +291,7 @@ try {
 		wait_until(ctx, finished);
 	}
 	if (result)
-		*result = status == PT2P_OK ? found : pt2p_result_t{status, source, tag, 0};
+		*result = status == PT2P_OK ? found : pt2p_result_t{status, source, tag, 0, 0, 0};
 	return status;
 }
 PT2P_CATCH

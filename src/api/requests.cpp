@@ -71,7 +71,7 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t begi
 		pt2p_status_t status = PT2P_OK;
 		if (__builtin_expect(!reqs[i], 0)) {
 			if (result)
-				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0, 0, 0};
 		} else {
 			Request *r = ctx->engine->requests().find_done(reinterpret_cast<uint64_t>(reqs[i]));
 			if (__builtin_expect(!r, 0)) {
@@ -110,7 +110,7 @@ pt2p_status_t collect_all(pt2p_context_t *ctx, const char *function, size_t begi
 		for (; collected < count; ++collected) {
 			pt2p_result_t none, *const result = results ? &results[collected] : &none;
 			if (!reqs[collected]) {
-				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+				*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0, 0, 0};
 				continue;
 			}
 			Request *const r = from_handle(ctx, reqs[collected]);
@@ -157,7 +157,7 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 		i = find_done(ctx, count, reqs);
 	}
 	if (i == PT2P_NO_INDEX && wait && result)
-		*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0};
+		*result = {PT2P_OK, PT2P_ANY_SOURCE, 0, 0, 0, 0};
 	if (i == count || i == PT2P_NO_INDEX)
 		return PT2P_OK;
 	*index = i;
@@ -179,7 +179,7 @@ pt2p_status_t collect_some(pt2p_context_t *ctx, const char *function, size_t cou
 		Request *r = from_handle(ctx, reqs[i]);
 		if (r && !r->done())
 			continue;
-		pt2p_result_t result{PT2P_ERR_REQUEST, PT2P_ANY_SOURCE, 0, 0};
+		pt2p_result_t result{PT2P_ERR_REQUEST, PT2P_ANY_SOURCE, 0, 0, 0, 0};
 		const pt2p_status_t status =
 		    r ? ctx->engine->requests().collect(r, &result) : bad_request(ctx, function, reqs[i]);
 		reqs[i] = nullptr;
@@ -420,6 +420,25 @@ try {
 		return PT2P_OK;
 	}
 	ctx->engine->receives().cancel(*r);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_cancel_callback(pt2p_context_t *ctx, pt2p_callback_t done, void *argument)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (!done)
+		return null_argument(ctx, __func__, "done");
+	Request *oldest = nullptr;
+	ctx->engine->requests().for_each([&](Request &r) {
+		if (r.state == Request::State::posted && r.is_detached() && (r.special & Request::with_details) &&
+		    r.details->callback == done && r.details->argument == argument && (!oldest || r.order < oldest->order))
+			oldest = &r;
+	});
+	if (!oldest)
+		return ctx->reporter.fail(PT2P_ERR_REQUEST, "%s: no receive with this callback waits for a message", __func__);
+	ctx->engine->receives().cancel(*oldest);
 	return PT2P_OK;
 }
 PT2P_CATCH

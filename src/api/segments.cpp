@@ -70,6 +70,42 @@ try {
 }
 PT2P_CATCH
 
+pt2p_status_t pt2p_isend_with(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
+                              const pt2p_send_options_t *options, pt2p_request_t **req)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	Progress::Guard guard(*ctx->progress);
+	if (req)
+		*req = nullptr;
+	if (options && options->struct_size != sizeof *options)
+		return ctx->reporter.fail(
+		    PT2P_ERR_ARGUMENT, "%s: %s", __func__,
+		    wrong_size_text(options->struct_size, sizeof *options, "PT2P_SEND_OPTIONS_INIT").c_str());
+	const pt2p_callback_t done = options ? options->done : nullptr;
+	if (!req == !done)
+		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s", __func__,
+		                          req ? "there is a request or options->done, not both" : "req is NULL");
+	size_t length;
+	pt2p_status_t status = done ? check_callback(ctx, __func__, done) : PT2P_OK;
+	if (status == PT2P_OK)
+		status = check_list(ctx, __func__, list, count, length);
+	if (status != PT2P_OK)
+		return status;
+	if (!is_rank(ctx, dest))
+		return bad_rank(ctx, __func__, "dest", dest);
+	Request *r = ctx->engine->sends().isend_with(list, count, length, dest, tag, options && options->synchronous,
+	                                             options && options->has_data ? &options->data : nullptr, status);
+	if (!r)
+		return status;
+	if (done)
+		ctx->engine->callbacks().detach(*r, done, options->argument);
+	else
+		*req = to_handle(r);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+PT2P_CATCH
+
 pt2p_status_t pt2p_irecvv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int source, uint64_t tag,
                           uint64_t mask, pt2p_request_t **req)
 try {
@@ -112,7 +148,7 @@ try {
 	Request *r = start_receive(ctx, __func__, list, count, source, tag, mask, status);
 	if (!r) {
 		if (result)
-			*result = {status, source, tag, 0};
+			*result = {status, source, tag, 0, 0, 0};
 		return status;
 	}
 	wait_for(ctx, r);

@@ -431,7 +431,7 @@ try {
 	Request *r = start_call(ctx, __func__, options, {rank, service, input, length, reply, capacity, thread}, status);
 	if (!r) {
 		if (result)
-			*result = {status, rank, 0, 0};
+			*result = {status, rank, 0, 0, 0, 0};
 		return status;
 	}
 	wait_for(ctx, r);

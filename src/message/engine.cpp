@@ -142,9 +142,11 @@ void Engine::on_immediate(uint32_t word)
 
 void Engine::on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length)
 {
-	// As an eager message it is complete on arrival, so it counts also when its sender is gone.
+	// As eager messages they are complete on arrival, so they count also when their sender is gone.
 	if (id == wire::id_synchronous)
 		return receives_.on_synchronous(peer, header, data, length);
+	if (id == wire::id_with_data)
+		return receives_.on_with_data(peer, header, data, length);
 	if (losses_.contain(peer))
 		return;
 	if (Extension *e = extension_of_[ExtensionRange::block_of(id)]) {

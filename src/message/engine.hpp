@@ -85,7 +85,8 @@ public:
 			sends_.queue_or_announce(*r);
 		return true;
 	}
-	Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
+	[[gnu::always_inline]] Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag,
+	                                              uint64_t mask)
 	{
 		Request *r = requests_.peek();
 		if (__builtin_expect(!r || (receives_.matcher().unexpected() | losses_.count()), 0))

@@ -59,7 +59,7 @@ bool Receives::find_unexpected(int source, uint64_t tag, uint64_t mask, pt2p_res
 {
 	const UnexpectedMessage *m = matcher_.find(source, tag, mask);
 	if (m)
-		result = {PT2P_OK, m->source, m->tag, m->length};
+		result = result_of(*m);
 	return m != nullptr;
 }
 
@@ -70,7 +70,7 @@ UnexpectedMessage *Receives::take(int source, uint64_t tag, uint64_t mask, pt2p_
 		return nullptr;
 	matcher_.remove(*m);
 	m->taken = true;
-	result = {PT2P_OK, m->source, m->tag, m->length};
+	result = result_of(*m);
 	return m;
 }
 
@@ -115,15 +115,40 @@ void Receives::on_eager(Request *r, int peer, uint64_t tag, const void *data, si
 		unexpected_.keep(unexpected_.make(peer, tag, length), data);
 }
 
-// The sender's token stands before the payload.
-void Receives::on_synchronous(int peer, uint64_t tag, const void *data, size_t length)
+// The word that stands before the payload. False: it is missing.
+bool Receives::take_word(int peer, uint64_t &word, const void *&data, size_t &length)
+{
+	if (length < sizeof word) {
+		channels_.malformed(peer, "a message that lacks the word before its payload");
+		return false;
+	}
+	std::memcpy(&word, data, sizeof word);
+	data = static_cast<const unsigned char *>(data) + sizeof word;
+	length -= sizeof word;
+	return true;
+}
+
+void Receives::on_with_data(int peer, uint64_t tag, const void *payload, size_t length)
+{
+	uint64_t word;
+	if (!take_word(peer, word, payload, length))
+		return;
+	if (PostedReceive *posted = matcher_.match(peer, tag)) {
+		Request &r = static_cast<Request &>(*posted);
+		give_data(r, word);
+		return deliver(r, peer, tag, payload, length);
+	}
+	UnexpectedMessage &m = unexpected_.make(peer, tag, length);
+	m.has_data = true;
+	m.data = word;
+	unexpected_.keep(m, payload);
+}
+
+void Receives::on_synchronous(int peer, uint64_t tag, const void *payload, size_t length)
 {
 	uint64_t token;
-	if (length < sizeof token)
-		return channels_.malformed(peer, "a synchronous message without a token");
-	std::memcpy(&token, data, sizeof token);
-	const void *payload = static_cast<const unsigned char *>(data) + sizeof token;
-	length -= sizeof token;
+	if (!take_word(peer, token, payload, length))
+		return;
 	if (PostedReceive *posted = matcher_.match(peer, tag)) {
 		deliver(static_cast<Request &>(*posted), peer, tag, payload, length);
 		rendezvous_.acknowledge(peer, token);
@@ -137,12 +162,16 @@ void Receives::on_synchronous(int peer, uint64_t tag, const void *data, size_t l
 
 bool Receives::on_announce(int peer, uint64_t tag, const void *data, size_t length)
 {
-	wire::Announcement a;
-	if (!wire::read(a, data, length) || a.length > PTRDIFF_MAX)
+	wire::AnnouncementWithData with_data{};
+	wire::Announcement &a = with_data.announcement;
+	const bool has_data = length == sizeof with_data;
+	if (!(has_data ? wire::read(with_data, data, length) : wire::read(a, data, length)) || a.length > PTRDIFF_MAX)
 		return false;
 	if (PostedReceive *posted = matcher_.match(peer, tag)) {
 		Request &r = static_cast<Request &>(*posted);
 		if (rendezvous_.can_answer(r, peer, tag, a.length)) {
+			if (has_data)
+				give_data(r, with_data.data);
 			rendezvous_.fetch(r, peer, a);
 			return true;
 		}
@@ -153,6 +182,8 @@ bool Receives::on_announce(int peer, uint64_t tag, const void *data, size_t leng
 	m.memory = a.memory;
 	m.exposed = a.exposed;
 	m.token = a.token;
+	m.has_data = has_data;
+	m.data = with_data.data;
 	unexpected_.keep_announced(m);
 	return true;
 }
@@ -171,6 +202,8 @@ void Receives::take_unexpected(Request &r, UnexpectedMessage &m)
 // Gives a receive its message, which is out of matching, and frees the message.
 void Receives::receive(Request &r, UnexpectedMessage &m)
 {
+	if (m.has_data)
+		give_data(r, m.data);
 	if (m.announced) {
 		const wire::Announcement a{m.length, m.token, m.memory, m.exposed};
 		const int source = m.source;

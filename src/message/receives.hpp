@@ -71,6 +71,7 @@ public:
 	// What the short path has not finished; `request`: for which deliver_at_once has returned false, or null.
 	void on_eager(Request *request, int peer, uint64_t tag, const void *data, size_t length);
 	void on_synchronous(int peer, uint64_t tag, const void *data, size_t length);
+	void on_with_data(int peer, uint64_t tag, const void *data, size_t length);
 	// False: it does not carry what such a message must.
 	bool on_announce(int peer, uint64_t tag, const void *data, size_t length);
 
@@ -89,6 +90,16 @@ private:
 	               Details *details);
 	[[gnu::noinline]] void take_unexpected(Request &request, UnexpectedMessage &message);
 	void receive(Request &request, UnexpectedMessage &message);
+	bool take_word(int peer, uint64_t &word, const void *&data, size_t &length);
+	static pt2p_result_t result_of(const UnexpectedMessage &m)
+	{
+		return {PT2P_OK, m.source, m.tag, m.length, m.data, m.has_data};
+	}
+	static void give_data(Request &r, uint64_t data)
+	{
+		r.data = data;
+		r.of_message |= Request::with_data;
+	}
 
 	Reporter &reporter_;
 	PeerLosses &losses_;

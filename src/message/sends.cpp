@@ -53,25 +53,55 @@ Request *Sends::issend(const void *buffer, size_t length, int dest, uint64_t tag
 		return nullptr;
 	Request *r = start(buffer, length, dest, tag);
 	r->awaits_answer = true;
-	if (!send_synchronous(*r, *c, buffer))
+	const pt2p_iovec_t whole{r->buffer, length};
+	if (!send_behind(r->handle, wire::id_synchronous, *r, *c, &whole, 1))
 		rendezvous_.announce(*r, *c);
 	return r;
 }
 
-bool Sends::send_synchronous(const Request &r, Channel &c, const void *buffer)
+// Sends a short message with `word` before its payload. False: it is too long, or there is no room.
+bool Sends::send_behind(uint64_t word, wire::Id id, const Request &r, Channel &c, const pt2p_iovec_t *segments,
+                        size_t count)
 {
-	const size_t limit = c.eager_limit(), length = r.length, whole = sizeof r.handle + length;
-	if (limit < sizeof r.handle || length > limit - sizeof r.handle)
+	const size_t limit = c.eager_limit(), length = r.length, whole = sizeof word + length;
+	if (limit < sizeof word || length > limit - sizeof word)
 		return false;
 	if (staged_.size() < whole)
 		staged_.resize(whole);
-	std::memcpy(staged_.data(), &r.handle, sizeof r.handle);
-	if (length)
-		std::memcpy(staged_.data() + sizeof r.handle, buffer, length);
-	if (c.try_send(wire::id_synchronous, r.message_tag, staged_.data(), whole) != Outcome::done)
+	unsigned char *to = staged_.data();
+	std::memcpy(to, &word, sizeof word);
+	to += sizeof word;
+	for (size_t i = 0; i < count; to += segments[i++].length)
+		if (segments[i].length)
+			std::memcpy(to, segments[i].base, segments[i].length);
+	if (c.try_send(id, r.message_tag, staged_.data(), whole) != Outcome::done)
 		return false;
 	count_eager(length);
 	return true;
+}
+
+// Beside the payload of an eager message there is one word. So a message that is synchronous and has data is announced.
+Request *Sends::isend_with(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
+                           bool synchronous, const uint64_t *data, pt2p_status_t &status)
+{
+	if (!synchronous && !data)
+		return isend(segments, count, length, dest, tag, status);
+	Channel *c = channels_.reach(dest, status);
+	if (!c)
+		return nullptr;
+	Request *r = start(count == 1 ? segments->base : nullptr, length, dest, tag);
+	r->awaits_answer = synchronous;
+	const uint64_t word = data ? *data : r->handle;
+	if (!(synchronous && data) &&
+	    send_behind(word, data ? wire::id_with_data : wire::id_synchronous, *r, *c, segments, count)) {
+		if (!synchronous)
+			r->state = Request::State::done;
+		return r;
+	}
+	if (count > 1)
+		attach(*r, requests_.details().take_list(segments, count));
+	rendezvous_.announce(*r, *c, data);
+	return r;
 }
 
 // A short message is packed into one buffer and sent as any other. A long one is announced: the receiver reads the list
@@ -92,13 +122,21 @@ Request *Sends::isend(const pt2p_iovec_t *segments, size_t count, size_t length,
 		requests_.details().give(d);
 		return isend(base, length, dest, tag, status);
 	}
-	Request *r = requests_.take();
-	r->start_send(length, dest, tag, Request::State::moving);
-	r->buffer = nullptr;
-	r->details = d;
-	r->make_special(Request::with_details);
+	Request *r = start(nullptr, length, dest, tag);
+	attach(*r, d);
 	rendezvous_.announce(*r, *c);
 	return r;
+}
+
+// Segments that touch may have become one, which needs no list.
+void Sends::attach(Request &r, Details *d)
+{
+	if (d->count == 1) {
+		r.buffer = d->segments()->base();
+		return requests_.details().give(d);
+	}
+	r.details = d;
+	r.make_special(Request::with_details);
 }
 
 Request *Sends::isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,

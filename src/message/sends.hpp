@@ -26,6 +26,10 @@ public:
 	Request *isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
 	               pt2p_status_t &status);
 
+	// As the other sends, at the same time: in segments, synchronous or not, with *data beside the payload unless null.
+	Request *isend_with(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
+	                    bool synchronous, const uint64_t *data, pt2p_status_t &status);
+
 	// An eager message that there is no room for yet.
 	[[gnu::noinline, gnu::cold]] void queue_or_announce(Request &request);
 	void count_eager(size_t length)
@@ -36,7 +40,9 @@ public:
 
 private:
 	Request *start(const void *buffer, size_t length, int dest, uint64_t tag);
-	bool send_synchronous(const Request &request, Channel &channel, const void *buffer);
+	bool send_behind(uint64_t word, wire::Id id, const Request &request, Channel &channel, const pt2p_iovec_t *segments,
+	                 size_t count);
+	void attach(Request &request, Details *list);
 	Request *isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
 	                      pt2p_status_t &status);
 
@@ -44,7 +50,7 @@ private:
 	Channels &channels_;
 	Requests &requests_;
 	Rendezvous &rendezvous_;
-	std::vector<unsigned char> staged_; // token and payload of a synchronous message while it is sent
+	std::vector<unsigned char> staged_; // a message with a word before its payload, while it is sent
 };
 
 } // namespace pt2p

@@ -31,7 +31,8 @@ UnexpectedMessage &UnexpectedMessages::make(int peer, uint64_t tag, size_t lengt
 	m.tag = tag;
 	m.length = length;
 	m.payload = nullptr;
-	m.announced = m.synchronous = m.taken = false;
+	m.announced = m.synchronous = m.taken = m.has_data = false;
+	m.data = 0;
 	return m;
 }
 

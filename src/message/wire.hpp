@@ -3,7 +3,8 @@
 //   eager        EAGER(tag, payload)                                 the payload is copied when sent
 //   synchronous  SYNCHRONOUS(tag, token, payload) -->                the same, and the sender is told of the match;
 //                                  <-- FINISHED                      long ones, and those without room, are announced
-//   rendezvous   ANNOUNCE(tag, length, memory) -->                   the receiver reads the sender's memory:
+//   with data    WITH_DATA(tag, data, payload)                       an eager message with a word beside its payload
+//   rendezvous   ANNOUNCE(tag, length, memory[, data]) -->                   the receiver reads the sender's memory:
 //                                  <-- FINISHED                      get by the transport, no copy in between
 //                or                <-- ACCEPT(length, memory)         the sender writes the receiver's memory:
 //                WRITTEN -->                                         put by the transport, then a notice
@@ -35,12 +36,19 @@ enum Id : uint8_t {
 	id_barrier,
 	id_synchronous,
 	id_barrier_failed,
+	id_with_data,
 };
 
 struct Announcement {
 	uint64_t length, token;
 	RemoteMemory memory;
 	uint64_t exposed; // 0: `memory` may not be read; 1: it may; more: it is a list of so many segments
+};
+
+// Of a message with a word beside its payload.
+struct AnnouncementWithData {
+	Announcement announcement;
+	uint64_t data;
 };
 
 struct Acceptance {

@@ -33,7 +33,11 @@ namespace pt2p {
 // What a receive asks for. It is a part of the request, and is linked into one list while posted.
 struct PostedReceive {
 	PostedReceive *previous = nullptr, *next = nullptr;
-	uint64_t tag = 0, mask = 0;
+	uint64_t tag = 0;
+	union {
+		uint64_t mask = 0;
+		uint64_t data; // once matched: of a message that has some
+	};
 	uint64_t order = 0; // position in posting order
 	int source = 0;
 	uint8_t table = 0; // wild, while filed: in which
@@ -68,7 +72,9 @@ struct UnexpectedMessage {
 	RemoteMemory memory{};   // announced: where the payload is at the sender
 	uint64_t exposed = 0;    // announced: whether and how it may be read there, see Announcement
 	uint64_t token = 0;      // announced or synchronous: the sender's request
+	uint64_t data = 0;       // beside the payload
 	int source = 0;
+	bool has_data = false;
 	bool announced = false;
 	bool synchronous = false; // the sender is told when a receive gets it
 	bool taken = false;       // a matched probe has taken it: found by its handle only

@@ -22,12 +22,12 @@ bool may_use(choice::rendezvous allowed, choice::rendezvous way)
 
 } // namespace
 
-void Rendezvous::announce(Request &r, Channel &c)
+void Rendezvous::announce(Request &r, Channel &c, const uint64_t *data)
 {
 	reporter_.add(Counter::rendezvous_sent);
 	reporter_.add(Counter::bytes_sent, r.length);
-	const wire::Announcement a = announcement(r, c, r.buffer, r.length);
-	channels_.control(c, wire::id_announce, r.message_tag, &a, sizeof a);
+	const wire::AnnouncementWithData a{announcement(r, c, r.buffer, r.length), data ? *data : 0};
+	channels_.control(c, wire::id_announce, r.message_tag, &a, data ? sizeof a : sizeof a.announcement);
 }
 
 wire::Announcement Rendezvous::announcement(Request &r, Channel &c, const void *data, size_t length)
@@ -71,7 +71,7 @@ void Rendezvous::fetch(Request &r, int peer, const wire::Announcement &a)
 {
 	r.length = a.length;
 	r.sender_token = a.token;
-	r.in_pieces = false;
+	r.of_message &= uint8_t{Request::with_data};
 	Channel *c = channels_.find(peer);
 	if (!r.expected()) {
 		finish_fetch(r, PT2P_OK);
@@ -111,9 +111,10 @@ void Rendezvous::accept(Request &r, Channel &c, bool expose_buffer)
 	wire::Acceptance acceptance{r.handle, r.expected(), {}, false};
 	if (expose_buffer)
 		acceptance.exposed = exposures_.expose(r, c, r.buffer, r.expected(), acceptance.memory);
-	r.in_pieces = !acceptance.exposed;
-	if (r.in_pieces)
+	if (!acceptance.exposed) {
+		r.of_message |= Request::in_pieces;
 		r.received = 0;
+	}
 	if (r.in_segments())
 		r.details->to = SegmentCursor(r.details->segments(), r.details->count);
 	channels_.control(c, wire::id_accept, r.sender_token, &acceptance, sizeof acceptance);
@@ -223,10 +224,10 @@ void Rendezvous::on_piece(int peer, uint64_t token, const void *data, size_t len
 	Request *r = requests_.find_moving(token, peer, false);
 	if (r && r->exposed) { // the sender could not write
 		exposures_.withdraw(*r);
-		r->in_pieces = true;
+		r->of_message |= Request::in_pieces;
 		r->received = 0;
 	}
-	if (!r || !r->in_pieces || !length || length > r->expected() - r->received) {
+	if (!r || !r->comes_in_pieces() || !length || length > r->expected() - r->received) {
 		channels_.malformed(peer, "a piece of a message that was not accepted");
 		return;
 	}

@@ -21,7 +21,7 @@ public:
 	}
 
 	// Send.
-	[[gnu::noinline]] void announce(Request &request, Channel &channel);
+	[[gnu::noinline]] void announce(Request &request, Channel &channel, const uint64_t *data = nullptr);
 	// The peer takes no more eager messages: those that still wait here for room are announced instead, in their order.
 	void announce_queued(Channel &channel);
 

@@ -33,11 +33,12 @@ struct alignas(64) Request : PostedReceive {
 	bool is_send = false;
 	// Which messages about it the peer may still send while it moves.
 	bool awaits_answer = false; // send: announced or synchronous, neither accepted nor finished
-	bool in_pieces = false;     // receive: accepted, comes in pieces
+	uint8_t of_message = 0;     // receive, see OfMessage
 	bool exposed = false;       // the buffer is reachable for the peer. False again before the request is done
 	// What few requests have; 0 for the others, and while it is free. Looked at when the request has completed.
 	enum Special : uint8_t { detached = 1, with_details = 2, nested = 4 /* see Callbacks */ };
 	uint8_t special = 0;
+	enum OfMessage : uint8_t { in_pieces = 1 /* accepted, comes in pieces */, with_data = 2 /* in `data` */ };
 	pt2p_status_t status = PT2P_OK;
 	int peer = 0; // destination, or source once known; for a lost peer, that peer
 	uint64_t message_tag = 0;
@@ -58,7 +59,8 @@ struct alignas(64) Request : PostedReceive {
 	{
 		state = with_state;
 		is_send = true;
-		awaits_answer = in_pieces = false; // neighbours: the four are one store
+		awaits_answer = false;
+		of_message = 0; // neighbours: the four are one store
 		status = PT2P_OK;
 		peer = dest;
 		message_tag = with_tag;
@@ -69,8 +71,9 @@ struct alignas(64) Request : PostedReceive {
 		source = from;
 		tag = with_tag;
 		mask = with_mask;
-		is_send = false;
 		state = State::posted;
+		is_send = awaits_answer = false;
+		of_message = 0; // here, too
 		status = PT2P_OK;
 		peer = from;
 		message_tag = with_tag;
@@ -81,6 +84,8 @@ struct alignas(64) Request : PostedReceive {
 
 	bool active() const { return state != State::free; }
 	bool done() const { return state == State::done; }
+	bool comes_in_pieces() const { return of_message & in_pieces; }
+	bool has_data() const { return of_message & with_data; }
 	bool is_one_sided() const { return !is_send && source == no_source; }
 	bool is_call() const { return !is_send && source == call_source; }
 	bool in_segments() const { return (special & with_details) && details->count; }

@@ -92,7 +92,8 @@ public:
 	// What the program gets to know of a request that has completed.
 	pt2p_result_t result_of(const Request &r) const
 	{
-		return {r.status, r.is_send ? rank_ : r.peer, r.message_tag, r.length};
+		const int has_data = r.of_message / Request::with_data;
+		return {r.status, r.is_send ? rank_ : r.peer, r.message_tag, r.length, has_data ? r.data : 0, has_data};
 	}
 	// Hands the outcome of a request over and frees it; records an explanation when it failed.
 	pt2p_status_t collect(Request *request, pt2p_result_t *result)

@@ -87,7 +87,7 @@ Finish wait_all(Rank &r)
 {
 	auto x = start_ints(r, 50);
 	return [&r, x] {
-		std::vector<pt2p_result_t> results(x->requests.size(), pt2p_result_t{PT2P_ERR_INTERNAL, -7, 99, 99});
+		std::vector<pt2p_result_t> results(x->requests.size(), pt2p_result_t{PT2P_ERR_INTERNAL, -7, 99, 99, 99, 99});
 		EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, x->requests.size(), x->requests.data(), results.data()));
 		for (size_t i = 0; i < 50; ++i) {
 			EXPECT_EQ(int{results[2 * i].status}, int{PT2P_OK});

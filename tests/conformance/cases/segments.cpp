@@ -75,6 +75,17 @@ struct Exchange {
 	std::vector<pt2p_request_t *> receives, sends;
 };
 
+// Some messages have a word beside their payload, are synchronous, or both.
+bool with_options(size_t i) { return i % 5 > 1; }
+pt2p_send_options_t options_of(size_t i)
+{
+	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
+	options.has_data = i % 5 != 2;
+	options.synchronous = i % 5 != 3;
+	options.data = ~uint64_t{i};
+	return options;
+}
+
 // Every other message is unexpected where it can be.
 Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 {
@@ -107,7 +118,15 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 	for (size_t i = 0; i < count; i += 2)
 		receive(i);
 	for (size_t i = 0; i < count; ++i) {
-		if (messages[i].out_segments) {
+		if (with_options(i)) {
+			pt2p_send_options_t options = options_of(i);
+			std::vector<pt2p_iovec_t> list{{x->out_bytes[i].data(), messages[i].length}};
+			if (messages[i].out_segments)
+				list = x->out[i]->list;
+			EXPECT_OK(r.ctx,
+			          pt2p_isend_with(r.ctx, list.data(), list.size(), r.right(), 8000 + i, &options, &x->sends[i]));
+			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99});
+		} else if (messages[i].out_segments) {
 			std::vector<pt2p_iovec_t> list = x->out[i]->list;
 			EXPECT_OK(r.ctx, pt2p_isendv(r.ctx, list.data(), list.size(), r.right(), 8000 + i, &x->sends[i]));
 			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99});
@@ -126,6 +145,8 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 			EXPECT_STATUS(r.ctx, pt2p_wait(r.ctx, x->receives[i], &result), cut ? PT2P_ERR_TRUNCATED : PT2P_OK);
 			EXPECT_EQ(result.length, m.length);
 			EXPECT_EQ(result.source, r.left());
+			EXPECT_EQ(result.has_data, with_options(i) ? options_of(i).has_data : 0);
+			EXPECT_EQ(result.data, result.has_data ? options_of(i).data : 0);
 			const size_t n = std::min(m.length, m.capacity);
 			Bytes got = m.in_segments ? x->in[i]->take() : x->in_bytes[i];
 			const Bytes wanted = payload(m.length, seed_of(what, r.left(), r.me, i));
@@ -246,6 +267,52 @@ Finish segments_blocking(Rank &r)
 	return {};
 }
 
+// Options that cannot be, a callback, probes, and receives with a callback that are cancelled.
+Finish segments_with(Rank &r)
+{
+	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
+	uint32_t a = 1, b = 2, in[2] = {};
+	const pt2p_iovec_t out[] = {{&a, 4}, {&b, 4}};
+	pt2p_request_t *req = nullptr;
+	pt2p_result_t result{};
+	int calls = 0;
+	const auto count = [](pt2p_context_t *, const pt2p_result_t *, void *argument) {
+		__atomic_add_fetch(static_cast<int *>(argument), 1, __ATOMIC_RELEASE);
+	};
+	EXPECT_STATUS(r.ctx, pt2p_isend_with(r.ctx, out, 2, r.me, 8600, &options, nullptr), PT2P_ERR_ARGUMENT);
+	EXPECT_STATUS(r.ctx, pt2p_isend_with(r.ctx, out, 2, r.me, 8600, nullptr, nullptr), PT2P_ERR_ARGUMENT);
+	EXPECT_STATUS(r.ctx, pt2p_isend_with(r.ctx, out, 2, r.size, 8600, &options, &req), PT2P_ERR_RANK);
+	EXPECT_STATUS(r.ctx, pt2p_isend_with(r.ctx, nullptr, 2, r.me, 8600, &options, &req), PT2P_ERR_ARGUMENT);
+	options.done = count;
+	options.argument = &calls;
+	EXPECT_STATUS(r.ctx, pt2p_isend_with(r.ctx, out, 2, r.me, 8600, &options, &req), PT2P_ERR_ARGUMENT);
+	options.struct_size = 3;
+	EXPECT_STATUS(r.ctx, pt2p_isend_with(r.ctx, out, 2, r.me, 8600, &options, nullptr), PT2P_ERR_ARGUMENT);
+	options.struct_size = sizeof options;
+
+	options.has_data = 1;
+	options.data = UINT64_C(0xfedcba9876543210);
+	EXPECT_OK(r.ctx, pt2p_isend_with(r.ctx, out, 2, r.me, 8600, &options, nullptr));
+	EXPECT_OK(r.ctx, pt2p_probe(r.ctx, r.me, 8600, PT2P_TAG_EXACT, &result));
+	EXPECT(result.has_data == 1 && result.data == options.data);
+	pt2p_message_t *message = nullptr;
+	EXPECT_OK(r.ctx, pt2p_mprobe(r.ctx, PT2P_ANY_SOURCE, 8600, PT2P_TAG_ANY, &message, &result));
+	EXPECT(result.has_data == 1 && result.data == options.data);
+	result = {};
+	EXPECT_OK(r.ctx, pt2p_mrecv(r.ctx, in, sizeof in, message, &result));
+	EXPECT(result.has_data == 1 && result.data == options.data && result.length == 8 && in[0] == 1 && in[1] == 2);
+	while (!__atomic_load_n(&calls, __ATOMIC_ACQUIRE))
+		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
+
+	EXPECT_OK(r.ctx, pt2p_irecv_callback(r.ctx, in, sizeof in, r.me, 8601, PT2P_TAG_EXACT, count, &calls));
+	EXPECT_STATUS(r.ctx, pt2p_cancel_callback(r.ctx, count, &in), PT2P_ERR_REQUEST);
+	EXPECT_OK(r.ctx, pt2p_cancel_callback(r.ctx, count, &calls));
+	EXPECT_STATUS(r.ctx, pt2p_cancel_callback(r.ctx, count, &calls), PT2P_ERR_REQUEST);
+	while (__atomic_load_n(&calls, __ATOMIC_ACQUIRE) < 2)
+		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
+	return {};
+}
+
 } // namespace
 
 void add_segment_cases(std::vector<Case> &cases)
@@ -257,6 +324,7 @@ void add_segment_cases(std::vector<Case> &cases)
 	                              {"segments_many", true, segments_many},
 	                              {"segments_truncated", true, segments_truncated},
 	                              {"segments_blocking", true, segments_blocking},
+	                              {"segments_with", true, segments_with},
 	                          });
 }
 
