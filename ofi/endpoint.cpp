@@ -1,0 +1,406 @@
+#include "ofi/endpoint.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <rdma/fi_cm.h>
+
+#include "ofi/fabric.hpp"
+#include "ofi/multi_receive.hpp"
+
+namespace pt2p_ofi {
+
+Endpoint::Endpoint() = default;
+Endpoint::~Endpoint() = default;
+
+void Endpoint::allocate_ops()
+{
+	op_blocks.push_back(std::make_unique<Op[]>(ops_per_block));
+	for (size_t i = 0; i < ops_per_block; ++i) {
+		Op &op = op_blocks.back()[i];
+		op.endpoint = this;
+		op.next = free_ops;
+		free_ops = &op;
+	}
+}
+
+// ---- addresses ------------------------------------------------------------------------------------------------------
+
+int Endpoint::look_up(fi_addr_t address)
+{
+	Av::Entry entry;
+	lock.unlock(); // the vector's lock comes first
+	const bool found = av && av->find(address, entry);
+	lock.lock();
+	if (!found)
+		return -FI_EINVAL;
+	RankAddress in_that_job;
+	std::memcpy(&in_that_job, entry.bytes, sizeof in_that_job);
+	const bool is_rank = in_that_job.magic == RankAddress::expected;
+	int rank = -1;
+	if (is_rank != in_job) {
+		PT2P_OFI_WARN(FI_LOG_EP_CTRL,
+		              "an endpoint of a launched job and one without a launcher cannot reach each other\n");
+		return -FI_EINVAL;
+	}
+	if (is_rank) {
+		if (in_that_job.job != job_number() || in_that_job.rank < 0 || in_that_job.rank >= pt2p_size(ctx)) {
+			PT2P_OFI_WARN(FI_LOG_EP_CTRL, "the address is one of another job\n");
+			return -FI_EINVAL;
+		}
+		rank = in_that_job.rank;
+	} else {
+		return -FI_ENOSYS;
+	}
+	if (ranks.size() <= address)
+		ranks.resize(address + 1, -1);
+	ranks[address] = rank;
+	return rank;
+}
+
+fi_addr_t Endpoint::look_up_source(int rank)
+{
+	if (!av)
+		return FI_ADDR_NOTAVAIL;
+	const RankAddress address{RankAddress::expected, rank, job_number()};
+	const fi_addr_t id = av->id_of(&address);
+	if (id == FI_ADDR_NOTAVAIL)
+		return id;
+	const Locked locked(lock);
+	const auto at = static_cast<size_t>(rank);
+	if (addresses.size() <= at)
+		addresses.resize(at + 1, FI_ADDR_NOTAVAIL);
+	return addresses[at] = id;
+}
+
+void Endpoint::forget(fi_addr_t address)
+{
+	const Locked locked(lock);
+	if (address >= ranks.size() || ranks[address] < 0)
+		return;
+	const auto rank = static_cast<size_t>(std::exchange(ranks[address], -1));
+	if (rank < addresses.size())
+		addresses[rank] = FI_ADDR_NOTAVAIL;
+}
+
+// ---- the end of operations ------------------------------------------------------------------------------------------
+
+void Endpoint::succeed(Op *op)
+{
+	if (op->reports)
+		tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0}, FI_ADDR_NOTAVAIL);
+	if (op->counter)
+		op->counter->add(1);
+	give(op);
+}
+
+void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
+{
+	if (!closing) {
+		fi_cq_err_entry entry{};
+		entry.op_context = op->context;
+		entry.flags = op->flags;
+		entry.buf = op->buffer;
+		entry.tag = result.tag & tag_bits;
+		entry.err = errno_of(result.status);
+		entry.prov_errno = static_cast<int>(result.status);
+		if (result.status == PT2P_ERR_TRUNCATED) {
+			entry.len = op->length;
+			entry.olen = result.length - op->length;
+		}
+		if (result.has_data) {
+			entry.flags |= FI_REMOTE_CQ_DATA;
+			entry.data = result.data;
+		}
+		if (cq)
+			cq->push_error(entry, op->receives && result.source >= 0 ? address_of(result.source) : FI_ADDR_NOTAVAIL,
+			               pt2p_last_error(ctx));
+		if (op->counter)
+			op->counter->add_error(1);
+	}
+	give(op);
+}
+
+// ---- making and ending ----------------------------------------------------------------------------------------------
+
+void Endpoint::update_flags()
+{
+	constexpr uint64_t special = FI_INJECT | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
+	tx_reports = tx_cq && (!tx_selective || tx_flags & FI_COMPLETION);
+	rx_reports = rx_cq && (!rx_selective || rx_flags & FI_COMPLETION);
+	tx_plain = !(tx_flags & special);
+}
+
+int Endpoint::make_context()
+{
+	if (ctx)
+		return 0;
+	const auto may_wait = [](const auto *object) { return object && object->may_wait; };
+	const bool thread = domain->progress_by_thread || may_wait(tx_cq) || may_wait(rx_cq) || may_wait(send_counter) ||
+	                    may_wait(recv_counter) || may_wait(read_counter) || may_wait(write_counter);
+	const bool locks = domain->several_threads || thread;
+	pt2p_options_t options = PT2P_OPTIONS_INIT;
+	options.thread_level = locks ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED;
+	const char *tunables[3] = {};
+	if (thread)
+		tunables[0] = "PT2P_PROGRESS_THREAD=yes";
+	options.tunables = tunables;
+	if (locks) {
+		lock.enable();
+		for (Cq *cq : {tx_cq, rx_cq})
+			if (cq)
+				cq->enable_locks();
+		for (Counter *counter : {send_counter, recv_counter, read_counter, write_counter})
+			if (counter)
+				counter->enable_locks();
+	}
+	pt2p_context_t *made = nullptr;
+	const pt2p_status_t status = in_job ? pt2p_init(&options, &made) : PT2P_ERR_UNSUPPORTED;
+	if (status != PT2P_OK)
+		return failed(status, nullptr, FI_LOG_EP_CTRL);
+	ctx = made;
+	return 0;
+}
+
+int Endpoint::enable()
+{
+	if (enabled)
+		return 0;
+	if (!av) {
+		PT2P_OFI_WARN(FI_LOG_EP_CTRL, "no address vector is bound to the endpoint\n");
+		return -FI_ENOAV;
+	}
+	const bool sends = caps & (FI_SEND | FI_READ | FI_WRITE), receives = caps & FI_RECV;
+	if ((sends && !tx_cq && !send_counter && !write_counter && !read_counter) ||
+	    (receives && !rx_cq && !recv_counter)) {
+		PT2P_OFI_WARN(FI_LOG_EP_CTRL, "no completion queue is bound to the endpoint\n");
+		return -FI_ENOCQ;
+	}
+	update_flags();
+	if (const int error = make_context())
+		return error;
+	if (caps & (FI_RMA | FI_ATOMIC))
+		if (const int error = open_rma_services(*this))
+			return error;
+	if (caps & FI_ATOMIC)
+		if (const int error = open_atomic_service(*this))
+			return error;
+	enabled = true;
+	return 0;
+}
+
+void Endpoint::close()
+{
+	closing = true;
+	for (Cq *cq : {tx_cq, rx_cq})
+		if (cq)
+			cq->reporters.remove(this);
+	for (Counter *counter : {send_counter, recv_counter, read_counter, write_counter})
+		if (counter)
+			counter->reporters.remove(this);
+	if (ctx) {
+		const std::lock_guard guard(domain->mutex);
+		for (const auto &[key, mr] : domain->memories) {
+			const auto found = mr->handles.find(ctx);
+			if (found == mr->handles.end())
+				continue;
+			pt2p_memory_release(ctx, found->second);
+			mr->handles.erase(found);
+		}
+	}
+	if (ctx) {
+		const pt2p_status_t status = pt2p_finalize(ctx);
+		if (status != PT2P_OK)
+			PT2P_OFI_INFO(FI_LOG_EP_CTRL, "%s\n", pt2p_last_error(nullptr));
+	}
+	if (av) {
+		const Locked locked(av->lock);
+		std::erase(av->endpoints, this);
+	}
+	--domain->users;
+}
+
+namespace {
+
+int close_endpoint(fid *f)
+{
+	std::unique_ptr<Endpoint> endpoint(object_of<Endpoint>(f));
+	endpoint->close();
+	return 0;
+}
+
+int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
+{
+	if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) {
+		PT2P_OFI_WARN(FI_LOG_EP_CTRL, "counters of what peers do to memory (FI_RMA_EVENT) are not offered\n");
+		return -FI_ENOSYS;
+	}
+	const struct {
+		uint64_t flag;
+		Counter *Endpoint::*place;
+	} places[] = {{FI_SEND, &Endpoint::send_counter},
+	              {FI_RECV, &Endpoint::recv_counter},
+	              {FI_READ, &Endpoint::read_counter},
+	              {FI_WRITE, &Endpoint::write_counter}};
+	for (const auto &[flag, place] : places)
+		if (flags & flag)
+			e.*place = counter;
+	counter->reporters.add(&e);
+	return 0;
+}
+
+int bind_endpoint(fid *f, fid *object, uint64_t flags)
+{
+	Endpoint &e = *object_of<Endpoint>(f);
+	return guarded([&] {
+		if (e.enabled)
+			return -FI_EOPBADSTATE;
+		switch (object->fclass) {
+		case FI_CLASS_AV: {
+			if (e.av)
+				return -FI_EINVAL;
+			e.av = object_of<Av>(object);
+			const Locked locked(e.av->lock);
+			e.av->endpoints.push_back(&e);
+			return 0;
+		}
+		case FI_CLASS_CQ: {
+			Cq *cq = object_of<Cq>(object);
+			if (!(flags & (FI_TRANSMIT | FI_RECV)) || ((flags & FI_TRANSMIT) && e.tx_cq) ||
+			    ((flags & FI_RECV) && e.rx_cq))
+				return -FI_EINVAL;
+			if (flags & FI_TRANSMIT) {
+				e.tx_cq = cq;
+				e.tx_selective = flags & FI_SELECTIVE_COMPLETION;
+			}
+			if (flags & FI_RECV) {
+				e.rx_cq = cq;
+				e.rx_selective = flags & FI_SELECTIVE_COMPLETION;
+			}
+			cq->reporters.add(&e);
+			return 0;
+		}
+		case FI_CLASS_CNTR: return bind_counter(e, object_of<Counter>(object), flags);
+		case FI_CLASS_EQ: return 0; // no event of an endpoint of this type exists
+		default: return -FI_EINVAL;
+		}
+	});
+}
+
+int control_endpoint(fid *f, int command, void *argument)
+{
+	Endpoint &e = *object_of<Endpoint>(f);
+	return guarded([&] {
+		switch (command) {
+		case FI_ENABLE: return e.enable();
+		case FI_GETOPSFLAG: {
+			auto *flags = static_cast<uint64_t *>(argument);
+			if (((*flags & FI_TRANSMIT) != 0) == ((*flags & FI_RECV) != 0))
+				return -FI_EINVAL;
+			*flags = *flags & FI_TRANSMIT ? e.tx_flags : e.rx_flags;
+			return 0;
+		}
+		case FI_SETOPSFLAG: {
+			const uint64_t flags = *static_cast<const uint64_t *>(argument);
+			if (((flags & FI_TRANSMIT) != 0) == ((flags & FI_RECV) != 0))
+				return -FI_EINVAL;
+			(flags & FI_TRANSMIT ? e.tx_flags : e.rx_flags) = flags & ~(FI_TRANSMIT | FI_RECV);
+			e.update_flags();
+			return 0;
+		}
+		default: return -FI_ENOSYS;
+		}
+	});
+}
+
+ssize_t cancel_one(fid *f, void *context) { return cancel(*object_of<Endpoint>(f), context); }
+
+int get_option(fid *f, int level, int name, void *value, size_t *length)
+{
+	const Endpoint &e = *object_of<Endpoint>(f);
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (*length < sizeof e.min_multi_recv)
+		return -FI_ETOOSMALL;
+	std::memcpy(value, &e.min_multi_recv, sizeof e.min_multi_recv);
+	*length = sizeof e.min_multi_recv;
+	return 0;
+}
+
+int set_option(fid *f, int level, int name, const void *value, size_t length)
+{
+	Endpoint &e = *object_of<Endpoint>(f);
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (length < sizeof e.min_multi_recv)
+		return -FI_ETOOSMALL;
+	std::memcpy(&e.min_multi_recv, value, sizeof e.min_multi_recv);
+	return 0;
+}
+
+// Nothing limits how many operations may be under way.
+ssize_t size_left(fid_ep *) { return 1 << 16; }
+
+int get_name(fid *f, void *address, size_t *length)
+{
+	Endpoint &e = *object_of<Endpoint>(f);
+	if (const int error = guarded([&] { return e.make_context(); }))
+		return error;
+	const size_t room = std::exchange(*length, address_size);
+	const RankAddress name{RankAddress::expected, pt2p_rank(e.ctx), job_number()};
+	if (room)
+		std::memcpy(address, &name, std::min(room, sizeof name));
+	return room < address_size ? -FI_ETOOSMALL : 0;
+}
+
+fi_ops endpoint_object_ops = object_ops(close_endpoint, bind_endpoint, control_endpoint);
+fi_ops_ep endpoint_ops = {.size = sizeof(fi_ops_ep),
+                          .cancel = cancel_one,
+                          .getopt = get_option,
+                          .setopt = set_option,
+                          .tx_ctx = not_offered,
+                          .rx_ctx = not_offered,
+                          .rx_size_left = size_left,
+                          .tx_size_left = size_left};
+fi_ops_cm name_ops = {.size = sizeof(fi_ops_cm),
+                      .setname = not_offered,
+                      .getname = get_name,
+                      .getpeer = not_offered,
+                      .connect = not_offered,
+                      .listen = not_offered,
+                      .accept = not_offered,
+                      .reject = not_offered,
+                      .shutdown = not_offered,
+                      .join = not_offered};
+
+} // namespace
+
+int open_endpoint(fid_domain *d, fi_info *info, fid_ep **out, void *context)
+{
+	if (!info || !info->ep_attr || !info->tx_attr || !info->rx_attr || info->ep_attr->type != FI_EP_RDM)
+		return -FI_EINVAL;
+	return guarded([&] {
+		auto e = std::make_unique<Endpoint>();
+		e->fid.fid = {FI_CLASS_EP, context, &endpoint_object_ops};
+		e->fid.ops = &endpoint_ops;
+		e->fid.cm = &name_ops;
+		e->fid.msg = &message_ops;
+		e->fid.tagged = &tagged_ops;
+		e->fid.rma = &rma_ops;
+		e->fid.atomic = &atomic_ops;
+		e->domain = object_of<Domain>(d);
+		e->in_job = info->addr_format == FI_FORMAT_UNSPEC;
+		e->caps = info->caps;
+		e->directed = info->caps & FI_DIRECTED_RECV;
+		e->tx_flags = info->tx_attr->op_flags;
+		e->rx_flags = info->rx_attr->op_flags;
+		if (info->src_addr && info->src_addrlen == sizeof e->listen)
+			std::memcpy(&e->listen, info->src_addr, sizeof e->listen);
+		e->multi = std::make_unique<MultiReceive>();
+		++e->domain->users;
+		*out = &e.release()->fid;
+		return 0;
+	});
+}
+
+} // namespace pt2p_ofi

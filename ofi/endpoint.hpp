@@ -1,0 +1,146 @@
+// Endpoints: each has a context of libpt2p of its own, and so an address and a matching space of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <rdma/fi_endpoint.h>
+
+#include "ofi/address.hpp"
+#include "ofi/completion.hpp"
+#include "ofi/domain.hpp"
+#include "ofi/remote_memory.hpp"
+
+namespace pt2p_ofi {
+
+// An operation under way. What libpt2p calls at its end gets it as argument.
+struct Op {
+	Op *next; // free ones
+	Endpoint *endpoint;
+	void *context;  // of the program
+	uint64_t flags; // of the completion
+	void *buffer;
+	size_t length;
+	Counter *counter;
+	bool active = false;
+	bool receives = false;
+	bool reports; // a success is a completion, too
+	// Operations on remote memory.
+	uint32_t parts; // that have not ended
+	pt2p_status_t status;
+	int rank;
+	uint64_t data;
+	std::unique_ptr<unsigned char[]> copy; // of injected data; kept for the next one
+};
+
+// Buffers for receives of many messages, and the receives behind them. Such a buffer takes messages until it is full,
+// so only the first one is posted, and what came after it waits.
+struct MultiReceive;
+
+struct Endpoint {
+	fid_ep fid;
+	Domain *domain;
+	bool in_job = false;  // of a launcher: its address is a rank
+	sockaddr_in listen{}; // else: where to be reached; 0: anywhere
+	uint64_t caps = 0;
+	uint64_t tx_flags = 0, rx_flags = 0; // FI_SETOPSFLAG: of calls without flags
+	Av *av = nullptr;
+	Cq *tx_cq = nullptr, *rx_cq = nullptr;
+	bool tx_selective = false, rx_selective = false;
+	Counter *send_counter = nullptr, *recv_counter = nullptr, *read_counter = nullptr, *write_counter = nullptr;
+	bool enabled = false, closing = false;
+	size_t min_multi_recv = 64;
+
+	pt2p_context_t *ctx = nullptr;
+	std::vector<pt2p_service_t *> services;
+
+	// What follows from the flags: whether calls without flags report a success, and whether sends are nothing special.
+	bool tx_reports = true, rx_reports = true, tx_plain = true, directed = false;
+
+	Lock lock;                        // of all below
+	std::vector<int> ranks;           // by number in the address vector; negative: not looked up
+	std::vector<fi_addr_t> addresses; // by rank, as completions name it; filled when asked for
+	Op *free_ops = nullptr;
+	std::vector<std::unique_ptr<Op[]>> op_blocks;
+	std::unique_ptr<MultiReceive> multi;
+	RemoteMemories remotes;
+
+	Endpoint();
+	~Endpoint();
+
+	// Operations. With the lock.
+	Op *take()
+	{
+		if (__builtin_expect(!free_ops, 0))
+			allocate_ops();
+		Op *op = free_ops;
+		free_ops = op->next;
+		op->active = true;
+		return op;
+	}
+	void give(Op *op)
+	{
+		const Locked locked(lock);
+		op->active = false;
+		op->next = free_ops;
+		free_ops = op;
+	}
+
+	// The rank at this address; negative: an error of libfabric. With the lock, which a lookup gives up meanwhile.
+	int rank_of(fi_addr_t address)
+	{
+		if (__builtin_expect(address < ranks.size() && ranks[address] >= 0, 1))
+			return ranks[address];
+		return look_up(address);
+	}
+	// The address of a rank as completions name it.
+	fi_addr_t address_of(int rank)
+	{
+		const auto at = static_cast<size_t>(rank);
+		{
+			const Locked locked(lock);
+			if (__builtin_expect(at < addresses.size() && addresses[at] != FI_ADDR_NOTAVAIL, 1))
+				return addresses[at];
+		}
+		return look_up_source(rank);
+	}
+	// The address vector has given up that entry.
+	void forget(fi_addr_t address);
+
+	// The end of an operation: a completion, or an error, and the counter.
+	void succeed(Op *op);
+	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
+	void update_flags();
+	int enable();
+	int make_context();
+	void close();
+
+private:
+	void allocate_ops();
+	int look_up(fi_addr_t address);
+	fi_addr_t look_up_source(int rank);
+};
+
+int open_endpoint(fid_domain *domain, fi_info *info, fid_ep **endpoint, void *context);
+
+// The tables of its functions, and what they need when it is enabled, is asked to cancel, and is closed.
+extern fi_ops_msg message_ops;
+extern fi_ops_tagged tagged_ops;
+extern fi_ops_rma rma_ops;
+extern fi_ops_atomic atomic_ops;
+ssize_t cancel(Endpoint &endpoint, void *context);
+int open_rma_services(Endpoint &endpoint);
+int open_atomic_service(Endpoint &endpoint);
+
+constexpr uint32_t protocol = FI_PROV_SPECIFIC | 0x7074; // of ep_attr
+
+// Tags of libpt2p. Tagged messages have the highest bit clear, so tags of programs have 63 bits.
+constexpr uint64_t untagged = UINT64_C(1) << 63;
+constexpr uint64_t tag_bits = untagged - 1;
+
+// What fits into one injected message, and how many segments an operation may have.
+constexpr size_t inject_size = 1024, max_segments = 8;
+
+constexpr size_t ops_per_block = 64; // of Endpoint::op_blocks
+
+} // namespace pt2p_ofi

@@ -1,0 +1,241 @@
+// fi_getinfo: what the provider offers, and whether it is what a program asks for.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include <netdb.h>
+
+#include "ofi/address.hpp"
+#include "ofi/endpoint.hpp"
+
+namespace pt2p_ofi {
+
+namespace {
+
+constexpr uint64_t primary = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC;
+constexpr uint64_t transmit_kinds = FI_SEND | FI_READ | FI_WRITE;
+constexpr uint64_t receive_kinds = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+// Those that cost nothing are offered whether they are asked for or not.
+constexpr uint64_t secondary = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_AV_USER_ID;
+constexpr uint64_t optional = FI_DIRECTED_RECV;
+constexpr uint64_t all_caps = primary | transmit_kinds | receive_kinds | secondary | optional;
+
+constexpr uint64_t tx_caps = primary | transmit_kinds | FI_LOCAL_COMM | FI_REMOTE_COMM;
+constexpr uint64_t rx_caps = primary | receive_kinds | secondary | optional;
+constexpr uint64_t tx_op_flags =
+    FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+constexpr uint64_t rx_op_flags = FI_COMPLETION | FI_MULTI_RECV;
+constexpr uint64_t message_order = FI_ORDER_SAS;
+constexpr size_t queue_size = 1024, max_message = PTRDIFF_MAX, cq_data_size = 8, key_size = 8;
+constexpr int mr_modes = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+constexpr uint64_t tag_format = UINT64_C(0x5555555555555555); // one field of 63 bits
+
+// Collects why a program's hints cannot be met.
+class Check {
+public:
+	explicit Check(bool quiet) : quiet_(quiet) {}
+	// The bits that are asked for and not offered must be none.
+	bool bits(const char *name, uint64_t asked, uint64_t offered, fi_type type)
+	{
+		if (!(asked & ~offered))
+			return true;
+		const uint64_t rest = asked & ~offered;
+		if (!quiet_)
+			PT2P_OFI_INFO(FI_LOG_CORE, "not offered: %s %s\n", name, fi_tostr(&rest, type));
+		return false;
+	}
+	bool at_most(const char *name, size_t asked, size_t offered)
+	{
+		if (asked <= offered)
+			return true;
+		if (!quiet_)
+			PT2P_OFI_INFO(FI_LOG_CORE, "%s: %zu asked for, %zu offered\n", name, asked, offered);
+		return false;
+	}
+	bool that(bool holds, const char *complaint)
+	{
+		if (!holds && !quiet_)
+			PT2P_OFI_INFO(FI_LOG_CORE, "%s\n", complaint);
+		return holds;
+	}
+
+private:
+	bool quiet_;
+};
+
+bool suits(Check &check, const fi_tx_attr &a)
+{
+	return check.bits("tx_attr->caps", a.caps, tx_caps, FI_TYPE_CAPS) &&
+	       check.bits("tx_attr->op_flags", a.op_flags, tx_op_flags, FI_TYPE_OP_FLAGS) &&
+	       check.bits("tx_attr->msg_order", a.msg_order, message_order, FI_TYPE_MSG_ORDER) &&
+	       check.that(!(a.comp_order & ~FI_ORDER_NONE), "completions are not ordered (tx_attr->comp_order)") &&
+	       check.at_most("tx_attr->inject_size", a.inject_size, inject_size) &&
+	       check.at_most("tx_attr->iov_limit", a.iov_limit, max_segments) &&
+	       check.at_most("tx_attr->rma_iov_limit", a.rma_iov_limit, max_segments);
+}
+
+bool suits(Check &check, const fi_rx_attr &a)
+{
+	return check.bits("rx_attr->caps", a.caps, rx_caps, FI_TYPE_CAPS) &&
+	       check.bits("rx_attr->op_flags", a.op_flags, rx_op_flags, FI_TYPE_OP_FLAGS) &&
+	       check.bits("rx_attr->msg_order", a.msg_order, message_order, FI_TYPE_MSG_ORDER) &&
+	       check.that(!(a.comp_order & ~FI_ORDER_NONE), "completions are not ordered (rx_attr->comp_order)") &&
+	       check.at_most("rx_attr->iov_limit", a.iov_limit, max_segments);
+}
+
+bool suits(Check &check, const fi_ep_attr &a)
+{
+	return check.that(a.type == FI_EP_UNSPEC || a.type == FI_EP_RDM, "the endpoints are of type FI_EP_RDM") &&
+	       check.that(a.protocol == FI_PROTO_UNSPEC || a.protocol == protocol,
+	                  "ep_attr->protocol is another provider's") &&
+	       check.at_most("ep_attr->max_msg_size", a.max_msg_size, max_message) &&
+	       check.that(!a.msg_prefix_size, "no prefix is needed (ep_attr->msg_prefix_size)") &&
+	       check.that(!a.max_order_raw_size && !a.max_order_war_size && !a.max_order_waw_size,
+	                  "operations on remote memory are not ordered (ep_attr->max_order_...)") &&
+	       check.that(!(a.mem_tag_format & ~tag_bits), "tags have 63 bits (ep_attr->mem_tag_format)") &&
+	       check.at_most("ep_attr->tx_ctx_cnt", a.tx_ctx_cnt == FI_SHARED_CONTEXT ? 2 : a.tx_ctx_cnt, 1) &&
+	       check.at_most("ep_attr->rx_ctx_cnt", a.rx_ctx_cnt == FI_SHARED_CONTEXT ? 2 : a.rx_ctx_cnt, 1) &&
+	       check.that(!a.auth_key_size, "keys are not used (ep_attr->auth_key); see PT2P_OPEN_SECRET");
+}
+
+// Memory is registered the basic way, the scalable way, or with any mixture of the modes that this provider knows.
+bool suits_modes(Check &check, uint32_t version, int mode)
+{
+	if (mode == FI_MR_UNSPEC || mode == FI_MR_BASIC || mode == FI_MR_SCALABLE)
+		return true;
+	return check.that(FI_VERSION_GE(version, FI_VERSION(1, 5)) && !(mode & (FI_MR_BASIC | FI_MR_SCALABLE)),
+	                  "domain_attr->mr_mode is no mode of this version");
+}
+
+bool suits(Check &check, uint32_t version, const fi_domain_attr &a)
+{
+	return check.that(!a.name || !std::strcmp(a.name, "pt2p"), "the domain is called pt2p") &&
+	       check.that(a.threading <= FI_THREAD_ENDPOINT, "domain_attr->threading") &&
+	       suits_modes(check, version, a.mr_mode) &&
+	       check.at_most("domain_attr->cq_data_size", a.cq_data_size, cq_data_size) &&
+	       check.bits("domain_attr->caps", a.caps, FI_LOCAL_COMM | FI_REMOTE_COMM, FI_TYPE_CAPS) &&
+	       check.at_most("domain_attr->mr_key_size", a.mr_key_size, key_size) &&
+	       check.at_most("domain_attr->mr_iov_limit", a.mr_iov_limit, 1) &&
+	       check.at_most("domain_attr->max_ep_stx_ctx", a.max_ep_stx_ctx, 0) &&
+	       check.at_most("domain_attr->max_ep_srx_ctx", a.max_ep_srx_ctx, 0) &&
+	       check.at_most("domain_attr->max_ep_tx_ctx", a.max_ep_tx_ctx, 1) &&
+	       check.at_most("domain_attr->max_ep_rx_ctx", a.max_ep_rx_ctx, 1) &&
+	       check.that(!a.auth_key_size, "keys are not used (domain_attr->auth_key); see PT2P_OPEN_SECRET");
+}
+
+bool suits(Check &check, uint32_t version, const fi_info &hints)
+{
+	if (!check.bits("caps", hints.caps, all_caps, FI_TYPE_CAPS))
+		return false;
+	const char *fabric = hints.fabric_attr ? hints.fabric_attr->name : nullptr;
+	return check.that(!fabric || !std::strcmp(fabric, "pt2p"), "the fabric is called pt2p") &&
+	       (!hints.tx_attr || suits(check, *hints.tx_attr)) && (!hints.rx_attr || suits(check, *hints.rx_attr)) &&
+	       (!hints.ep_attr || suits(check, *hints.ep_attr)) &&
+	       (!hints.domain_attr || suits(check, version, *hints.domain_attr));
+}
+
+// The modifiers of a primary capability are all there unless some are named.
+uint64_t complete_caps(uint64_t asked)
+{
+	uint64_t caps = asked & primary ? asked : asked | primary;
+	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
+		caps |= FI_SEND | FI_RECV;
+	if (caps & (FI_RMA | FI_ATOMIC) && !(caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
+		caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+	uint64_t free = FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_AV_USER_ID;
+	if (caps & FI_MSG)
+		free |= FI_MULTI_RECV;
+	return caps | free | (asked ? 0 : all_caps);
+}
+
+void fill(fi_info &info, uint32_t version, const fi_info *hints)
+{
+	const fi_tx_attr *tx = hints ? hints->tx_attr : nullptr;
+	const fi_rx_attr *rx = hints ? hints->rx_attr : nullptr;
+	const fi_domain_attr *domain = hints ? hints->domain_attr : nullptr;
+	const uint64_t caps = complete_caps(hints ? hints->caps : 0);
+	info.caps = caps;
+	info.mode = 0;
+
+	info.ep_attr->type = FI_EP_RDM;
+	info.ep_attr->protocol = protocol;
+	info.ep_attr->protocol_version = 1;
+	info.ep_attr->max_msg_size = max_message;
+	info.ep_attr->mem_tag_format = tag_format;
+	info.ep_attr->tx_ctx_cnt = info.ep_attr->rx_ctx_cnt = 1;
+
+	info.tx_attr->caps = (tx && tx->caps ? tx->caps : caps) & tx_caps;
+	info.tx_attr->op_flags = tx ? tx->op_flags : 0;
+	info.tx_attr->msg_order = message_order;
+	info.tx_attr->inject_size = inject_size;
+	info.tx_attr->size = std::max(queue_size, tx ? tx->size : 0);
+	info.tx_attr->iov_limit = info.tx_attr->rma_iov_limit = max_segments;
+
+	info.rx_attr->caps = (rx && rx->caps ? rx->caps : caps) & rx_caps;
+	info.rx_attr->op_flags = rx ? rx->op_flags : 0;
+	info.rx_attr->msg_order = message_order;
+	info.rx_attr->size = std::max(queue_size, rx ? rx->size : 0);
+	info.rx_attr->iov_limit = max_segments;
+
+	fi_domain_attr &d = *info.domain_attr;
+	d.name = strdup("pt2p");
+	d.threading = domain && domain->threading ? domain->threading : FI_THREAD_SAFE;
+	d.control_progress = domain && domain->control_progress ? domain->control_progress : FI_PROGRESS_MANUAL;
+	d.data_progress = domain && domain->data_progress ? domain->data_progress : FI_PROGRESS_MANUAL;
+	d.resource_mgmt = FI_RM_ENABLED;
+	d.av_type = domain && domain->av_type ? domain->av_type : FI_AV_UNSPEC;
+	if (!domain || domain->mr_mode == FI_MR_UNSPEC)
+		d.mr_mode = FI_VERSION_GE(version, FI_VERSION(1, 5)) ? 0 : FI_MR_SCALABLE;
+	else if (domain->mr_mode == FI_MR_BASIC || domain->mr_mode == FI_MR_SCALABLE)
+		d.mr_mode = domain->mr_mode;
+	else
+		d.mr_mode = domain->mr_mode & mr_modes;
+	d.mr_key_size = key_size;
+	d.cq_data_size = cq_data_size;
+	d.cq_cnt = d.ep_cnt = d.tx_ctx_cnt = d.rx_ctx_cnt = d.cntr_cnt = 1 << 10;
+	d.max_ep_tx_ctx = d.max_ep_rx_ctx = 1;
+	d.mr_iov_limit = 1;
+	d.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+	d.max_err_data = 1024;
+	d.mr_cnt = 1 << 16;
+
+	info.fabric_attr->name = strdup("pt2p");
+	info.fabric_attr->prov_version = provider_version;
+	info.fabric_attr->api_version = version;
+}
+
+// Internet addresses are what the program gives or has resolved.
+bool wants_internet(const fi_info *hints, const char *node, const char *service)
+{
+	const uint32_t format = hints ? hints->addr_format : uint32_t{FI_FORMAT_UNSPEC};
+	return node || service || (hints && (hints->src_addr || hints->dest_addr)) || format != FI_FORMAT_UNSPEC;
+}
+
+} // namespace
+
+int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const fi_info *hints,
+            fi_info **out)
+{
+	return guarded([&] {
+		*out = nullptr;
+		Check check(false);
+		if (hints && !suits(check, version, *hints))
+			return -FI_ENODATA;
+		if (flags & FI_PROV_ATTR_ONLY)
+			node = service = nullptr;
+		const bool internet = wants_internet(hints, node, service);
+		if (internet || !launched()) {
+			check.that(false, "without a launcher there are no endpoints");
+			return -FI_ENODATA;
+		}
+		fi_info *info = fi_allocinfo();
+		if (!info)
+			return -FI_ENOMEM;
+		fill(*info, version, hints);
+		info->addr_format = FI_FORMAT_UNSPEC;
+		*out = info;
+		return 0;
+	});
+}
+
+} // namespace pt2p_ofi

@@ -1,0 +1,40 @@
+// Memory of peers: what libpt2p needs to reach it is fetched from its owner when a key is used first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "pt2p.h"
+
+namespace pt2p_ofi {
+
+struct Endpoint;
+struct Op;
+
+enum class RmaKind : uint8_t { read, write };
+
+// A part of an operation: contiguous on both sides.
+struct Part {
+	unsigned char *local;
+	size_t length;
+	uint64_t remote; // address as the peer names it
+	uint64_t key;
+};
+
+struct RemoteMemory {
+	enum class State : uint8_t { asking, ready, refused } state = State::asking;
+	pt2p_remote_t *handle = nullptr;
+	uint64_t base = 0, length = 0, access = 0;
+	struct Waiting {
+		Op *op;
+		Part part;
+		RmaKind kind;
+	};
+	std::vector<Waiting> waiting; // for the owner's answer
+};
+
+using RemoteMemories = std::map<std::pair<int, uint64_t>, RemoteMemory>; // by rank and key
+
+} // namespace pt2p_ofi

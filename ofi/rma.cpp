@@ -1,0 +1,412 @@
+// Reads and writes of remote memory.
+//
+// libpt2p reaches memory of another rank with what its owner exports. A program of libfabric has a key alone. So the
+// owner is asked for the export when a key is used first (service_of_keys), and the operations wait for its answer.
+#include <algorithm>
+#include <cstring>
+
+#include <rdma/fi_rma.h>
+
+#include "ofi/endpoint.hpp"
+
+namespace pt2p_ofi {
+
+namespace {
+
+constexpr uint32_t service_of_keys = 0x6f666901, service_of_data = 0x6f666902;
+
+// The answer for a key; the export follows.
+struct KeyAnswer {
+	uint64_t base, length, access;
+};
+constexpr size_t answer_size = sizeof(KeyAnswer) + PT2P_EXPORT_MAX;
+
+// What a rank is told of a write with data.
+struct DataNotice {
+	uint64_t data, length;
+};
+
+// ---- the owner ------------------------------------------------------------------------------------------------------
+
+// The handle of the memory in this endpoint's context; null: none can be made.
+pt2p_memory_t *handle_of(Endpoint &e, Mr &mr)
+{
+	pt2p_memory_t *&handle = mr.handles[e.ctx];
+	if (!handle && pt2p_memory_register(e.ctx, mr.address, mr.length, &handle) != PT2P_OK) {
+		failed(PT2P_ERR_MEMORY, e.ctx, FI_LOG_MR);
+		mr.handles.erase(e.ctx);
+		return nullptr;
+	}
+	return handle;
+}
+
+void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	Endpoint &e = *static_cast<Endpoint *>(argument);
+	unsigned char answer[answer_size];
+	size_t bytes = 0;
+	uint64_t key;
+	if (length == sizeof key) {
+		std::memcpy(&key, input, sizeof key);
+		const std::lock_guard guard(e.domain->mutex);
+		Mr *mr = e.domain->find(key);
+		pt2p_memory_t *handle = mr && mr->length ? handle_of(e, *mr) : nullptr;
+		if (handle && pt2p_memory_export(ctx, handle, answer + sizeof(KeyAnswer), PT2P_EXPORT_MAX, &bytes) == PT2P_OK) {
+			const KeyAnswer facts{mr->base(), mr->length, mr->access};
+			std::memcpy(answer, &facts, sizeof facts);
+			bytes += sizeof facts;
+		}
+	}
+	pt2p_reply(ctx, call, 0, answer, bytes);
+}
+
+void take_data(pt2p_context_t *, pt2p_call_t *, const void *input, size_t length, void *argument)
+{
+	Endpoint &e = *static_cast<Endpoint *>(argument);
+	DataNotice notice;
+	if (length != sizeof notice || !e.rx_cq)
+		return;
+	std::memcpy(&notice, input, sizeof notice);
+	e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0},
+	              FI_ADDR_NOTAVAIL);
+}
+
+// ---- operations -----------------------------------------------------------------------------------------------------
+
+void end_part(Op *op, pt2p_status_t status);
+
+void part_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
+{
+	end_part(static_cast<Op *>(argument), result->status);
+}
+
+void finish(Op *op)
+{
+	Endpoint &e = *op->endpoint;
+	if (op->status == PT2P_OK)
+		e.succeed(op);
+	else
+		e.fail(op, {op->status, -1, 0, 0, 0, 0}, e.tx_cq);
+}
+
+// The data is in the peer's memory: now it is told.
+void tell_data(Op *op)
+{
+	Endpoint &e = *op->endpoint;
+	const DataNotice notice{op->data, op->length};
+	op->status = pt2p_notify(e.ctx, op->rank, service_of_data, &notice, sizeof notice, nullptr);
+}
+
+void end_part(Op *op, pt2p_status_t status)
+{
+	if (op->status == PT2P_OK)
+		op->status = status;
+	{
+		const Locked locked(op->endpoint->lock);
+		if (--op->parts)
+			return;
+	}
+	if (op->status == PT2P_OK && op->flags & FI_REMOTE_CQ_DATA) {
+		op->flags &= ~FI_REMOTE_CQ_DATA;
+		tell_data(op);
+	}
+	finish(op);
+}
+
+void start_part(Endpoint &e, Op *op, const RemoteMemory &memory, const Part &part, RmaKind kind)
+{
+	const uint64_t needed = kind == RmaKind::read ? FI_REMOTE_READ : FI_REMOTE_WRITE;
+	if (memory.access && !(memory.access & needed))
+		return end_part(op, PT2P_ERR_MEMORY);
+	const uint64_t offset = part.remote - memory.base;
+	if (part.remote < memory.base || offset > memory.length || part.length > memory.length - offset)
+		return end_part(op, PT2P_ERR_BOUNDS);
+	const pt2p_status_t status =
+	    kind == RmaKind::read
+	        ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, part_ended, op)
+	        : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, part_ended, op);
+	if (status != PT2P_OK) {
+		failed(status, e.ctx, FI_LOG_EP_DATA);
+		end_part(op, status);
+	}
+}
+
+// A question for a key, and its answer.
+struct Question {
+	Endpoint *endpoint;
+	int rank;
+	uint64_t key;
+	unsigned char answer[answer_size];
+};
+
+void key_answered(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
+{
+	const std::unique_ptr<Question> q(static_cast<Question *>(argument));
+	Endpoint &e = *q->endpoint;
+	pt2p_status_t status = result->status;
+	KeyAnswer facts{};
+	pt2p_remote_t *handle = nullptr;
+	if (status == PT2P_OK && result->length <= sizeof facts)
+		status = PT2P_ERR_MEMORY; // the owner knows no such key
+	if (status == PT2P_OK) {
+		std::memcpy(&facts, q->answer, sizeof facts);
+		status = pt2p_memory_import(ctx, q->rank, q->answer + sizeof facts, result->length - sizeof facts, &handle);
+	}
+	RemoteMemory memory;
+	std::vector<RemoteMemory::Waiting> waiting;
+	{
+		const Locked locked(e.lock);
+		RemoteMemory &place = e.remotes[{q->rank, q->key}];
+		waiting = std::move(place.waiting);
+		if (status == PT2P_OK) {
+			place = {RemoteMemory::State::ready, handle, facts.base, facts.length, facts.access, {}};
+			memory = place;
+		} else {
+			e.remotes.erase({q->rank, q->key}); // it may exist when it is asked for again
+		}
+	}
+	for (const RemoteMemory::Waiting &w : waiting)
+		if (status == PT2P_OK)
+			start_part(e, w.op, memory, w.part, w.kind);
+		else
+			end_part(w.op, status);
+}
+
+pt2p_status_t ask(Endpoint &e, int rank, uint64_t key)
+{
+	auto q = std::make_unique<Question>();
+	q->endpoint = &e;
+	q->rank = rank;
+	q->key = key;
+	pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
+	options.done = key_answered;
+	options.argument = q.get();
+	const pt2p_status_t status = pt2p_icall(e.ctx, rank, service_of_keys, &q->key, sizeof q->key, q->answer,
+	                                        sizeof q->answer, &options, nullptr);
+	if (status == PT2P_OK)
+		q.release();
+	return status;
+}
+
+void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
+{
+	RemoteMemory memory;
+	bool asks = false;
+	{
+		const Locked locked(e.lock);
+		const auto [found, made] = e.remotes.try_emplace({op->rank, part.key});
+		if (found->second.state == RemoteMemory::State::ready) {
+			memory = found->second;
+		} else {
+			found->second.waiting.push_back({op, part, kind});
+			asks = made;
+		}
+	}
+	if (memory.state == RemoteMemory::State::ready)
+		return start_part(e, op, memory, part, kind);
+	if (!asks)
+		return;
+	const pt2p_status_t status = ask(e, op->rank, part.key);
+	if (status == PT2P_OK)
+		return;
+	failed(status, e.ctx, FI_LOG_EP_DATA);
+	std::vector<RemoteMemory::Waiting> waiting;
+	{
+		const Locked locked(e.lock);
+		waiting = std::move(e.remotes[{op->rank, part.key}].waiting);
+		e.remotes.erase({op->rank, part.key});
+	}
+	for (const RemoteMemory::Waiting &w : waiting)
+		end_part(w.op, status);
+}
+
+// Cuts local and remote segments into parts that are contiguous on both sides. Returns how many; 0: the lengths differ.
+size_t cut(const iovec *here, size_t here_count, const fi_rma_iov *there, size_t there_count,
+           Part (&parts)[2 * max_segments])
+{
+	size_t n = 0, h = 0, t = 0, from_h = 0, from_t = 0;
+	while (h < here_count && t < there_count) {
+		const size_t length = std::min(here[h].iov_len - from_h, there[t].len - from_t);
+		if (length || (here_count == 1 && there_count == 1))
+			parts[n++] = {static_cast<unsigned char *>(here[h].iov_base) + from_h, length, there[t].addr + from_t,
+			              there[t].key};
+		from_h += length;
+		from_t += length;
+		if (from_h == here[h].iov_len)
+			++h, from_h = 0;
+		if (t < there_count && from_t == there[t].len)
+			++t, from_t = 0;
+	}
+	return h == here_count && t == there_count ? n : 0;
+}
+
+ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, bool reports)
+{
+	if (msg.iov_count > max_segments || msg.rma_iov_count > max_segments)
+		return -FI_EINVAL;
+	Part parts[2 * max_segments];
+	const size_t count = cut(msg.msg_iov, msg.iov_count, msg.rma_iov, msg.rma_iov_count, parts);
+	if (!count)
+		return -FI_EINVAL;
+	size_t length = 0;
+	for (size_t i = 0; i < count; ++i)
+		length += parts[i].length;
+	const bool write = kind == RmaKind::write;
+	if (flags & FI_INJECT && (length > inject_size || !write))
+		return -FI_EMSGSIZE;
+	Op *op;
+	{
+		const Locked locked(e.lock);
+		const int rank = e.rank_of(msg.addr);
+		if (rank < 0)
+			return rank;
+		op = e.take();
+		op->rank = rank;
+	}
+	op->context = msg.context;
+	op->flags = FI_RMA | (write ? FI_WRITE : FI_READ) | (write ? flags & FI_REMOTE_CQ_DATA : 0);
+	op->buffer = nullptr;
+	op->length = length;
+	op->counter = write ? e.write_counter : e.read_counter;
+	op->receives = false;
+	op->reports = reports;
+	op->parts = static_cast<uint32_t>(count);
+	op->status = PT2P_OK;
+	op->data = msg.data;
+	if (flags & FI_INJECT) {
+		if (!op->copy)
+			op->copy = std::make_unique<unsigned char[]>(inject_size);
+		size_t at = 0;
+		for (size_t i = 0; i < count; at += parts[i++].length) {
+			if (parts[i].length)
+				std::memcpy(op->copy.get() + at, parts[i].local, parts[i].length);
+			parts[i].local = op->copy.get() + at;
+		}
+	}
+	if (flags & FI_FENCE)
+		pt2p_fence(e.ctx, op->rank);
+	for (size_t i = 0; i < count; ++i)
+		start_or_wait(e, op, parts[i], kind);
+	return 0;
+}
+
+struct Call {
+	const iovec *segments;
+	size_t count;
+	fi_addr_t peer;
+	uint64_t address, key;
+	void *context;
+	uint64_t data;
+};
+
+// All remote bytes at one address.
+ssize_t start(Endpoint &e, const Call &c, RmaKind kind, uint64_t flags, bool reports)
+{
+	size_t length = 0;
+	for (size_t i = 0; i < c.count; ++i)
+		length += c.segments[i].iov_len;
+	const fi_rma_iov there{c.address, length, c.key};
+	const fi_msg_rma msg{c.segments, nullptr, c.count, c.peer, &there, 1, c.context, c.data};
+	return guarded([&] { return static_cast<int>(start(e, msg, kind, flags, reports)); });
+}
+
+bool reports(const Endpoint &e, uint64_t flags) { return e.tx_cq && (!e.tx_selective || flags & FI_COMPLETION); }
+
+Endpoint &of(fid_ep *f) { return *object_of<Endpoint>(f); }
+
+// Without flags of its own a call has those of the endpoint; only these mean something here.
+uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_DELIVERY_COMPLETE); }
+
+ssize_t rma_read(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, uint64_t address, uint64_t key,
+                 void *context)
+{
+	Endpoint &e = of(f);
+	const iovec segment{buffer, length};
+	return start(e, {&segment, 1, from, address, key, context, 0}, RmaKind::read, 0, e.tx_reports);
+}
+
+ssize_t rma_readv(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t from, uint64_t address,
+                  uint64_t key, void *context)
+{
+	Endpoint &e = of(f);
+	return start(e, {segments, count, from, address, key, context, 0}, RmaKind::read, 0, e.tx_reports);
+}
+
+ssize_t rma_readmsg(fid_ep *f, const fi_msg_rma *msg, uint64_t flags)
+{
+	Endpoint &e = of(f);
+	return guarded(
+	    [&] { return static_cast<int>(start(e, *msg, RmaKind::read, flags & ~FI_INJECT, reports(e, flags))); });
+}
+
+ssize_t rma_write(fid_ep *f, const void *buffer, size_t length, void *, fi_addr_t to, uint64_t address, uint64_t key,
+                  void *context)
+{
+	Endpoint &e = of(f);
+	const iovec segment{const_cast<void *>(buffer), length};
+	return start(e, {&segment, 1, to, address, key, context, 0}, RmaKind::write, default_flags(e), e.tx_reports);
+}
+
+ssize_t rma_writev(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t to, uint64_t address,
+                   uint64_t key, void *context)
+{
+	Endpoint &e = of(f);
+	return start(e, {segments, count, to, address, key, context, 0}, RmaKind::write, default_flags(e), e.tx_reports);
+}
+
+ssize_t rma_writemsg(fid_ep *f, const fi_msg_rma *msg, uint64_t flags)
+{
+	Endpoint &e = of(f);
+	return guarded([&] { return static_cast<int>(start(e, *msg, RmaKind::write, flags, reports(e, flags))); });
+}
+
+ssize_t rma_inject(fid_ep *f, const void *buffer, size_t length, fi_addr_t to, uint64_t address, uint64_t key)
+{
+	const iovec segment{const_cast<void *>(buffer), length};
+	return start(of(f), {&segment, 1, to, address, key, nullptr, 0}, RmaKind::write, FI_INJECT, false);
+}
+
+ssize_t rma_writedata(fid_ep *f, const void *buffer, size_t length, void *, uint64_t data, fi_addr_t to,
+                      uint64_t address, uint64_t key, void *context)
+{
+	Endpoint &e = of(f);
+	const iovec segment{const_cast<void *>(buffer), length};
+	return start(e, {&segment, 1, to, address, key, context, data}, RmaKind::write,
+	             default_flags(e) | FI_REMOTE_CQ_DATA, e.tx_reports);
+}
+
+ssize_t rma_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t address,
+                       uint64_t key)
+{
+	const iovec segment{const_cast<void *>(buffer), length};
+	return start(of(f), {&segment, 1, to, address, key, nullptr, data}, RmaKind::write, FI_INJECT | FI_REMOTE_CQ_DATA,
+	             false);
+}
+
+} // namespace
+
+int open_rma_services(Endpoint &e)
+{
+	const std::pair<uint32_t, pt2p_handler_t> all[] = {{service_of_keys, answer_key}, {service_of_data, take_data}};
+	for (const auto &[id, handler] : all) {
+		pt2p_service_t *service;
+		const pt2p_status_t status = pt2p_service_open(e.ctx, id, handler, &e, nullptr, &service);
+		if (status != PT2P_OK)
+			return failed(status, e.ctx, FI_LOG_EP_CTRL);
+		e.services.push_back(service);
+	}
+	return 0;
+}
+
+fi_ops_rma rma_ops = {.size = sizeof(fi_ops_rma),
+                      .read = rma_read,
+                      .readv = rma_readv,
+                      .readmsg = rma_readmsg,
+                      .write = rma_write,
+                      .writev = rma_writev,
+                      .writemsg = rma_writemsg,
+                      .inject = rma_inject,
+                      .writedata = rma_writedata,
+                      .injectdata = rma_injectdata};
+
+} // namespace pt2p_ofi
