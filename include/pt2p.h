@@ -522,5 +522,6 @@ pt2p_status_t pt2p_dump(pt2p_context_t *ctx);
 
 #include <pt2p_calls.h>
 #include <pt2p_onesided.h>
+#include <pt2p_open.h>
 
 #endif

@@ -1,5 +1,5 @@
-// The job: rank, size, node, the exchange of addresses, and news of lost ranks. There are three kinds of job: launched
-// (PMIx), alone (no launcher), in-process (n contexts of one process).
+// The job: rank, size, node, the exchange of addresses, and news of lost ranks. There are four kinds of job: launched
+// (PMIx), alone (no launcher), in-process (n contexts of one process), and open (no launcher, and peers come and go).
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,16 @@ class Job {
 public:
 	virtual ~Job() = default;
 
-	virtual const char *kind() const = 0; // "launched", "alone", "in-process"
+	virtual const char *kind() const = 0; // "launched", "alone", "in-process", "open"
+	// An open job: each context numbers its peers by itself, and is number 0 to itself. A number that nobody has may
+	// get an owner later. Size is how many numbers there are.
+	bool open() const { return open_; }
 	int rank() const { return rank_; }
 	int size() const { return size_; }
+	// What ranks call each other: this rank's number at a peer, negative while the peer has told none; and the peer's
+	// own.
+	virtual int rank_at(int peer) const { return (void)peer, rank_; }
+	int own_rank_of(int peer) const { return open_ ? 0 : peer; }
 	const std::string &id() const { return id_; }    // the same on all ranks, different for jobs that run side by side
 	const Secret &secret() const { return secret_; } // of this rank; goes with its address blob
 
@@ -40,6 +47,8 @@ public:
 	int local_size() const { return static_cast<int>(local_ranks_.size()); }
 	// Position of `rank` in local_ranks(), -1 when it is on another node.
 	int local_index(int rank) const { return local_index_[static_cast<size_t>(rank)]; }
+	// Ranks that share this node's devices.
+	int device_sharers() const { return open_ ? 1 : local_size(); }
 	// Ranks on this host, whatever nodes are pretended: those that share its CPUs.
 	int host_size() const { return host_size_; }
 	// The node of each rank, numbered densely in the order of their lowest ranks; this rank's is that of local_ranks().
@@ -51,10 +60,14 @@ public:
 	virtual void publish(const std::string &blob) = 0;
 	// The blob of another rank; waits until that rank has published. Throws Error: PT2P_ERR_PEER_LOST when it is lost,
 	// PT2P_ERR_PEER_FINALIZED when it has left, PT2P_ERR_EXCHANGE when the launcher fails.
+	// PT2P_ERR_RANK when nobody has that number of an open job.
 	virtual std::string lookup(int rank) = 0;
 	// As lookup, but returns false at once when the blob is not there yet. The request stays in flight, so a repeated
 	// call costs nothing.
 	virtual bool try_lookup(int rank, std::string &blob) = 0;
+
+	// Whether a number of an open job is free.
+	virtual bool nobody_has(int rank) const { return (void)rank, false; }
 
 	// True when next_event has something: one relaxed load.
 	bool has_events() const { return events_pending_.load(std::memory_order_relaxed); }
@@ -95,6 +108,7 @@ protected:
 
 	int rank_ = 0, size_ = 1, local_rank_ = 0, host_size_ = 1;
 	int64_t ranks_per_node_ = 0; // pretended; 0: none are
+	bool open_ = false;
 	std::string id_;
 	const Secret secret_ = random_secret();
 	std::vector<int> local_ranks_{0}, local_index_{0};

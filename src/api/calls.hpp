@@ -33,6 +33,15 @@ inline Request *from_handle(pt2p_context_t *ctx, pt2p_request_t *req)
 	return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: the buffer is NULL, the length %zu", function, length);
 }
 
+// As PeerLosses::awaited_status, and in an open job whether somebody has the number at all.
+inline pt2p_status_t awaited_status(pt2p_context_t *ctx, int source, unsigned since)
+{
+	const pt2p_status_t status = ctx->engine->losses().awaited_status(source, since);
+	if (status != PT2P_OK || !ctx->job->open() || source < 0 || !ctx->job->nobody_has(source))
+		return status;
+	return ctx->reporter.fail(PT2P_ERR_RANK, "no peer of this context has the number %d", source);
+}
+
 // For calls that only start something, at thread level multiple: if another thread holds the lock, that one executes
 // `start`. A start that fails has changed nothing. The thread itself tries it again then, because the explanation is
 // kept for it.

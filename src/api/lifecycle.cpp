@@ -8,6 +8,7 @@
 
 #include "api/calls.hpp"
 #include "base/clock.hpp"
+#include "base/job/open/open_job.hpp"
 
 namespace pt2p {
 
@@ -114,7 +115,7 @@ void build(pt2p_context &ctx, const Settings &settings)
 {
 	ctx.thread_level = settings.thread_level;
 	if (!ctx.config.dct_initiators)
-		ctx.config.dct_initiators = initiators_for(ctx.config, ctx.job->local_size());
+		ctx.config.dct_initiators = initiators_for(ctx.config, ctx.job->device_sharers());
 	const Config &config = ctx.config;
 	ctx.reporter.identify(log_level_of(config.log_level), ctx.job->rank(), ctx.topology.host);
 	ctx.engine = std::make_unique<Engine>(config, ctx.reporter, *ctx.job);
@@ -238,6 +239,22 @@ pt2p_status_t pt2p_init_inprocess(int size, pt2p_inprocess_mode_t mode, const pt
 		}
 		for (size_t i = 0; i < contexts.size(); ++i)
 			ctx[i] = contexts[i].release();
+	});
+}
+
+pt2p_status_t pt2p_init_open(const pt2p_options_t *options, pt2p_context_t **ctx)
+{
+	if (!ctx)
+		return bad_argument("pt2p_init_open: ctx is NULL");
+	*ctx = nullptr;
+	return guarded(__func__, [&] {
+		const Settings settings = read_options(options);
+		auto context = std::make_unique<pt2p_context>();
+		context->config = settings.parsed.config;
+		context->topology = read_topology();
+		context->job = std::make_unique<OpenJob>(context->config, context->reporter);
+		build(*context, settings);
+		*ctx = context.release();
 	});
 }
 

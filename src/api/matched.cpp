@@ -76,7 +76,7 @@ try {
 	const auto finished = [&] {
 		m = ctx->engine->receives().take(source, tag, mask, found);
 		if (!m)
-			status = ctx->engine->losses().awaited_status(source, losses);
+			status = awaited_status(ctx, source, losses);
 		return m || status != PT2P_OK;
 	};
 	if (!finished()) {
@@ -108,7 +108,7 @@ try {
 		m = ctx->engine->receives().take(source, tag, mask, found);
 	}
 	if (!m)
-		return ctx->engine->losses().awaited_status(source, ctx->engine->losses().told());
+		return awaited_status(ctx, source, ctx->engine->losses().told());
 	*message = to_handle(m);
 	if (result)
 		*result = found;

@@ -283,7 +283,7 @@ try {
 	const auto finished = [&] {
 		if (ctx->engine->receives().find_unexpected(source, tag, mask, found))
 			return true;
-		status = ctx->engine->losses().awaited_status(source, losses);
+		status = awaited_status(ctx, source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished()) {
@@ -310,7 +310,7 @@ try {
 	if (!ctx->engine->receives().find_unexpected(source, tag, mask, r)) {
 		poll(ctx);
 		if (!ctx->engine->receives().find_unexpected(source, tag, mask, r))
-			return ctx->engine->losses().awaited_status(source, ctx->engine->losses().told());
+			return awaited_status(ctx, source, ctx->engine->losses().told());
 	}
 	*found = 1;
 	if (result)
@@ -324,6 +324,11 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER(ctx);
+	if (ctx->job->open())
+		return ctx->reporter.fail(PT2P_ERR_UNSUPPORTED,
+		                          "%s: peers of an open context come and go, so there is no \"all\"; send a message to "
+		                          "those that are meant, and await theirs",
+		                          __func__);
 	return ctx->engine->barrier().enter();
 }
 PT2P_CATCH

@@ -474,7 +474,7 @@ try {
 	const auto finished = [&] {
 		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
 			return true;
-		status = ctx->engine->losses().awaited_status(source, losses);
+		status = awaited_status(ctx, source, losses);
 		return status != PT2P_OK;
 	};
 	if (!finished()) {

@@ -35,9 +35,10 @@ Inspector::Inspector(const Engine &engine, const Router &router, const Job &job,
 
 std::string Inspector::summary() const
 {
-	std::string text = format("libpt2p %s: rank %d of %d on %s, %s on this node, job %s\n", pt2p_version(), rank_,
-	                          size_, reporter_.host().c_str(),
-	                          counted(static_cast<uint64_t>(job_.local_size()), "rank").c_str(), job_.kind());
+	const std::string neighbours =
+	    job_.open() ? "" : counted(static_cast<uint64_t>(job_.local_size()), "rank") + " on this node, ";
+	std::string text = format("libpt2p %s: rank %d of %d on %s, %sjob %s\n", pt2p_version(), rank_, size_,
+	                          reporter_.host().c_str(), neighbours.c_str(), job_.kind());
 	if (const std::string &choice = router_.policy().choice(); !choice.empty() && !router_.device_transports().empty())
 		text += "  routes: " + choice + "\n";
 	for (Transport *t : router_.layers()) {
@@ -206,7 +207,7 @@ std::string Inspector::advice() const
 		part = part ? part : t->device_part();
 	std::string text;
 	for (const Extension *e : engine_.extensions())
-		text += e->advice(part, static_cast<size_t>(job_.local_size()));
+		text += e->advice(part, static_cast<size_t>(job_.device_sharers()));
 	return text;
 }
 

@@ -14,7 +14,7 @@ static_assert(one_sided_range.last_id < id_forwarded && calls_range.last_id < on
 
 Engine::Engine(const Config &config, Reporter &reporter, Job &job)
     : TransportEvents(*static_cast<SendPacing *>(this)), reporter_(reporter), job_(job), rank_(job.rank()),
-      size_(job.size()), losses_(reporter, size_), channels_(layers_, losses_, reporter, *this, *this),
+      size_(job.size()), losses_(reporter, size_, job.open()), channels_(layers_, losses_, reporter, *this, *this),
       exposures_(layers_, details_, reporter),
       requests_(layers_, losses_, exposures_, details_, reporter, *this, rank_),
       callbacks_(layers_, requests_, reporter),
@@ -100,6 +100,8 @@ void Engine::check()
 		if (r.state == Request::State::posted)
 			awaited_.examine(r.source);
 	});
+	if (job_.open())
+		fail_receives_from_nobody();
 	awaited_.examine_calls();
 	if (job_.without_launcher() > 0)
 		awaited_.examine(barrier_.awaited()); // else those that it sends tokens to can tell of it
@@ -107,6 +109,17 @@ void Engine::check()
 		t->check();
 	for (Extension *e : extensions_)
 		e->check();
+}
+
+void Engine::fail_receives_from_nobody()
+{
+	requests_.for_each([this](Request &r) {
+		if (r.state != Request::State::posted || r.source < 0 || !job_.nobody_has(r.source))
+			return;
+		receives_.matcher().withdraw(r);
+		r.peer = r.source;
+		requests_.complete(r, PT2P_ERR_RANK, "no peer of this context has that number");
+	});
 }
 
 // ---- arrivals -------------------------------------------------------------------------------------------------------
@@ -213,7 +226,7 @@ void Engine::on_peer_down(int peer, pt2p_status_t status, std::string_view reaso
 		if (r.state == Request::State::moving && r.peer == peer) {
 			requests_.complete(r, status);
 		} else if (r.state == Request::State::posted) {
-			const bool any = r.source == PT2P_ANY_SOURCE;
+			const bool any = r.source == PT2P_ANY_SOURCE && !job_.open();
 			if (r.source != peer && !(any && (loss.is_loss() || alone)))
 				return;
 			receives_.matcher().withdraw(r);

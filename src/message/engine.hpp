@@ -173,6 +173,7 @@ private:
 	bool may_send_several() const;
 	void cork_transports(bool corked, bool bundles);
 	void on_stop_eager(int peer, bool stop);
+	void fail_receives_from_nobody();
 	void on_rank_event(const RankEvent &event);
 	Request *start_special(int source, const char *operation, size_t length, int peer, uint64_t tag);
 

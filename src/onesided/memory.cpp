@@ -215,7 +215,7 @@ std::string MemoryTable::blob(const Memory &m, bool async_progress)
 		start_time_ = process_start_time(static_cast<uint32_t>(getpid()));
 	MemoryBlob b;
 	b.job = std::hash<std::string>()(environment_.job.id());
-	b.rank = environment_.job.rank();
+	b.rank = environment_.job.rank(); // in an open job: 0, whoever imports it
 	b.agent = m.agent;
 	b.async_progress = async_progress;
 	b.handle = m.handle;

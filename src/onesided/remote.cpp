@@ -24,14 +24,14 @@ constexpr bool map_within_process = true;
 #endif
 
 // The file behind a peer's memory, mapped; throws Error.
-Mapping map_file(const MemoryBlob &b)
+Mapping map_file(const MemoryBlob &b, int rank)
 {
 	const FileDescriptor file = open_file_of(b.pid, b.start_time, b.file, 0);
 	struct stat about {};
 	// The descriptor may stand for another file by now.
 	if (fstat(file.get(), &about) != 0 || about.st_dev != b.device || about.st_ino != b.inode ||
 	    static_cast<uint64_t>(about.st_size) < b.length)
-		throw Error(PT2P_ERR_MEMORY, format("rank %d, the owner, has released the memory", b.rank));
+		throw Error(PT2P_ERR_MEMORY, format("rank %d, the owner, has released the memory", rank));
 	return Mapping(file.get(), 0, static_cast<size_t>(about.st_size));
 }
 
@@ -98,7 +98,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 		            format("these %zu bytes are not what pt2p_memory_export of this version gives", bytes.size()));
 	if (b.job != std::hash<std::string>()(job_.id()))
 		throw Error(PT2P_ERR_ARGUMENT, format("rank %d exported the memory in another job", b.rank));
-	if (b.rank != rank)
+	if (b.rank != job_.own_rank_of(rank))
 		throw Error(PT2P_ERR_ARGUMENT, format("the memory belongs to rank %d, not to rank %d", b.rank, rank));
 	const bool own = rank == job_.rank();
 	if (!MemoryBlob::genuine(bytes, own ? job_.secret() : secret_in(job_.lookup(rank)))) {
@@ -120,7 +120,7 @@ Remote &OneSided::import(int rank, std::string_view bytes)
 			base = reinterpret_cast<unsigned char *>(b.address);
 		} else if (b.file >= 0) {
 			try {
-				mapping = map_file(b);
+				mapping = map_file(b, rank);
 				base = static_cast<unsigned char *>(mapping.memory());
 			} catch (const Error &e) {
 				if (e.status() == PT2P_ERR_MEMORY)

@@ -56,6 +56,11 @@ int64_t initiators_for(const Config &config, int ranks)
 RoutePolicy::RoutePolicy(const Config &config, Reporter &reporter, Job &job)
     : config_(config), rank_(job.rank()), size_(job.size())
 {
+	if (job.open()) {
+		open_ = true;
+		choice_ = "all peers directly: an open context knows of no ranks that could forward";
+		return;
+	}
 	const bool direct = config.route == choice::route::direct,
 	           named = !config.groups.empty() && config.groups != "auto";
 	const bool chooses = config.route == choice::route::automatic && !named;
@@ -103,6 +108,8 @@ RoutePolicy::RoutePolicy(const Config &config, Reporter &reporter, Job &job)
 
 std::string RoutePolicy::rule() const
 {
+	if (open_)
+		return "open";
 	const auto number = [](auto value) { return static_cast<long long>(value); };
 	std::string text = groups_ ? format("PT2P_ROUTE=%s and %d groups of nodes (PT2P_GROUPS, checksum %08x)",
 	                                    word_of(config_.route), groups_->count(), checksum_)

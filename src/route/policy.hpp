@@ -43,7 +43,7 @@ private:
 	const int rank_, size_;
 	std::unique_ptr<Groups> groups_;
 	uint32_t checksum_ = 0; // of the groups
-	bool forwards_ = false;
+	bool forwards_ = false, open_ = false;
 	int64_t share_ = ConnectionBudget::unlimited;
 	std::string choice_;
 };

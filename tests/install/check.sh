@@ -12,7 +12,7 @@ PKG_CONFIG_PATH=$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 LD_LIBRARY_PATH=$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 
-for file in pt2p.h pt2p.hpp pt2p_calls.h pt2p_calls.hpp pt2p_onesided.h pt2p_onesided.hpp pt2p_status.h; do
+for file in pt2p.h pt2p.hpp pt2p_calls.h pt2p_calls.hpp pt2p_onesided.h pt2p_onesided.hpp pt2p_open.h pt2p_status.h; do
 	[ -f "$includedir/$file" ] || fail "$includedir/$file is not there"
 done
 for page in man1/pt2p_info.1 man3/pt2p_init.3 man7/pt2p.7 man7/pt2p_tunables.7 man7/pt2p_errors.7; do

@@ -64,7 +64,7 @@ awk '
 			text = substr(text, index(text, "*/") + 2)
 		}
 		printf "%s", text
-	}' "$header" "$include/pt2p_onesided.h" "$include/pt2p_calls.h" >header
+	}' "$header" "$include/pt2p_onesided.h" "$include/pt2p_calls.h" "$include/pt2p_open.h" >header
 
 # Functions are declared with their type and name at the start of a line.
 functions=$(sed -n 's/^[a-z].*[ *]\(pt2p_[a-z0-9_]*\)(.*/\1/p' header | sort -u)
@@ -81,7 +81,8 @@ done
 {
 	sed -n 's/^PT2P_TUNABLE([^"]*"\(PT2P_[A-Z_]*\)".*/\1/p' "$tables/config/tunables.def"
 	sed -n 's/^PT2P_STATUS(\([A-Z_]*\),.*/PT2P_\1/p' "$tables/report/status.def"
-	grep -ho 'PT2P_[A-Z_]*[A-Z]' "$header" "$include/pt2p_onesided.h" "$include/pt2p_calls.h"
+	grep -ho 'PT2P_[A-Z_]*[A-Z]' "$header" "$include/pt2p_onesided.h" "$include/pt2p_calls.h" \
+		"$include/pt2p_open.h"
 	echo PT2P_CONF
 	echo PT2P_NAME
 } | sort -u >known

@@ -69,7 +69,7 @@ find base transports src -name '*.?pp' -o -name '*.h' -o -name '*.c' | LC_ALL=C 
 		}
 		{
 			header = $2
-			if (header ~ /^(pt2p|pt2p_calls|pt2p_status)\.h(pp)?$/)
+			if (header ~ /^(pt2p|pt2p_calls|pt2p_open|pt2p_status)\.h(pp)?$/)
 				next
 			if (header !~ /^(base|transports)\//)
 				header = "src/" header

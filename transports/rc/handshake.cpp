@@ -20,8 +20,8 @@ void RcTransport::tell(Connection &c, WireupMessage::Kind kind)
 {
 	WireupMessage message{};
 	message.from = {net_->device().address, net_->wireup.number()};
-	message.rank = environment_.job.rank();
-	message.to = c.peer.peer;
+	message.rank = environment_.job.rank_at(c.peer.peer);
+	message.to = environment_.job.own_rank_of(c.peer.peer);
 	message.qp = c.queue->number();
 	message.psn = psn_of(c);
 	message.attempt = c.attempt;
@@ -36,8 +36,8 @@ void RcTransport::answer(const WireupMessage &request, WireupMessage::Kind kind,
 {
 	const RcPeer *peer = find(request.rank);
 	WireupMessage answer{};
-	answer.rank = environment_.job.rank();
-	answer.to = request.rank;
+	answer.rank = environment_.job.rank_at(request.rank);
+	answer.to = environment_.job.own_rank_of(request.rank);
 	answer.attempt = request.attempt;
 	answer.psn = static_cast<uint32_t>(request.number);
 	answer.kind = kind;
@@ -101,7 +101,8 @@ Connection *RcTransport::asked_for(const WireupMessage &m)
 bool RcTransport::genuine(const WireupMessage &m) const
 {
 	const int self = environment_.job.rank();
-	if (m.to != self || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == self)
+	if (m.to != self || m.rank < 0 || m.rank >= environment_.job.size() || m.rank == self ||
+	    environment_.job.rank_at(m.rank) < 0)
 		return false;
 	const RcPeer *peer = find(m.rank);
 	return (m.proof == m.proof_by(environment_.job.secret()) || (peer && m.proof == m.proof_by(peer->secret))) &&

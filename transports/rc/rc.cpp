@@ -161,7 +161,7 @@ RcLane &RcTransport::make_lane(Connection &c)
 	lane->capabilities = lane_table.capabilities;
 	lane->max_send = peer.max_send;
 	lane->net = net_.get();
-	lane->from = verbs::MessageHeader::pack(environment_.job.rank(), 0, c.number);
+	lane->from = verbs::MessageHeader::pack(environment_.job.rank_at(peer.peer), 0, c.number);
 	lane->ready = c.state == Connection::State::connected;
 	net_->rings.set_delivery(*lane, PT2P_DELIVERY_SEND);
 	if (net_->tuner.on())

@@ -29,8 +29,9 @@ struct ShmEndpoint final : Endpoint {
 	bool cannot_grow = false; // there was no memory for more room in `out`
 	uint64_t shown = 0;       // its directory entry in this rank's segment, as last seen and genuine
 	uint32_t index = 0;       // local index of the peer
+	uint32_t own_index = 0;   // of this rank, in the peer's segment
 	pid_t pid = 0;
-	bool same_process = false;
+	bool same_process = false; // and uses its memory as it is
 	Pace pace;
 	uint32_t claims_busy = 0; // bits
 	uint32_t generation = 0;  // of the last claim

@@ -26,9 +26,12 @@ bool ShmTransport::attach(ShmEndpoint &peer, const Address &address, bool wait)
 		return true;
 	std::string finding;
 	try {
-		peer.segment = std::make_unique<PeerSegment>(address);
+		// Peers of an open job that are in this process come and go as others do.
+		const bool within_process = !env_.job.open();
+		peer.segment = std::make_unique<PeerSegment>(address, within_process);
 		peer.pid = static_cast<pid_t>(address.pid);
-		peer.same_process = peer.pid == getpid();
+		peer.same_process = within_process && peer.pid == getpid();
+		peer.own_index = index_at(peer);
 		peer.start_time = address.start_time;
 		peer.fence = !hot_.membarrier() || peer.segment->header()->fences;
 		peer.attached = true;
@@ -75,6 +78,19 @@ std::optional<Error> ShmTransport::how_it_ended(ShmEndpoint &peer, const char *f
 	            : Error(PT2P_ERR_PEER_LOST, format("it ended without pt2p_finalize: %s", finding));
 }
 
+// Where this rank is in the peer's segment.
+uint32_t ShmTransport::index_at(const ShmEndpoint &peer) const
+{
+	const int index = env_.job.open() ? env_.job.rank_at(peer.peer) : env_.job.local_rank();
+	if (index < 0 || static_cast<uint32_t>(index) >= peer.segment->shape().ranks)
+		throw Error(
+		    PT2P_ERR_UNREACHABLE,
+		    format("its shared segment has room for %u ranks of its node, and this rank is number %d there: the "
+		           "two count the ranks of the node differently",
+		           peer.segment->shape().ranks, index));
+	return static_cast<uint32_t>(index);
+}
+
 Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 {
 	Address address;
@@ -83,13 +99,12 @@ Endpoint &ShmTransport::connect(int rank, std::string_view blob)
 	ShmEndpoint &peer = peer_at(static_cast<uint32_t>(env_.job.local_index(rank)));
 	attach(peer, address, true);
 	if (!peer.out.is_open()) {
-		const auto me = static_cast<uint32_t>(env_.job.local_rank());
 		const Shape &shape = peer.segment->shape();
 		uint32_t room;
-		const Ring ring = peer.segment->open_ring(me, room);
+		const Ring ring = peer.segment->open_ring(peer.own_index, room);
 		// The reader polls it only once it has seen the doorbell.
 		ring.head->attention.store(1, std::memory_order_relaxed);
-		peer.segment->show(me, true);
+		peer.segment->show(peer.own_index, true);
 		peer.out.open(ring, shape.slots, shape.data_bytes, room);
 		peer.max_send = peer.out.max_payload();
 		peer.capabilities = cap_send | cap_wake;
@@ -111,7 +126,7 @@ bool ShmTransport::notify_connect_failure(int rank, std::string_view blob)
 	} catch (const Error &) {
 		return false;
 	}
-	peer.segment->show(static_cast<uint32_t>(env_.job.local_rank()), false);
+	peer.segment->show(peer.own_index, false);
 	ring_doorbell(peer);
 	return true;
 }

@@ -101,9 +101,9 @@ Ring OwnSegment::ring(uint32_t index) const
 	return Ring::at(static_cast<unsigned char *>(map_.memory()) + ring_offset(shape_, index), shape_.slots);
 }
 
-PeerSegment::PeerSegment(const Address &address) : shape_(address.shape), secret_(address.secret)
+PeerSegment::PeerSegment(const Address &address, bool within_process) : shape_(address.shape), secret_(address.secret)
 {
-	if (address.pid == static_cast<uint32_t>(getpid())) {
+	if (within_process && address.pid == static_cast<uint32_t>(getpid())) {
 		same_process_ = true;
 		shared_fd_ = address.fd;
 		header_ = reinterpret_cast<SegmentHeader *>(address.base);

@@ -229,7 +229,7 @@ void ShmTransport::relieved(ShmEndpoint &peer)
 void ShmTransport::ring_doorbell(ShmEndpoint &peer)
 {
 	SegmentHeader &h = *peer.segment->header();
-	const auto me = static_cast<uint32_t>(env_.job.local_rank());
+	const uint32_t me = peer.own_index;
 	doorbells(&h, peer.segment->shape().ranks)[me / 64].fetch_or(UINT64_C(1) << (me % 64));
 	h.doorbell_summary.fetch_or(UINT64_C(1) << (me / 64 % 64));
 	if (h.sleeping.load()) {

@@ -86,6 +86,7 @@ private:
 	bool attach(ShmEndpoint &peer, const Address &address, bool wait);
 	std::optional<Error> how_it_ended(ShmEndpoint &peer, const char *finding);
 	bool probe_single_copy(ShmEndpoint &peer, const Address &address);
+	uint32_t index_at(const ShmEndpoint &peer) const;
 	void watch_some();
 	void end(ShmEndpoint &peer, const char *finding);
 	void take_down(ShmEndpoint &peer, pt2p_status_t status, const std::string &reason);

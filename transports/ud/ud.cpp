@@ -102,7 +102,7 @@ Endpoint &UdTransport::connect(int rank, std::string_view text)
 	if (!peer->path)
 		verbs::fail("ibv_create_ah", errno);
 	peer->address.path = peer->path.get();
-	peer->address.number = address.numbers[static_cast<uint32_t>(environment_.job.rank()) % address.queues];
+	peer->address.number = address.numbers[static_cast<uint32_t>(environment_.job.rank_at(rank)) % address.queues];
 	peer->address.key = address.q_key;
 	if (net_->shared.direct)
 		peer->address.av = verbs::mlx5::datagram_address_vector(peer->path.get(), peer->address.number, address.q_key);
@@ -114,7 +114,7 @@ Endpoint &UdTransport::connect(int rank, std::string_view text)
 	peer->max_in_stream = peer->max_send;
 	peer->transport = this;
 	peer->net = net_.get();
-	peer->from = verbs::MessageHeader::pack(environment_.job.rank(), 0);
+	peer->from = verbs::MessageHeader::pack(environment_.job.rank_at(rank), 0);
 	peer->remote = &peer->address;
 	peer->ready = true;
 	net_->rings.set_delivery(*peer, PT2P_DELIVERY_SEND);

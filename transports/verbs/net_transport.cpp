@@ -130,7 +130,7 @@ NetPeer &NetTransport::add(int rank, std::unique_ptr<NetPeer> peer)
 	peer->capabilities = table().capabilities;
 	peer->max_send = net_->max_payload();
 	peer->net = net_.get();
-	peer->from = MessageHeader::pack(environment_.job.rank(), 0);
+	peer->from = MessageHeader::pack(environment_.job.rank_at(rank), 0);
 	peer->last_sign = now_ns();
 	net_->set_peer(*peer);
 	return *(peers_[static_cast<size_t>(rank)] = std::move(peer));

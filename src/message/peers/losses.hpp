@@ -24,8 +24,8 @@ public:
 		bool is_loss() const { return number != 0; }
 	};
 
-	// `size`: ranks of the job.
-	PeerLosses(Reporter &reporter, int size) : reporter_(reporter), size_(size) {}
+	// `size`: ranks of the job. `open`: others may come, so what waits for any of them is not told of those that went.
+	PeerLosses(Reporter &reporter, int size, bool open = false) : reporter_(reporter), size_(size), open_(open) {}
 
 	size_t count() const { return losses_.size(); }
 	bool contain(int rank) const { return !losses_.empty() && losses_.count(rank); }
@@ -37,7 +37,7 @@ public:
 	}
 	const std::map<int, Loss> &all() const { return losses_; }
 	// Every other rank has left the job.
-	bool all_others() const { return static_cast<int>(losses_.size()) == size_ - 1; }
+	bool all_others() const { return !open_ && static_cast<int>(losses_.size()) == size_ - 1; }
 	// The rank must not be among them yet.
 	Loss &add(int rank, pt2p_status_t status, std::string_view reason);
 	// PT2P_OK, or how a rank was lost, with the reason.
@@ -65,6 +65,7 @@ private:
 
 	Reporter &reporter_;
 	const int size_;
+	const bool open_;
 	std::map<int, Loss> losses_;
 	std::map<int, std::string> unreached_;
 	unsigned counted_ = 0, told_ = 0; // lost ranks; those that calls without a receive were told of

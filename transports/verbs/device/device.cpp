@@ -150,7 +150,7 @@ std::unique_ptr<Device> Device::open(const TransportEnvironment &environment, st
 	const auto far = std::stable_partition(candidates.begin(), candidates.end(),
 	                                       [&](ibv_device *d) { return here >= 0 && numa_node_of(*d) == here; });
 	const Job &job = environment.job;
-	int sharers = job.local_size();
+	int sharers = job.device_sharers();
 	if (in_turn) {
 		// Ranks of a node share its nearest devices. With PT2P_RANKS_PER_NODE, each pretended node has one device.
 		const int64_t pretended = environment.config.ranks_per_node;

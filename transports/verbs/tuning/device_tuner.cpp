@@ -41,7 +41,8 @@ PeriodLaw DeviceTuner::period_law(uint32_t depth) const
 
 WindowLaw DeviceTuner::window_law(uint32_t depth) const
 {
-	return {.band = band(), .max = depth, .first = first_window(static_cast<uint64_t>(environment_.job.local_size()))};
+	return {
+	    .band = band(), .max = depth, .first = first_window(static_cast<uint64_t>(environment_.job.device_sharers()))};
 }
 
 void DeviceTuner::tune_batch()

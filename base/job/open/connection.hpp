@@ -1,0 +1,50 @@
+// A connection to a context that is, or is to become, a peer; for greeter.cpp and greetings.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/job/open/greeter.hpp"
+
+namespace pt2p::open_job {
+
+constexpr int64_t greeting_time = 5'000'000'000; // for others to introduce themselves, ns
+constexpr size_t max_strangers = 64;             // others that have not yet
+
+// An address that is to be added.
+struct Greeter::Dial {
+	std::string address;
+	Place place;
+	std::vector<Way> ways;
+	int64_t deadline = 0;
+	// Of the thread:
+	size_t next = 0;      // way to try
+	std::string why_not;  // the ways so far
+	bool refused = false; // by one of them
+	// What it has come to, under the lock:
+	bool done = false;
+	int rank = -1;
+	pt2p_status_t status = PT2P_OK;
+	std::string why;
+};
+
+struct Greeter::Connection {
+	enum class State { connects, awaits_hello, awaits_introduction, awaits_ready, established };
+
+	Socket socket;
+	State state = State::connects;
+	bool dialed = false; // by this context
+	bool closed = false;
+	Way way = Way::local;
+	uint32_t events = 0; // that are watched
+	int64_t deadline = 0;
+	std::string in, out;
+	Hello mine, theirs;
+	Keys keys; // over TCP
+	Seat seat;
+	std::shared_ptr<Dial> dial; // that is not done
+};
+
+} // namespace pt2p::open_job

@@ -1,0 +1,218 @@
+#include "base/job/open/peers.hpp"
+
+#include "base/clock.hpp"
+#include "base/report/report.hpp"
+
+namespace pt2p::open_job {
+
+Peers::Peer *Peers::find(int rank)
+{
+	return rank > 0 && static_cast<size_t>(rank) < peers_.size() ? &peers_[static_cast<size_t>(rank)] : nullptr;
+}
+
+Peers::Peer *Peers::find(Seat seat)
+{
+	Peer *peer = find(seat.rank);
+	return peer && peer->owner == seat.owner ? peer : nullptr;
+}
+
+int Peers::take_number(const Id &id)
+{
+	size_t number = 1;
+	while (number < peers_.size() && peers_[number].state != State::free)
+		++number;
+	if (number >= static_cast<size_t>(size_))
+		return -1;
+	if (number == peers_.size())
+		peers_.emplace_back();
+	Peer &peer = peers_[number];
+	peer = Peer{};
+	peer.state = State::pending;
+	peer.id = id;
+	peer.owner = ++owners_;
+	numbers_[id] = static_cast<int>(number);
+	return static_cast<int>(number);
+}
+
+// Nothing was ever exchanged with a pending peer, so its number is free again.
+void Peers::end(int rank, State state, const std::string &reason)
+{
+	Peer *peer = find(rank);
+	if (!peer || (peer->state != State::pending && peer->state != State::live))
+		return;
+	numbers_.erase(peer->id);
+	if (peer->state == State::live) {
+		peer->state = state;
+		peer->reason = reason;
+		peer->blob.clear();
+		events_.push_back({rank, reason, state == State::left});
+		pending_.store(true, std::memory_order_relaxed);
+	} else {
+		peer->state = State::free;
+	}
+	changed_.notify_all();
+}
+
+// ---- the helper thread ----------------------------------------------------------------------------------------------
+
+int Peers::find_live(const Id &id) const
+{
+	const std::lock_guard lock(mutex_);
+	const auto known = numbers_.find(id);
+	return known != numbers_.end() && find(known->second)->state == State::live ? known->second : -1;
+}
+
+Seat Peers::begin(const Id &id)
+{
+	const std::lock_guard lock(mutex_);
+	const auto known = numbers_.find(id);
+	const int rank = known != numbers_.end() ? known->second : take_number(id);
+	Peer *peer = find(rank);
+	if (!peer)
+		return {};
+	++peer->connections;
+	return {rank, peer->owner};
+}
+
+Seat Peers::begin(const Id &id, int rank_there)
+{
+	{
+		const std::lock_guard lock(mutex_);
+		const auto known = numbers_.find(id);
+		const Peer *peer = known != numbers_.end() ? find(known->second) : nullptr;
+		if (peer && peer->rank_there >= 0 && peer->rank_there != rank_there)
+			end(known->second, State::left, "it has removed this context, and come again");
+	}
+	return begin(id);
+}
+
+void Peers::learn(Seat seat, int rank_there, const std::string &blob, const std::string &address)
+{
+	const std::lock_guard lock(mutex_);
+	Peer *peer = find(seat);
+	if (!peer || peer->state != State::pending)
+		return;
+	peer->rank_there = rank_there;
+	peer->blob = blob;
+	peer->address = address;
+}
+
+void Peers::become_live(Seat seat)
+{
+	const std::lock_guard lock(mutex_);
+	Peer *peer = find(seat);
+	if (peer && peer->state == State::pending)
+		peer->state = State::live;
+	changed_.notify_all();
+}
+
+void Peers::detach(Seat seat, const std::string &reason)
+{
+	const std::lock_guard lock(mutex_);
+	Peer *peer = find(seat);
+	if (peer && --peer->connections == 0)
+		end(seat.rank, State::lost, reason);
+}
+
+void Peers::leave(Seat seat, const std::string &reason)
+{
+	const std::lock_guard lock(mutex_);
+	if (find(seat))
+		end(seat.rank, State::left, reason);
+}
+
+// ---- the job --------------------------------------------------------------------------------------------------------
+
+bool Peers::take_blob(int rank, std::string &blob, bool wait)
+{
+	std::unique_lock lock(mutex_);
+	const auto pending = [&] {
+		const Peer *peer = find(rank);
+		return peer && peer->state == State::pending;
+	};
+	if (wait)
+		changed_.wait(lock, [&] { return !pending(); }); // exchanges have a limit of time
+	const Peer *peer = find(rank);
+	switch (peer ? peer->state : State::free) {
+	case State::free:
+	case State::pending: return false;
+	case State::live: break;
+	case State::left: throw Error(PT2P_ERR_PEER_FINALIZED, peer->reason);
+	case State::lost: throw Error(PT2P_ERR_PEER_LOST, peer->reason);
+	}
+	blob = peer->blob;
+	return true;
+}
+
+bool Peers::is_free(int rank) const
+{
+	const std::lock_guard lock(mutex_);
+	const Peer *peer = find(rank);
+	return rank != 0 && (!peer || peer->state == State::free);
+}
+
+int Peers::rank_at(int rank) const
+{
+	if (rank == 0)
+		return 0;
+	const std::lock_guard lock(mutex_);
+	const Peer *peer = find(rank);
+	return peer ? peer->rank_there : -1;
+}
+
+bool Peers::next_event(RankEvent &event)
+{
+	const std::lock_guard lock(mutex_);
+	if (events_.empty())
+		return false;
+	event = std::move(events_.front());
+	events_.pop_front();
+	if (events_.empty())
+		pending_.store(false, std::memory_order_relaxed);
+	return true;
+}
+
+// The end of its connection tells, and comes soon after that of its process.
+Job::End Peers::end_of(int rank, std::string &reason)
+{
+	constexpr int64_t soon = 2'000'000'000; // ns
+	const std::lock_guard lock(mutex_);
+	Peer *peer = find(rank);
+	if (!peer)
+		return Job::End::unknown;
+	reason = peer->reason;
+	if (peer->state == State::left)
+		return Job::End::in_order;
+	if (peer->state == State::lost)
+		return Job::End::lost;
+	if (!peer->end_asked)
+		peer->end_asked = now_ns();
+	return now_ns() - peer->end_asked < soon ? Job::End::asked : Job::End::unknown;
+}
+
+std::string Peers::remove(int rank, bool &was_live)
+{
+	const std::lock_guard lock(mutex_);
+	Peer *peer = find(rank);
+	if (!peer || peer->state == State::free || peer->state == State::pending)
+		return "nobody has that number";
+	was_live = peer->state == State::live;
+	numbers_.erase(peer->id);
+	if (was_live) {
+		peer->state = State::left;
+		peer->reason = "pt2p_peer_remove has removed it";
+		peer->blob.clear();
+	}
+	return "";
+}
+
+int Peers::count() const
+{
+	const std::lock_guard lock(mutex_);
+	int n = 0;
+	for (const Peer &peer : peers_)
+		n += peer.state == State::live;
+	return n;
+}
+
+} // namespace pt2p::open_job
