@@ -84,7 +84,7 @@ public:
 	// Throws Error: PT2P_ERR_SHARED_MEMORY or PT2P_ERR_SYSTEM when it cannot be opened, PT2P_ERR_PEER_LOST when that
 	// process is gone, PT2P_ERR_PROTOCOL when what it has there now is not the segment that it published.
 	// `within_process`: a segment of this process is used where it is, and has to outlive this.
-	PeerSegment(const Address &address, bool within_process);
+	explicit PeerSegment(const Address &address, bool within_process = true);
 	SegmentHeader *header() const { return header_; }
 	const Shape &shape() const { return shape_; }
 	// The ring of local rank `index`, with memory for `room` bytes of data, which may come out larger. Throws
