@@ -44,6 +44,22 @@ bool parse(const char *text, sockaddr_in &address)
 	return port > 0 && port < 65536 && inet_pton(AF_INET, host.c_str(), &address.sin_addr) == 1;
 }
 
+int resolve(const char *node, const char *service, uint64_t flags, sockaddr_in &address)
+{
+	addrinfo hints{}, *found = nullptr;
+	hints.ai_family = AF_INET;
+	hints.ai_socktype = SOCK_STREAM;
+	hints.ai_flags = (flags & FI_SOURCE && !node ? AI_PASSIVE : 0) | (flags & FI_NUMERICHOST ? AI_NUMERICHOST : 0);
+	if (const int error = getaddrinfo(node, service, &hints, &found)) {
+		PT2P_OFI_INFO(FI_LOG_AV, "%s, port %s: %s\n", node ? node : "(no host)", service ? service : "(none)",
+		              gai_strerror(error));
+		return -FI_ENODATA;
+	}
+	std::memcpy(&address, found->ai_addr, sizeof address);
+	freeaddrinfo(found);
+	return 0;
+}
+
 bool Av::find(fi_addr_t number, Entry &entry)
 {
 	const Locked locked(lock);
@@ -157,28 +173,12 @@ int av_insert(fid_av *f, const void *addresses, size_t count, fi_addr_t *numbers
 	});
 }
 
-// The first Internet address of a host and a service. 0, or a negative error.
-int resolve(const char *node, const char *service, sockaddr_in &address)
-{
-	addrinfo hints{}, *found = nullptr;
-	hints.ai_family = AF_INET;
-	hints.ai_socktype = SOCK_STREAM;
-	if (const int error = getaddrinfo(node, service, &hints, &found)) {
-		PT2P_OFI_WARN(FI_LOG_AV, "%s, port %s: %s\n", node ? node : "(no host)", service ? service : "(none)",
-		              gai_strerror(error));
-		return -FI_ENODATA;
-	}
-	std::memcpy(&address, found->ai_addr, sizeof address);
-	freeaddrinfo(found);
-	return 0;
-}
-
 int av_insertsvc(fid_av *f, const char *node, const char *service, fi_addr_t *number, uint64_t flags, void *context)
 {
 	sockaddr_in address;
 	if (!node || !service)
 		return -FI_EINVAL;
-	if (const int error = resolve(node, service, address))
+	if (const int error = resolve(node, service, 0, address))
 		return error;
 	return av_insert(f, &address, 1, number, flags, context);
 }
@@ -200,7 +200,7 @@ int av_insertsym(fid_av *f, const char *node, size_t nodes, const char *service,
 			const std::string host = digits == name.size() ? name : stem + std::to_string(first + n);
 			for (size_t s = 0; s < services; ++s) {
 				all.emplace_back();
-				if (const int error = resolve(host.c_str(), std::to_string(port + s).c_str(), all.back()))
+				if (const int error = resolve(host.c_str(), std::to_string(port + s).c_str(), 0, all.back()))
 					return error;
 			}
 		}

@@ -38,6 +38,10 @@ uint64_t job_number();
 std::string text_of(const sockaddr_in &address);
 bool parse(const char *text, sockaddr_in &address);
 
+// The first Internet address of a host and a service. flags: FI_SOURCE and FI_NUMERICHOST as in fi_getinfo. 0, or a
+// negative error.
+int resolve(const char *node, const char *service, uint64_t flags, sockaddr_in &address);
+
 struct Av {
 	fid_av fid;
 	Domain *domain;

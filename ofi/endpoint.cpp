@@ -50,7 +50,17 @@ int Endpoint::look_up(fi_addr_t address)
 		}
 		rank = in_that_job.rank;
 	} else {
-		return -FI_ENOSYS;
+		sockaddr_in internet;
+		std::memcpy(&internet, entry.bytes, sizeof internet);
+		lock.unlock(); // the peer is asked
+		const pt2p_status_t status = pt2p_peer_add(ctx, text_of(internet).c_str(), &rank);
+		lock.lock();
+		if (status != PT2P_OK)
+			return failed(status, ctx, FI_LOG_EP_CTRL);
+		const auto at = static_cast<size_t>(rank);
+		if (addresses.size() <= at)
+			addresses.resize(at + 1, FI_ADDR_NOTAVAIL);
+		addresses[at] = entry.id;
 	}
 	if (ranks.size() <= address)
 		ranks.resize(address + 1, -1);
@@ -60,7 +70,7 @@ int Endpoint::look_up(fi_addr_t address)
 
 fi_addr_t Endpoint::look_up_source(int rank)
 {
-	if (!av)
+	if (!av || !in_job)
 		return FI_ADDR_NOTAVAIL;
 	const RankAddress address{RankAddress::expected, rank, job_number()};
 	const fi_addr_t id = av->id_of(&address);
@@ -142,8 +152,15 @@ int Endpoint::make_context()
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
 	options.thread_level = locks ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED;
 	const char *tunables[3] = {};
+	size_t n = 0;
 	if (thread)
-		tunables[0] = "PT2P_PROGRESS_THREAD=yes";
+		tunables[n++] = "PT2P_PROGRESS_THREAD=yes";
+	std::string place = "PT2P_OPEN_LISTEN=" + text_of(listen);
+	if (listen.sin_family == AF_INET) {
+		if (listen.sin_addr.s_addr == INADDR_ANY)
+			place = "PT2P_OPEN_LISTEN=:" + std::to_string(ntohs(listen.sin_port));
+		tunables[n++] = place.c_str();
+	}
 	options.tunables = tunables;
 	if (locks) {
 		lock.enable();
@@ -155,7 +172,7 @@ int Endpoint::make_context()
 				counter->enable_locks();
 	}
 	pt2p_context_t *made = nullptr;
-	const pt2p_status_t status = in_job ? pt2p_init(&options, &made) : PT2P_ERR_UNSUPPORTED;
+	const pt2p_status_t status = in_job ? pt2p_init(&options, &made) : pt2p_init_open(&options, &made);
 	if (status != PT2P_OK)
 		return failed(status, nullptr, FI_LOG_EP_CTRL);
 	ctx = made;
@@ -347,9 +364,19 @@ int get_name(fid *f, void *address, size_t *length)
 	if (const int error = guarded([&] { return e.make_context(); }))
 		return error;
 	const size_t room = std::exchange(*length, address_size);
-	const RankAddress name{RankAddress::expected, pt2p_rank(e.ctx), job_number()};
+	unsigned char name[address_size];
+	if (e.in_job) {
+		const RankAddress rank{RankAddress::expected, pt2p_rank(e.ctx), job_number()};
+		std::memcpy(name, &rank, sizeof rank);
+	} else {
+		char text[64];
+		sockaddr_in internet;
+		if (pt2p_address(e.ctx, text, sizeof text, nullptr) != PT2P_OK || !parse(text, internet))
+			return -FI_EOPNOTSUPP;
+		std::memcpy(name, &internet, sizeof internet);
+	}
 	if (room)
-		std::memcpy(address, &name, std::min(room, sizeof name));
+		std::memcpy(address, name, std::min(room, sizeof name));
 	return room < address_size ? -FI_ETOOSMALL : 0;
 }
 

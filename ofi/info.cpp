@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include <netdb.h>
 
@@ -211,6 +212,47 @@ bool wants_internet(const fi_info *hints, const char *node, const char *service)
 	return node || service || (hints && (hints->src_addr || hints->dest_addr)) || format != FI_FORMAT_UNSPEC;
 }
 
+// A copy that fi_freeinfo frees.
+void put_address(void *&place, size_t &length, const sockaddr_in &address)
+{
+	std::free(place);
+	place = std::malloc(sizeof address);
+	length = place ? sizeof address : 0;
+	if (place)
+		std::memcpy(place, &address, sizeof address);
+}
+
+// What the program gives as host and port, or has in its hints.
+int fill_addresses(fi_info &info, const char *node, const char *service, uint64_t flags, const fi_info *hints)
+{
+	sockaddr_in address;
+	const auto given = [&address](const void *bytes, size_t length) {
+		if (!bytes || length < sizeof address)
+			return false;
+		std::memcpy(&address, bytes, sizeof address);
+		return address.sin_family == AF_INET;
+	};
+	if (hints && hints->src_addr) {
+		if (!given(hints->src_addr, hints->src_addrlen))
+			return -FI_ENODATA;
+		put_address(info.src_addr, info.src_addrlen, address);
+	}
+	if (hints && hints->dest_addr) {
+		if (!given(hints->dest_addr, hints->dest_addrlen))
+			return -FI_ENODATA;
+		put_address(info.dest_addr, info.dest_addrlen, address);
+	}
+	if (!node && !service)
+		return 0;
+	if (const int error = resolve(node, service, flags & (FI_SOURCE | FI_NUMERICHOST), address))
+		return error;
+	if (flags & FI_SOURCE || !node)
+		put_address(info.src_addr, info.src_addrlen, address);
+	else
+		put_address(info.dest_addr, info.dest_addrlen, address);
+	return 0;
+}
+
 } // namespace
 
 int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const fi_info *hints,
@@ -223,17 +265,20 @@ int getinfo(uint32_t version, const char *node, const char *service, uint64_t fl
 			return -FI_ENODATA;
 		if (flags & FI_PROV_ATTR_ONLY)
 			node = service = nullptr;
-		const bool internet = wants_internet(hints, node, service);
-		if (internet || !launched()) {
-			check.that(false, "without a launcher there are no endpoints");
+		const bool internet = wants_internet(hints, node, service) || !launched();
+		const uint32_t format = hints ? hints->addr_format : uint32_t{FI_FORMAT_UNSPEC};
+		if (!check.that(format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR || format == FI_SOCKADDR_IN,
+		                "addresses are FI_SOCKADDR_IN, or ranks of a launched job"))
 			return -FI_ENODATA;
-		}
-		fi_info *info = fi_allocinfo();
+		std::unique_ptr<fi_info, decltype(&fi_freeinfo)> info(fi_allocinfo(), fi_freeinfo);
 		if (!info)
 			return -FI_ENOMEM;
 		fill(*info, version, hints);
-		info->addr_format = FI_FORMAT_UNSPEC;
-		*out = info;
+		info->addr_format = internet ? FI_SOCKADDR_IN : FI_FORMAT_UNSPEC;
+		if (internet)
+			if (const int error = fill_addresses(*info, node, service, flags, hints))
+				return error;
+		*out = info.release();
 		return 0;
 	});
 }
