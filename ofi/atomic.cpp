@@ -90,6 +90,13 @@ void serve(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t len
 	size_t bytes = 0;
 	const pt2p_status_t status = execute(*static_cast<Endpoint *>(argument)->domain,
 	                                     static_cast<const unsigned char *>(input), length, results, bytes);
+	Header h;
+	Target first;
+	if (status == PT2P_OK && length >= sizeof h + sizeof first) {
+		std::memcpy(&h, input, sizeof h);
+		std::memcpy(&first, static_cast<const unsigned char *>(input) + sizeof h, sizeof first);
+		count_remote(*static_cast<Endpoint *>(argument), first.key, h.op != FI_ATOMIC_READ);
+	}
 	pt2p_reply(ctx, call, static_cast<uint64_t>(status), results, bytes);
 }
 

@@ -30,10 +30,20 @@ int close_mr(fid *f)
 	return 0;
 }
 
-int bind_mr(fid *, fid *object, uint64_t)
+int bind_mr(fid *f, fid *object, uint64_t flags)
 {
-	// Bound to an endpoint it could be reached through that one alone; it is reached through all.
-	return object->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
+	Mr *mr = object_of<Mr>(f);
+	if (object->fclass == FI_CLASS_EP) // memory is reached through all endpoints of the domain
+		return 0;
+	if (object->fclass != FI_CLASS_CNTR || !(mr->domain->caps & FI_RMA_EVENT))
+		return -FI_EINVAL;
+	mr->counter = object_of<Counter>(object);
+	mr->counted = flags & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+	return guarded([&] {
+		for (Endpoint *endpoint : mr->domain->endpoints) // it makes their progress
+			endpoint->use(*mr->counter);
+		return 0;
+	});
 }
 
 int control_mr(fid *f, int command, void *argument)
@@ -63,8 +73,10 @@ int register_attr(fid *f, const fi_mr_attr *attr, uint64_t flags, fid_mr **out)
 	Domain *domain = object_of<Domain>(f);
 	if (attr->iov_count > 1 || (flags & ~(FI_RMA_EVENT | FI_RMA_PMEM)))
 		return -FI_EINVAL;
-	if (flags & FI_RMA_EVENT)
-		return -FI_ENOSYS;
+	if (flags & FI_RMA_EVENT && !(domain->caps & FI_RMA_EVENT)) {
+		PT2P_OFI_WARN(FI_LOG_MR, "FI_RMA_EVENT is not among the capabilities of the domain\n");
+		return -FI_EINVAL;
+	}
 	if (attr->iface != FI_HMEM_SYSTEM) {
 		PT2P_OFI_WARN(FI_LOG_MR, "memory of devices cannot be registered\n");
 		return -FI_ENOSYS;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <rdma/fi_domain.h>
 
@@ -29,6 +30,7 @@ struct Domain {
 	// Memory by key. Requests of other ranks look for it, also from a progress thread.
 	std::mutex mutex;
 	std::map<uint64_t, Mr *> memories;
+	std::vector<Endpoint *> endpoints;
 	uint64_t next_key = 1;
 
 	Mr *find(uint64_t key)
@@ -44,7 +46,8 @@ struct Mr {
 	unsigned char *address;
 	size_t length;
 	uint64_t access;
-	Counter *counter = nullptr;
+	Counter *counter = nullptr; // of what peers do to it, as far as this says
+	uint64_t counted = 0;       // FI_REMOTE_READ, FI_REMOTE_WRITE
 	// With each context that other ranks reach it by, made when one asks first. Under the domain's mutex.
 	std::map<pt2p_context_t *, pt2p_memory_t *> handles;
 

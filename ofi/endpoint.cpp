@@ -141,13 +141,20 @@ void Endpoint::update_flags()
 	tx_plain = !(tx_flags & special);
 }
 
+void Endpoint::use(Counter &counter)
+{
+	if (std::find(counters.begin(), counters.end(), &counter) == counters.end())
+		counters.push_back(&counter);
+	counter.reporters.add(this);
+}
+
 int Endpoint::make_context()
 {
 	if (ctx)
 		return 0;
 	const auto may_wait = [](const auto *object) { return object && object->may_wait; };
-	const bool thread = domain->progress_by_thread || may_wait(tx_cq) || may_wait(rx_cq) || may_wait(send_counter) ||
-	                    may_wait(recv_counter) || may_wait(read_counter) || may_wait(write_counter);
+	const bool thread = domain->progress_by_thread || may_wait(tx_cq) || may_wait(rx_cq) ||
+	                    std::any_of(counters.begin(), counters.end(), may_wait);
 	const bool locks = domain->several_threads || thread;
 	pt2p_options_t options = PT2P_OPTIONS_INIT;
 	options.thread_level = locks ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED;
@@ -167,9 +174,8 @@ int Endpoint::make_context()
 		for (Cq *cq : {tx_cq, rx_cq})
 			if (cq)
 				cq->enable_locks();
-		for (Counter *counter : {send_counter, recv_counter, read_counter, write_counter})
-			if (counter)
-				counter->enable_locks();
+		for (Counter *counter : counters)
+			counter->enable_locks();
 	}
 	pt2p_context_t *made = nullptr;
 	const pt2p_status_t status = in_job ? pt2p_init(&options, &made) : pt2p_init_open(&options, &made);
@@ -212,9 +218,8 @@ void Endpoint::close()
 	for (Cq *cq : {tx_cq, rx_cq})
 		if (cq)
 			cq->reporters.remove(this);
-	for (Counter *counter : {send_counter, recv_counter, read_counter, write_counter})
-		if (counter)
-			counter->reporters.remove(this);
+	for (Counter *counter : counters)
+		counter->reporters.remove(this);
 	if (ctx) {
 		const std::lock_guard guard(domain->mutex);
 		for (const auto &[key, mr] : domain->memories) {
@@ -234,6 +239,8 @@ void Endpoint::close()
 		const Locked locked(av->lock);
 		std::erase(av->endpoints, this);
 	}
+	const std::lock_guard guard(domain->mutex);
+	std::erase(domain->endpoints, this);
 	--domain->users;
 }
 
@@ -248,21 +255,19 @@ int close_endpoint(fid *f)
 
 int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 {
-	if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) {
-		PT2P_OFI_WARN(FI_LOG_EP_CTRL, "counters of what peers do to memory (FI_RMA_EVENT) are not offered\n");
-		return -FI_ENOSYS;
-	}
 	const struct {
 		uint64_t flag;
 		Counter *Endpoint::*place;
 	} places[] = {{FI_SEND, &Endpoint::send_counter},
 	              {FI_RECV, &Endpoint::recv_counter},
 	              {FI_READ, &Endpoint::read_counter},
-	              {FI_WRITE, &Endpoint::write_counter}};
+	              {FI_WRITE, &Endpoint::write_counter},
+	              {FI_REMOTE_READ, &Endpoint::remote_read_counter},
+	              {FI_REMOTE_WRITE, &Endpoint::remote_write_counter}};
 	for (const auto &[flag, place] : places)
 		if (flags & flag)
 			e.*place = counter;
-	counter->reporters.add(&e);
+	e.use(*counter);
 	return 0;
 }
 
@@ -425,6 +430,8 @@ int open_endpoint(fid_domain *d, fi_info *info, fid_ep **out, void *context)
 			std::memcpy(&e->listen, info->src_addr, sizeof e->listen);
 		e->multi = std::make_unique<MultiReceive>();
 		++e->domain->users;
+		const std::lock_guard guard(e->domain->mutex);
+		e->domain->endpoints.push_back(e.get());
 		*out = &e.release()->fid;
 		return 0;
 	});

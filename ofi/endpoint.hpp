@@ -26,10 +26,11 @@ struct Op {
 	bool receives = false;
 	bool reports; // a success is a completion, too
 	// Operations on remote memory.
+	bool tells;     // the owner wants to know of them (FI_RMA_EVENT)
 	uint32_t parts; // that have not ended
 	pt2p_status_t status;
 	int rank;
-	uint64_t data;
+	uint64_t data, key;
 	std::unique_ptr<unsigned char[]> copy; // of injected data; kept for the next one
 };
 
@@ -48,6 +49,8 @@ struct Endpoint {
 	Cq *tx_cq = nullptr, *rx_cq = nullptr;
 	bool tx_selective = false, rx_selective = false;
 	Counter *send_counter = nullptr, *recv_counter = nullptr, *read_counter = nullptr, *write_counter = nullptr;
+	Counter *remote_read_counter = nullptr, *remote_write_counter = nullptr; // with FI_RMA_EVENT
+	std::vector<Counter *> counters;                                         // all of them, each once
 	bool enabled = false, closing = false;
 	size_t min_multi_recv = 64;
 
@@ -110,6 +113,7 @@ struct Endpoint {
 	// The end of an operation: a completion, or an error, and the counter.
 	void succeed(Op *op);
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
+	void use(Counter &counter); // that counts something of this endpoint
 	void update_flags();
 	int enable();
 	int make_context();
@@ -129,6 +133,8 @@ extern fi_ops_tagged tagged_ops;
 extern fi_ops_rma rma_ops;
 extern fi_ops_atomic atomic_ops;
 ssize_t cancel(Endpoint &endpoint, void *context);
+// An operation of a peer on memory with this key has ended (FI_RMA_EVENT).
+void count_remote(Endpoint &endpoint, uint64_t key, bool write);
 int open_rma_services(Endpoint &endpoint);
 int open_atomic_service(Endpoint &endpoint);
 

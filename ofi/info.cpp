@@ -5,6 +5,8 @@
 #include <memory>
 
 #include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "ofi/address.hpp"
 #include "ofi/endpoint.hpp"
@@ -17,18 +19,18 @@ constexpr uint64_t primary = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC;
 constexpr uint64_t transmit_kinds = FI_SEND | FI_READ | FI_WRITE;
 constexpr uint64_t receive_kinds = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 // Those that cost nothing are offered whether they are asked for or not.
-constexpr uint64_t secondary = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_AV_USER_ID;
-constexpr uint64_t optional = FI_DIRECTED_RECV;
+constexpr uint64_t secondary = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_AV_USER_ID | FI_FENCE;
+constexpr uint64_t optional = FI_DIRECTED_RECV | FI_RMA_EVENT;
 constexpr uint64_t all_caps = primary | transmit_kinds | receive_kinds | secondary | optional;
 
-constexpr uint64_t tx_caps = primary | transmit_kinds | FI_LOCAL_COMM | FI_REMOTE_COMM;
-constexpr uint64_t rx_caps = primary | receive_kinds | secondary | optional;
+constexpr uint64_t tx_caps = primary | transmit_kinds | FI_FENCE;
+constexpr uint64_t rx_caps = primary | receive_kinds | FI_MULTI_RECV | FI_SOURCE | optional;
+constexpr uint64_t of_domain = FI_LOCAL_COMM | FI_REMOTE_COMM; // programs name them in other places, too
 constexpr uint64_t tx_op_flags =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 constexpr uint64_t rx_op_flags = FI_COMPLETION | FI_MULTI_RECV;
 constexpr uint64_t message_order = FI_ORDER_SAS;
 constexpr size_t queue_size = 1024, max_message = PTRDIFF_MAX, cq_data_size = 8, key_size = 8;
-constexpr int mr_modes = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 constexpr uint64_t tag_format = UINT64_C(0x5555555555555555); // one field of 63 bits
 
 // Collects why a program's hints cannot be met.
@@ -66,7 +68,7 @@ private:
 
 bool suits(Check &check, const fi_tx_attr &a)
 {
-	return check.bits("tx_attr->caps", a.caps, tx_caps, FI_TYPE_CAPS) &&
+	return check.bits("tx_attr->caps", a.caps, tx_caps | of_domain, FI_TYPE_CAPS) &&
 	       check.bits("tx_attr->op_flags", a.op_flags, tx_op_flags, FI_TYPE_OP_FLAGS) &&
 	       check.bits("tx_attr->msg_order", a.msg_order, message_order, FI_TYPE_MSG_ORDER) &&
 	       check.that(!(a.comp_order & ~FI_ORDER_NONE), "completions are not ordered (tx_attr->comp_order)") &&
@@ -77,7 +79,7 @@ bool suits(Check &check, const fi_tx_attr &a)
 
 bool suits(Check &check, const fi_rx_attr &a)
 {
-	return check.bits("rx_attr->caps", a.caps, rx_caps, FI_TYPE_CAPS) &&
+	return check.bits("rx_attr->caps", a.caps, rx_caps | of_domain, FI_TYPE_CAPS) &&
 	       check.bits("rx_attr->op_flags", a.op_flags, rx_op_flags, FI_TYPE_OP_FLAGS) &&
 	       check.bits("rx_attr->msg_order", a.msg_order, message_order, FI_TYPE_MSG_ORDER) &&
 	       check.that(!(a.comp_order & ~FI_ORDER_NONE), "completions are not ordered (rx_attr->comp_order)") &&
@@ -114,7 +116,7 @@ bool suits(Check &check, uint32_t version, const fi_domain_attr &a)
 	       check.that(a.threading <= FI_THREAD_ENDPOINT, "domain_attr->threading") &&
 	       suits_modes(check, version, a.mr_mode) &&
 	       check.at_most("domain_attr->cq_data_size", a.cq_data_size, cq_data_size) &&
-	       check.bits("domain_attr->caps", a.caps, FI_LOCAL_COMM | FI_REMOTE_COMM, FI_TYPE_CAPS) &&
+	       check.bits("domain_attr->caps", a.caps, of_domain, FI_TYPE_CAPS) &&
 	       check.at_most("domain_attr->mr_key_size", a.mr_key_size, key_size) &&
 	       check.at_most("domain_attr->mr_iov_limit", a.mr_iov_limit, 1) &&
 	       check.at_most("domain_attr->max_ep_stx_ctx", a.max_ep_stx_ctx, 0) &&
@@ -143,10 +145,8 @@ uint64_t complete_caps(uint64_t asked)
 		caps |= FI_SEND | FI_RECV;
 	if (caps & (FI_RMA | FI_ATOMIC) && !(caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
 		caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-	uint64_t free = FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SOURCE | FI_AV_USER_ID;
-	if (caps & FI_MSG)
-		free |= FI_MULTI_RECV;
-	return caps | free | (asked ? 0 : all_caps);
+	const uint64_t of_messages = caps & FI_MSG ? FI_MULTI_RECV : 0;
+	return caps | (secondary & ~FI_MULTI_RECV) | of_messages | (asked ? 0 : all_caps);
 }
 
 void fill(fi_info &info, uint32_t version, const fi_info *hints)
@@ -185,18 +185,16 @@ void fill(fi_info &info, uint32_t version, const fi_info *hints)
 	d.data_progress = domain && domain->data_progress ? domain->data_progress : FI_PROGRESS_MANUAL;
 	d.resource_mgmt = FI_RM_ENABLED;
 	d.av_type = domain && domain->av_type ? domain->av_type : FI_AV_UNSPEC;
-	if (!domain || domain->mr_mode == FI_MR_UNSPEC)
-		d.mr_mode = FI_VERSION_GE(version, FI_VERSION(1, 5)) ? 0 : FI_MR_SCALABLE;
-	else if (domain->mr_mode == FI_MR_BASIC || domain->mr_mode == FI_MR_SCALABLE)
-		d.mr_mode = domain->mr_mode;
-	else
-		d.mr_mode = domain->mr_mode & mr_modes;
+	// What a program could do for the provider's sake (FI_MR_LOCAL and others) is not needed: none of these bits is
+	// set.
+	const bool named = domain && (domain->mr_mode == FI_MR_BASIC || domain->mr_mode == FI_MR_SCALABLE);
+	d.mr_mode = named ? domain->mr_mode : FI_VERSION_GE(version, FI_VERSION(1, 5)) ? 0 : FI_MR_SCALABLE;
 	d.mr_key_size = key_size;
 	d.cq_data_size = cq_data_size;
 	d.cq_cnt = d.ep_cnt = d.tx_ctx_cnt = d.rx_ctx_cnt = d.cntr_cnt = 1 << 10;
 	d.max_ep_tx_ctx = d.max_ep_rx_ctx = 1;
 	d.mr_iov_limit = 1;
-	d.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+	d.caps = of_domain;
 	d.max_err_data = 1024;
 	d.mr_cnt = 1 << 16;
 
@@ -222,6 +220,29 @@ void put_address(void *&place, size_t &length, const sockaddr_in &address)
 		std::memcpy(place, &address, sizeof address);
 }
 
+// The address, without a port, from which this host reaches `to`; null: others. A datagram socket that is connected
+// tells, and sends nothing.
+sockaddr_in own_address(const sockaddr_in *to)
+{
+	sockaddr_in anywhere{}, found{};
+	anywhere.sin_family = AF_INET;
+	anywhere.sin_addr.s_addr = htonl(0x0a000001);
+	anywhere.sin_port = htons(9);
+	socklen_t length = sizeof found;
+	const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	const sockaddr_in &target = to ? *to : anywhere;
+	const bool known = fd >= 0 && !connect(fd, reinterpret_cast<const sockaddr *>(&target), sizeof target) &&
+	                   !getsockname(fd, reinterpret_cast<sockaddr *>(&found), &length);
+	if (fd >= 0)
+		close(fd);
+	if (!known) {
+		found.sin_family = AF_INET;
+		found.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	}
+	found.sin_port = 0;
+	return found;
+}
+
 // What the program gives as host and port, or has in its hints.
 int fill_addresses(fi_info &info, const char *node, const char *service, uint64_t flags, const fi_info *hints)
 {
@@ -242,14 +263,16 @@ int fill_addresses(fi_info &info, const char *node, const char *service, uint64_
 			return -FI_ENODATA;
 		put_address(info.dest_addr, info.dest_addrlen, address);
 	}
-	if (!node && !service)
-		return 0;
-	if (const int error = resolve(node, service, flags & (FI_SOURCE | FI_NUMERICHOST), address))
-		return error;
-	if (flags & FI_SOURCE || !node)
-		put_address(info.src_addr, info.src_addrlen, address);
-	else
-		put_address(info.dest_addr, info.dest_addrlen, address);
+	if (node || service) {
+		if (const int error = resolve(node, service, flags & (FI_SOURCE | FI_NUMERICHOST), address))
+			return error;
+		if (flags & FI_SOURCE || !node)
+			put_address(info.src_addr, info.src_addrlen, address);
+		else
+			put_address(info.dest_addr, info.dest_addrlen, address);
+	}
+	if (!info.src_addr)
+		put_address(info.src_addr, info.src_addrlen, own_address(static_cast<const sockaddr_in *>(info.dest_addr)));
 	return 0;
 }
 

@@ -316,12 +316,15 @@ ssize_t post_untagged(Endpoint &e, const UntaggedReceive &r)
 {
 	Op *op;
 	int source;
-	const bool many = r.segments.size() > 1;
+	const bool many = !r.segments.empty();
+	size_t length = r.length;
+	for (const iovec &segment : r.segments)
+		length += segment.iov_len;
 	{
 		const Locked locked(e.lock);
 		if (!source_of(e, r.from, source))
 			return source;
-		op = take_receive(e, r.context, FI_MSG, r.buffer, r.length, r.reports);
+		op = take_receive(e, r.context, FI_MSG, r.buffer, length, r.reports);
 	}
 	if (many)
 		return receive_segments(e, op, r.segments.data(), r.segments.size(), {source, untagged, untagged});

@@ -27,6 +27,7 @@ struct RemoteMemory {
 	enum class State : uint8_t { asking, ready, refused } state = State::asking;
 	pt2p_remote_t *handle = nullptr;
 	uint64_t base = 0, length = 0, access = 0;
+	bool events = false; // the owner wants to know of operations (FI_RMA_EVENT)
 	struct Waiting {
 		Op *op;
 		Part part;

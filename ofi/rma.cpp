@@ -13,17 +13,18 @@ namespace pt2p_ofi {
 
 namespace {
 
-constexpr uint32_t service_of_keys = 0x6f666901, service_of_data = 0x6f666902;
+constexpr uint32_t service_of_keys = 0x6f666901, service_of_notices = 0x6f666902;
 
 // The answer for a key; the export follows.
 struct KeyAnswer {
-	uint64_t base, length, access;
+	uint64_t base, length, access, events;
 };
 constexpr size_t answer_size = sizeof(KeyAnswer) + PT2P_EXPORT_MAX;
 
-// What a rank is told of a write with data.
-struct DataNotice {
-	uint64_t data, length;
+// What a rank is told of an operation on its memory that has ended: of writes with data, and with FI_RMA_EVENT of all.
+struct Notice {
+	uint64_t data, length, key;
+	uint32_t write, has_data;
 };
 
 // ---- the owner ------------------------------------------------------------------------------------------------------
@@ -52,7 +53,7 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 		Mr *mr = e.domain->find(key);
 		pt2p_memory_t *handle = mr && mr->length ? handle_of(e, *mr) : nullptr;
 		if (handle && pt2p_memory_export(ctx, handle, answer + sizeof(KeyAnswer), PT2P_EXPORT_MAX, &bytes) == PT2P_OK) {
-			const KeyAnswer facts{mr->base(), mr->length, mr->access};
+			const KeyAnswer facts{mr->base(), mr->length, mr->access, e.caps & FI_RMA_EVENT ? 1u : 0u};
 			std::memcpy(answer, &facts, sizeof facts);
 			bytes += sizeof facts;
 		}
@@ -60,15 +61,17 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 	pt2p_reply(ctx, call, 0, answer, bytes);
 }
 
-void take_data(pt2p_context_t *, pt2p_call_t *, const void *input, size_t length, void *argument)
+void take_notice(pt2p_context_t *, pt2p_call_t *, const void *input, size_t length, void *argument)
 {
 	Endpoint &e = *static_cast<Endpoint *>(argument);
-	DataNotice notice;
-	if (length != sizeof notice || !e.rx_cq)
+	Notice notice;
+	if (length != sizeof notice)
 		return;
 	std::memcpy(&notice, input, sizeof notice);
-	e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0},
-	              FI_ADDR_NOTAVAIL);
+	count_remote(e, notice.key, notice.write);
+	if (notice.has_data && e.rx_cq)
+		e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0},
+		              FI_ADDR_NOTAVAIL);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -89,12 +92,13 @@ void finish(Op *op)
 		e.fail(op, {op->status, -1, 0, 0, 0, 0}, e.tx_cq);
 }
 
-// The data is in the peer's memory: now it is told.
-void tell_data(Op *op)
+// The owner of the memory is told that the operation has ended.
+void tell(Op *op)
 {
 	Endpoint &e = *op->endpoint;
-	const DataNotice notice{op->data, op->length};
-	op->status = pt2p_notify(e.ctx, op->rank, service_of_data, &notice, sizeof notice, nullptr);
+	const Notice notice{op->data, op->length, op->key, op->flags & FI_WRITE ? 1u : 0u,
+	                    op->flags & FI_REMOTE_CQ_DATA ? 1u : 0u};
+	op->status = pt2p_notify(e.ctx, op->rank, service_of_notices, &notice, sizeof notice, nullptr);
 }
 
 void end_part(Op *op, pt2p_status_t status)
@@ -106,15 +110,15 @@ void end_part(Op *op, pt2p_status_t status)
 		if (--op->parts)
 			return;
 	}
-	if (op->status == PT2P_OK && op->flags & FI_REMOTE_CQ_DATA) {
-		op->flags &= ~FI_REMOTE_CQ_DATA;
-		tell_data(op);
-	}
+	if (op->status == PT2P_OK && (op->tells || op->flags & FI_REMOTE_CQ_DATA))
+		tell(op);
+	op->flags &= ~FI_REMOTE_CQ_DATA;
 	finish(op);
 }
 
 void start_part(Endpoint &e, Op *op, const RemoteMemory &memory, const Part &part, RmaKind kind)
 {
+	op->tells |= memory.events;
 	const uint64_t needed = kind == RmaKind::read ? FI_REMOTE_READ : FI_REMOTE_WRITE;
 	if (memory.access && !(memory.access & needed))
 		return end_part(op, PT2P_ERR_MEMORY);
@@ -159,7 +163,7 @@ void key_answered(pt2p_context_t *ctx, const pt2p_result_t *result, void *argume
 		RemoteMemory &place = e.remotes[{q->rank, q->key}];
 		waiting = std::move(place.waiting);
 		if (status == PT2P_OK) {
-			place = {RemoteMemory::State::ready, handle, facts.base, facts.length, facts.access, {}};
+			place = {RemoteMemory::State::ready, handle, facts.base, facts.length, facts.access, facts.events != 0, {}};
 			memory = place;
 		} else {
 			e.remotes.erase({q->rank, q->key}); // it may exist when it is asked for again
@@ -273,6 +277,8 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	op->parts = static_cast<uint32_t>(count);
 	op->status = PT2P_OK;
 	op->data = msg.data;
+	op->key = msg.rma_iov->key;
+	op->tells = false;
 	if (flags & FI_INJECT) {
 		if (!op->copy)
 			op->copy = std::make_unique<unsigned char[]>(inject_size);
@@ -385,9 +391,22 @@ ssize_t rma_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t da
 
 } // namespace
 
+void count_remote(Endpoint &e, uint64_t key, bool write)
+{
+	if (!(e.caps & FI_RMA_EVENT))
+		return;
+	if (Counter *counter = write ? e.remote_write_counter : e.remote_read_counter)
+		counter->add(1);
+	const std::lock_guard guard(e.domain->mutex);
+	Mr *mr = e.domain->find(key);
+	if (mr && mr->counter && mr->counted & (write ? FI_REMOTE_WRITE : FI_REMOTE_READ))
+		mr->counter->add(1);
+}
+
 int open_rma_services(Endpoint &e)
 {
-	const std::pair<uint32_t, pt2p_handler_t> all[] = {{service_of_keys, answer_key}, {service_of_data, take_data}};
+	const std::pair<uint32_t, pt2p_handler_t> all[] = {{service_of_keys, answer_key},
+	                                                   {service_of_notices, take_notice}};
 	for (const auto &[id, handler] : all) {
 		pt2p_service_t *service;
 		const pt2p_status_t status = pt2p_service_open(e.ctx, id, handler, &e, nullptr, &service);
