@@ -225,23 +225,29 @@ void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 }
 
 // Cuts local and remote segments into parts that are contiguous on both sides. Returns how many; 0: the lengths differ.
+// Without any bytes it is one empty part.
 size_t cut(const iovec *here, size_t here_count, const fi_rma_iov *there, size_t there_count,
            Part (&parts)[2 * max_segments])
 {
 	size_t n = 0, h = 0, t = 0, from_h = 0, from_t = 0;
-	while (h < here_count && t < there_count) {
+	for (;;) {
+		while (h < here_count && from_h == here[h].iov_len)
+			++h, from_h = 0;
+		while (t < there_count && from_t == there[t].len)
+			++t, from_t = 0;
+		if (h == here_count || t == there_count)
+			break;
 		const size_t length = std::min(here[h].iov_len - from_h, there[t].len - from_t);
-		if (length || (here_count == 1 && there_count == 1))
-			parts[n++] = {static_cast<unsigned char *>(here[h].iov_base) + from_h, length, there[t].addr + from_t,
-			              there[t].key};
+		parts[n++] = {static_cast<unsigned char *>(here[h].iov_base) + from_h, length, there[t].addr + from_t,
+		              there[t].key};
 		from_h += length;
 		from_t += length;
-		if (from_h == here[h].iov_len)
-			++h, from_h = 0;
-		if (t < there_count && from_t == there[t].len)
-			++t, from_t = 0;
 	}
-	return h == here_count && t == there_count ? n : 0;
+	if (h != here_count || t != there_count)
+		return 0;
+	if (!n && there_count)
+		parts[n++] = {nullptr, 0, there->addr, there->key};
+	return n;
 }
 
 ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, bool reports)
