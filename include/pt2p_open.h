@@ -7,6 +7,8 @@
  * different contexts. All functions that take a rank take such a number.
  *
  *   - pt2p_size tells how many numbers there are (PT2P_OPEN_PEERS), whoever has them.
+ *   - The number of a peer that has gone is given to another one after pt2p_peer_remove; without it, when three quarters of the
+ *     numbers have been given, the peer that went first, if all its messages have been received.
  *   - A send to a number that nobody has fails with PT2P_ERR_RANK, and so does a receive from it.
  *   - A peer that calls pt2p_finalize is PT2P_ERR_PEER_FINALIZED, one that is killed PT2P_ERR_PEER_LOST. Receives, probes and
  *     pt2p_signal_wait from PT2P_ANY_SOURCE wait on, as others may come.
@@ -63,11 +65,13 @@ pt2p_status_t pt2p_address(pt2p_context_t *ctx, char *text, size_t capacity, siz
 pt2p_status_t pt2p_peer_add(pt2p_context_t *ctx, const char *address, int *rank);
 
 /**
- * Gives a peer up. What is under way with it, and every later use of the number, fails with PT2P_ERR_PEER_FINALIZED; messages
- * to it that have not arrived may be lost. The peer sees this context leave. Use it for peers that have left or are lost, too.
+ * Gives a peer up, also one that has left or is lost. What is under way with it fails with PT2P_ERR_PEER_FINALIZED; messages to
+ * it that have not arrived may be lost, and those from it that nobody has received are discarded. The peer sees this context
+ * leave.
  *
- * The number is not given to another peer: PT2P_OPEN_PEERS limits the peers over the life of the context. The same peer may
- * be added again, and gets another number.
+ * From now on the number may get another owner: later, when neither side uses it any more, which takes calls of both that make
+ * progress. Until then its use fails with PT2P_ERR_PEER_FINALIZED. Memory that was imported from the peer stays its own, and
+ * operations on it fail. The same peer may be added again.
  *
  * Errors: PT2P_ERR_CONTEXT; PT2P_ERR_RANK when no peer has that number; PT2P_ERR_UNSUPPORTED for a context that is not
  * open; PT2P_ERR_IN_HANDLER.

@@ -213,6 +213,10 @@ public:
 	virtual bool notify_connect_failure(int peer, std::string_view address) { return (void)peer, (void)address, false; }
 	// The layer above has given up `peer`: finish what is in progress with it and call on_peer_down.
 	virtual void abandon(int, pt2p_status_t, const std::string &) {}
+	// A peer that is down gets forgotten, as its rank will be somebody else; its endpoints end. may_forget: nothing
+	// refers to it any more. Where nothing is known of a peer, there is nothing to forget.
+	virtual bool may_forget(int peer) { return (void)peer, true; }
+	virtual void forget_peer(int peer) { (void)peer; }
 	// Whether everything that was accepted has arrived, at peers that still exist. No further sends follow. Called
 	// until it returns true, with progress in between.
 	virtual bool settle() { return true; }

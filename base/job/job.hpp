@@ -66,8 +66,20 @@ public:
 	// call costs nothing.
 	virtual bool try_lookup(int rank, std::string &blob) = 0;
 
-	// Whether a number of an open job is free.
+	// ---- open jobs only: numbers get another owner when the last one has gone and is forgotten here
+
+	// Whether a number is free.
 	virtual bool nobody_has(int rank) const { return (void)rank, false; }
+	// What next_event() told has been done: nothing goes to that rank any more.
+	virtual void handled(int rank) { (void)rank; }
+	// A number that wants another owner; false: there is none behind `position`, which begins at 0. `removed`: its
+	// owner was removed, and messages of his are not wanted any more.
+	virtual bool next_to_forget(size_t &position, int &rank, bool &removed)
+	{
+		return (void)position, (void)rank, (void)removed, false;
+	}
+	// All layers have forgotten its owner.
+	virtual void forgotten(int rank) { (void)rank; }
 
 	// True when next_event has something: one relaxed load.
 	bool has_events() const { return events_pending_.load(std::memory_order_relaxed); }

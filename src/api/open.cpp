@@ -48,7 +48,18 @@ try {
 		Progress::Guard guard(*ctx->progress);
 		PT2P_NOT_IN_HANDLER(ctx);
 	}
-	*rank = job->add(address);
+	try {
+		*rank = job->add(address);
+	} catch (const Error &e) {
+		if (e.status() != PT2P_ERR_NO_NUMBER)
+			throw;
+		{
+			// Some may have become free since the last call.
+			Progress::Guard guard(*ctx->progress);
+			ctx->engine->check();
+		}
+		*rank = job->add(address);
+	}
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -114,6 +114,12 @@ public:
 	// Sends what there is room for; returns how many messages left.
 	unsigned drive();
 	size_t waiting() const { return waiting_; }
+	// Whether it, or a lane of it, is among the channels with work.
+	bool is_listed() const
+	{
+		return listed || (lanes_ && std::any_of(lanes_->begin(), lanes_->end(),
+		                                        [](const auto &lane) { return lane && lane->is_listed(); }));
+	}
 
 private:
 	// The further ones.

@@ -94,8 +94,10 @@ void Engine::check()
 	// Before the transports look: the launcher knows more of a rank's end than they can see.
 	RankEvent event;
 	while (job_.has_events() && job_.next_event(event))
-		if (is_rank(event.rank) && event.rank != rank_)
+		if (is_rank(event.rank) && event.rank != rank_) {
 			on_rank_event(event);
+			job_.handled(event.rank);
+		}
 	requests_.for_each([this](const Request &r) {
 		if (r.state == Request::State::posted)
 			awaited_.examine(r.source);
@@ -109,6 +111,43 @@ void Engine::check()
 		t->check();
 	for (Extension *e : extensions_)
 		e->check();
+	if (job_.open())
+		forget_peers();
+}
+
+void Engine::forget_peers()
+{
+	int rank;
+	bool removed;
+	for (size_t position = 0; job_.next_to_forget(position, rank, removed);)
+		if (forget_peer(rank, removed)) {
+			job_.forgotten(rank);
+			position = 0;
+		}
+}
+
+// Whoever gets the number next must not be taken for this peer anywhere. False: something still refers to it.
+bool Engine::forget_peer(int rank, bool drop_messages)
+{
+	if (!losses_.contain(rank))
+		return false;
+	bool named = false;
+	requests_.for_each([&](const Request &r) {
+		const bool under_way = r.state == Request::State::posted || r.state == Request::State::moving ||
+		                       r.state == Request::State::one_sided;
+		named |= under_way && (r.peer == rank || r.source == rank);
+	});
+	Router &router = *layers_.router;
+	if (named || !receives_.may_forget(rank, drop_messages) || !router.may_forget(rank) ||
+	    !std::all_of(extensions_.begin(), extensions_.end(), [rank](Extension *e) { return e->may_forget(rank); }))
+		return false;
+	receives_.forget(rank);
+	for (Extension *e : extensions_)
+		e->forget_peer(rank);
+	router.forget_peer(rank);
+	awaited_.forget(rank);
+	losses_.forget(rank);
+	return true;
 }
 
 void Engine::fail_receives_from_nobody()

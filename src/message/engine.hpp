@@ -174,6 +174,8 @@ private:
 	void cork_transports(bool corked, bool bundles);
 	void on_stop_eager(int peer, bool stop);
 	void fail_receives_from_nobody();
+	void forget_peers();
+	bool forget_peer(int rank, bool drop_messages);
 	void on_rank_event(const RankEvent &event);
 	Request *start_special(int source, const char *operation, size_t length, int peer, uint64_t tag);
 

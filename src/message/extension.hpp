@@ -43,6 +43,9 @@ public:
 	virtual void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) = 0;
 	// Told once for each peer.
 	virtual void on_peer_down(int peer, pt2p_status_t status) = 0;
+	// A peer that is down gets forgotten, as its rank will be somebody else; may_forget: nothing refers to it any more.
+	virtual bool may_forget(int peer) { return (void)peer, true; }
+	virtual void forget_peer(int peer) { (void)peer; }
 	// Operations that wait for this peer, or ask it for something, fail. Later ones can be started.
 	virtual void on_refused(int peer, pt2p_status_t status, std::string_view reason) = 0;
 	// Sends what had to wait; called in each turn while has_work().

@@ -74,6 +74,24 @@ UnexpectedMessage *Receives::take(int source, uint64_t tag, uint64_t mask, pt2p_
 	return m;
 }
 
+bool Receives::may_forget(int peer, bool drop_messages) const
+{
+	bool may = true;
+	unexpected_.all().for_each([&](const UnexpectedMessage &m) { may &= !(m.taken && m.source == peer); });
+	if (!drop_messages)
+		matcher_.for_each_unexpected([&](const UnexpectedMessage &m) { may &= m.source != peer; });
+	return may;
+}
+
+void Receives::forget(int peer)
+{
+	matcher_.for_each_unexpected([&](UnexpectedMessage &m) {
+		if (m.source == peer)
+			unexpected_.drop(m);
+	});
+	unexpected_.forget(peer);
+}
+
 // The receive of an announced message fails when the sender is gone; an eager message is complete. When this rank lacks
 // something to answer the sender, the receive fails and the message stays for another one.
 Request *Receives::irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &m)

@@ -41,6 +41,10 @@ public:
 		UnexpectedMessage *m = unexpected_.all().find(handle);
 		return m && m->taken ? m : nullptr;
 	}
+	// Messages of a peer that is down, whose rank will be somebody else. They stand in the way unless they are dropped;
+	// one that a matched probe has taken does always.
+	bool may_forget(int peer, bool drop_messages) const;
+	void forget(int peer);
 	Request *irecv_taken(void *buffer, size_t capacity, UnexpectedMessage &message);
 
 	// The two steps by which an eager message is received; inline, as short messages must pay for no more than they

@@ -34,6 +34,9 @@ public:
 	// Takes one out of matching and frees it.
 	void drop(UnexpectedMessage &message);
 
+	// That peer is down, and need not be told that it may send eagerly again.
+	void forget(int peer) { std::erase(stopped_, peer); }
+
 	const HandlePool<UnexpectedMessage> &all() const { return messages_; }
 
 private:

@@ -115,6 +115,26 @@ void OneSided::on_refused(int peer, pt2p_status_t status, std::string_view reaso
 	targets_.at(peer).status = PT2P_OK;
 }
 
+bool OneSided::may_forget(int peer)
+{
+	const Target *t = targets_.find(peer);
+	if (!t)
+		return true;
+	bool used = t->listed || t->pending || t->started || t->owed || t->has_work();
+	operations_.for_each([&](const Operation &op) { used |= op.target == t || op.served.target == t; });
+	return !used;
+}
+
+// Memory that was imported from it is still its own.
+void OneSided::forget_peer(int peer)
+{
+	targets_.retire(peer, [this](const Target &target) {
+		bool used = false;
+		remotes_.for_each([&](const Remote &r) { used |= r.active && r.target == &target; });
+		return used;
+	});
+}
+
 // Ends all operations with that peer; no more can be started.
 void OneSided::end_operations(int peer, pt2p_status_t status, std::string_view reason)
 {

@@ -84,6 +84,8 @@ public:
 	const char *on_message(int peer, uint8_t id, uint64_t header, const void *data, size_t length) override;
 	void on_complete(uint64_t operation, pt2p_status_t status, std::string_view reason) override;
 	void on_peer_down(int peer, pt2p_status_t status) override { end_operations(peer, status, {}); }
+	bool may_forget(int peer) override;
+	void forget_peer(int peer) override;
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
 	bool has_work() const override { return targets_.busy(); }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/memory/work_list.hpp"
 #include "message/engine.hpp"
@@ -41,6 +43,15 @@ public:
 		return target.channel != nullptr;
 	}
 
+	// That rank will be somebody else. The target stays as long as it is used, lost for ever.
+	template <class Used>
+	void retire(int rank, Used &&used)
+	{
+		if (auto node = targets_.extract(rank))
+			retired_.push_back(std::move(node));
+		std::erase_if(retired_, [&](const auto &node) { return !used(node.mapped()); });
+	}
+
 	// It has work.
 	void list(Target &target)
 	{
@@ -57,6 +68,7 @@ public:
 private:
 	Engine &engine_;
 	std::unordered_map<int, Target> targets_; // by rank
+	std::vector<std::unordered_map<int, Target>::node_type> retired_;
 	WorkList<Target> busy_;
 };
 

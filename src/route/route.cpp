@@ -1,5 +1,7 @@
 #include "route/route.hpp"
 
+#include <algorithm>
+
 #include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/report/report.hpp"
@@ -93,6 +95,23 @@ bool Router::connect_senders()
 		}
 	}
 	return all;
+}
+
+bool Router::may_forget(int rank) const
+{
+	for (Channel *c : {find(rank), find_datagrams(rank)})
+		if (c && c->is_listed())
+			return false;
+	return std::all_of(layers_.begin(), layers_.end(), [rank](Transport *layer) { return layer->may_forget(rank); });
+}
+
+void Router::forget_peer(int rank)
+{
+	channels_[static_cast<size_t>(rank)].reset();
+	if (!datagrams_.empty())
+		datagrams_[static_cast<size_t>(rank)].reset();
+	for (Transport *layer : layers_)
+		layer->forget_peer(rank);
 }
 
 std::string Router::why(int rank) const

@@ -70,6 +70,10 @@ public:
 			device->on_consumed(channel.peer, consumed);
 	}
 
+	// A peer that is down gets forgotten, as its rank will be somebody else. False: something refers to it.
+	bool may_forget(int rank) const;
+	void forget_peer(int rank);
+
 	const TransportEnvironment &environment() const { return direct_.environment(); }
 	const std::vector<std::unique_ptr<Transport>> &transports() const { return direct_.all(); }
 	const std::vector<DeviceTransport *> &device_transports() const { return direct_.of_devices(); }

@@ -334,6 +334,21 @@ public:
 	uintptr_t any_thread() const { return lanes_ > 1 ? Callers::all_examined : 0; }
 	// So many can be reached by datagram, as far as it was tried.
 	size_t with_datagrams() const { return with_datagrams_; }
+	// A peer that is down gets forgotten, as its rank will be somebody else; may_forget: nothing refers to it any more.
+	bool may_forget(int rank) const
+	{
+		const Peer *p = find(rank);
+		return !p || (!p->listed && !p->notices_wait && !p->in_flight && !p->results() &&
+		              !(p->datagrams() && (p->datagrams()->listed || p->datagrams()->outstanding)) &&
+		              std::all_of(p->served.begin(), p->served.end(), [](const Incoming *in) { return !in; }));
+	}
+	void forget(int rank)
+	{
+		if (Peer *p = find(rank)) {
+			with_datagrams_ -= p->datagrams() != nullptr;
+			peers_[static_cast<size_t>(rank)].reset();
+		}
+	}
 	// Null: nothing was exchanged with it yet.
 	Peer *find(int rank) const { return peers_.empty() ? nullptr : peers_[static_cast<size_t>(rank)].get(); }
 	template <class F>

@@ -47,6 +47,8 @@ public:
 	void check() override { calls_.examine_silent(); }
 	void before_sleep() override { calls_.before_sleep(); }
 	void on_peer_down(int peer, pt2p_status_t status) override;
+	bool may_forget(int peer) override { return peers_.may_forget(peer); }
+	void forget_peer(int peer) override { peers_.forget(peer); }
 	void on_refused(int peer, pt2p_status_t status, std::string_view reason) override;
 	unsigned drive() override;
 	bool has_work() const override

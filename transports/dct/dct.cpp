@@ -348,6 +348,17 @@ void DctTransport::check()
 	});
 }
 
+void DctTransport::forget_peer(int rank)
+{
+	if (auto *peer = static_cast<DctPeer *>(peers_[static_cast<size_t>(rank)].get())) {
+		line_.leave(*peer);
+		for (InitiatorState &state : states_)
+			if (state.target == peer)
+				state.target = nullptr;
+	}
+	NetTransport::forget_peer(rank);
+}
+
 bool DctTransport::left() const
 {
 	return std::none_of(peers_.begin(), peers_.end(), [](const auto &p) { return p && !p->down && p->in_flight; });

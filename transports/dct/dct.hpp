@@ -56,6 +56,7 @@ public:
 	Memory memory_per_peer() override;
 
 	void check() override;
+	void forget_peer(int rank) override;
 	void on_broken(verbs::SendQueue &queue, ibv_wc_status status) override;
 	bool left() const override;
 	verbs::Target *substitute() override;

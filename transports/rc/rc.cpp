@@ -414,6 +414,14 @@ bool RcTransport::settle()
 	return settled;
 }
 
+bool RcTransport::may_forget(int rank)
+{
+	bool may = NetTransport::may_forget(rank);
+	if (RcPeer *peer = find(rank))
+		peer->for_each_connection([&may](const Connection &c) { may &= c.state != Connection::State::draining; });
+	return may;
+}
+
 void RcTransport::leave()
 {
 	leaving_ = true;

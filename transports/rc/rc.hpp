@@ -125,6 +125,7 @@ public:
 	Endpoint *loopback() override;
 	void check() override;
 	bool settle() override;
+	bool may_forget(int rank) override;
 	void leave() override;
 	std::string trouble(int peer) override;
 	Memory memory_per_peer() override;

@@ -237,6 +237,21 @@ void ShmTransport::abandon(int rank, pt2p_status_t status, const std::string &re
 		take_down(*peer, status, reason);
 }
 
+bool ShmTransport::may_forget(int rank)
+{
+	const ShmEndpoint *peer = peer_of(rank);
+	return !peer || (peer->down && !peer->hot && !peer->starved);
+}
+
+void ShmTransport::forget_peer(int rank)
+{
+	const auto index = static_cast<uint32_t>(env_.job.local_index(rank));
+	if (ShmEndpoint *peer = peers_[index].get(); peer && peer->process)
+		processes_.remove(peer->process);
+	peers_[index].reset();
+	segment_->clear(index);
+}
+
 void ShmTransport::leave()
 {
 	for (auto &p : peers_)

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/config/config.hpp"
@@ -99,6 +100,17 @@ OwnSegment::OwnSegment(const Config &config, const Secret &secret, uint32_t rank
 Ring OwnSegment::ring(uint32_t index) const
 {
 	return Ring::at(static_cast<unsigned char *>(map_.memory()) + ring_offset(shape_, index), shape_.slots);
+}
+
+void OwnSegment::clear(uint32_t index) const
+{
+	directory(header())[index].store(0);
+	doorbells(header(), shape_.ranks)[index / 64].fetch_and(~(UINT64_C(1) << (index % 64)));
+	const size_t offset = ring_offset(shape_, index), bytes = ring_bytes(shape_.slots, shape_.data_bytes);
+	// Its memory goes back to the system, and reads as zeros.
+	if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+	              static_cast<off_t>(bytes)) != 0)
+		std::memset(static_cast<unsigned char *>(map_.memory()) + offset, 0, bytes);
 }
 
 PeerSegment::PeerSegment(const Address &address, bool within_process) : shape_(address.shape), secret_(address.secret)

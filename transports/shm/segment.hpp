@@ -70,6 +70,8 @@ public:
 	const Secret &secret() const { return secret_; }
 	// The ring of local rank `index`.
 	Ring ring(uint32_t index) const;
+	// Makes everything that belongs to local rank `index` as it was at first. Nobody may use it.
+	void clear(uint32_t index) const;
 
 private:
 	Shape shape_;

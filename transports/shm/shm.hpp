@@ -35,6 +35,8 @@ public:
 	void disarm() override { header()->sleeping.store(0, std::memory_order_relaxed); }
 	uint32_t *wake_word() override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
+	bool may_forget(int rank) override;
+	void forget_peer(int rank) override;
 	void leave() override;
 	std::string describe(int peer) override;
 	Memory memory_per_peer() override;

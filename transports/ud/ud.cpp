@@ -132,6 +132,19 @@ void UdTransport::abandon(int rank, pt2p_status_t, const std::string &)
 	}
 }
 
+bool UdTransport::may_forget(int rank)
+{
+	const UdPeer *peer = peers_[static_cast<size_t>(rank)].get();
+	return !peer || (!peer->ready && !peer->in_flight);
+}
+
+void UdTransport::forget_peer(int rank)
+{
+	std::unique_ptr<UdPeer> &peer = peers_[static_cast<size_t>(rank)];
+	std::erase(net_->datagram_peers, peer.get());
+	peer.reset();
+}
+
 // ---- queues ---------------------------------------------------------------------------------------------------------
 
 SendQueue *UdTransport::next()

@@ -53,6 +53,8 @@ public:
 	bool reaches(int rank, std::string_view address, std::string &why_not) override;
 	Endpoint &connect(int rank, std::string_view address) override;
 	void cork(bool corked, bool bundles) override;
+	bool may_forget(int rank) override;
+	void forget_peer(int rank) override;
 	void abandon(int rank, pt2p_status_t status, const std::string &reason) override;
 	bool facts(int rank, ChannelFacts &facts) override;
 	std::string describe(int peer) override;

@@ -116,6 +116,13 @@ public:
 	void put_off(NetPeer &peer, pt2p_status_t status, const std::string &reason);
 	// As in DeviceTransport. Only for the caller that drives.
 	void unconnected_senders(const void *caller, std::vector<int> &ranks) const;
+	// That rank will be somebody else.
+	void forget_peer(int rank)
+	{
+		peers_[static_cast<size_t>(rank)] = nullptr;
+		sequencer_.drop(rank);
+		sequencer_.from(rank) = {};
+	}
 	// This rank has no endpoint here and needs no goodbye.
 	void forget_unconnected(int rank) { sequencer_.from(rank).gone = true; }
 	// Says goodbye to all peers, and waits until what was posted has arrived.

@@ -123,6 +123,26 @@ void NetTransport::abandon(int rank, pt2p_status_t status, const std::string &re
 		net_->forget_unconnected(rank);
 }
 
+bool NetTransport::may_forget(int rank)
+{
+	NetPeer *peer = peers_[static_cast<size_t>(rank)].get();
+	if (!peer)
+		return true;
+	// Its goodbye, if there was one, is acknowledged: it has left, or this rank would not be asked.
+	if (peer->down && peer->in_flight)
+		peer->cut();
+	return peer->down && !peer->in_flight;
+}
+
+void NetTransport::forget_peer(int rank)
+{
+	std::unique_ptr<NetPeer> &peer = peers_[static_cast<size_t>(rank)];
+	if (peer)
+		net_->rings.forget(*peer);
+	net_->forget_peer(rank);
+	peer.reset();
+}
+
 NetPeer &NetTransport::add(int rank, std::unique_ptr<NetPeer> peer)
 {
 	peer->table = &table();

@@ -45,6 +45,8 @@ public:
 		return net_->operations.expose(memory, length, key, why_not);
 	}
 	void withdraw(void *exposure) override { net_->operations.withdraw(exposure); }
+	bool may_forget(int rank) override;
+	void forget_peer(int rank) override;
 	void forget(void *memory, size_t length) override { net_->operations.forget(memory, length); }
 
 	unsigned progress() { return net_->progress(this); }

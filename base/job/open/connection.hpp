@@ -31,7 +31,10 @@ struct Greeter::Dial {
 };
 
 struct Greeter::Connection {
-	enum class State { connects, awaits_hello, awaits_introduction, awaits_ready, established };
+	// parted: one side has said goodbye, and the other closes the connection once it sends nothing any more by other
+	// ways. So the number at this side has no late messages when it gets another owner.
+	enum class State { connects, awaits_hello, awaits_introduction, awaits_ready, established, parted };
+	bool introduced() const { return state >= State::established; }
 
 	Socket socket;
 	State state = State::connects;

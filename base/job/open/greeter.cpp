@@ -171,6 +171,13 @@ void Greeter::part(int rank)
 	wake();
 }
 
+void Greeter::hang_up(int rank)
+{
+	const std::lock_guard lock(mutex_);
+	hang_ups_.push_back(rank);
+	wake();
+}
+
 void Greeter::stop()
 {
 	{
@@ -242,12 +249,15 @@ bool Greeter::take_orders()
 {
 	for (;;) {
 		std::shared_ptr<Dial> dial;
-		int parting = -1;
+		int parting = -1, hang_up = -1;
 		{
 			const std::lock_guard lock(mutex_);
 			if (!partings_.empty()) {
 				parting = partings_.front();
 				partings_.pop_front();
+			} else if (!hang_ups_.empty()) {
+				hang_up = hang_ups_.front();
+				hang_ups_.pop_front();
 			} else if (!dials_.empty()) {
 				dial = dials_.front();
 				dials_.pop_front();
@@ -255,21 +265,43 @@ bool Greeter::take_orders()
 				return stopping_;
 			}
 		}
-		for (size_t i = 0; parting >= 0 && i < connections_.size(); ++i)
-			if (Connection &c = *connections_[i]; !c.closed && c.seat.rank == parting) {
-				send(c, Frame::goodbye, "");
-				close(c, "this context has removed it");
-			}
+		if (parting >= 0)
+			say_goodbye(parting);
+		if (hang_up >= 0)
+			close_parted(hang_up);
 		if (dial)
 			dial_next_way(dial, "");
 	}
+}
+
+void Greeter::say_goodbye(int rank)
+{
+	for (size_t i = 0; i < connections_.size(); ++i) {
+		Connection &c = *connections_[i];
+		if (c.closed || c.seat.rank != rank || !peers_.is_handled(c.seat))
+			continue;
+		if (c.state == Connection::State::parted || !c.introduced()) {
+			close(c, "this context has removed it");
+			continue;
+		}
+		send(c, Frame::goodbye, "");
+		c.state = Connection::State::parted;
+	}
+}
+
+void Greeter::close_parted(int rank)
+{
+	for (size_t i = 0; i < connections_.size(); ++i)
+		if (Connection &c = *connections_[i];
+		    !c.closed && c.seat.rank == rank && c.state == Connection::State::parted && peers_.is_handled(c.seat))
+			close(c, "it has left");
 }
 
 int Greeter::time_to_deadline() const
 {
 	int64_t first = INT64_MAX;
 	for (const auto &c : connections_)
-		if (c->state != Connection::State::established)
+		if (!c->introduced())
 			first = std::min(first, c->deadline);
 	if (first == INT64_MAX)
 		return -1;
@@ -281,7 +313,7 @@ void Greeter::look_at_deadlines()
 	const int64_t now = now_ns();
 	for (size_t i = 0; i < connections_.size(); ++i) { // a dial that fails over one way adds another
 		Connection &c = *connections_[i];
-		if (c.closed || c.state == Connection::State::established || now < c.deadline)
+		if (c.closed || c.introduced() || now < c.deadline)
 			continue;
 		if (c.dial)
 			settle(
@@ -348,9 +380,7 @@ void Greeter::accept_from(const Socket &listener, Way way)
 // not keep those out who do.
 void Greeter::drop_oldest(size_t most)
 {
-	const auto stranger = [](const auto &c) {
-		return !c->closed && !c->dialed && c->state != Connection::State::established;
-	};
+	const auto stranger = [](const auto &c) { return !c->closed && !c->dialed && !c->introduced(); };
 	const auto strangers = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), stranger));
 	if (strangers <= most)
 		return;

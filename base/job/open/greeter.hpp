@@ -38,6 +38,8 @@ public:
 	int add(const std::string &address);
 	// Says goodbye to that number.
 	void part(int rank);
+	// Nothing goes to that number any more, which has said goodbye: closes the connection.
+	void hang_up(int rank);
 	// Says goodbye to all, and ends the thread.
 	void stop();
 	// Those that were refused since the last call.
@@ -56,6 +58,8 @@ private:
 	// On the thread.
 	void run();
 	bool take_orders();
+	void say_goodbye(int rank);
+	void close_parted(int rank);
 	int time_to_deadline() const; // ms; -1: there is none
 	void look_at_deadlines();
 	void accept_from(const Socket &listener, Way way);
@@ -101,7 +105,7 @@ private:
 	std::mutex mutex_; // of the orders, and of what a Dial has come to
 	std::condition_variable changed_;
 	std::deque<std::shared_ptr<Dial>> dials_;
-	std::deque<int> partings_;
+	std::deque<int> partings_, hang_ups_;
 	bool stopping_ = false;
 
 	// The thread's own.

@@ -21,11 +21,15 @@ uint32_t Greeter::limit_of(const Connection &c, Frame kind) const
 void Greeter::on_frame(Connection &c, Frame kind, std::string &bytes)
 {
 	using State = Connection::State;
-	if (kind == Frame::goodbye && c.state == State::established) {
+	if (kind == Frame::goodbye && c.introduced()) {
 		peers_.leave(c.seat, "it has left: pt2p_finalize or pt2p_peer_remove");
-		return close(c, "it has left");
+		const bool both = c.state == State::parted;
+		c.state = State::parted;
+		if (both || peers_.is_handled(c.seat))
+			close(c, "it has left");
+		return;
 	}
-	if (kind == Frame::refusal && c.state != State::established)
+	if (kind == Frame::refusal && !c.introduced())
 		return on_refusal(c, bytes);
 	if (kind == Frame::hello && c.state == State::awaits_hello)
 		return on_hello(c, bytes);

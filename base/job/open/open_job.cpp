@@ -80,6 +80,19 @@ bool OpenJob::try_lookup(int rank, std::string &blob)
 
 bool OpenJob::nobody_has(int rank) const { return parts_->peers.is_free(rank); }
 
+void OpenJob::handled(int rank)
+{
+	parts_->peers.set_handled(rank);
+	parts_->greeter.hang_up(rank);
+}
+
+bool OpenJob::next_to_forget(size_t &position, int &rank, bool &removed)
+{
+	return parts_->peers.next_to_forget(position, rank, removed);
+}
+
+void OpenJob::forgotten(int rank) { parts_->peers.free_number(rank); }
+
 bool OpenJob::next_event(RankEvent &event) { return parts_->peers.next_event(event); }
 
 void OpenJob::check() { reporter_.add(Counter::auth_refused, parts_->greeter.take_refused()); }

@@ -28,6 +28,9 @@ public:
 	std::string lookup(int rank) override;
 	bool try_lookup(int rank, std::string &blob) override;
 	bool nobody_has(int rank) const override;
+	void handled(int rank) override;
+	bool next_to_forget(size_t &position, int &rank, bool &removed) override;
+	void forgotten(int rank) override;
 	bool next_event(RankEvent &event) override;
 	void check() override;
 	End end_of(int rank, std::string &reason) override;

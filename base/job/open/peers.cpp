@@ -1,5 +1,7 @@
 #include "base/job/open/peers.hpp"
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "base/report/report.hpp"
 
@@ -18,13 +20,16 @@ Peers::Peer *Peers::find(Seat seat)
 
 int Peers::take_number(const Id &id)
 {
-	size_t number = 1;
-	while (number < peers_.size() && peers_[number].state != State::free)
-		++number;
-	if (number >= static_cast<size_t>(size_))
-		return -1;
-	if (number == peers_.size())
+	// A number rests as long as possible before it has another owner.
+	size_t number = peers_.size();
+	if (number < static_cast<size_t>(size_)) {
 		peers_.emplace_back();
+	} else if (!free_.empty()) {
+		number = static_cast<size_t>(free_.front());
+		free_.pop_front();
+	} else {
+		return -1;
+	}
 	Peer &peer = peers_[number];
 	peer = Peer{};
 	peer.state = State::pending;
@@ -32,6 +37,15 @@ int Peers::take_number(const Id &id)
 	peer.owner = ++owners_;
 	numbers_[id] = static_cast<int>(number);
 	return static_cast<int>(number);
+}
+
+void Peers::note_end(Peer &peer, State state, const std::string &reason)
+{
+	peer.state = state;
+	peer.reason = reason;
+	peer.blob.clear();
+	peer.ended = now_ns();
+	ended_.push_back(static_cast<int>(&peer - peers_.data()));
 }
 
 // Nothing was ever exchanged with a pending peer, so its number is free again.
@@ -42,13 +56,12 @@ void Peers::end(int rank, State state, const std::string &reason)
 		return;
 	numbers_.erase(peer->id);
 	if (peer->state == State::live) {
-		peer->state = state;
-		peer->reason = reason;
-		peer->blob.clear();
+		note_end(*peer, state, reason);
 		events_.push_back({rank, reason, state == State::left});
 		pending_.store(true, std::memory_order_relaxed);
 	} else {
 		peer->state = State::free;
+		free_.push_back(rank);
 	}
 	changed_.notify_all();
 }
@@ -197,13 +210,56 @@ std::string Peers::remove(int rank, bool &was_live)
 	if (!peer || peer->state == State::free || peer->state == State::pending)
 		return "nobody has that number";
 	was_live = peer->state == State::live;
-	numbers_.erase(peer->id);
 	if (was_live) {
-		peer->state = State::left;
-		peer->reason = "pt2p_peer_remove has removed it";
-		peer->blob.clear();
+		numbers_.erase(peer->id);
+		note_end(*peer, State::left, "pt2p_peer_remove has removed it");
 	}
+	peer->removed = peer->handled = true;
 	return "";
+}
+
+bool Peers::is_handled(Seat seat) const
+{
+	const std::lock_guard lock(mutex_);
+	const Peer *peer = const_cast<Peers *>(this)->find(seat);
+	return !peer || peer->handled;
+}
+
+void Peers::set_handled(int rank)
+{
+	const std::lock_guard lock(mutex_);
+	if (Peer *peer = find(rank); peer && peer->state != State::live)
+		peer->handled = true;
+}
+
+// Peers that have gone keep their numbers while the program may still ask for them, unless it has removed them, or
+// numbers get scarce. What was under way when the last connection ended has arrived after `settling`.
+bool Peers::next_to_forget(size_t &position, int &rank, bool &removed) const
+{
+	constexpr int64_t settling = 200'000'000; // ns
+	const std::lock_guard lock(mutex_);
+	if (ended_.empty())
+		return false;
+	const size_t left = static_cast<size_t>(size_) - peers_.size() + free_.size();
+	const bool scarce = left < std::max<size_t>(1, static_cast<size_t>(size_ - 1) / 4);
+	for (; position < ended_.size(); ++position) {
+		rank = ended_[position];
+		const Peer &peer = *find(rank);
+		removed = peer.removed;
+		if (peer.connections == 0 && peer.handled && (removed || scarce) && now_ns() - peer.ended > settling) {
+			++position;
+			return true;
+		}
+	}
+	return false;
+}
+
+void Peers::free_number(int rank)
+{
+	const std::lock_guard lock(mutex_);
+	std::erase(ended_, rank);
+	*find(rank) = Peer{};
+	free_.push_back(rank);
 }
 
 int Peers::count() const

@@ -42,6 +42,8 @@ public:
 	void detach(Seat seat, const std::string &reason);
 	// It has said goodbye.
 	void leave(Seat seat, const std::string &reason);
+	// Whether nothing goes to it any more from here: its connection may be closed.
+	bool is_handled(Seat seat) const;
 
 	// ---- for the job
 
@@ -53,6 +55,10 @@ public:
 	Job::End end_of(int rank, std::string &reason);
 	// What is wrong with removing it; empty: it is removed, and `was_live` tells whether it was a peer.
 	std::string remove(int rank, bool &was_live);
+	// See Job.
+	void set_handled(int rank);
+	bool next_to_forget(size_t &position, int &rank, bool &removed) const;
+	void free_number(int rank);
 	// Peers at present.
 	int count() const;
 
@@ -65,6 +71,9 @@ private:
 		int rank_there = -1, connections = 0;
 		std::string blob, address, reason; // reason: of its end
 		int64_t end_asked = 0;             // when somebody first asked how it has ended, ns
+		int64_t ended = 0;                 // when it has, ns
+		bool handled = false;              // nothing goes to it any more
+		bool removed = false;              // by the program
 	};
 
 	// With the lock held.
@@ -73,6 +82,7 @@ private:
 	Peer *find(Seat seat);
 	int take_number(const Id &id);
 	void end(int rank, State state, const std::string &reason);
+	void note_end(Peer &peer, State state, const std::string &reason);
 
 	const int size_;
 	std::atomic<bool> &pending_;
@@ -80,6 +90,8 @@ private:
 	std::condition_variable changed_;
 	std::vector<Peer> peers_;   // by number; those above were never given
 	std::map<Id, int> numbers_; // of pending and live peers
+	std::deque<int> free_;      // numbers that were given before, in the order in which they became free
+	std::deque<int> ended_;     // numbers of peers that have gone, in the order of their ends
 	std::deque<RankEvent> events_;
 	uint64_t owners_ = 0; // so far
 };

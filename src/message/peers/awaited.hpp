@@ -39,6 +39,8 @@ public:
 	void examine(int source);
 	// All that calls wait for without a receive.
 	void examine_calls();
+	// That rank will be somebody else.
+	void forget(int rank) { reachable_.erase(rank); }
 
 private:
 	const Layers &layers_;

@@ -40,6 +40,12 @@ public:
 	bool all_others() const { return !open_ && static_cast<int>(losses_.size()) == size_ - 1; }
 	// The rank must not be among them yet.
 	Loss &add(int rank, pt2p_status_t status, std::string_view reason);
+	// It will be somebody else.
+	void forget(int rank)
+	{
+		losses_.erase(rank);
+		unreached_.erase(rank);
+	}
 	// PT2P_OK, or how a rank was lost, with the reason.
 	pt2p_status_t status_of(int rank, std::string &reason) const;
 

@@ -279,6 +279,19 @@ void WriteRings::drop(NetPeer &peer)
 	uses_.erase(peer.peer);
 }
 
+void WriteRings::forget(NetPeer &peer)
+{
+	if (peer.incoming) {
+		memory_.give(peer.incoming->place());
+		peer.incoming.reset();
+		grant_next();
+	}
+	if (const uint64_t *index = std::exchange(peer.ring.consumer_index, nullptr)) {
+		const auto *first = reinterpret_cast<const uint64_t *>(consumer_indices_.at(0));
+		free_indices_.give(static_cast<uint32_t>(index - first));
+	}
+}
+
 // ---- sleeping -------------------------------------------------------------------------------------------------------
 
 bool WriteRings::report_asleep() const

@@ -63,6 +63,8 @@ public:
 	void report_awake() const;
 	// Nothing comes from that peer any more.
 	void drop(NetPeer &peer);
+	// That peer, which was dropped, cannot write here any more.
+	void forget(NetPeer &peer);
 
 	// Peers with a ring here. The list may get shorter while messages are delivered.
 	const std::vector<NetPeer *> &incoming() const { return incoming_; }
