@@ -76,6 +76,8 @@ try {
 	if (const std::string wrong = job->remove(rank, was_live); !wrong.empty())
 		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: the rank is %d: %s", __func__, rank, wrong.c_str());
 	ctx->engine->channels().declare_down(rank, PT2P_ERR_PEER_FINALIZED, "pt2p_peer_remove has removed it");
+	if (was_live)
+		job->part(rank);
 	return PT2P_OK;
 }
 PT2P_CATCH

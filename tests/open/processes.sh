@@ -37,6 +37,25 @@ scenario() {
 
 [ $# -eq 0 ] || { scenario "$1"; exit 0; }
 scenario "shared memory"
+# The example.
+board=examples/board
+timeout -k 5 60 $board >"$work/board" 2>&1 &
+server=$!
+turns=0
+until [ -s "$work/board" ]; do
+	turns=$((turns + 1))
+	[ $turns -lt 300 ] || fail "the board does not start"
+	sleep 0.1
+done
+address=$(head -n 1 "$work/board")
+timeout -k 5 20 $board "$address" 7 "a note" || fail "a note cannot be pinned"
+[ "$(timeout -k 5 20 $board "$address" 7)" = "a note" ] || fail "the note is not there"
+timeout -k 5 20 $board "$address" 100 2>"$work/err" && fail "a place that is not there"
+grep -q "the places are 0 to 99" "$work/err" || fail "the board says: $(cat "$work/err")"
+kill $server
+wait $server 2>/dev/null
+timeout -k 5 20 $board "$address" 7 2>"$work/err" && fail "a board that is gone"
+grep -q "nobody listens" "$work/err" || fail "without the board: $(cat "$work/err")"
 head -c 32 /dev/urandom >"$work/secret" && chmod 600 "$work/secret"
 export PT2P_OPEN_SECRET="$work/secret" PT2P_OPEN_SOCKETS=tcp
 scenario "shared memory, introduced over TCP"

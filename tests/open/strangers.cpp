@@ -185,7 +185,7 @@ TEST_CASE("garbage and silence keep nobody out")
 	const SecretFile secret("a secret of more than sixteen bytes");
 	Context a({"PT2P_OPEN_SECRET=" + secret.path});
 	std::vector<int> silent;
-	for (int i = 0; i < 150; ++i)
+	for (int i = 0; i < 300; ++i)
 		silent.push_back(i % 2 ? connect_tcp(a) : connect_local(a));
 	const std::string garbage[] = {std::string(100000, 'x'), std::string(12, '\0'), "GET / HTTP/1.0\r\n\r\n",
 	                               std::string("\x48\0\0\0\1\0\0\0", 8) + std::string(72, 'y')};

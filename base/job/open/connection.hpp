@@ -11,7 +11,7 @@
 namespace pt2p::open_job {
 
 constexpr int64_t greeting_time = 5'000'000'000; // for others to introduce themselves, ns
-constexpr size_t max_strangers = 64;             // others that have not yet
+constexpr size_t max_strangers = 128;            // those of TCP that have not yet
 
 // An address that is to be added.
 struct Greeter::Dial {

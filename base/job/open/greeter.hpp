@@ -57,13 +57,14 @@ private:
 
 	// On the thread.
 	void run();
+	bool turn();
 	bool take_orders();
 	void say_goodbye(int rank);
 	void close_parted(int rank);
 	int time_to_deadline() const; // ms; -1: there is none
 	void look_at_deadlines();
 	void accept_from(const Socket &listener, Way way);
-	void drop_oldest(size_t most);
+	void drop_oldest(bool local, size_t most);
 	void dial_next_way(const std::shared_ptr<Dial> &dial, const std::string &why_not_last);
 	void note_refused(const char *whom, long number, const char *why);
 

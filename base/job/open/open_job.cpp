@@ -42,13 +42,9 @@ const std::string &OpenJob::address() const { return parts_->greeter.address(); 
 
 int OpenJob::add(const std::string &address) { return parts_->greeter.add(address); }
 
-std::string OpenJob::remove(int rank, bool &was_live)
-{
-	const std::string wrong = parts_->peers.remove(rank, was_live);
-	if (wrong.empty() && was_live)
-		parts_->greeter.part(rank);
-	return wrong;
-}
+std::string OpenJob::remove(int rank, bool &was_live) { return parts_->peers.remove(rank, was_live); }
+
+void OpenJob::part(int rank) { parts_->greeter.part(rank); }
 
 int OpenJob::peers() const { return parts_->peers.count(); }
 

@@ -18,8 +18,10 @@ public:
 	const std::string &address() const;
 	// The number of the peer with that address. Waits for its answer; throws Error. Any thread may call it.
 	int add(const std::string &address);
-	// Says goodbye to a peer. What is wrong with that; empty: nothing, and `was_live` tells whether it was still there.
+	// Ends a peer. What is wrong with that; empty: nothing, and `was_live` tells whether it was still there. Then
+	// part() says goodbye to it, once nothing goes to it any more.
 	std::string remove(int rank, bool &was_live);
+	void part(int rank);
 	int peers() const; // at present
 
 	const char *kind() const override { return "open"; }

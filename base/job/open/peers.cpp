@@ -48,14 +48,14 @@ void Peers::note_end(Peer &peer, State state, const std::string &reason)
 	ended_.push_back(static_cast<int>(&peer - peers_.data()));
 }
 
-// Nothing was ever exchanged with a pending peer, so its number is free again.
+// A pending peer that could not send anything yet leaves its number free.
 void Peers::end(int rank, State state, const std::string &reason)
 {
 	Peer *peer = find(rank);
 	if (!peer || (peer->state != State::pending && peer->state != State::live))
 		return;
 	numbers_.erase(peer->id);
-	if (peer->state == State::live) {
+	if (peer->state == State::live || peer->may_send) {
 		note_end(*peer, state, reason);
 		events_.push_back({rank, reason, state == State::left});
 		pending_.store(true, std::memory_order_relaxed);
@@ -96,7 +96,11 @@ Seat Peers::begin(const Id &id, int rank_there)
 		if (peer && peer->rank_there >= 0 && peer->rank_there != rank_there)
 			end(known->second, State::left, "it has removed this context, and come again");
 	}
-	return begin(id);
+	const Seat seat = begin(id);
+	const std::lock_guard lock(mutex_);
+	if (Peer *peer = find(seat))
+		peer->may_send = true;
+	return seat;
 }
 
 void Peers::learn(Seat seat, int rank_there, const std::string &blob, const std::string &address)
@@ -123,8 +127,10 @@ void Peers::detach(Seat seat, const std::string &reason)
 {
 	const std::lock_guard lock(mutex_);
 	Peer *peer = find(seat);
-	if (peer && --peer->connections == 0)
-		end(seat.rank, State::lost, reason);
+	if (!peer || --peer->connections)
+		return;
+	end(seat.rank, State::lost, reason);
+	peer->ended = now_ns();
 }
 
 void Peers::leave(Seat seat, const std::string &reason)

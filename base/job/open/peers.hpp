@@ -72,6 +72,7 @@ private:
 		std::string blob, address, reason; // reason: of its end
 		int64_t end_asked = 0;             // when somebody first asked how it has ended, ns
 		int64_t ended = 0;                 // when it has, ns
+		bool may_send = false;             // while it is pending, too: it was told its number
 		bool handled = false;              // nothing goes to it any more
 		bool removed = false;              // by the program
 	};

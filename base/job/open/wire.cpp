@@ -23,6 +23,12 @@ enum Purpose : uint64_t {
 
 } // namespace
 
+Id random_id()
+{
+	const Secret random = random_secret();
+	return {{random.words[0], random.words[1]}};
+}
+
 const char *text_of(Reason reason)
 {
 	switch (reason) {

@@ -37,6 +37,7 @@ struct Id {
 	uint64_t words[2];
 	auto operator<=>(const Id &) const = default;
 };
+Id random_id();
 
 struct Hello {
 	static constexpr uint64_t expected_magic = UINT64_C(0x7074'3270'6f70'656e); // "pt2popen"
