@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Includes go downwards: src stands on transports, both stand on base, and softhca knows nothing of the library. Within a floor, a
+# Includes go downwards: src stands on transports, both stand on base, softhca knows nothing of the library, and ofi only its public
+# interface. Within a floor, a
 # folder includes only itself and the folders that come before it in the list.
 srcdir=${srcdir:-.}
 cd "$srcdir" || exit 99
@@ -40,6 +41,11 @@ src/tools
 
 if grep -rnE '^# *include "(base|transports|src)/' softhca; then
 	echo "softhca includes the library"
+	exit 1
+fi
+# The libfabric provider is a program like others.
+if grep -rnE '^# *include "(base|transports|src|api|message)/' ofi; then
+	echo "ofi includes what is inside of the library"
 	exit 1
 fi
 # The device works in live mode or in the model; nothing else in it knows which.
