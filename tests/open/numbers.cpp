@@ -88,7 +88,7 @@ TEST_CASE("a server with few numbers and many clients")
 	pt2p_service_t *service = nullptr;
 	REQUIRE(pt2p_service_open(server, 5, answer, nullptr, nullptr, &service) == PT2P_OK);
 	size_t before = 0;
-	for (unsigned round = 0; round < 16; ++round) {
+	for (unsigned round = 0; round < 24; ++round) {
 		INFO(round);
 		Context client;
 		const Contexts all{server, client};
@@ -107,7 +107,7 @@ TEST_CASE("a server with few numbers and many clients")
 		if (round == 7)
 			before = mappings();
 	}
-	CHECK(mappings() < before + 8);
+	CHECK(mappings() < before + 16);
 }
 
 TEST_CASE("a number that was removed from a living peer gets another owner")
