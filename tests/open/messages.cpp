@@ -114,6 +114,41 @@ TEST_CASE("both add each other at the same time")
 	}
 }
 
+TEST_CASE("a thread adds peers while another one waits for messages")
+{
+	constexpr int clients = 6;
+	Context server({}, PT2P_THREAD_MULTIPLE);
+	std::thread answering([&] {
+		for (int i = 0; i < 2 * clients; ++i) {
+			int value = 0;
+			pt2p_result_t result{};
+			if (pt2p_recv(server, &value, sizeof value, PT2P_ANY_SOURCE, 1, PT2P_TAG_EXACT, &result) != PT2P_OK ||
+			    pt2p_send(server, &value, sizeof value, result.source, 2) != PT2P_OK)
+				return;
+		}
+	});
+	std::atomic<int> right{0};
+	std::vector<std::thread> threads;
+	for (int i = 0; i < clients; ++i)
+		threads.emplace_back([&, i] {
+			Context client;
+			// Half of them are added, and hear of the server by that.
+			int there = 1, value = i, back = -1;
+			if (i % 2)
+				there = client.add(server);
+			else if (pt2p_peer_add(server, client.address.c_str(), &back) != PT2P_OK)
+				return;
+			for (int round = 0; round < 2; ++round)
+				if (pt2p_send(client, &value, sizeof value, there, 1) == PT2P_OK &&
+				    pt2p_recv(client, &back, sizeof back, there, 2, PT2P_TAG_EXACT, nullptr) == PT2P_OK)
+					right += back == i;
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+	answering.join();
+	CHECK(right == 2 * clients);
+}
+
 TEST_CASE("one-sided operations between open contexts")
 {
 	Context a, b, c;

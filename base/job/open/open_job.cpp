@@ -46,8 +46,6 @@ std::string OpenJob::remove(int rank, bool &was_live) { return parts_->peers.rem
 
 void OpenJob::part(int rank) { parts_->greeter.part(rank); }
 
-int OpenJob::peers() const { return parts_->peers.count(); }
-
 int OpenJob::rank_at(int peer) const { return parts_->peers.rank_at(peer); }
 
 void OpenJob::publish(const std::string &blob)

@@ -22,7 +22,6 @@ public:
 	// part() says goodbye to it, once nothing goes to it any more.
 	std::string remove(int rank, bool &was_live);
 	void part(int rank);
-	int peers() const; // at present
 
 	const char *kind() const override { return "open"; }
 	int rank_at(int peer) const override;

@@ -268,13 +268,4 @@ void Peers::free_number(int rank)
 	free_.push_back(rank);
 }
 
-int Peers::count() const
-{
-	const std::lock_guard lock(mutex_);
-	int n = 0;
-	for (const Peer &peer : peers_)
-		n += peer.state == State::live;
-	return n;
-}
-
 } // namespace pt2p::open_job

@@ -59,8 +59,6 @@ public:
 	void set_handled(int rank);
 	bool next_to_forget(size_t &position, int &rank, bool &removed) const;
 	void free_number(int rank);
-	// Peers at present.
-	int count() const;
 
 private:
 	enum class State { free, pending, live, left, lost };
