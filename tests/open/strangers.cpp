@@ -209,6 +209,37 @@ TEST_CASE("garbage and silence keep nobody out")
 	CHECK(carry({a, b}, a, b, 1, 8, 1) == 1);
 }
 
+// It knows what is said (wire.hpp), but not the secret.
+TEST_CASE("over TCP, who knows no secret learns none")
+{
+	const SecretFile secret("a secret of more than sixteen bytes");
+	Context a(secret.tunables());
+	const uint64_t before = refusals(a);
+	const int fd = connect_tcp(a);
+	struct {
+		uint32_t bytes = 56, kind = 1;
+		uint64_t magic = UINT64_C(0x70743270'6f70656e);
+		uint32_t version = 1, proves = 1;
+		uint64_t id[2] = {1, 2}, nonce[2] = {3, 4}, proof = 5;
+	} hello;
+	static_assert(sizeof hello == 64);
+	REQUIRE(send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+	char answer[64];
+	REQUIRE(recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer);
+	const uint32_t head[2] = {300, 2};
+	std::string introduction(reinterpret_cast<const char *>(head), sizeof head);
+	introduction.append(300, 'i');
+	REQUIRE(send(fd, introduction.data(), introduction.size(), MSG_NOSIGNAL) == 308);
+	CHECK(rest_of(fd).size() == 12); // the refusal
+	close(fd);
+	CHECK(refusals(a) == before + 1);
+	pt2p_peer_info_t info;
+	REQUIRE(pt2p_peer_query(a, 1, &info) == PT2P_OK);
+	CHECK(info.state == PT2P_PEER_UNKNOWN);
+	int value = 0;
+	refused(a, pt2p_send(a, &value, sizeof value, 1, 1), PT2P_ERR_RANK, "number");
+}
+
 TEST_CASE("another user's process is no peer")
 {
 	if (geteuid() != 0)
