@@ -142,15 +142,20 @@ void Peers::leave(Seat seat, const std::string &reason)
 
 // ---- the job --------------------------------------------------------------------------------------------------------
 
+// Exchanges have a limit of time.
+void Peers::wait_until_known(std::unique_lock<std::mutex> &lock, int rank)
+{
+	changed_.wait(lock, [&] {
+		const Peer *peer = find(rank);
+		return !peer || peer->state != State::pending;
+	});
+}
+
 bool Peers::take_blob(int rank, std::string &blob, bool wait)
 {
 	std::unique_lock lock(mutex_);
-	const auto pending = [&] {
-		const Peer *peer = find(rank);
-		return peer && peer->state == State::pending;
-	};
 	if (wait)
-		changed_.wait(lock, [&] { return !pending(); }); // exchanges have a limit of time
+		wait_until_known(lock, rank);
 	const Peer *peer = find(rank);
 	switch (peer ? peer->state : State::free) {
 	case State::free:
@@ -211,9 +216,10 @@ Job::End Peers::end_of(int rank, std::string &reason)
 
 std::string Peers::remove(int rank, bool &was_live)
 {
-	const std::lock_guard lock(mutex_);
+	std::unique_lock lock(mutex_);
+	wait_until_known(lock, rank); // its first message may have come before the end of its introduction
 	Peer *peer = find(rank);
-	if (!peer || peer->state == State::free || peer->state == State::pending)
+	if (!peer || peer->state == State::free)
 		return "nobody has that number";
 	was_live = peer->state == State::live;
 	if (was_live) {

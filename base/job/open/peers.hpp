@@ -80,6 +80,7 @@ private:
 	const Peer *find(int rank) const { return const_cast<Peers *>(this)->find(rank); }
 	Peer *find(Seat seat);
 	int take_number(const Id &id);
+	void wait_until_known(std::unique_lock<std::mutex> &lock, int rank);
 	void end(int rank, State state, const std::string &reason);
 	void note_end(Peer &peer, State state, const std::string &reason);
 
