@@ -21,7 +21,7 @@ Callbacks::Serving::~Serving()
 void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 {
 	if (callback) {
-		Details &d = requests_.details_of(r);
+		Details &d = requests_.callback_of(r);
 		d.callback = callback;
 		d.argument = argument;
 		if (nested())

@@ -5,6 +5,7 @@ namespace pt2p {
 Details *DetailsPool::take_list(const pt2p_iovec_t *segments, size_t count)
 {
 	Details *d = take();
+	d->callback_only = false;
 	take_buffer(d->list, count * sizeof(Segment));
 	auto *list = static_cast<Segment *>(d->list.memory);
 	size_t n = 0;

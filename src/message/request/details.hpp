@@ -10,6 +10,8 @@ namespace pt2p {
 struct Details {
 	pt2p_callback_t callback = nullptr;
 	void *argument = nullptr;
+	// Whether nothing below has been used: most requests with a callback need no more than that.
+	bool callback_only = true;
 
 	// From the pool of buffers, with their sizes in bytes.
 	struct Buffer {
@@ -40,22 +42,22 @@ struct Details {
 	SegmentCursor from;
 };
 
-// Details, and the buffers that they hold.
+// Details, and the buffers that they hold. Free ones are as new.
 class DetailsPool {
 public:
-	Details *take()
-	{
-		Details *d = pool_.take();
-		*d = {};
-		return d;
-	}
+	Details *take() { return pool_.take(); }
 	// With a list of segments. Empty ones are left out, and neighbours that touch become one.
 	Details *take_list(const pt2p_iovec_t *segments, size_t count);
 	// With its buffers.
 	void give(Details *d)
 	{
+		if (d->callback_only) {
+			d->callback = nullptr;
+			return pool_.give(d);
+		}
 		for (Details::Buffer *b : {&d->list, &d->packed, &d->exposures, &d->bounce, &d->remote})
 			give_buffer(*b);
+		*d = {};
 		pool_.give(d);
 	}
 	void take_buffer(Details::Buffer &b, size_t bytes) { b = {buffers_.take(bytes), bytes}; }

@@ -31,6 +31,13 @@ std::string Requests::take_reason(const Request &r)
 
 Details &Requests::details_of(Request &r)
 {
+	Details &d = callback_of(r);
+	d.callback_only = false;
+	return d;
+}
+
+Details &Requests::callback_of(Request &r)
+{
 	if (!(r.special & Request::with_details)) {
 		r.details = details_.take();
 		r.make_special(Request::with_details);

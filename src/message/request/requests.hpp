@@ -116,6 +116,8 @@ public:
 	[[gnu::noinline, gnu::cold]] void explain(const Request &request);
 
 	Details &details_of(Request &request);
+	// The same, of which the caller uses nothing but the callback.
+	Details &callback_of(Request &request);
 	void release_details(Request &request);
 	DetailsPool &details() { return details_; }
 
