@@ -281,6 +281,7 @@ pt2p_status_t pt2p_isendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t 
 typedef struct pt2p_send_options {
 	size_t struct_size;   /**< sizeof(pt2p_send_options_t): lets the structure grow */
 	int synchronous;      /**< 1: completes when the matching receive has been started, as pt2p_issend */
+	int buffered;         /**< 1: the data is the caller's again when the call returns: what cannot leave at once is copied */
 	int has_data;         /**< 1: `data` goes along, for pt2p_result_t of the receiver */
 	uint64_t data;        /**< a word beside the payload; it takes no part in matching */
 	pt2p_callback_t done; /**< called once when the send has completed, in place of a request, see pt2p_request_callback;
@@ -288,14 +289,16 @@ typedef struct pt2p_send_options {
 	void *argument;       /**< of done */
 } pt2p_send_options_t;
 
-#define PT2P_SEND_OPTIONS_INIT { sizeof(pt2p_send_options_t), 0, 0, 0, NULL, NULL }
+#define PT2P_SEND_OPTIONS_INIT { sizeof(pt2p_send_options_t), 0, 0, 0, 0, NULL, NULL }
 
 /** Starts a send with options, of data in several places or one. list and count as pt2p_isendv, everything else as pt2p_isend.
  *
  *  options: read only during the call; NULL: none, as pt2p_isendv.
- *  req:     receives the request, NULL after a failure; NULL itself with options->done.
+ *  req:     receives the request, NULL after a failure. NULL itself with options->done; NULL without it when the send is
+ *           buffered and nobody needs to know of its end, as with pt2p_request_free.
  *
- *  Errors: also PT2P_ERR_ARGUMENT for options of another size, and for req and done that are both NULL or both given. */
+ *  Errors: also PT2P_ERR_ARGUMENT for options of another size, for req and done that are both given, and for both NULL
+ *  where the send is not buffered. */
 pt2p_status_t pt2p_isend_with(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
                               const pt2p_send_options_t *options, pt2p_request_t **req);
 

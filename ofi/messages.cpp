@@ -94,12 +94,22 @@ struct Segments {
 	}
 };
 
+size_t length_of(const iovec *segments, size_t count)
+{
+	size_t length = 0;
+	for (size_t i = 0; i < count; ++i)
+		length += segments[i].iov_len;
+	return length;
+}
+
 // All that a send can ask for.
 ssize_t send_fully(Endpoint &e, const Outgoing &o)
 {
 	if (o.count > max_segments)
 		return -FI_EINVAL;
-	Segments segments(o.segments, o.count);
+	const Segments segments(o.segments, o.count);
+	if (o.flags & FI_INJECT && length_of(o.segments, o.count) > inject_size)
+		return -FI_EMSGSIZE;
 	Op *op;
 	int rank;
 	{
@@ -111,29 +121,12 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	}
 	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
 	options.synchronous = (o.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) != 0;
+	options.buffered = (o.flags & FI_INJECT) != 0;
 	options.has_data = o.data != nullptr;
 	options.data = o.data ? *o.data : 0;
 	options.done = sent;
 	options.argument = op;
-	size_t count = o.count;
-	if (o.flags & FI_INJECT) {
-		size_t length = 0;
-		for (size_t i = 0; i < count; ++i)
-			length += segments.list[i].length;
-		if (length > inject_size) {
-			e.give(op);
-			return -FI_EMSGSIZE;
-		}
-		if (!op->copy)
-			op->copy = std::make_unique<unsigned char[]>(inject_size);
-		unsigned char *to = op->copy.get();
-		for (size_t i = 0; i < count; to += segments.list[i++].length)
-			if (segments.list[i].length)
-				std::memcpy(to, segments.list[i].base, segments.list[i].length);
-		segments.list[0] = {op->copy.get(), length};
-		count = 1;
-	}
-	return started(e, op, pt2p_isend_with(e.ctx, segments.list, count, rank, o.tag, &options, nullptr));
+	return started(e, op, pt2p_isend_with(e.ctx, segments.list, o.count, rank, o.tag, &options, nullptr));
 }
 
 // A contiguous buffer, and flags as they are set for the endpoint.
@@ -156,14 +149,19 @@ ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, u
 	return started(e, op, pt2p_isend_callback(e.ctx, buffer, length, rank, tag, sent, op));
 }
 
-ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag)
+ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, const uint64_t *data)
 {
 	const int rank = rank_at(e, to);
 	if (__builtin_expect(rank < 0, 0))
 		return rank;
 	if (__builtin_expect(length > inject_size, 0))
 		return -FI_EMSGSIZE;
-	const pt2p_status_t status = pt2p_send(e.ctx, buffer, length, rank, tag);
+	const pt2p_iovec_t segment{const_cast<void *>(buffer), length};
+	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
+	options.buffered = 1;
+	options.has_data = data != nullptr;
+	options.data = data ? *data : 0;
+	const pt2p_status_t status = pt2p_isend_with(e.ctx, &segment, 1, rank, tag, &options, nullptr);
 	if (__builtin_expect(status != PT2P_OK, 0))
 		return failed(status, e.ctx, FI_LOG_EP_DATA);
 	if (e.send_counter)
@@ -499,7 +497,7 @@ ssize_t msg_sendmsg(fid_ep *f, const fi_msg *msg, uint64_t flags)
 
 ssize_t msg_inject(fid_ep *f, const void *buffer, size_t length, fi_addr_t to)
 {
-	return inject_one(of(f), buffer, length, to, untagged);
+	return inject_one(of(f), buffer, length, to, untagged, nullptr);
 }
 
 ssize_t msg_senddata(fid_ep *f, const void *buffer, size_t length, void *, uint64_t data, fi_addr_t to, void *context)
@@ -510,7 +508,7 @@ ssize_t msg_senddata(fid_ep *f, const void *buffer, size_t length, void *, uint6
 
 ssize_t msg_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t data, fi_addr_t to)
 {
-	return send_data(of(f), buffer, length, data, to, untagged, FI_MSG, nullptr, FI_INJECT, false);
+	return inject_one(of(f), buffer, length, to, untagged, &data);
 }
 
 ssize_t tagged_recv(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, uint64_t tag, uint64_t ignore,
@@ -558,7 +556,7 @@ ssize_t tagged_sendmsg(fid_ep *f, const fi_msg_tagged *msg, uint64_t flags)
 
 ssize_t tagged_inject(fid_ep *f, const void *buffer, size_t length, fi_addr_t to, uint64_t tag)
 {
-	return inject_one(of(f), buffer, length, to, tag & tag_bits);
+	return inject_one(of(f), buffer, length, to, tag & tag_bits, nullptr);
 }
 
 ssize_t tagged_senddata(fid_ep *f, const void *buffer, size_t length, void *, uint64_t data, fi_addr_t to, uint64_t tag,
@@ -570,7 +568,7 @@ ssize_t tagged_senddata(fid_ep *f, const void *buffer, size_t length, void *, ui
 
 ssize_t tagged_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t tag)
 {
-	return send_data(of(f), buffer, length, data, to, tag & tag_bits, FI_TAGGED, nullptr, FI_INJECT, false);
+	return inject_one(of(f), buffer, length, to, tag & tag_bits, &data);
 }
 
 } // namespace

@@ -50,6 +50,18 @@ Request *start_receive(pt2p_context_t *ctx, const char *function, const pt2p_iov
 	                         : nullptr;
 }
 
+// A short message that can leave at once and that nobody needs to know of: no request is needed. False: nothing has
+// happened.
+bool sends_and_forgets(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
+                       const pt2p_send_options_t &o)
+{
+	if (count != 1 || o.struct_size != sizeof o || !o.buffered || o.synchronous ||
+	    bad_send(ctx, list->base, list->length, dest))
+		return false;
+	return o.has_data ? ctx->engine->send_at_once(o.data, list->base, list->length, dest, tag)
+	                  : ctx->engine->send_at_once(list->base, list->length, dest, tag);
+}
+
 } // namespace
 
 pt2p_status_t pt2p_isendv(pt2p_context_t *ctx, const pt2p_iovec_t *list, size_t count, int dest, uint64_t tag,
@@ -77,30 +89,41 @@ try {
 	Progress::Guard guard(*ctx->progress);
 	if (req)
 		*req = nullptr;
-	if (options && options->struct_size != sizeof *options)
+	if (!options) {
+		static const pt2p_send_options_t none = PT2P_SEND_OPTIONS_INIT;
+		options = &none;
+	}
+	const bool forgets = !req && !options->done;
+	if (forgets && sends_and_forgets(ctx, list, count, dest, tag, *options)) {
+		poll_now_and_then(ctx);
+		return PT2P_OK;
+	}
+	if (options->struct_size != sizeof *options)
 		return ctx->reporter.fail(
 		    PT2P_ERR_ARGUMENT, "%s: %s", __func__,
 		    wrong_size_text(options->struct_size, sizeof *options, "PT2P_SEND_OPTIONS_INIT").c_str());
-	const pt2p_callback_t done = options ? options->done : nullptr;
-	if (!req == !done)
+	if ((req && options->done) || (forgets && !options->buffered))
 		return ctx->reporter.fail(PT2P_ERR_ARGUMENT, "%s: %s", __func__,
 		                          req ? "there is a request or options->done, not both" : "req is NULL");
-	size_t length;
-	pt2p_status_t status = done ? check_callback(ctx, __func__, done) : PT2P_OK;
+	size_t length = 0;
+	pt2p_status_t status = options->done ? check_callback(ctx, __func__, options->done) : PT2P_OK;
 	if (status == PT2P_OK)
 		status = check_list(ctx, __func__, list, count, length);
 	if (status != PT2P_OK)
 		return status;
 	if (!is_rank(ctx, dest))
 		return bad_rank(ctx, __func__, "dest", dest);
-	Request *r = ctx->engine->sends().isend_with(list, count, length, dest, tag, options && options->synchronous,
-	                                             options && options->has_data ? &options->data : nullptr, status);
+	Request *r = ctx->engine->sends().isend_with(
+	    list, count, length, dest, tag,
+	    {options->synchronous != 0, options->buffered != 0, options->has_data ? &options->data : nullptr}, status);
 	if (!r)
 		return status;
-	if (done)
-		ctx->engine->callbacks().detach(*r, done, options->argument);
-	else
+	if (req)
 		*req = to_handle(r);
+	else if (forgets && r->done())
+		ctx->engine->requests().discard(*r);
+	else
+		ctx->engine->callbacks().detach(*r, options->done, options->argument);
 	poll_now_and_then(ctx);
 	return PT2P_OK;
 }

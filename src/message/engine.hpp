@@ -109,6 +109,22 @@ public:
 		sends_.count_eager(length);
 		return true;
 	}
+	// The same with a word beside the payload.
+	bool send_at_once(uint64_t data, const void *buffer, size_t length, int dest, uint64_t tag)
+	{
+		constexpr size_t max = 256; // longer ones take the full path
+		unsigned char staged[sizeof data + max];
+		Channel *c = layers_.router->find(dest);
+		if (length > max || !c || !c->free_for(sizeof data + length))
+			return false;
+		std::memcpy(staged, &data, sizeof data);
+		if (length)
+			std::memcpy(staged + sizeof data, buffer, length);
+		if (c->send(wire::id_with_data, tag, staged, sizeof data + length) != Outcome::done)
+			return false;
+		sends_.count_eager(length);
+		return true;
+	}
 	// As Channel::try_send, in that way if a device is between.
 	Outcome send_by(Channel &channel, pt2p_delivery_t delivery, uint8_t id, uint64_t header, const void *data,
 	                size_t length)

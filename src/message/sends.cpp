@@ -82,26 +82,51 @@ bool Sends::send_behind(uint64_t word, wire::Id id, const Request &r, Channel &c
 
 // Beside the payload of an eager message there is one word. So a message that is synchronous and has data is announced.
 Request *Sends::isend_with(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
-                           bool synchronous, const uint64_t *data, pt2p_status_t &status)
+                           const Options &options, pt2p_status_t &status)
 {
-	if (!synchronous && !data)
+	const auto &[synchronous, buffered, data] = options;
+	if (!synchronous && !data && !buffered)
 		return isend(segments, count, length, dest, tag, status);
 	Channel *c = channels_.reach(dest, status);
 	if (!c)
 		return nullptr;
 	Request *r = start(count == 1 ? segments->base : nullptr, length, dest, tag);
 	r->awaits_answer = synchronous;
-	const uint64_t word = data ? *data : r->handle;
-	if (!(synchronous && data) &&
-	    send_behind(word, data ? wire::id_with_data : wire::id_synchronous, *r, *c, segments, count)) {
+	const bool plain = !synchronous && !data;
+	if (!plain && !(synchronous && data) &&
+	    send_behind(data ? *data : r->handle, data ? wire::id_with_data : wire::id_synchronous, *r, *c, segments,
+	                count)) {
 		if (!synchronous)
 			r->state = Request::State::done;
 		return r;
 	}
-	if (count > 1)
+	if (buffered)
+		pack(*r, segments, count);
+	else if (count > 1)
 		attach(*r, requests_.details().take_list(segments, count));
-	rendezvous_.announce(*r, *c, data);
+	if (!plain || length > c->eager_limit()) {
+		rendezvous_.announce(*r, *c, data);
+		return r;
+	}
+	count_eager(length);
+	if (c->try_send(wire::id_eager, tag, r->buffer, length) == Outcome::done)
+		requests_.complete(*r, PT2P_OK);
+	else
+		queue_or_announce(*r);
 	return r;
+}
+
+// The request has a copy of the data, which is freed with it.
+void Sends::pack(Request &r, const pt2p_iovec_t *segments, size_t count)
+{
+	if (!r.length)
+		return;
+	auto *packed = static_cast<unsigned char *>(requests_.details().buffers().take(r.length));
+	for (size_t i = 0, at = 0; i < count; at += segments[i++].length)
+		if (segments[i].length)
+			std::memcpy(packed + at, segments[i].base, segments[i].length);
+	r.buffer = packed;
+	requests_.details_of(r).packed = {packed, r.length};
 }
 
 // A short message is packed into one buffer and sent as any other. A long one is announced: the receiver reads the list

@@ -26,9 +26,13 @@ public:
 	Request *isend(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
 	               pt2p_status_t &status);
 
-	// As the other sends, at the same time: in segments, synchronous or not, with *data beside the payload unless null.
+	// What a send may do beside sending; see pt2p_send_options_t.
+	struct Options {
+		bool synchronous, buffered;
+		const uint64_t *data; // null: none
+	};
 	Request *isend_with(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
-	                    bool synchronous, const uint64_t *data, pt2p_status_t &status);
+	                    const Options &options, pt2p_status_t &status);
 
 	// An eager message that there is no room for yet.
 	[[gnu::noinline, gnu::cold]] void queue_or_announce(Request &request);
@@ -43,6 +47,7 @@ private:
 	bool send_behind(uint64_t word, wire::Id id, const Request &request, Channel &channel, const pt2p_iovec_t *segments,
 	                 size_t count);
 	void attach(Request &request, Details *list);
+	void pack(Request &request, const pt2p_iovec_t *segments, size_t count);
 	Request *isend_packed(const pt2p_iovec_t *segments, size_t count, size_t length, int dest, uint64_t tag,
 	                      pt2p_status_t &status);
 

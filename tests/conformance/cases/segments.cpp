@@ -76,12 +76,13 @@ struct Exchange {
 };
 
 // Some messages have a word beside their payload, are synchronous, or both.
-bool with_options(size_t i) { return i % 5 > 1; }
+bool with_options(size_t i) { return i % 5 > 1 || i % 3 == 0; }
 pt2p_send_options_t options_of(size_t i)
 {
 	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
-	options.has_data = i % 5 != 2;
-	options.synchronous = i % 5 != 3;
+	options.has_data = i % 5 > 2;
+	options.synchronous = i % 5 == 2 || i % 5 == 4;
+	options.buffered = i % 3 == 0;
 	options.data = ~uint64_t{i};
 	return options;
 }
@@ -125,6 +126,10 @@ Finish exchange(Rank &r, const std::vector<Message> &messages, uint64_t what)
 				list = x->out[i]->list;
 			EXPECT_OK(r.ctx,
 			          pt2p_isend_with(r.ctx, list.data(), list.size(), r.right(), 8000 + i, &options, &x->sends[i]));
+			if (options.buffered) { // the data, too, is the caller's again
+				std::fill(x->out_bytes[i].begin(), x->out_bytes[i].end(), 0xdd);
+				x->out[i]->put(x->out_bytes[i]);
+			}
 			std::fill(list.begin(), list.end(), pt2p_iovec_t{nullptr, 99});
 		} else if (messages[i].out_segments) {
 			std::vector<pt2p_iovec_t> list = x->out[i]->list;
@@ -303,6 +308,24 @@ Finish segments_with(Rank &r)
 	EXPECT(result.has_data == 1 && result.data == options.data && result.length == 8 && in[0] == 1 && in[1] == 2);
 	while (!__atomic_load_n(&calls, __ATOMIC_ACQUIRE))
 		EXPECT_OK(r.ctx, pt2p_progress(r.ctx));
+
+	// Sent and forgotten, short and long, with a word and without.
+	options = PT2P_SEND_OPTIONS_INIT;
+	options.buffered = 1;
+	for (size_t length : {size_t{0}, size_t{8}, size_t{300}, size_t{20000}, size_t{300000}}) {
+		Bytes bytes = payload(length, length), got(length);
+		for (int has_data : {0, 1}) {
+			options.has_data = has_data;
+			const pt2p_iovec_t whole{bytes.data(), length};
+			EXPECT_OK(r.ctx, pt2p_isend_with(r.ctx, &whole, 1, r.me, 8602, &options, nullptr));
+		}
+		std::fill(bytes.begin(), bytes.end(), 0);
+		for (int has_data : {0, 1}) {
+			EXPECT_OK(r.ctx, pt2p_recv(r.ctx, got.data(), length, r.me, 8602, PT2P_TAG_EXACT, &result));
+			EXPECT(result.has_data == has_data && result.data == (has_data ? options.data : 0));
+			EXPECT(got == payload(length, length));
+		}
+	}
 
 	EXPECT_OK(r.ctx, pt2p_irecv_callback(r.ctx, in, sizeof in, r.me, 8601, PT2P_TAG_EXACT, count, &calls));
 	EXPECT_STATUS(r.ctx, pt2p_cancel_callback(r.ctx, count, &in), PT2P_ERR_REQUEST);
