@@ -2,6 +2,7 @@
  * One of two ranks of a launched job, for processes.sh: member exchange|killed|survives FOLDER RANK
  *
  * The ranks tell each other their addresses by files in the folder. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

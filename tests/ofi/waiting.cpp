@@ -115,7 +115,7 @@ TEST_CASE("fi_cq_sread: time limits, completions, and fi_cq_signal")
 	CHECK(fi_cq_sread(p.b.cq, &e, 1, nullptr, 100) == -FI_EAGAIN);
 	CHECK(ms_since(begin) >= 99);
 	uint32_t in = 0, out = 4;
-	REQUIRE(fi_trecv(p.b.ep, &in, 4, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)) == 0);
+	REQUIRE(fi_trecv(p.b.ep, &in, 4, nullptr, p.a_at_b, 1, 0, mark(1)) == 0);
 	std::thread sender([&] {
 		std::this_thread::sleep_for(std::chrono::milliseconds(50));
 		fi_tinject(p.a.ep, &out, 4, p.b_at_a, 1);
