@@ -23,7 +23,10 @@ int close_mr(fid *f)
 	std::unique_lock lock(mr->domain->mutex);
 	mr->domain->memories.erase(mr->fid.key);
 	const auto handles = std::move(mr->handles);
+	const auto asked = std::move(mr->asked);
 	lock.unlock();
+	for (const auto &[ctx, rank] : asked)
+		tell_end(ctx, rank, mr->fid.key);
 	for (const auto &[ctx, handle] : handles)
 		pt2p_memory_release(ctx, handle);
 	--mr->domain->users;

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include <rdma/fi_domain.h>
@@ -50,6 +52,8 @@ struct Mr {
 	uint64_t counted = 0;       // FI_REMOTE_READ, FI_REMOTE_WRITE
 	// With each context that other ranks reach it by, made when one asks first. Under the domain's mutex.
 	std::map<pt2p_context_t *, pt2p_memory_t *> handles;
+	// Who has asked, by which context. They are told when the memory is closed, as its key may be used again.
+	std::set<std::pair<pt2p_context_t *, int>> asked;
 
 	bool by_address() const { return domain->mr_mode & FI_MR_VIRT_ADDR; }
 	// Address of its first byte as other ranks name it.

@@ -91,6 +91,8 @@ void Endpoint::forget(fi_addr_t address)
 	const auto rank = static_cast<size_t>(std::exchange(ranks[address], -1));
 	if (rank < addresses.size())
 		addresses[rank] = FI_ADDR_NOTAVAIL;
+	// Another entry may have the same address: it is looked up again when it is used next, and names the peer then.
+	std::replace(ranks.begin(), ranks.end(), static_cast<int>(rank), -1);
 }
 
 // ---- the end of operations ------------------------------------------------------------------------------------------
@@ -223,6 +225,7 @@ void Endpoint::close()
 	if (ctx) {
 		const std::lock_guard guard(domain->mutex);
 		for (const auto &[key, mr] : domain->memories) {
+			std::erase_if(mr->asked, [this](const auto &who) { return who.first == ctx; });
 			const auto found = mr->handles.find(ctx);
 			if (found == mr->handles.end())
 				continue;

@@ -135,6 +135,8 @@ extern fi_ops_atomic atomic_ops;
 ssize_t cancel(Endpoint &endpoint, void *context);
 // An operation of a peer on memory with this key has ended (FI_RMA_EVENT).
 void count_remote(Endpoint &endpoint, uint64_t key, bool write);
+// Tells a peer that the memory with this key is no more.
+void tell_end(pt2p_context_t *ctx, int rank, uint64_t key);
 int open_rma_services(Endpoint &endpoint);
 int open_atomic_service(Endpoint &endpoint);
 

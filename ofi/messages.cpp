@@ -304,7 +304,8 @@ void received_one_of_many(pt2p_context_t *, const pt2p_result_t *result, void *a
 		if (status == PT2P_OK)
 			return;
 		op->flags |= FI_MULTI_RECV;
-		return e.fail(op, {status, -1, untagged, 0, 0, 0}, e.rx_cq);
+		e.fail(op, {status, -1, untagged, 0, 0, 0}, e.rx_cq);
+		return end_multi(e);
 	}
 	e.give(op);
 	end_multi(e);

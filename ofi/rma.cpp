@@ -13,7 +13,7 @@ namespace pt2p_ofi {
 
 namespace {
 
-constexpr uint32_t service_of_keys = 0x6f666901, service_of_notices = 0x6f666902;
+constexpr uint32_t service_of_keys = 0x6f666901, service_of_notices = 0x6f666902, service_of_ends = 0x6f666904;
 
 // The answer for a key; the export follows.
 struct KeyAnswer {
@@ -56,6 +56,9 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 			const KeyAnswer facts{mr->base(), mr->length, mr->access, e.caps & FI_RMA_EVENT ? 1u : 0u};
 			std::memcpy(answer, &facts, sizeof facts);
 			bytes += sizeof facts;
+			pt2p_call_info_t info;
+			if (pt2p_call_query(ctx, call, &info) == PT2P_OK)
+				mr->asked.emplace(ctx, info.caller);
 		}
 	}
 	pt2p_reply(ctx, call, 0, answer, bytes);
@@ -72,6 +75,21 @@ void take_notice(pt2p_context_t *, pt2p_call_t *, const void *input, size_t leng
 	if (notice.has_data && e.rx_cq)
 		e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0},
 		              FI_ADDR_NOTAVAIL);
+}
+
+// The owner has closed the memory: what is known of the key no longer holds.
+void take_end(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
+{
+	Endpoint &e = *static_cast<Endpoint *>(argument);
+	uint64_t key;
+	pt2p_call_info_t info;
+	if (length != sizeof key || pt2p_call_query(ctx, call, &info) != PT2P_OK)
+		return;
+	std::memcpy(&key, input, sizeof key);
+	const Locked locked(e.lock);
+	const auto found = e.remotes.find({info.caller, key});
+	if (found != e.remotes.end() && found->second.state == RemoteMemory::State::ready)
+		e.remotes.erase(found);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -409,10 +427,16 @@ void count_remote(Endpoint &e, uint64_t key, bool write)
 		mr->counter->add(1);
 }
 
+void tell_end(pt2p_context_t *ctx, int rank, uint64_t key)
+{
+	if (pt2p_notify(ctx, rank, service_of_ends, &key, sizeof key, nullptr) != PT2P_OK)
+		PT2P_OFI_INFO(FI_LOG_MR, "rank %d does not learn that memory is closed: %s\n", rank, pt2p_last_error(ctx));
+}
+
 int open_rma_services(Endpoint &e)
 {
-	const std::pair<uint32_t, pt2p_handler_t> all[] = {{service_of_keys, answer_key},
-	                                                   {service_of_notices, take_notice}};
+	const std::pair<uint32_t, pt2p_handler_t> all[] = {
+	    {service_of_keys, answer_key}, {service_of_notices, take_notice}, {service_of_ends, take_end}};
 	for (const auto &[id, handler] : all) {
 		pt2p_service_t *service;
 		const pt2p_status_t status = pt2p_service_open(e.ctx, id, handler, &e, nullptr, &service);
