@@ -138,7 +138,7 @@ TEST_CASE("messages between two endpoints of one domain, and to oneself")
 		if (e.entry.op_context == mark(1))
 			CHECK(e.source == own);
 	}
-	CHECK(in == out);
+	CHECK((in == out));
 }
 
 TEST_CASE("messages: limits")
@@ -171,7 +171,7 @@ TEST_CASE("an injected message with flags of the call or of the endpoint")
 	std::fill(out.begin(), out.end(), 0);
 	REQUIRE(fi_trecv(p.b.ep, in.data(), 16, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(2)) == 0);
 	CHECK(next(p.b).error == 0);
-	CHECK(in == wanted);
+	CHECK((in == wanted));
 	CHECK(next(p.a).entry.op_context == mark(1));
 }
 
@@ -186,5 +186,5 @@ TEST_CASE("FI_DELIVERY_COMPLETE: the send ends when the message has been receive
 	REQUIRE(fi_trecv(p.b.ep, in.data(), 16, nullptr, FI_ADDR_UNSPEC, 4, 0, mark(2)) == 0);
 	CHECK(next(p.a).entry.op_context == mark(1));
 	CHECK(next(p.b).entry.op_context == mark(2));
-	CHECK(in == out);
+	CHECK((in == out));
 }

@@ -52,7 +52,7 @@ TEST_CASE("FI_PEEK without a message, and with one")
 		REQUIRE(fi_trecv(p.b.ep, in.data(), length, nullptr, FI_ADDR_UNSPEC, 3, 0, mark(3)) == 0);
 		e = next(p.b);
 		CHECK(e.entry.op_context == mark(3));
-		CHECK(in == out);
+		CHECK((in == out));
 		CHECK(next(p.a).entry.op_context == mark(2));
 	}
 }
@@ -84,7 +84,7 @@ TEST_CASE("FI_CLAIM: the message is for the program that has found it")
 		// Another receive gets the next one.
 		REQUIRE(fi_trecv(p.b.ep, second.data(), length, nullptr, FI_ADDR_UNSPEC, 3, 0, mark(3)) == 0);
 		CHECK(next(p.b).entry.op_context == mark(3));
-		CHECK(second == two);
+		CHECK((second == two));
 		const iovec place{first.data(), length};
 		const fi_msg_tagged m{&place, nullptr, 1, FI_ADDR_UNSPEC, 3, 0, &context, 0};
 		REQUIRE(fi_trecvmsg(p.b.ep, &m, FI_CLAIM) == 0);
@@ -93,7 +93,7 @@ TEST_CASE("FI_CLAIM: the message is for the program that has found it")
 		CHECK(got.entry.op_context == &context);
 		CHECK(got.entry.len == length);
 		CHECK(got.entry.tag == 3);
-		CHECK(first == one);
+		CHECK((first == one));
 		CHECK(fi_trecvmsg(p.b.ep, &m, FI_CLAIM) == -FI_EINVAL); // it has been received
 		CHECK(next(p.a).error == 0);
 		CHECK(next(p.a).error == 0);

@@ -70,7 +70,7 @@ TEST_CASE("segments on both sides")
 	const iovec back[] = {{in.data(), 10}, {in.data() + 10, 290}};
 	REQUIRE(fi_readv(t.a.ep, back, nullptr, 2, t.b_at_a, 1000, 42, mark(2)) == 0);
 	t.ends(FI_READ, mark(2));
-	CHECK(in == out);
+	CHECK((in == out));
 
 	// Cut at other places on the other side, in memory with two keys.
 	const fi_rma_iov there[] = {{2000, 30, 42}, {5, 200, 43}, {9000, 70, 42}};
@@ -87,7 +87,7 @@ TEST_CASE("segments on both sides")
 	const fi_msg_rma r{back, nullptr, 2, t.b_at_a, there, 3, mark(4), 0};
 	REQUIRE(fi_readmsg(t.a.ep, &r, 0) == 0);
 	t.ends(FI_READ, mark(4));
-	CHECK(in == out);
+	CHECK((in == out));
 
 	const fi_rma_iov shorter[] = {{2000, 30, 42}, {5, 200, 43}};
 	const fi_msg_rma differs{here, nullptr, 4, t.b_at_a, shorter, 2, mark(5), 0};
@@ -163,7 +163,7 @@ TEST_CASE("many operations at a time")
 		REQUIRE(fi_read(t.a.ep, in.data() + i * length, length, nullptr, t.b_at_a, i * length, 42, mark(2)) == 0);
 	for (size_t i = 0; i < count; ++i)
 		t.ends(FI_READ, mark(2));
-	CHECK(in == out);
+	CHECK((in == out));
 	CHECK(t.holds(out, 0));
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("memory of one's own endpoint, and of the other one in the domain")
 	Bytes in(4000);
 	REQUIRE(fi_read(t.b.ep, in.data(), 4000, nullptr, t.a_at_b, 9, 42, mark(2)) == 0);
 	CHECK(next(t.b).error == 0);
-	CHECK(in == out);
+	CHECK((in == out));
 }
 
 TEST_CASE("FI_FENCE: a read after a write sees it")
@@ -194,6 +194,6 @@ TEST_CASE("FI_FENCE: a read after a write sees it")
 		REQUIRE(fi_readmsg(t.a.ep, &r, FI_FENCE) == 0);
 		CHECK(next(t.a).error == 0);
 		CHECK(next(t.a).error == 0);
-		CHECK(in == out);
+		CHECK((in == out));
 	}
 }

@@ -233,7 +233,7 @@ TEST_CASE("FI_PROGRESS_AUTO: what peers want from a program that makes no calls"
 	p.b.asleep = true;
 	REQUIRE(fi_read(p.a.ep, in.data(), in.size(), nullptr, p.b_at_a, 0, 1, mark(1)) == 0);
 	CHECK(next(p.a).error == 0);
-	CHECK(in == of_b);
+	CHECK((in == of_b));
 	REQUIRE(fi_atomic(p.a.ep, &one, 1, nullptr, p.b_at_a, 8, 2, FI_UINT64, FI_SUM, mark(1)) == 0);
 	CHECK(next(p.a).error == 0);
 	REQUIRE(fi_trecv(p.b.ep, large.data(), large.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)) == 0);
@@ -242,10 +242,10 @@ TEST_CASE("FI_PROGRESS_AUTO: what peers want from a program that makes no calls"
 	REQUIRE(fi_tsend(p.b.ep, out.data(), out.size(), nullptr, p.a_at_b, 1, mark(3)) == 0);
 	REQUIRE(fi_trecv(p.a.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)) == 0);
 	CHECK(next(p.a).error == 0);
-	CHECK(in == out);
+	CHECK((in == out));
 	p.b.asleep = false;
 	CHECK(next(p.b).error == 0);
 	CHECK(next(p.b).error == 0);
-	CHECK(large == out);
+	CHECK((large == out));
 	CHECK(value[1] == 1);
 }
