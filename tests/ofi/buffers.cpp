@@ -41,7 +41,7 @@ TEST_CASE("a buffer takes messages until less than the minimum is left")
 	least(p.b, 100);
 	Bytes buffer(1000);
 	post(p.b, buffer.data(), buffer.size(), mark(1), p.a_at_b); // so b knows whose number it is
-	const size_t lengths[] = {300, 0, 300, 299, 2};             // 1 byte more than the minimum is left before the last
+	const size_t lengths[] = {300, 0, 300, 300, 2};             // just the minimum is left before the last
 	size_t at = 0;
 	for (unsigned i = 0; i < 5; ++i) {
 		send(p, lengths[i], i);
