@@ -63,7 +63,8 @@ bool Rendezvous::can_answer(Request &r, int peer, uint64_t tag, size_t length)
 	pt2p_status_t status = PT2P_OK;
 	if (channels_.reach(peer, status))
 		return true;
-	requests_.complete(r, status);
+	if (r.state == Request::State::moving) // or the peer is lost since, and the request has ended with it
+		requests_.complete(r, status);
 	return false;
 }
 
