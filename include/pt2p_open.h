@@ -50,6 +50,10 @@ pt2p_status_t pt2p_init_open(const pt2p_options_t *options, pt2p_context_t **ctx
  * open. */
 pt2p_status_t pt2p_address(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed);
 
+/** As pt2p_address, for the peer with number `rank`: where it answers, as it has told itself. A callback may call it.
+ * Errors: also PT2P_ERR_RANK when nobody has the number. */
+pt2p_status_t pt2p_peer_address(pt2p_context_t *ctx, int rank, char *text, size_t capacity, size_t *needed);
+
 /**
  * Gives the context at an address a number here, and this one a number there.
  *

@@ -71,10 +71,19 @@ bool Av::find(fi_addr_t number, Entry &entry)
 
 fi_addr_t Av::id_of(const void *address)
 {
+	sockaddr_in wanted, internet;
+	std::memcpy(&wanted, address, sizeof wanted);
 	const Locked locked(lock);
 	for (const Entry &entry : entries)
 		if (entry.used && !std::memcmp(entry.bytes, address, address_size))
 			return entry.id;
+	// A peer on this host may have been inserted by a loopback address, and tells another one.
+	for (const Entry &entry : entries) {
+		std::memcpy(&internet, entry.bytes, sizeof internet);
+		if (entry.used && internet.sin_family == AF_INET && wanted.sin_family == AF_INET &&
+		    internet.sin_port == wanted.sin_port && ntohl(internet.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET)
+			return entry.id;
+	}
 	return FI_ADDR_NOTAVAIL;
 }
 

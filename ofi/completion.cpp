@@ -247,8 +247,9 @@ fi_ops_cq cq_ops = {.size = sizeof(fi_ops_cq),
 int close_counter(fid *f)
 {
 	Counter *counter = object_of<Counter>(f);
-	if (!counter->reporters.empty())
+	if (counter->bound)
 		return -FI_EBUSY;
+	counter->domain->forget(*counter);
 	--counter->domain->users;
 	delete counter;
 	return 0;
@@ -410,8 +411,15 @@ void Cq::push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *
 
 ssize_t Cq::read(void *buffer, size_t count, fi_addr_t *sources)
 {
-	if (begin == end)
-		reporters.progress();
+	const ssize_t n = take(buffer, count, sources);
+	if (n != -FI_EAGAIN)
+		return n;
+	reporters.progress();
+	return take(buffer, count, sources);
+}
+
+ssize_t Cq::take(void *buffer, size_t count, fi_addr_t *sources)
+{
 	const Locked locked(lock);
 	const size_t n = std::min(count, end - begin);
 	auto *to = static_cast<unsigned char *>(buffer);

@@ -96,6 +96,7 @@ struct Cq {
 	void push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *text);
 	void grow();
 	ssize_t read(void *buffer, size_t count, fi_addr_t *sources);
+	ssize_t take(void *buffer, size_t count, fi_addr_t *sources); // what is there already
 	void enable_locks()
 	{
 		lock.enable();
@@ -112,6 +113,7 @@ struct Counter {
 	Lock lock;
 	uint64_t value = 0, errors = 0;
 	uint64_t seen = 0; // their sum when the program read it last
+	int bound = 0;     // endpoints that it counts operations of, on their demand
 
 	void add(uint64_t n)
 	{

@@ -161,6 +161,18 @@ fi_ops_domain domain_ops = {.size = sizeof(fi_ops_domain),
 
 } // namespace
 
+void Domain::forget(Counter &counter)
+{
+	const std::lock_guard guard(mutex);
+	for (const auto &[key, mr] : memories)
+		if (mr->counter == &counter)
+			mr->counter = nullptr;
+	for (Endpoint *endpoint : endpoints) {
+		std::erase(endpoint->counters, &counter);
+		counter.reporters.remove(endpoint);
+	}
+}
+
 int open_domain(fid_fabric *f, fi_info *info, fid_domain **out, void *context)
 {
 	return guarded([&] {

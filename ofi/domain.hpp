@@ -35,6 +35,8 @@ struct Domain {
 	std::vector<Endpoint *> endpoints;
 	uint64_t next_key = 1;
 
+	// The counter is closed: no memory counts by it.
+	void forget(Counter &counter);
 	Mr *find(uint64_t key)
 	{
 		const auto found = memories.find(key);

@@ -68,12 +68,29 @@ int Endpoint::look_up(fi_addr_t address)
 	return rank;
 }
 
+bool Endpoint::name_of(int rank, unsigned char *address) const
+{
+	if (in_job) {
+		const RankAddress name{RankAddress::expected, rank, job_number()};
+		std::memcpy(address, &name, sizeof name);
+		return true;
+	}
+	char text[64];
+	sockaddr_in internet;
+	if (pt2p_peer_address(ctx, rank, text, sizeof text, nullptr) != PT2P_OK || !parse(text, internet))
+		return false;
+	std::memcpy(address, &internet, sizeof internet);
+	return true;
+}
+
 fi_addr_t Endpoint::look_up_source(int rank)
 {
-	if (!av || !in_job)
+	if (!av)
 		return FI_ADDR_NOTAVAIL;
-	const RankAddress address{RankAddress::expected, rank, job_number()};
-	const fi_addr_t id = av->id_of(&address);
+	unsigned char address[address_size];
+	if (!name_of(rank, address))
+		return FI_ADDR_NOTAVAIL;
+	const fi_addr_t id = av->id_of(address);
 	if (id == FI_ADDR_NOTAVAIL)
 		return id;
 	const Locked locked(lock);
@@ -184,6 +201,7 @@ int Endpoint::make_context()
 	if (status != PT2P_OK)
 		return failed(status, nullptr, FI_LOG_EP_CTRL);
 	ctx = made;
+	has_thread = thread;
 	return 0;
 }
 
@@ -222,6 +240,8 @@ void Endpoint::close()
 			cq->reporters.remove(this);
 	for (Counter *counter : counters)
 		counter->reporters.remove(this);
+	for (Counter *counter : bound_counters)
+		--counter->bound;
 	if (ctx) {
 		const std::lock_guard guard(domain->mutex);
 		for (const auto &[key, mr] : domain->memories) {
@@ -271,6 +291,8 @@ int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 		if (flags & flag)
 			e.*place = counter;
 	e.use(*counter);
+	e.bound_counters.push_back(counter);
+	++counter->bound;
 	return 0;
 }
 
@@ -280,6 +302,12 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 	return guarded([&] {
 		if (e.enabled)
 			return -FI_EOPBADSTATE;
+		const bool waits = (object->fclass == FI_CLASS_CQ && object_of<Cq>(object)->may_wait) ||
+		                   (object->fclass == FI_CLASS_CNTR && object_of<Counter>(object)->may_wait);
+		if (waits && e.ctx && !e.has_thread) {
+			PT2P_OFI_WARN(FI_LOG_EP_CTRL, "bind queues and counters with a wait object before fi_getname\n");
+			return -FI_EOPBADSTATE;
+		}
 		switch (object->fclass) {
 		case FI_CLASS_AV: {
 			if (e.av)
@@ -373,16 +401,8 @@ int get_name(fid *f, void *address, size_t *length)
 		return error;
 	const size_t room = std::exchange(*length, address_size);
 	unsigned char name[address_size];
-	if (e.in_job) {
-		const RankAddress rank{RankAddress::expected, pt2p_rank(e.ctx), job_number()};
-		std::memcpy(name, &rank, sizeof rank);
-	} else {
-		char text[64];
-		sockaddr_in internet;
-		if (pt2p_address(e.ctx, text, sizeof text, nullptr) != PT2P_OK || !parse(text, internet))
-			return -FI_EOPNOTSUPP;
-		std::memcpy(name, &internet, sizeof internet);
-	}
+	if (!e.name_of(pt2p_rank(e.ctx), name))
+		return -FI_EOPNOTSUPP;
 	if (room)
 		std::memcpy(address, name, std::min(room, sizeof name));
 	return room < address_size ? -FI_ETOOSMALL : 0;

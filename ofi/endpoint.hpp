@@ -50,8 +50,10 @@ struct Endpoint {
 	bool tx_selective = false, rx_selective = false;
 	Counter *send_counter = nullptr, *recv_counter = nullptr, *read_counter = nullptr, *write_counter = nullptr;
 	Counter *remote_read_counter = nullptr, *remote_write_counter = nullptr; // with FI_RMA_EVENT
+	std::vector<Counter *> bound_counters;                                   // once for each bind
 	std::vector<Counter *> counters;                                         // all of them, each once
 	bool enabled = false, closing = false;
+	bool has_thread = false; // one that makes progress
 	size_t min_multi_recv = 64;
 
 	pt2p_context_t *ctx = nullptr;
@@ -107,6 +109,8 @@ struct Endpoint {
 		}
 		return look_up_source(rank);
 	}
+	// The address of a rank as getname gives it there. False: nobody has that number.
+	bool name_of(int rank, unsigned char *address) const;
 	// The address vector has given up that entry.
 	void forget(fi_addr_t address);
 

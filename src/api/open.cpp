@@ -19,20 +19,38 @@ pt2p_status_t not_open(pt2p_context_t *ctx, const char *function)
 	                          function);
 }
 
+pt2p_status_t tell_address(pt2p_context_t *ctx, const char *function, int rank, char *text, size_t capacity,
+                           size_t *needed)
+{
+	if (!text && capacity)
+		return null_argument(ctx, function, "text");
+	const OpenJob *job = open_job_of(ctx);
+	if (!job)
+		return not_open(ctx, function);
+	if (!is_rank(ctx, rank))
+		return bad_rank(ctx, function, "rank", rank);
+	const std::string address = job->address_of(rank);
+	if (address.empty())
+		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: nobody has number %d", function, rank);
+	copy_text(text, capacity, address);
+	if (needed)
+		*needed = address.size() + 1;
+	return PT2P_OK;
+}
+
 } // namespace
 
 pt2p_status_t pt2p_address(pt2p_context_t *ctx, char *text, size_t capacity, size_t *needed)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	if (!text && capacity)
-		return null_argument(ctx, __func__, "text");
-	const OpenJob *job = open_job_of(ctx);
-	if (!job)
-		return not_open(ctx, __func__);
-	copy_text(text, capacity, job->address());
-	if (needed)
-		*needed = job->address().size() + 1;
-	return PT2P_OK;
+	return tell_address(ctx, __func__, 0, text, capacity, needed);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_peer_address(pt2p_context_t *ctx, int rank, char *text, size_t capacity, size_t *needed)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	return tell_address(ctx, __func__, rank, text, capacity, needed);
 }
 PT2P_CATCH
 

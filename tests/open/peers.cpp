@@ -55,6 +55,29 @@ TEST_CASE("addresses that lead nowhere")
 	CHECK(rank == -1);
 }
 
+TEST_CASE("the address of a peer")
+{
+	Context a, b;
+	const int b_at_a = a.add(b);
+	const int a_at_b = carry({a, b}, a, b, b_at_a, 8, 1);
+	const auto ask = [](Context &of, int rank) {
+		char text[128] = "";
+		size_t needed = 0;
+		CHECK(pt2p_peer_address(of, rank, text, sizeof text, &needed) == PT2P_OK);
+		CHECK(needed == std::strlen(text) + 1);
+		return std::string(text);
+	};
+	CHECK(ask(a, b_at_a) == b.address);
+	CHECK(ask(b, a_at_b) == a.address);
+	CHECK(ask(a, 0) == a.address);
+	char text[4];
+	CHECK(pt2p_peer_address(a, b_at_a, text, sizeof text, nullptr) == PT2P_OK);
+	CHECK(text == b.address.substr(0, 3));
+	refused(a, pt2p_peer_address(a, b_at_a + 1, text, sizeof text, nullptr), PT2P_ERR_RANK, "nobody");
+	refused(a, pt2p_peer_address(a, -1, text, sizeof text, nullptr), PT2P_ERR_RANK, "rank");
+	refused(a, pt2p_peer_address(a, b_at_a, nullptr, 4, nullptr), PT2P_ERR_ARGUMENT, "text");
+}
+
 TEST_CASE("addresses of one's own")
 {
 	Context a({"PT2P_OPEN_LISTEN=127.0.0.1:0"});

@@ -40,6 +40,11 @@ OpenJob::~OpenJob() { leave(); }
 
 const std::string &OpenJob::address() const { return parts_->greeter.address(); }
 
+std::string OpenJob::address_of(int rank) const
+{
+	return rank == this->rank() ? address() : parts_->peers.address_of(rank);
+}
+
 int OpenJob::add(const std::string &address) { return parts_->greeter.add(address); }
 
 std::string OpenJob::remove(int rank, bool &was_live) { return parts_->peers.remove(rank, was_live); }

@@ -16,6 +16,8 @@ public:
 
 	// "host:port", by which others add this context.
 	const std::string &address() const;
+	// The same of a peer; empty: nobody has that number.
+	std::string address_of(int rank) const;
 	// The number of the peer with that address. Waits for its answer; throws Error. Any thread may call it.
 	int add(const std::string &address);
 	// Ends a peer. What is wrong with that; empty: nothing, and `was_live` tells whether it was still there. Then

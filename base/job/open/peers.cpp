@@ -168,6 +168,13 @@ bool Peers::take_blob(int rank, std::string &blob, bool wait)
 	return true;
 }
 
+std::string Peers::address_of(int rank) const
+{
+	const std::lock_guard lock(mutex_);
+	const Peer *peer = find(rank);
+	return peer ? peer->address : std::string();
+}
+
 bool Peers::is_free(int rank) const
 {
 	const std::lock_guard lock(mutex_);

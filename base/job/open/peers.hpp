@@ -51,6 +51,8 @@ public:
 	bool take_blob(int rank, std::string &blob, bool wait);
 	bool is_free(int rank) const;
 	int rank_at(int rank) const;
+	// Where it answers; empty: nobody has the number, or has not told yet.
+	std::string address_of(int rank) const;
 	bool next_event(RankEvent &event);
 	Job::End end_of(int rank, std::string &reason);
 	// What is wrong with removing it; empty: it is removed, and `was_live` tells whether it was a peer.
