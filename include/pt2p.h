@@ -242,6 +242,13 @@ pt2p_status_t pt2p_peer_query(pt2p_context_t *ctx, int rank, pt2p_peer_info_t *i
  */
 pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag);
 
+/** Sends a message if it can leave at once, and never waits: *sent is 1 and the buffer the caller's again, or *sent is 0 and nothing
+ *  has happened, as for a long message, the first one to a rank, and one that there is no room for; pt2p_isend does it then.
+ *  buffer, length, dest and tag as pt2p_send. Messages that it sends keep their order with those of pt2p_isend.
+ *
+ *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH. A lost peer is not told of here. */
+pt2p_status_t pt2p_try_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, int *sent);
+
 /**
  * Receives one message and returns when it is in the buffer.
  *

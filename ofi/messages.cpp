@@ -137,13 +137,21 @@ ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, u
 		const iovec segment{const_cast<void *>(buffer), length};
 		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, nullptr, e.tx_reports});
 	}
+	const int rank = rank_at(e, to);
+	if (__builtin_expect(rank < 0, 0))
+		return rank;
+	int sent_at_once = 0;
+	if (__builtin_expect(pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once) == PT2P_OK && sent_at_once,
+	                     1)) {
+		if (e.tx_reports)
+			e.tx_cq->push({context, kind | FI_SEND, 0, nullptr, 0, 0}, FI_ADDR_NOTAVAIL);
+		if (e.send_counter)
+			e.send_counter->add(1);
+		return 0;
+	}
 	Op *op;
-	int rank;
 	{
 		const Locked locked(e.lock);
-		rank = e.rank_of(to);
-		if (__builtin_expect(rank < 0, 0))
-			return rank;
 		op = take_send(e, context, kind | FI_SEND, buffer, e.tx_reports);
 	}
 	return started(e, op, pt2p_isend_callback(e.ctx, buffer, length, rank, tag, sent, op));
@@ -156,14 +164,19 @@ ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to,
 		return rank;
 	if (__builtin_expect(length > inject_size, 0))
 		return -FI_EMSGSIZE;
-	const pt2p_iovec_t segment{const_cast<void *>(buffer), length};
-	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
-	options.buffered = 1;
-	options.has_data = data != nullptr;
-	options.data = data ? *data : 0;
-	const pt2p_status_t status = pt2p_isend_with(e.ctx, &segment, 1, rank, tag, &options, nullptr);
-	if (__builtin_expect(status != PT2P_OK, 0))
-		return failed(status, e.ctx, FI_LOG_EP_DATA);
+	int sent_at_once = 0;
+	if (!data)
+		pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once);
+	if (!sent_at_once) {
+		const pt2p_iovec_t segment{const_cast<void *>(buffer), length};
+		pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
+		options.buffered = 1;
+		options.has_data = data != nullptr;
+		options.data = data ? *data : 0;
+		const pt2p_status_t status = pt2p_isend_with(e.ctx, &segment, 1, rank, tag, &options, nullptr);
+		if (__builtin_expect(status != PT2P_OK, 0))
+			return failed(status, e.ctx, FI_LOG_EP_DATA);
+	}
 	if (e.send_counter)
 		e.send_counter->add(1);
 	return 0;

@@ -121,6 +121,20 @@ PT2P_CATCH_IN("pt2p_isend")
 	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
 }
 
+[[gnu::noinline]] pt2p_status_t try_send_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
+                                               uint64_t tag, int *sent)
+{
+	Progress::Guard guard(*ctx->progress);
+	if (!sent)
+		return null_argument(ctx, "pt2p_try_send", "sent");
+	*sent = 0;
+	if (bad_send(ctx, buffer, length, dest))
+		return bad_transfer(ctx, "pt2p_try_send", length, dest, false);
+	*sent = ctx->engine->send_at_once(buffer, length, dest, tag);
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+
 [[gnu::noinline]] pt2p_status_t progress_fully(pt2p_context_t *ctx)
 {
 	Progress::Guard guard(*ctx->progress);
@@ -141,6 +155,18 @@ try {
 		return PT2P_OK;
 	}
 	return send_fully(ctx, buffer, length, dest, tag);
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_try_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, int *sent)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	if (__builtin_expect(ordinary(ctx) && sent && !bad_send(ctx, buffer, length, dest), 1)) {
+		*sent = ctx->engine->send_at_once(buffer, length, dest, tag);
+		poll_now_and_then(ctx);
+		return PT2P_OK;
+	}
+	return try_send_fully(ctx, buffer, length, dest, tag, sent);
 }
 PT2P_CATCH
 

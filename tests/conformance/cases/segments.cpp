@@ -336,6 +336,45 @@ Finish segments_with(Rank &r)
 	return {};
 }
 
+// What can leave at once, and sends with a request where it cannot, in one order.
+Finish try_send(Rank &r)
+{
+	constexpr uint32_t count = 500;
+	int sent = -1;
+	uint32_t number = 0;
+	EXPECT_STATUS(r.ctx, pt2p_try_send(r.ctx, &number, 4, r.size, 8700, &sent), PT2P_ERR_RANK);
+	EXPECT_STATUS(r.ctx, pt2p_try_send(r.ctx, nullptr, 4, r.me, 8700, &sent), PT2P_ERR_ARGUMENT);
+	EXPECT_STATUS(r.ctx, pt2p_try_send(r.ctx, &number, 4, r.me, 8700, nullptr), PT2P_ERR_ARGUMENT);
+	std::vector<unsigned char> large(1 << 20);
+	EXPECT_OK(r.ctx, pt2p_try_send(r.ctx, large.data(), large.size(), r.right(), 8701, &sent));
+	EXPECT_EQ(sent, 0);
+	auto numbers = std::make_shared<std::vector<uint32_t>>(count);
+	auto requests = std::make_shared<std::vector<pt2p_request_t *>>();
+	for (uint32_t i = 0; i < count; ++i) {
+		(*numbers)[i] = i;
+		sent = -1;
+		EXPECT_OK(r.ctx, pt2p_try_send(r.ctx, &(*numbers)[i], 4, r.right(), 8700, &sent));
+		if (sent == 1)
+			(*numbers)[i] = count; // the buffer is the caller's again
+		EXPECT(sent == 0 || sent == 1);
+		if (!sent) {
+			requests->push_back(nullptr);
+			EXPECT_OK(r.ctx, pt2p_isend(r.ctx, &(*numbers)[i], 4, r.right(), 8700, &requests->back()));
+		}
+	}
+
+	return [&r, numbers, requests] {
+		for (uint32_t i = 0; i < count; ++i) {
+			uint32_t got = 0;
+			EXPECT_OK(r.ctx, pt2p_recv(r.ctx, &got, 4, r.left(), 8700, PT2P_TAG_EXACT, nullptr));
+			EXPECT_EQ(got, i);
+		}
+		r.last = [&r, numbers, requests] {
+			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, requests->size(), requests->data(), nullptr));
+		};
+	};
+}
+
 } // namespace
 
 void add_segment_cases(std::vector<Case> &cases)
@@ -348,6 +387,7 @@ void add_segment_cases(std::vector<Case> &cases)
 	                              {"segments_truncated", true, segments_truncated},
 	                              {"segments_blocking", true, segments_blocking},
 	                              {"segments_with", true, segments_with},
+	                              {"try_send", true, try_send},
 	                          });
 }
 
