@@ -76,13 +76,13 @@ struct Exchange {
 };
 
 // Some messages have a word beside their payload, are synchronous, or both.
-bool with_options(size_t i) { return i % 5 > 1 || i % 3 == 0; }
+bool with_options(size_t i) { return i % 5 > 1 || i % 3 == 1; }
 pt2p_send_options_t options_of(size_t i)
 {
 	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
 	options.has_data = i % 5 > 2;
 	options.synchronous = i % 5 == 2 || i % 5 == 4;
-	options.buffered = i % 3 == 0;
+	options.buffered = i % 3 == 1;
 	options.data = ~uint64_t{i};
 	return options;
 }
