@@ -208,15 +208,10 @@ ssize_t start(Endpoint &e, const Request &r)
 		rank = e.rank_of(r.to);
 		if (rank < 0)
 			return rank;
-		op = e.take();
+		op = e.take(r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), fetches ? e.read_counter : e.write_counter,
+		            r.reports);
 	}
-	op->context = r.context;
-	op->flags = FI_ATOMIC | (fetches ? FI_READ : FI_WRITE);
-	op->buffer = nullptr;
 	op->length = count * size;
-	op->counter = fetches ? e.read_counter : e.write_counter;
-	op->receives = false;
-	op->reports = r.reports;
 	q->op = op;
 	if (r.flags & FI_FENCE)
 		pt2p_fence(e.ctx, rank);
@@ -226,12 +221,9 @@ ssize_t start(Endpoint &e, const Request &r)
 	const pt2p_status_t status =
 	    pt2p_icall(e.ctx, rank, service_of_atomics, q->call, static_cast<size_t>(end - q->call), q->answer,
 	               sizeof q->answer, &options, nullptr);
-	if (status != PT2P_OK) {
-		e.give(op);
-		return failed(status, e.ctx, FI_LOG_EP_DATA);
-	}
-	q.release();
-	return 0;
+	if (status == PT2P_OK)
+		q.release();
+	return e.started(op, status);
 }
 
 ssize_t start_guarded(Endpoint &e, const Request &r)
@@ -239,15 +231,30 @@ ssize_t start_guarded(Endpoint &e, const Request &r)
 	return guarded([&] { return static_cast<int>(start(e, r)); });
 }
 
-Endpoint &of(fid_ep *f) { return *object_of<Endpoint>(f); }
-bool reports(const Endpoint &e, uint64_t flags) { return e.tx_cq && (!e.tx_selective || flags & FI_COMPLETION); }
+// Of a call with flags of its own.
+ssize_t start_message(Endpoint &e, AtomicKind kind, const fi_msg_atomic &m, Segments compares, Segments results,
+                      uint64_t flags)
+{
+	return start_guarded(e, {kind,
+	                         {m.msg_iov, m.iov_count},
+	                         compares,
+	                         results,
+	                         m.addr,
+	                         m.rma_iov,
+	                         m.rma_iov_count,
+	                         m.datatype,
+	                         m.op,
+	                         m.context,
+	                         flags,
+	                         e.reports_send(flags)});
+}
 
 // ---- the table ------------------------------------------------------------------------------------------------------
 
 ssize_t atomic_writev(fid_ep *f, const fi_ioc *iov, void **, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
                       fi_datatype type, fi_op op, void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	const fi_rma_ioc target{address, sum({iov, count}), key};
 	return start_guarded(e,
 	                     {AtomicKind::write, {iov, count}, {}, {}, to, &target, 1, type, op, context, 0, e.tx_reports});
@@ -262,19 +269,7 @@ ssize_t atomic_write(fid_ep *f, const void *buffer, size_t count, void *, fi_add
 
 ssize_t atomic_writemsg(fid_ep *f, const fi_msg_atomic *m, uint64_t flags)
 {
-	Endpoint &e = of(f);
-	return start_guarded(e, {AtomicKind::write,
-	                         {m->msg_iov, m->iov_count},
-	                         {},
-	                         {},
-	                         m->addr,
-	                         m->rma_iov,
-	                         m->rma_iov_count,
-	                         m->datatype,
-	                         m->op,
-	                         m->context,
-	                         flags,
-	                         reports(e, flags)});
+	return start_message(endpoint_of(f), AtomicKind::write, *m, {}, {}, flags);
 }
 
 ssize_t atomic_inject(fid_ep *f, const void *buffer, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
@@ -282,7 +277,7 @@ ssize_t atomic_inject(fid_ep *f, const void *buffer, size_t count, fi_addr_t to,
 {
 	const fi_ioc iov{const_cast<void *>(buffer), count};
 	const fi_rma_ioc target{address, count, key};
-	return start_guarded(of(f),
+	return start_guarded(endpoint_of(f),
 	                     {AtomicKind::write, {&iov, 1}, {}, {}, to, &target, 1, type, op, nullptr, FI_INJECT, false});
 }
 
@@ -290,7 +285,7 @@ ssize_t atomic_readwritev(fid_ep *f, const fi_ioc *iov, void **, size_t count, f
                           size_t result_count, fi_addr_t to, uint64_t address, uint64_t key, fi_datatype type, fi_op op,
                           void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	const Segments operands{iov, count}, places{results, result_count};
 	const fi_rma_ioc target{address, has_operands(op) ? sum(operands) : sum(places), key};
 	return start_guarded(e,
@@ -308,26 +303,14 @@ ssize_t atomic_readwrite(fid_ep *f, const void *buffer, size_t count, void *, vo
 ssize_t atomic_readwritemsg(fid_ep *f, const fi_msg_atomic *m, fi_ioc *results, void **, size_t result_count,
                             uint64_t flags)
 {
-	Endpoint &e = of(f);
-	return start_guarded(e, {AtomicKind::fetch,
-	                         {m->msg_iov, m->iov_count},
-	                         {},
-	                         {results, result_count},
-	                         m->addr,
-	                         m->rma_iov,
-	                         m->rma_iov_count,
-	                         m->datatype,
-	                         m->op,
-	                         m->context,
-	                         flags,
-	                         reports(e, flags)});
+	return start_message(endpoint_of(f), AtomicKind::fetch, *m, {}, {results, result_count}, flags);
 }
 
 ssize_t atomic_compwritev(fid_ep *f, const fi_ioc *iov, void **, size_t count, const fi_ioc *compares, void **,
                           size_t compare_count, fi_ioc *results, void **, size_t result_count, fi_addr_t to,
                           uint64_t address, uint64_t key, fi_datatype type, fi_op op, void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	const fi_rma_ioc target{address, sum({iov, count}), key};
 	return start_guarded(e, {AtomicKind::compare,
 	                         {iov, count},
@@ -356,19 +339,8 @@ ssize_t atomic_compwrite(fid_ep *f, const void *buffer, size_t count, void *, co
 ssize_t atomic_compwritemsg(fid_ep *f, const fi_msg_atomic *m, const fi_ioc *compares, void **, size_t compare_count,
                             fi_ioc *results, void **, size_t result_count, uint64_t flags)
 {
-	Endpoint &e = of(f);
-	return start_guarded(e, {AtomicKind::compare,
-	                         {m->msg_iov, m->iov_count},
-	                         {compares, compare_count},
-	                         {results, result_count},
-	                         m->addr,
-	                         m->rma_iov,
-	                         m->rma_iov_count,
-	                         m->datatype,
-	                         m->op,
-	                         m->context,
-	                         flags,
-	                         reports(e, flags)});
+	return start_message(endpoint_of(f), AtomicKind::compare, *m, {compares, compare_count}, {results, result_count},
+	                     flags);
 }
 
 int valid(AtomicKind kind, fi_datatype type, fi_op op, size_t *count)
@@ -405,15 +377,7 @@ int query_atomic(fid_domain *, fi_datatype type, fi_op op, fi_atomic_attr *attri
 	return valid(kind, type, op, &attributes->count);
 }
 
-int open_atomic_service(Endpoint &e)
-{
-	pt2p_service_t *service;
-	const pt2p_status_t status = pt2p_service_open(e.ctx, service_of_atomics, serve, &e, nullptr, &service);
-	if (status != PT2P_OK)
-		return failed(status, e.ctx, FI_LOG_EP_CTRL);
-	e.services.push_back(service);
-	return 0;
-}
+int open_atomic_service(Endpoint &e) { return e.open_service(service_of_atomics, serve); }
 
 fi_ops_atomic atomic_ops = {.size = sizeof(fi_ops_atomic),
                             .write = atomic_write,

@@ -1,55 +1,15 @@
 #include "ofi/completion.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <new>
 
-#include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "ofi/domain.hpp"
 #include "ofi/endpoint.hpp"
-#include "ofi/fabric.hpp"
 
 namespace pt2p_ofi {
-
-// ---- waiting --------------------------------------------------------------------------------------------------------
-
-WaitDescriptor::~WaitDescriptor()
-{
-	if (fd_ >= 0)
-		close(fd_);
-}
-
-int WaitDescriptor::open()
-{
-	fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	return fd_ < 0 ? -errno : 0;
-}
-
-void WaitDescriptor::signal()
-{
-	const uint64_t one = 1;
-	if (!signalled_ && fd_ >= 0)
-		signalled_ = write(fd_, &one, sizeof one) == sizeof one;
-}
-
-void WaitDescriptor::clear()
-{
-	uint64_t count;
-	if (signalled_)
-		signalled_ = read(fd_, &count, sizeof count) != sizeof count;
-}
-
-bool WaitDescriptor::wait(int timeout) const
-{
-	pollfd p{fd_, POLLIN, 0};
-	return poll(&p, 1, timeout) > 0;
-}
 
 void Reporters::add(Endpoint *endpoint)
 {
@@ -73,54 +33,6 @@ void Reporters::progress()
 }
 
 namespace {
-
-// The rest of a time limit in ms; negative: there is none.
-class TimeLeft {
-public:
-	explicit TimeLeft(int timeout) : timeout_(timeout), begin_(std::chrono::steady_clock::now()) {}
-	int operator()() const
-	{
-		if (timeout_ < 0)
-			return -1;
-		const auto passed = std::chrono::steady_clock::now() - begin_;
-		const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(passed).count();
-		return ms >= timeout_ ? 0 : static_cast<int>(timeout_ - ms);
-	}
-
-private:
-	int timeout_;
-	std::chrono::steady_clock::time_point begin_;
-};
-
-bool is_wait_object(fi_wait_obj object) { return object != FI_WAIT_NONE; }
-
-// Whether this kind of wait object is offered.
-bool offered(fi_wait_obj object, fi_log_subsys subsystem)
-{
-	switch (object) {
-	case FI_WAIT_NONE:
-	case FI_WAIT_UNSPEC:
-	case FI_WAIT_FD:
-	case FI_WAIT_YIELD: return true;
-	default:
-		PT2P_OFI_WARN(subsystem, "wait object %d is not offered; FI_WAIT_FD, FI_WAIT_UNSPEC and FI_WAIT_YIELD are\n",
-		              static_cast<int>(object));
-		return false;
-	}
-}
-
-int control_of(WaitDescriptor &wait, fi_wait_obj kind, int command, void *argument)
-{
-	switch (command) {
-	case FI_GETWAIT:
-		if (!wait.is_open())
-			return -FI_ENOSYS;
-		*static_cast<int *>(argument) = wait.fd();
-		return 0;
-	case FI_GETWAITOBJ: *static_cast<fi_wait_obj *>(argument) = kind; return 0;
-	default: return -FI_ENOSYS;
-	}
-}
 
 // ---- completion queues ----------------------------------------------------------------------------------------------
 
@@ -147,7 +59,7 @@ int close_cq(fid *f)
 int control_cq(fid *f, int command, void *argument)
 {
 	Cq *cq = object_of<Cq>(f);
-	return control_of(cq->wait, cq->may_wait ? FI_WAIT_FD : FI_WAIT_NONE, command, argument);
+	return control_wait(cq->wait, command, argument);
 }
 
 ssize_t cq_read(fid_cq *f, void *buffer, size_t count) { return object_of<Cq>(f)->read(buffer, count, nullptr); }
@@ -223,13 +135,8 @@ int cq_signal(fid_cq *f)
 
 const char *cq_strerror(fid_cq *, int provider_errno, const void *data, char *buffer, size_t length)
 {
-	const char *text =
-	    data ? static_cast<const char *>(data) : pt2p_strerror(static_cast<pt2p_status_t>(provider_errno));
-	if (buffer && length) {
-		std::strncpy(buffer, text, length - 1);
-		buffer[length - 1] = 0;
-	}
-	return text;
+	return copy_text(data ? static_cast<const char *>(data) : pt2p_strerror(static_cast<pt2p_status_t>(provider_errno)),
+	                 buffer, length);
 }
 
 fi_ops cq_object_ops = object_ops(close_cq, not_offered, control_cq);
@@ -258,7 +165,7 @@ int close_counter(fid *f)
 int control_counter(fid *f, int command, void *argument)
 {
 	Counter *counter = object_of<Counter>(f);
-	return control_of(counter->wait, counter->may_wait ? FI_WAIT_FD : FI_WAIT_NONE, command, argument);
+	return control_wait(counter->wait, command, argument);
 }
 
 uint64_t counter_read(fid_cntr *f)
@@ -327,70 +234,6 @@ fi_ops_cntr counter_ops = {.size = sizeof(fi_ops_cntr),
                            .adderr = counter_adderr,
                            .seterr = counter_seterr};
 
-// ---- poll sets ------------------------------------------------------------------------------------------------------
-
-// Queues and counters that are looked at together.
-struct PollSet {
-	fid_poll fid;
-	Domain *domain;
-	struct Member {
-		::fid *object;
-		uint64_t seen; // counter: its value at the last look
-	};
-	std::vector<Member> members;
-};
-
-int close_poll(fid *f)
-{
-	PollSet *set = object_of<PollSet>(f);
-	--set->domain->users;
-	delete set;
-	return 0;
-}
-
-// Whether a queue has completions, or a counter has changed.
-bool is_ready(PollSet::Member &member)
-{
-	if (member.object->fclass == FI_CLASS_CQ) {
-		Cq *cq = object_of<Cq>(member.object);
-		cq->reporters.progress();
-		const Locked locked(cq->lock);
-		return cq->begin != cq->end || !cq->errors.empty();
-	}
-	Counter *counter = object_of<Counter>(member.object);
-	counter->reporters.progress();
-	const Locked locked(counter->lock);
-	return std::exchange(member.seen, counter->value + counter->errors) != counter->value + counter->errors;
-}
-
-int poll_poll(fid_poll *f, void **contexts, int count)
-{
-	int n = 0;
-	for (PollSet::Member &member : object_of<PollSet>(f)->members)
-		if (is_ready(member) && n < count)
-			contexts[n++] = member.object->context;
-	return n;
-}
-
-int poll_add(fid_poll *f, fid *object, uint64_t)
-{
-	if (object->fclass != FI_CLASS_CQ && object->fclass != FI_CLASS_CNTR)
-		return -FI_EINVAL;
-	return guarded([&] {
-		object_of<PollSet>(f)->members.push_back({object, 0});
-		return 0;
-	});
-}
-
-int poll_del(fid_poll *f, fid *object, uint64_t)
-{
-	std::erase_if(object_of<PollSet>(f)->members, [object](const PollSet::Member &m) { return m.object == object; });
-	return 0;
-}
-
-fi_ops poll_object_ops = object_ops(close_poll);
-fi_ops_poll poll_ops = {.size = sizeof(fi_ops_poll), .poll = poll_poll, .poll_add = poll_add, .poll_del = poll_del};
-
 } // namespace
 
 void Cq::grow()
@@ -446,7 +289,7 @@ int open_cq(fid_domain *d, fi_cq_attr *attributes, fid_cq **out, void *context)
 {
 	return guarded([&] {
 		const fi_cq_attr attr = attributes ? *attributes : fi_cq_attr{};
-		if (!offered(attr.wait_obj, FI_LOG_CQ))
+		if (!is_offered(attr.wait_obj, FI_LOG_CQ))
 			return -FI_ENOSYS;
 		if (attr.format > FI_CQ_FORMAT_TAGGED)
 			return -FI_ENOSYS;
@@ -455,7 +298,7 @@ int open_cq(fid_domain *d, fi_cq_attr *attributes, fid_cq **out, void *context)
 		cq->fid.ops = &cq_ops;
 		cq->domain = object_of<Domain>(d);
 		cq->entry_size = entry_size(attr.format);
-		cq->may_wait = is_wait_object(attr.wait_obj);
+		cq->may_wait = attr.wait_obj != FI_WAIT_NONE;
 		if (const int error = cq->may_wait ? cq->wait.open() : 0)
 			return error;
 		if (cq->domain->several_threads || cq->may_wait)
@@ -476,7 +319,7 @@ int open_counter(fid_domain *d, fi_cntr_attr *attributes, fid_cntr **out, void *
 {
 	return guarded([&] {
 		const fi_cntr_attr attr = attributes ? *attributes : fi_cntr_attr{};
-		if (!offered(attr.wait_obj, FI_LOG_CNTR))
+		if (!is_offered(attr.wait_obj, FI_LOG_CNTR))
 			return -FI_ENOSYS;
 		if (attr.flags || attr.events != FI_CNTR_EVENTS_COMP)
 			return -FI_EINVAL;
@@ -494,42 +337,6 @@ int open_counter(fid_domain *d, fi_cntr_attr *attributes, fid_cntr **out, void *
 		*out = &counter.release()->fid;
 		return 0;
 	});
-}
-
-int open_poll(fid_domain *d, fi_poll_attr *, fid_poll **out)
-{
-	return guarded([&] {
-		auto set = std::make_unique<PollSet>();
-		set->fid.fid = {FI_CLASS_POLL, nullptr, &poll_object_ops};
-		set->fid.ops = &poll_ops;
-		set->domain = object_of<Domain>(d);
-		++set->domain->users;
-		*out = &set.release()->fid;
-		return 0;
-	});
-}
-
-int try_wait(fid *object)
-{
-	const auto try_one = [](auto &o, auto &&has_something) {
-		if (!o.may_wait)
-			return -FI_EINVAL;
-		o.reporters.progress();
-		const Locked locked(o.lock);
-		if (has_something(o))
-			return -FI_EAGAIN;
-		o.wait.clear();
-		return 0;
-	};
-	switch (object->fclass) {
-	case FI_CLASS_CQ:
-		return try_one(*object_of<Cq>(object),
-		               [](const Cq &cq) { return cq.begin != cq.end || !cq.errors.empty() || cq.woken; });
-	case FI_CLASS_CNTR:
-		return try_one(*object_of<Counter>(object), [](const Counter &c) { return c.value + c.errors != c.seen; });
-	case FI_CLASS_EQ: return try_wait_events(object);
-	default: return -FI_EINVAL;
-	}
 }
 
 } // namespace pt2p_ofi

@@ -10,34 +10,12 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_eq.h>
 
-#include "ofi/provider.hpp"
+#include "ofi/waiting.hpp"
 
 namespace pt2p_ofi {
 
 struct Domain;
 struct Endpoint;
-
-// A descriptor that is readable while something waits; for objects that were opened with a wait object.
-class WaitDescriptor {
-public:
-	WaitDescriptor() = default;
-	~WaitDescriptor();
-	WaitDescriptor(const WaitDescriptor &) = delete;
-	WaitDescriptor &operator=(const WaitDescriptor &) = delete;
-	// 0 or a negative error.
-	int open();
-	bool is_open() const { return fd_ >= 0; }
-	int fd() const { return fd_; }
-	// Under the owner's lock: something waits from now on; nothing does.
-	void signal();
-	void clear();
-	// Waits until it is readable, at most `timeout` ms; negative: for ever. False: it is not.
-	bool wait(int timeout) const;
-
-private:
-	int fd_ = -1;
-	bool signalled_ = false;
-};
 
 // The endpoints that report to a queue or counter: it makes their progress.
 class Reporters {
@@ -94,6 +72,16 @@ struct Cq {
 			wait.signal();
 	}
 	void push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *text);
+	// err: positive.
+	void push_error(void *context, uint64_t flags, int err, const char *text, uint64_t tag = 0)
+	{
+		fi_cq_err_entry entry{};
+		entry.op_context = context;
+		entry.flags = flags;
+		entry.err = err;
+		entry.tag = tag;
+		push_error(entry, FI_ADDR_NOTAVAIL, text);
+	}
 	void grow();
 	ssize_t read(void *buffer, size_t count, fi_addr_t *sources);
 	ssize_t take(void *buffer, size_t count, fi_addr_t *sources); // what is there already
@@ -132,8 +120,4 @@ struct Counter {
 
 int open_cq(fid_domain *domain, fi_cq_attr *attributes, fid_cq **cq, void *context);
 int open_counter(fid_domain *domain, fi_cntr_attr *attributes, fid_cntr **counter, void *context);
-int open_poll(fid_domain *domain, fi_poll_attr *attributes, fid_poll **poll);
-// For fi_trywait: 0: the program may wait for the descriptor of this queue or counter; else -FI_EAGAIN.
-int try_wait(fid *object);
-
 } // namespace pt2p_ofi

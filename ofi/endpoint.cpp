@@ -155,8 +155,8 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 void Endpoint::update_flags()
 {
 	constexpr uint64_t special = FI_INJECT | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
-	tx_reports = tx_cq && (!tx_selective || tx_flags & FI_COMPLETION);
-	rx_reports = rx_cq && (!rx_selective || rx_flags & FI_COMPLETION);
+	tx_reports = reports_send(tx_flags);
+	rx_reports = reports_receive(rx_flags);
 	tx_plain = !(tx_flags & special);
 }
 
@@ -230,6 +230,13 @@ int Endpoint::enable()
 			return error;
 	enabled = true;
 	return 0;
+}
+
+int Endpoint::open_service(uint32_t id, pt2p_handler_t handler)
+{
+	pt2p_service_t *service; // closed by pt2p_finalize
+	const pt2p_status_t status = pt2p_service_open(ctx, id, handler, this, nullptr, &service);
+	return status == PT2P_OK ? 0 : failed(status, ctx, FI_LOG_EP_CTRL);
 }
 
 void Endpoint::close()

@@ -57,7 +57,6 @@ struct Endpoint {
 	size_t min_multi_recv = 64;
 
 	pt2p_context_t *ctx = nullptr;
-	std::vector<pt2p_service_t *> services;
 
 	// What follows from the flags: whether calls without flags report a success, and whether sends are nothing special.
 	bool tx_reports = true, rx_reports = true, tx_plain = true, directed = false;
@@ -69,18 +68,25 @@ struct Endpoint {
 	std::vector<std::unique_ptr<Op[]>> op_blocks;
 	std::unique_ptr<MultiReceive> multi;
 	RemoteMemories remotes;
+	std::vector<pt2p_remote_t *> released; // of memory that its owner has closed
 
 	Endpoint();
 	~Endpoint();
 
-	// Operations. With the lock.
-	Op *take()
+	// A new operation. With the lock. context: the program's; flags: of its completion.
+	Op *take(void *context, uint64_t flags, Counter *counter, bool reports)
 	{
 		if (__builtin_expect(!free_ops, 0))
 			allocate_ops();
 		Op *op = free_ops;
 		free_ops = op->next;
+		op->context = context;
+		op->flags = flags;
+		op->buffer = nullptr;
+		op->counter = counter;
 		op->active = true;
+		op->receives = false;
+		op->reports = reports;
 		return op;
 	}
 	void give(Op *op)
@@ -98,6 +104,12 @@ struct Endpoint {
 			return ranks[address];
 		return look_up(address);
 	}
+	// The same, without the lock.
+	int rank_at(fi_addr_t address)
+	{
+		const Locked locked(lock);
+		return rank_of(address);
+	}
 	// The address of a rank as completions name it.
 	fi_addr_t address_of(int rank)
 	{
@@ -114,6 +126,17 @@ struct Endpoint {
 	// The address vector has given up that entry.
 	void forget(fi_addr_t address);
 
+	// Whether a call with these flags reports its success.
+	bool reports_send(uint64_t flags) const { return tx_cq && (!tx_selective || flags & FI_COMPLETION); }
+	bool reports_receive(uint64_t flags) const { return rx_cq && (!rx_selective || flags & FI_COMPLETION); }
+	// What a function of libfabric returns that has asked libpt2p to start an operation.
+	ssize_t started(Op *op, pt2p_status_t status)
+	{
+		if (__builtin_expect(status == PT2P_OK, 1))
+			return 0;
+		give(op);
+		return failed(status, ctx, FI_LOG_EP_DATA);
+	}
 	// The end of an operation: a completion, or an error, and the counter.
 	void succeed(Op *op);
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
@@ -121,6 +144,7 @@ struct Endpoint {
 	void update_flags();
 	int enable();
 	int make_context();
+	int open_service(uint32_t id, pt2p_handler_t handler); // handler: gets the endpoint as argument
 	void close();
 
 private:
@@ -128,6 +152,17 @@ private:
 	int look_up(fi_addr_t address);
 	fi_addr_t look_up_source(int rank);
 };
+
+inline Endpoint &endpoint_of(fid_ep *f) { return *object_of<Endpoint>(f); }
+
+// Bytes of all segments together.
+inline size_t length_of(const iovec *segments, size_t count)
+{
+	size_t length = 0;
+	for (size_t i = 0; i < count; ++i)
+		length += segments[i].iov_len;
+	return length;
+}
 
 int open_endpoint(fid_domain *domain, fi_info *info, fid_ep **endpoint, void *context);
 

@@ -1,7 +1,6 @@
 #include "ofi/fabric.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -25,11 +24,7 @@ int close_eq(fid *f)
 
 int control_eq(fid *f, int command, void *argument)
 {
-	EventQueue *eq = object_of<EventQueue>(f);
-	if (command != FI_GETWAIT || !eq->may_wait)
-		return -FI_ENOSYS;
-	*static_cast<int *>(argument) = eq->wait.fd();
-	return 0;
+	return control_wait(object_of<EventQueue>(f)->wait, command, argument);
 }
 
 ssize_t eq_read(fid_eq *f, uint32_t *event, void *buffer, size_t length, uint64_t flags)
@@ -77,8 +72,7 @@ ssize_t eq_sread(fid_eq *f, uint32_t *event, void *buffer, size_t length, int ti
 	EventQueue *eq = object_of<EventQueue>(f);
 	if (!eq->may_wait)
 		return -FI_ENOSYS;
-	const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
-	for (;;) {
+	for (const TimeLeft left(timeout);;) {
 		const ssize_t n = eq_read(f, event, buffer, length, flags);
 		if (n != -FI_EAGAIN)
 			return n;
@@ -88,21 +82,14 @@ ssize_t eq_sread(fid_eq *f, uint32_t *event, void *buffer, size_t length, int ti
 				continue;
 			eq->wait.clear();
 		}
-		const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-		if (timeout >= 0 && left.count() <= 0)
+		if (!left() || !eq->wait.wait(left()))
 			return -FI_EAGAIN;
-		eq->wait.wait(timeout < 0 ? -1 : static_cast<int>(left.count()));
 	}
 }
 
 const char *eq_strerror(fid_eq *, int provider_errno, const void *, char *buffer, size_t length)
 {
-	const char *text = pt2p_strerror(static_cast<pt2p_status_t>(provider_errno));
-	if (buffer && length) {
-		std::strncpy(buffer, text, length - 1);
-		buffer[length - 1] = 0;
-	}
-	return text;
+	return copy_text(pt2p_strerror(static_cast<pt2p_status_t>(provider_errno)), buffer, length);
 }
 
 fi_ops eq_object_ops = object_ops(close_eq, not_offered, control_eq);
@@ -162,15 +149,8 @@ int open_eq(fid_fabric *f, fi_eq_attr *attributes, fid_eq **out, void *context)
 {
 	return guarded([&] {
 		const fi_eq_attr attr = attributes ? *attributes : fi_eq_attr{};
-		switch (attr.wait_obj) {
-		case FI_WAIT_NONE:
-		case FI_WAIT_UNSPEC:
-		case FI_WAIT_FD:
-		case FI_WAIT_YIELD: break;
-		default:
-			PT2P_OFI_WARN(FI_LOG_EQ, "wait object %d is not offered\n", static_cast<int>(attr.wait_obj));
+		if (!is_offered(attr.wait_obj, FI_LOG_EQ))
 			return -FI_ENOSYS;
-		}
 		auto eq = std::make_unique<EventQueue>();
 		eq->fid.fid = {FI_CLASS_EQ, context, &eq_object_ops};
 		eq->fid.ops = &eq_ops;

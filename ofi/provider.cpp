@@ -1,5 +1,7 @@
 #include "ofi/provider.hpp"
 
+#include <cstdio>
+
 namespace pt2p_ofi {
 
 int errno_of(pt2p_status_t status)
@@ -29,6 +31,13 @@ int failed(pt2p_status_t status, const pt2p_context_t *ctx, fi_log_subsys subsys
 {
 	PT2P_OFI_WARN(subsystem, "%s\n", pt2p_last_error(ctx));
 	return -errno_of(status);
+}
+
+const char *copy_text(const char *text, char *buffer, size_t length)
+{
+	if (buffer && length)
+		std::snprintf(buffer, length, "%s", text);
+	return text;
 }
 
 fi_provider provider = {.version = provider_version,

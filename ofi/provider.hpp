@@ -79,6 +79,9 @@ int errno_of(pt2p_status_t status);
 // Logs why a call of libpt2p has failed, and returns the negative error.
 int failed(pt2p_status_t status, const pt2p_context_t *ctx, fi_log_subsys subsystem);
 
+// For functions that explain an error: copies the text if there is a buffer, and returns it.
+const char *copy_text(const char *text, char *buffer, size_t length);
+
 // From one function for all objects: no exception crosses the boundary.
 template <class F>
 int guarded(F &&function) noexcept

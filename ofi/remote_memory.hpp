@@ -23,11 +23,15 @@ struct Part {
 	uint64_t key;
 };
 
-struct RemoteMemory {
-	enum class State : uint8_t { asking, ready, refused } state = State::asking;
-	pt2p_remote_t *handle = nullptr;
+// What it takes to reach memory of a peer.
+struct Reach {
+	pt2p_remote_t *handle = nullptr; // null: the owner has been asked, and has not answered
 	uint64_t base = 0, length = 0, access = 0;
 	bool events = false; // the owner wants to know of operations (FI_RMA_EVENT)
+};
+
+struct RemoteMemory {
+	Reach reach;
 	struct Waiting {
 		Op *op;
 		Part part;

@@ -88,8 +88,10 @@ void take_end(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t 
 	std::memcpy(&key, input, sizeof key);
 	const Locked locked(e.lock);
 	const auto found = e.remotes.find({info.caller, key});
-	if (found != e.remotes.end() && found->second.state == RemoteMemory::State::ready)
-		e.remotes.erase(found);
+	if (found == e.remotes.end() || !found->second.reach.handle)
+		return;
+	e.released.push_back(found->second.reach.handle);
+	e.remotes.erase(found);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ void end_part(Op *op, pt2p_status_t status)
 	finish(op);
 }
 
-void start_part(Endpoint &e, Op *op, const RemoteMemory &memory, const Part &part, RmaKind kind)
+void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
 {
 	op->tells |= memory.events;
 	const uint64_t needed = kind == RmaKind::read ? FI_REMOTE_READ : FI_REMOTE_WRITE;
@@ -174,22 +176,19 @@ void key_answered(pt2p_context_t *ctx, const pt2p_result_t *result, void *argume
 		std::memcpy(&facts, q->answer, sizeof facts);
 		status = pt2p_memory_import(ctx, q->rank, q->answer + sizeof facts, result->length - sizeof facts, &handle);
 	}
-	RemoteMemory memory;
+	const Reach reach{handle, facts.base, facts.length, facts.access, facts.events != 0};
 	std::vector<RemoteMemory::Waiting> waiting;
 	{
 		const Locked locked(e.lock);
 		RemoteMemory &place = e.remotes[{q->rank, q->key}];
 		waiting = std::move(place.waiting);
-		if (status == PT2P_OK) {
-			place = {RemoteMemory::State::ready, handle, facts.base, facts.length, facts.access, facts.events != 0, {}};
-			memory = place;
-		} else {
+		place.reach = reach;
+		if (status != PT2P_OK)
 			e.remotes.erase({q->rank, q->key}); // it may exist when it is asked for again
-		}
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		if (status == PT2P_OK)
-			start_part(e, w.op, memory, w.part, w.kind);
+			start_part(e, w.op, reach, w.part, w.kind);
 		else
 			end_part(w.op, status);
 }
@@ -212,20 +211,19 @@ pt2p_status_t ask(Endpoint &e, int rank, uint64_t key)
 
 void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 {
-	RemoteMemory memory;
+	Reach reach;
 	bool asks = false;
 	{
 		const Locked locked(e.lock);
 		const auto [found, made] = e.remotes.try_emplace({op->rank, part.key});
-		if (found->second.state == RemoteMemory::State::ready) {
-			memory = found->second;
-		} else {
+		reach = found->second.reach;
+		if (!reach.handle) {
 			found->second.waiting.push_back({op, part, kind});
 			asks = made;
 		}
 	}
-	if (memory.state == RemoteMemory::State::ready)
-		return start_part(e, op, memory, part, kind);
+	if (reach.handle)
+		return start_part(e, op, reach, part, kind);
 	if (!asks)
 		return;
 	const pt2p_status_t status = ask(e, op->rank, part.key);
@@ -240,6 +238,18 @@ void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		end_part(w.op, status);
+}
+
+// Gives up the memory that its owner has closed, which a handler cannot do.
+void release(Endpoint &e)
+{
+	std::vector<pt2p_remote_t *> handles;
+	{
+		const Locked locked(e.lock);
+		handles.swap(e.released);
+	}
+	for (pt2p_remote_t *handle : handles)
+		pt2p_remote_release(e.ctx, handle);
 }
 
 // Cuts local and remote segments into parts that are contiguous on both sides. Returns how many; 0: the lengths differ.
@@ -276,9 +286,7 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	const size_t count = cut(msg.msg_iov, msg.iov_count, msg.rma_iov, msg.rma_iov_count, parts);
 	if (!count)
 		return -FI_EINVAL;
-	size_t length = 0;
-	for (size_t i = 0; i < count; ++i)
-		length += parts[i].length;
+	const size_t length = length_of(msg.msg_iov, msg.iov_count);
 	const bool write = kind == RmaKind::write;
 	if (flags & FI_INJECT && (length > inject_size || !write))
 		return -FI_EMSGSIZE;
@@ -288,16 +296,11 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 		const int rank = e.rank_of(msg.addr);
 		if (rank < 0)
 			return rank;
-		op = e.take();
+		const uint64_t kinds = FI_RMA | (write ? FI_WRITE | (flags & FI_REMOTE_CQ_DATA) : FI_READ);
+		op = e.take(msg.context, kinds, write ? e.write_counter : e.read_counter, reports);
 		op->rank = rank;
 	}
-	op->context = msg.context;
-	op->flags = FI_RMA | (write ? FI_WRITE : FI_READ) | (write ? flags & FI_REMOTE_CQ_DATA : 0);
-	op->buffer = nullptr;
 	op->length = length;
-	op->counter = write ? e.write_counter : e.read_counter;
-	op->receives = false;
-	op->reports = reports;
 	op->parts = static_cast<uint32_t>(count);
 	op->status = PT2P_OK;
 	op->data = msg.data;
@@ -315,6 +318,8 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	}
 	if (flags & FI_FENCE)
 		pt2p_fence(e.ctx, op->rank);
+	if (__builtin_expect(!e.released.empty(), 0))
+		release(e);
 	for (size_t i = 0; i < count; ++i)
 		start_or_wait(e, op, parts[i], kind);
 	return 0;
@@ -332,17 +337,10 @@ struct Call {
 // All remote bytes at one address.
 ssize_t start(Endpoint &e, const Call &c, RmaKind kind, uint64_t flags, bool reports)
 {
-	size_t length = 0;
-	for (size_t i = 0; i < c.count; ++i)
-		length += c.segments[i].iov_len;
-	const fi_rma_iov there{c.address, length, c.key};
+	const fi_rma_iov there{c.address, length_of(c.segments, c.count), c.key};
 	const fi_msg_rma msg{c.segments, nullptr, c.count, c.peer, &there, 1, c.context, c.data};
 	return guarded([&] { return static_cast<int>(start(e, msg, kind, flags, reports)); });
 }
-
-bool reports(const Endpoint &e, uint64_t flags) { return e.tx_cq && (!e.tx_selective || flags & FI_COMPLETION); }
-
-Endpoint &of(fid_ep *f) { return *object_of<Endpoint>(f); }
 
 // Without flags of its own a call has those of the endpoint; only these mean something here.
 uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_DELIVERY_COMPLETE); }
@@ -350,7 +348,7 @@ uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_
 ssize_t rma_read(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, uint64_t address, uint64_t key,
                  void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	const iovec segment{buffer, length};
 	return start(e, {&segment, 1, from, address, key, context, 0}, RmaKind::read, 0, e.tx_reports);
 }
@@ -358,21 +356,21 @@ ssize_t rma_read(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from,
 ssize_t rma_readv(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t from, uint64_t address,
                   uint64_t key, void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	return start(e, {segments, count, from, address, key, context, 0}, RmaKind::read, 0, e.tx_reports);
 }
 
 ssize_t rma_readmsg(fid_ep *f, const fi_msg_rma *msg, uint64_t flags)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	return guarded(
-	    [&] { return static_cast<int>(start(e, *msg, RmaKind::read, flags & ~FI_INJECT, reports(e, flags))); });
+	    [&] { return static_cast<int>(start(e, *msg, RmaKind::read, flags & ~FI_INJECT, e.reports_send(flags))); });
 }
 
 ssize_t rma_write(fid_ep *f, const void *buffer, size_t length, void *, fi_addr_t to, uint64_t address, uint64_t key,
                   void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	const iovec segment{const_cast<void *>(buffer), length};
 	return start(e, {&segment, 1, to, address, key, context, 0}, RmaKind::write, default_flags(e), e.tx_reports);
 }
@@ -380,26 +378,26 @@ ssize_t rma_write(fid_ep *f, const void *buffer, size_t length, void *, fi_addr_
 ssize_t rma_writev(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t to, uint64_t address,
                    uint64_t key, void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	return start(e, {segments, count, to, address, key, context, 0}, RmaKind::write, default_flags(e), e.tx_reports);
 }
 
 ssize_t rma_writemsg(fid_ep *f, const fi_msg_rma *msg, uint64_t flags)
 {
-	Endpoint &e = of(f);
-	return guarded([&] { return static_cast<int>(start(e, *msg, RmaKind::write, flags, reports(e, flags))); });
+	Endpoint &e = endpoint_of(f);
+	return guarded([&] { return static_cast<int>(start(e, *msg, RmaKind::write, flags, e.reports_send(flags))); });
 }
 
 ssize_t rma_inject(fid_ep *f, const void *buffer, size_t length, fi_addr_t to, uint64_t address, uint64_t key)
 {
 	const iovec segment{const_cast<void *>(buffer), length};
-	return start(of(f), {&segment, 1, to, address, key, nullptr, 0}, RmaKind::write, FI_INJECT, false);
+	return start(endpoint_of(f), {&segment, 1, to, address, key, nullptr, 0}, RmaKind::write, FI_INJECT, false);
 }
 
 ssize_t rma_writedata(fid_ep *f, const void *buffer, size_t length, void *, uint64_t data, fi_addr_t to,
                       uint64_t address, uint64_t key, void *context)
 {
-	Endpoint &e = of(f);
+	Endpoint &e = endpoint_of(f);
 	const iovec segment{const_cast<void *>(buffer), length};
 	return start(e, {&segment, 1, to, address, key, context, data}, RmaKind::write,
 	             default_flags(e) | FI_REMOTE_CQ_DATA, e.tx_reports);
@@ -409,8 +407,8 @@ ssize_t rma_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t da
                        uint64_t key)
 {
 	const iovec segment{const_cast<void *>(buffer), length};
-	return start(of(f), {&segment, 1, to, address, key, nullptr, data}, RmaKind::write, FI_INJECT | FI_REMOTE_CQ_DATA,
-	             false);
+	return start(endpoint_of(f), {&segment, 1, to, address, key, nullptr, data}, RmaKind::write,
+	             FI_INJECT | FI_REMOTE_CQ_DATA, false);
 }
 
 } // namespace
@@ -437,13 +435,9 @@ int open_rma_services(Endpoint &e)
 {
 	const std::pair<uint32_t, pt2p_handler_t> all[] = {
 	    {service_of_keys, answer_key}, {service_of_notices, take_notice}, {service_of_ends, take_end}};
-	for (const auto &[id, handler] : all) {
-		pt2p_service_t *service;
-		const pt2p_status_t status = pt2p_service_open(e.ctx, id, handler, &e, nullptr, &service);
-		if (status != PT2P_OK)
-			return failed(status, e.ctx, FI_LOG_EP_CTRL);
-		e.services.push_back(service);
-	}
+	for (const auto &[id, handler] : all)
+		if (const int error = e.open_service(id, handler))
+			return error;
 	return 0;
 }
 

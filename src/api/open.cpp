@@ -95,7 +95,7 @@ try {
 		return ctx->reporter.fail(PT2P_ERR_RANK, "%s: the rank is %d: %s", __func__, rank, wrong.c_str());
 	ctx->engine->channels().declare_down(rank, PT2P_ERR_PEER_FINALIZED, "pt2p_peer_remove has removed it");
 	if (was_live)
-		job->part(rank);
+		job->disconnect(rank);
 	return PT2P_OK;
 }
 PT2P_CATCH

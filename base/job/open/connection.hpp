@@ -1,4 +1,4 @@
-// A connection to a context that is, or is to become, a peer; for greeter.cpp and greetings.cpp.
+// A connection to a context that is, or is to become, a peer; for connections.cpp and handshake.cpp.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "base/job/open/greeter.hpp"
+#include "base/job/open/connection_manager.hpp"
 
 namespace pt2p::open_job {
 
-constexpr int64_t greeting_time = 5'000'000'000; // for others to introduce themselves, ns
-constexpr size_t max_strangers = 128;            // those of TCP that have not yet
+constexpr int64_t handshake_time = 5'000'000'000; // for others to introduce themselves, ns
+constexpr size_t max_half_open = 128;             // those of TCP that have not yet
 
 // An address that is to be added.
-struct Greeter::Dial {
+struct ConnectionManager::Dial {
 	std::string address;
 	Place place;
 	std::vector<Way> ways;
@@ -30,10 +30,10 @@ struct Greeter::Dial {
 	std::string why;
 };
 
-struct Greeter::Connection {
-	// parted: one side has said goodbye, and the other closes the connection once it sends nothing any more by other
-	// ways. So the number at this side has no late messages when it gets another owner.
-	enum class State { connects, awaits_hello, awaits_introduction, awaits_ready, established, parted };
+struct ConnectionManager::Connection {
+	// said_goodbye: one side has said goodbye, and the other closes the connection once it sends nothing any more by
+	// other ways. So the number at this side has no late messages when it gets another owner.
+	enum class State { connects, awaits_hello, awaits_introduction, awaits_ready, established, said_goodbye };
 	bool introduced() const { return state >= State::established; }
 
 	Socket socket;
@@ -46,7 +46,7 @@ struct Greeter::Connection {
 	std::string in, out;
 	Hello mine, theirs;
 	Keys keys; // over TCP
-	Seat seat;
+	Slot slot;
 	std::shared_ptr<Dial> dial; // that is not done
 };
 

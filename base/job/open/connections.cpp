@@ -13,14 +13,14 @@
 
 namespace pt2p::open_job {
 
-Greeter::Connection *Greeter::add_connection(Socket socket, bool dialed, Way way, uint32_t events)
+ConnectionManager::Connection *ConnectionManager::add_connection(Socket socket, bool dialed, Way way, uint32_t events)
 {
 	auto connection = std::make_unique<Connection>();
 	Connection &c = *connection;
 	c.socket = std::move(socket);
 	c.dialed = dialed;
 	c.way = way;
-	c.deadline = now_ns() + greeting_time;
+	c.deadline = now_ns() + handshake_time;
 	c.mine.id = id_;
 	c.mine.nonce = random_id();
 	epoll_event event{};
@@ -32,7 +32,7 @@ Greeter::Connection *Greeter::add_connection(Socket socket, bool dialed, Way way
 	return &c;
 }
 
-void Greeter::accept_from(const Socket &listener, Way way)
+void ConnectionManager::accept_from(const Socket &listener, Way way)
 {
 	for (int i = 0; i < 16; ++i) { // others have their turn
 		Socket socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -45,7 +45,7 @@ void Greeter::accept_from(const Socket &listener, Way way)
 			return;
 		}
 		if (way == Way::tcp) {
-			drop_oldest(false, max_strangers);
+			drop_oldest(false, max_half_open);
 			keep_alive(socket);
 		}
 		uid_t user = 0;
@@ -63,42 +63,42 @@ void Greeter::accept_from(const Socket &listener, Way way)
 	}
 }
 
-// Makes sure that no more than `most` connections of others, over TCP or `local` as well, are still to introduce
-// themselves: who says nothing does not keep those out who do.
-void Greeter::drop_oldest(bool local, size_t most)
+// Limits half-open connections, which others have made and over which no introduction has come, over TCP or `local` as
+// well: those that say nothing do not keep others out.
+void ConnectionManager::drop_oldest(bool local, size_t max)
 {
-	const auto stranger = [local](const auto &c) {
+	const auto is_half_open = [local](const auto &c) {
 		return !c->closed && !c->dialed && !c->introduced() && (local || c->way == Way::tcp);
 	};
-	const auto strangers = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), stranger));
-	if (strangers <= most)
+	const auto half_open = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_half_open));
+	if (half_open <= max)
 		return;
-	const auto oldest = std::find_if(connections_.begin(), connections_.end(), stranger);
+	const auto oldest = std::find_if(connections_.begin(), connections_.end(), is_half_open);
 	close(**oldest, "it says nothing");
 }
 
-void Greeter::note_refused(const char *whom, long number, const char *why)
+void ConnectionManager::note_refused(const char *whom, long number, const char *why)
 {
 	refused_.fetch_add(1, std::memory_order_relaxed);
-	constexpr unsigned most_logged = 16; // a flood of them does not fill the disk
-	if (refusals_logged_++ < most_logged)
+	constexpr unsigned max_logged = 16; // a flood of them does not fill the disk
+	if (refusals_logged_++ < max_logged)
 		reporter_.log(LogLevel::warning, "%s is refused as a peer: %s", format(whom, number).c_str(), why);
 }
 
-void Greeter::close(Connection &c, const std::string &reason)
+void ConnectionManager::close(Connection &c, const std::string &reason)
 {
 	if (c.closed)
 		return;
 	c.closed = true;
 	c.socket = Socket();
-	if (c.seat.rank > 0)
-		peers_.detach(c.seat, reason);
+	if (c.slot.rank > 0)
+		peers_.detach(c.slot, reason);
 	// A dial that had no verdict.
 	if (c.dial)
 		dial_next_way(c.dial, reason);
 }
 
-void Greeter::dial_next_way(const std::shared_ptr<Dial> &dial, const std::string &why_not_last)
+void ConnectionManager::dial_next_way(const std::shared_ptr<Dial> &dial, const std::string &why_not_last)
 {
 	if (!why_not_last.empty())
 		dial->why_not += (dial->why_not.empty() ? "" : "; ") + why_not_last;
@@ -141,7 +141,7 @@ void Greeter::dial_next_way(const std::shared_ptr<Dial> &dial, const std::string
 	                    "sides"));
 }
 
-void Greeter::on_event(Connection &c, uint32_t events)
+void ConnectionManager::on_event(Connection &c, uint32_t events)
 {
 	if (c.state == Connection::State::connects) {
 		int error = 0;
@@ -161,7 +161,7 @@ void Greeter::on_event(Connection &c, uint32_t events)
 		receive(c);
 }
 
-void Greeter::send(Connection &c, Frame kind, const std::string &bytes)
+void ConnectionManager::send(Connection &c, Frame kind, const std::string &bytes)
 {
 	if (c.closed)
 		return;
@@ -171,7 +171,7 @@ void Greeter::send(Connection &c, Frame kind, const std::string &bytes)
 	flush(c);
 }
 
-void Greeter::flush(Connection &c)
+void ConnectionManager::flush(Connection &c)
 {
 	while (!c.out.empty()) {
 		const ssize_t n = ::send(c.socket.get(), c.out.data(), c.out.size(), MSG_NOSIGNAL);
@@ -186,8 +186,8 @@ void Greeter::flush(Connection &c)
 		c.events = event.events;
 }
 
-// Reads no more than a frame needs, so that a stranger takes no memory.
-void Greeter::receive(Connection &c)
+// Reads no more than a frame needs, so that a half-open connection takes no memory.
+void ConnectionManager::receive(Connection &c)
 {
 	while (!c.closed) {
 		FrameHead head{};

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/config/config.hpp"
-#include "base/job/open/greeter.hpp"
+#include "base/job/open/connection_manager.hpp"
 #include "base/job/open/open_job.hpp"
 #include "base/job/open/peers.hpp"
 #include "base/report/report.hpp"
@@ -14,11 +14,11 @@ using namespace open_job;
 
 struct OpenJob::Parts {
 	Parts(const Config &config, Reporter &reporter, std::atomic<bool> &pending)
-	    : peers(static_cast<int>(config.open_peers), pending), greeter(config, reporter, peers)
+	    : peers(static_cast<int>(config.open_peers), pending), connections(config, reporter, peers)
 	{
 	}
 	Peers peers;
-	Greeter greeter;
+	ConnectionManager connections;
 	std::string blob; // of this context
 	std::vector<std::shared_ptr<void>> kept;
 };
@@ -38,25 +38,25 @@ OpenJob::OpenJob(const Config &config, Reporter &reporter)
 
 OpenJob::~OpenJob() { leave(); }
 
-const std::string &OpenJob::address() const { return parts_->greeter.address(); }
+const std::string &OpenJob::address() const { return parts_->connections.address(); }
 
 std::string OpenJob::address_of(int rank) const
 {
 	return rank == this->rank() ? address() : parts_->peers.address_of(rank);
 }
 
-int OpenJob::add(const std::string &address) { return parts_->greeter.add(address); }
+int OpenJob::add(const std::string &address) { return parts_->connections.add(address); }
 
 std::string OpenJob::remove(int rank, bool &was_live) { return parts_->peers.remove(rank, was_live); }
 
-void OpenJob::part(int rank) { parts_->greeter.part(rank); }
+void OpenJob::disconnect(int rank) { parts_->connections.disconnect(rank); }
 
 int OpenJob::rank_at(int peer) const { return parts_->peers.rank_at(peer); }
 
 void OpenJob::publish(const std::string &blob)
 {
 	parts_->blob = blob;
-	parts_->greeter.start(blob);
+	parts_->connections.start(blob);
 }
 
 std::string OpenJob::lookup(int rank)
@@ -82,7 +82,7 @@ bool OpenJob::nobody_has(int rank) const { return parts_->peers.is_free(rank); }
 void OpenJob::handled(int rank)
 {
 	parts_->peers.set_handled(rank);
-	parts_->greeter.hang_up(rank);
+	parts_->connections.close_connection(rank);
 }
 
 bool OpenJob::next_to_forget(size_t &position, int &rank, bool &removed)
@@ -94,7 +94,7 @@ void OpenJob::forgotten(int rank) { parts_->peers.free_number(rank); }
 
 bool OpenJob::next_event(RankEvent &event) { return parts_->peers.next_event(event); }
 
-void OpenJob::check() { reporter_.add(Counter::auth_refused, parts_->greeter.take_refused()); }
+void OpenJob::check() { reporter_.add(Counter::auth_refused, parts_->connections.take_refused()); }
 
 Job::End OpenJob::end_of(int rank, std::string &reason) { return parts_->peers.end_of(rank, reason); }
 
@@ -102,7 +102,7 @@ void OpenJob::keep(std::shared_ptr<void> thing) { parts_->kept.push_back(std::mo
 
 void OpenJob::leave()
 {
-	parts_->greeter.stop();
+	parts_->connections.stop();
 	parts_->kept.clear();
 }
 

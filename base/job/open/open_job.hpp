@@ -21,9 +21,9 @@ public:
 	// The number of the peer with that address. Waits for its answer; throws Error. Any thread may call it.
 	int add(const std::string &address);
 	// Ends a peer. What is wrong with that; empty: nothing, and `was_live` tells whether it was still there. Then
-	// part() says goodbye to it, once nothing goes to it any more.
+	// disconnect() says goodbye to it, once nothing goes to it any more.
 	std::string remove(int rank, bool &was_live);
-	void part(int rank);
+	void disconnect(int rank);
 
 	const char *kind() const override { return "open"; }
 	int rank_at(int peer) const override;

@@ -12,10 +12,10 @@ Peers::Peer *Peers::find(int rank)
 	return rank > 0 && static_cast<size_t>(rank) < peers_.size() ? &peers_[static_cast<size_t>(rank)] : nullptr;
 }
 
-Peers::Peer *Peers::find(Seat seat)
+Peers::Peer *Peers::find(Slot slot)
 {
-	Peer *peer = find(seat.rank);
-	return peer && peer->owner == seat.owner ? peer : nullptr;
+	Peer *peer = find(slot.rank);
+	return peer && peer->owner == slot.owner ? peer : nullptr;
 }
 
 int Peers::take_number(const Id &id)
@@ -75,7 +75,7 @@ int Peers::find_live(const Id &id) const
 	return known != numbers_.end() && find(known->second)->state == State::live ? known->second : -1;
 }
 
-Seat Peers::begin(const Id &id)
+Slot Peers::begin(const Id &id)
 {
 	const std::lock_guard lock(mutex_);
 	const auto known = numbers_.find(id);
@@ -87,7 +87,7 @@ Seat Peers::begin(const Id &id)
 	return {rank, peer->owner};
 }
 
-Seat Peers::begin(const Id &id, int rank_there)
+Slot Peers::begin(const Id &id, int rank_there)
 {
 	{
 		const std::lock_guard lock(mutex_);
@@ -96,17 +96,17 @@ Seat Peers::begin(const Id &id, int rank_there)
 		if (peer && peer->rank_there >= 0 && peer->rank_there != rank_there)
 			end(known->second, State::left, "it has removed this context, and come again");
 	}
-	const Seat seat = begin(id);
+	const Slot slot = begin(id);
 	const std::lock_guard lock(mutex_);
-	if (Peer *peer = find(seat))
+	if (Peer *peer = find(slot))
 		peer->may_send = true;
-	return seat;
+	return slot;
 }
 
-void Peers::learn(Seat seat, int rank_there, const std::string &blob, const std::string &address)
+void Peers::learn(Slot slot, int rank_there, const std::string &blob, const std::string &address)
 {
 	const std::lock_guard lock(mutex_);
-	Peer *peer = find(seat);
+	Peer *peer = find(slot);
 	if (!peer || peer->state != State::pending)
 		return;
 	peer->rank_there = rank_there;
@@ -114,30 +114,30 @@ void Peers::learn(Seat seat, int rank_there, const std::string &blob, const std:
 	peer->address = address;
 }
 
-void Peers::become_live(Seat seat)
+void Peers::become_live(Slot slot)
 {
 	const std::lock_guard lock(mutex_);
-	Peer *peer = find(seat);
+	Peer *peer = find(slot);
 	if (peer && peer->state == State::pending)
 		peer->state = State::live;
 	changed_.notify_all();
 }
 
-void Peers::detach(Seat seat, const std::string &reason)
+void Peers::detach(Slot slot, const std::string &reason)
 {
 	const std::lock_guard lock(mutex_);
-	Peer *peer = find(seat);
+	Peer *peer = find(slot);
 	if (!peer || --peer->connections)
 		return;
-	end(seat.rank, State::lost, reason);
+	end(slot.rank, State::lost, reason);
 	peer->ended = now_ns();
 }
 
-void Peers::leave(Seat seat, const std::string &reason)
+void Peers::leave(Slot slot, const std::string &reason)
 {
 	const std::lock_guard lock(mutex_);
-	if (find(seat))
-		end(seat.rank, State::left, reason);
+	if (find(slot))
+		end(slot.rank, State::left, reason);
 }
 
 // ---- the job --------------------------------------------------------------------------------------------------------
@@ -237,10 +237,10 @@ std::string Peers::remove(int rank, bool &was_live)
 	return "";
 }
 
-bool Peers::is_handled(Seat seat) const
+bool Peers::is_handled(Slot slot) const
 {
 	const std::lock_guard lock(mutex_);
-	const Peer *peer = const_cast<Peers *>(this)->find(seat);
+	const Peer *peer = const_cast<Peers *>(this)->find(slot);
 	return !peer || peer->handled;
 }
 

@@ -17,7 +17,7 @@
 namespace pt2p::open_job {
 
 // A number and its owner: the same number of a later owner is another place.
-struct Seat {
+struct Slot {
 	int rank = -1; // -1: none is left
 	uint64_t owner = 0;
 };
@@ -32,18 +32,18 @@ public:
 	// The number of the live peer with this id; -1: there is none.
 	int find_live(const Id &id) const;
 	// A connection of this context dials a peer with that id: its number, a new one if need be.
-	Seat begin(const Id &id);
+	Slot begin(const Id &id);
 	// The same for a connection over which it has told this context's number at the peer. A peer that tells another one
 	// than before has removed this context and come again.
-	Seat begin(const Id &id, int rank_there);
-	void learn(Seat seat, int rank_there, const std::string &blob, const std::string &address);
-	void become_live(Seat seat);
+	Slot begin(const Id &id, int rank_there);
+	void learn(Slot slot, int rank_there, const std::string &blob, const std::string &address);
+	void become_live(Slot slot);
 	// A connection of this number has ended; with the last one, a live peer is lost.
-	void detach(Seat seat, const std::string &reason);
+	void detach(Slot slot, const std::string &reason);
 	// It has said goodbye.
-	void leave(Seat seat, const std::string &reason);
+	void leave(Slot slot, const std::string &reason);
 	// Whether nothing goes to it any more from here: its connection may be closed.
-	bool is_handled(Seat seat) const;
+	bool is_handled(Slot slot) const;
 
 	// ---- for the job
 
@@ -80,7 +80,7 @@ private:
 	// With the lock held.
 	Peer *find(int rank);
 	const Peer *find(int rank) const { return const_cast<Peers *>(this)->find(rank); }
-	Peer *find(Seat seat);
+	Peer *find(Slot slot);
 	int take_number(const Id &id);
 	void wait_until_known(std::unique_lock<std::mutex> &lock, int rank);
 	void end(int rank, State state, const std::string &reason);

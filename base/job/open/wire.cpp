@@ -97,7 +97,7 @@ bool Keys::unseal(bool dialing, std::string &bytes) const
 
 Secret read_shared_secret(const std::string &path)
 {
-	constexpr size_t least = 16, most = 65536;
+	constexpr size_t min_bytes = 16, max_bytes = 65536;
 	const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	struct stat about {};
 	if (!file || fstat(file.get(), &about) != 0)
@@ -107,12 +107,12 @@ Secret read_shared_secret(const std::string &path)
 	if (about.st_mode & 077)
 		throw Error(PT2P_ERR_TUNABLE,
 		            format("PT2P_OPEN_SECRET is %s, which others than its owner may use: chmod 600 it", path.c_str()));
-	std::string bytes(most, '\0');
+	std::string bytes(max_bytes, '\0');
 	const ssize_t n = read(file.get(), bytes.data(), bytes.size());
-	if (n < static_cast<ssize_t>(least))
+	if (n < static_cast<ssize_t>(min_bytes))
 		throw Error(PT2P_ERR_TUNABLE, format("PT2P_OPEN_SECRET is %s, which has fewer than %zu bytes: write %zu random "
 		                                     "bytes to it",
-		                                     path.c_str(), least, 2 * least));
+		                                     path.c_str(), min_bytes, 2 * min_bytes));
 	Secret secret;
 	for (uint64_t half = 0; half < 2; ++half) {
 		const Secret fixed{{Hello::expected_magic, half}};

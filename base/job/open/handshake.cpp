@@ -6,7 +6,7 @@
 
 namespace pt2p::open_job {
 
-uint32_t Greeter::limit_of(const Connection &c, Frame kind) const
+uint32_t ConnectionManager::limit_of(const Connection &c, Frame kind) const
 {
 	switch (kind) {
 	case Frame::hello: return c.state == Connection::State::awaits_hello ? sizeof(Hello) : 0;
@@ -18,14 +18,14 @@ uint32_t Greeter::limit_of(const Connection &c, Frame kind) const
 	return 0;
 }
 
-void Greeter::on_frame(Connection &c, Frame kind, std::string &bytes)
+void ConnectionManager::on_frame(Connection &c, Frame kind, std::string &bytes)
 {
 	using State = Connection::State;
 	if (kind == Frame::goodbye && c.introduced()) {
-		peers_.leave(c.seat, "it has left: pt2p_finalize or pt2p_peer_remove");
-		const bool both = c.state == State::parted;
-		c.state = State::parted;
-		if (both || peers_.is_handled(c.seat))
+		peers_.leave(c.slot, "it has left: pt2p_finalize or pt2p_peer_remove");
+		const bool both = c.state == State::said_goodbye;
+		c.state = State::said_goodbye;
+		if (both || peers_.is_handled(c.slot))
 			close(c, "it has left");
 		return;
 	}
@@ -37,12 +37,12 @@ void Greeter::on_frame(Connection &c, Frame kind, std::string &bytes)
 		return on_introduction(c, bytes);
 	if (kind == Frame::ready && c.state == State::awaits_ready) {
 		c.state = State::established;
-		return peers_.become_live(c.seat);
+		return peers_.become_live(c.slot);
 	}
 	close(c, "what answers there is no context of libpt2p");
 }
 
-void Greeter::on_hello(Connection &c, const std::string &bytes)
+void ConnectionManager::on_hello(Connection &c, const std::string &bytes)
 {
 	if (bytes.size() != sizeof c.theirs)
 		return close(c, "what answers there is no context of libpt2p");
@@ -62,7 +62,7 @@ void Greeter::on_hello(Connection &c, const std::string &bytes)
 	c.state = Connection::State::awaits_introduction;
 }
 
-void Greeter::on_hello_of_dialed(Connection &c)
+void ConnectionManager::on_hello_of_dialed(Connection &c)
 {
 	if (c.theirs.id == id_) {
 		settle(c, 0); // its own address
@@ -77,8 +77,8 @@ void Greeter::on_hello_of_dialed(Connection &c)
 		settle(c, known);
 		return close(c, "");
 	}
-	c.seat = peers_.begin(c.theirs.id);
-	if (c.seat.rank < 0) {
+	c.slot = peers_.begin(c.theirs.id);
+	if (c.slot.rank < 0) {
 		settle(c, PT2P_ERR_NO_NUMBER,
 		       c.dial->address + ": all numbers of this context belong to peers (PT2P_OPEN_PEERS)");
 		return close(c, "");
@@ -87,10 +87,10 @@ void Greeter::on_hello_of_dialed(Connection &c)
 	c.state = Connection::State::awaits_introduction;
 }
 
-void Greeter::introduce(Connection &c)
+void ConnectionManager::introduce(Connection &c)
 {
 	Introduction introduction;
-	introduction.number = c.seat.rank;
+	introduction.number = c.slot.rank;
 	introduction.address_bytes = static_cast<uint32_t>(address_.size());
 	std::string bytes(reinterpret_cast<const char *>(&introduction), sizeof introduction);
 	bytes += address_;
@@ -100,7 +100,7 @@ void Greeter::introduce(Connection &c)
 	send(c, Frame::introduction, bytes);
 }
 
-void Greeter::on_introduction(Connection &c, std::string &bytes)
+void ConnectionManager::on_introduction(Connection &c, std::string &bytes)
 {
 	if (c.way == Way::tcp && !c.keys.unseal(!c.dialed, bytes))
 		return refuse(c, Reason::secret);
@@ -112,11 +112,11 @@ void Greeter::on_introduction(Connection &c, std::string &bytes)
 	if (introduction.number < 1 || introduction.address_bytes > bytes.size())
 		return close(c, "it introduces itself wrongly");
 	if (!c.dialed) {
-		c.seat = peers_.begin(c.theirs.id, introduction.number);
-		if (c.seat.rank < 0)
+		c.slot = peers_.begin(c.theirs.id, introduction.number);
+		if (c.slot.rank < 0)
 			return refuse(c, Reason::no_number);
 	}
-	peers_.learn(c.seat, introduction.number, bytes.substr(introduction.address_bytes),
+	peers_.learn(c.slot, introduction.number, bytes.substr(introduction.address_bytes),
 	             bytes.substr(0, introduction.address_bytes));
 	if (!c.dialed) {
 		c.state = Connection::State::awaits_ready;
@@ -125,11 +125,11 @@ void Greeter::on_introduction(Connection &c, std::string &bytes)
 	// The peer may send as soon as it has this, and knows the number that it sends to.
 	send(c, Frame::ready, "");
 	c.state = Connection::State::established;
-	peers_.become_live(c.seat);
-	settle(c, c.seat.rank);
+	peers_.become_live(c.slot);
+	settle(c, c.slot.rank);
 }
 
-void Greeter::on_refusal(Connection &c, const std::string &bytes)
+void ConnectionManager::on_refusal(Connection &c, const std::string &bytes)
 {
 	Reason reason{};
 	if (bytes.size() == sizeof reason)
@@ -139,7 +139,7 @@ void Greeter::on_refusal(Connection &c, const std::string &bytes)
 	close(c, std::string("it refuses: ") + text_of(reason));
 }
 
-void Greeter::refuse(Connection &c, Reason reason)
+void ConnectionManager::refuse(Connection &c, Reason reason)
 {
 	if (reason == Reason::no_number) {
 		reporter_.log(LogLevel::warning, "a peer is refused: all numbers belong to peers; raise PT2P_OPEN_PEERS");
@@ -153,14 +153,14 @@ void Greeter::refuse(Connection &c, Reason reason)
 	close(c, text_of(reason));
 }
 
-void Greeter::settle(Connection &c, int rank)
+void ConnectionManager::settle(Connection &c, int rank)
 {
 	if (c.dial)
 		finish(*c.dial, rank);
 	c.dial.reset();
 }
 
-void Greeter::settle(Connection &c, pt2p_status_t status, const std::string &why)
+void ConnectionManager::settle(Connection &c, pt2p_status_t status, const std::string &why)
 {
 	if (c.dial)
 		finish(*c.dial, status, why);

@@ -24,11 +24,11 @@ class Reporter;
 
 namespace pt2p::open_job {
 
-class Greeter {
+class ConnectionManager {
 public:
 	// Takes an address. Throws Error: it cannot be had, or the secret cannot be read.
-	Greeter(const Config &config, Reporter &reporter, Peers &peers);
-	~Greeter();
+	ConnectionManager(const Config &config, Reporter &reporter, Peers &peers);
+	~ConnectionManager();
 
 	// "host:port"
 	const std::string &address() const { return address_; }
@@ -37,9 +37,9 @@ public:
 	// The number of the context at that address. Waits for its answer; throws Error.
 	int add(const std::string &address);
 	// Says goodbye to that number.
-	void part(int rank);
+	void disconnect(int rank);
 	// Nothing goes to that number any more, which has said goodbye: closes the connection.
-	void hang_up(int rank);
+	void close_connection(int rank);
 	// Says goodbye to all, and ends the thread.
 	void stop();
 	// Those that were refused since the last call.
@@ -60,11 +60,11 @@ private:
 	bool turn();
 	bool take_orders();
 	void say_goodbye(int rank);
-	void close_parted(int rank);
+	void close_after_goodbye(int rank);
 	int time_to_deadline() const; // ms; -1: there is none
 	void look_at_deadlines();
 	void accept_from(const Socket &listener, Way way);
-	void drop_oldest(bool local, size_t most);
+	void drop_oldest(bool local, size_t max);
 	void dial_next_way(const std::shared_ptr<Dial> &dial, const std::string &why_not_last);
 	void note_refused(const char *whom, long number, const char *why);
 
@@ -106,7 +106,7 @@ private:
 	std::mutex mutex_; // of the orders, and of what a Dial has come to
 	std::condition_variable changed_;
 	std::deque<std::shared_ptr<Dial>> dials_;
-	std::deque<int> partings_, hang_ups_;
+	std::deque<int> goodbyes_, closings_;
 	bool stopping_ = false;
 
 	// The thread's own.

@@ -1,4 +1,4 @@
-#include "base/job/open/greeter.hpp"
+#include "base/job/open/connection_manager.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -32,7 +32,7 @@ Place usual_place()
 
 } // namespace
 
-Greeter::Greeter(const Config &config, Reporter &reporter, Peers &peers)
+ConnectionManager::ConnectionManager(const Config &config, Reporter &reporter, Peers &peers)
     : config_(config), reporter_(reporter), peers_(peers), id_(random_id())
 {
 	has_secret_ = !config.open_secret.empty();
@@ -48,10 +48,10 @@ Greeter::Greeter(const Config &config, Reporter &reporter, Peers &peers)
 		throw Error(PT2P_ERR_SYSTEM, format("the helper thread of an open context: %s", errno_text(errno).c_str()));
 }
 
-Greeter::~Greeter() { stop(); }
+ConnectionManager::~ConnectionManager() { stop(); }
 
 // The port belongs to this context over TCP and, in the name of the Unix socket, on this host.
-void Greeter::take_address()
+void ConnectionManager::take_address()
 {
 	std::string host;
 	uint16_t port = 0;
@@ -64,8 +64,8 @@ void Greeter::take_address()
 	} catch (const Error &e) {
 		throw Error(PT2P_ERR_TUNABLE, format("PT2P_OPEN_LISTEN: %s", e.what()));
 	}
-	constexpr int most_tries = 64;
-	for (int tries = 0; tries < most_tries; ++tries) {
+	constexpr int max_tries = 64;
+	for (int tries = 0; tries < max_tries; ++tries) {
 		place.set_port(port);
 		tcp_ = bound_socket(place, port != 0);
 		const bool bound = static_cast<bool>(tcp_) && (!has_secret_ || listen(tcp_.get(), SOMAXCONN) == 0);
@@ -88,7 +88,7 @@ void Greeter::take_address()
 	throw Error(PT2P_ERR_SYSTEM, "no free port is found for the address of this context");
 }
 
-void Greeter::start(const std::string &blob)
+void ConnectionManager::start(const std::string &blob)
 {
 	blob_ = blob;
 	const auto listen_to = [this](const Socket &socket) {
@@ -118,13 +118,13 @@ void Greeter::start(const std::string &blob)
 
 // ---- orders of the context's threads --------------------------------------------------------------------------------
 
-void Greeter::wake()
+void ConnectionManager::wake()
 {
 	const uint64_t one = 1;
 	(void)!write(wake_.get(), &one, sizeof one);
 }
 
-int Greeter::add(const std::string &address)
+int ConnectionManager::add(const std::string &address)
 {
 	std::string host;
 	uint16_t port = 0;
@@ -161,21 +161,21 @@ int Greeter::add(const std::string &address)
 	return dial->rank;
 }
 
-void Greeter::part(int rank)
+void ConnectionManager::disconnect(int rank)
 {
 	const std::lock_guard lock(mutex_);
-	partings_.push_back(rank);
+	goodbyes_.push_back(rank);
 	wake();
 }
 
-void Greeter::hang_up(int rank)
+void ConnectionManager::close_connection(int rank)
 {
 	const std::lock_guard lock(mutex_);
-	hang_ups_.push_back(rank);
+	closings_.push_back(rank);
 	wake();
 }
 
-void Greeter::stop()
+void ConnectionManager::stop()
 {
 	{
 		const std::lock_guard lock(mutex_);
@@ -188,7 +188,7 @@ void Greeter::stop()
 	local_ = Socket();
 }
 
-void Greeter::finish(Dial &dial, int rank)
+void ConnectionManager::finish(Dial &dial, int rank)
 {
 	const std::lock_guard lock(mutex_);
 	if (dial.done)
@@ -198,7 +198,7 @@ void Greeter::finish(Dial &dial, int rank)
 	changed_.notify_all();
 }
 
-void Greeter::finish(Dial &dial, pt2p_status_t status, const std::string &why)
+void ConnectionManager::finish(Dial &dial, pt2p_status_t status, const std::string &why)
 {
 	const std::lock_guard lock(mutex_);
 	if (dial.done)
@@ -211,7 +211,7 @@ void Greeter::finish(Dial &dial, pt2p_status_t status, const std::string &why)
 
 // ---- the thread -----------------------------------------------------------------------------------------------------
 
-void Greeter::run()
+void ConnectionManager::run()
 {
 	for (bool stopping = false; !stopping;) {
 		try {
@@ -230,7 +230,7 @@ void Greeter::run()
 }
 
 // True: stop() was called.
-bool Greeter::turn()
+bool ConnectionManager::turn()
 {
 	epoll_event events[64];
 	const int n = epoll_wait(epoll_.get(), events, 64, time_to_deadline());
@@ -254,19 +254,19 @@ bool Greeter::turn()
 }
 
 // True: stop() was called.
-bool Greeter::take_orders()
+bool ConnectionManager::take_orders()
 {
 	for (;;) {
 		std::shared_ptr<Dial> dial;
-		int parting = -1, hang_up = -1;
+		int goodbye = -1, close_connection = -1;
 		{
 			const std::lock_guard lock(mutex_);
-			if (!partings_.empty()) {
-				parting = partings_.front();
-				partings_.pop_front();
-			} else if (!hang_ups_.empty()) {
-				hang_up = hang_ups_.front();
-				hang_ups_.pop_front();
+			if (!goodbyes_.empty()) {
+				goodbye = goodbyes_.front();
+				goodbyes_.pop_front();
+			} else if (!closings_.empty()) {
+				close_connection = closings_.front();
+				closings_.pop_front();
 			} else if (!dials_.empty()) {
 				dial = dials_.front();
 				dials_.pop_front();
@@ -274,39 +274,39 @@ bool Greeter::take_orders()
 				return stopping_;
 			}
 		}
-		if (parting >= 0)
-			say_goodbye(parting);
-		if (hang_up >= 0)
-			close_parted(hang_up);
+		if (goodbye >= 0)
+			say_goodbye(goodbye);
+		if (close_connection >= 0)
+			close_after_goodbye(close_connection);
 		if (dial)
 			dial_next_way(dial, "");
 	}
 }
 
-void Greeter::say_goodbye(int rank)
+void ConnectionManager::say_goodbye(int rank)
 {
 	for (size_t i = 0; i < connections_.size(); ++i) {
 		Connection &c = *connections_[i];
-		if (c.closed || c.seat.rank != rank || !peers_.is_handled(c.seat))
+		if (c.closed || c.slot.rank != rank || !peers_.is_handled(c.slot))
 			continue;
-		if (c.state == Connection::State::parted || !c.introduced()) {
+		if (c.state == Connection::State::said_goodbye || !c.introduced()) {
 			close(c, "this context has removed it");
 			continue;
 		}
 		send(c, Frame::goodbye, "");
-		c.state = Connection::State::parted;
+		c.state = Connection::State::said_goodbye;
 	}
 }
 
-void Greeter::close_parted(int rank)
+void ConnectionManager::close_after_goodbye(int rank)
 {
 	for (size_t i = 0; i < connections_.size(); ++i)
 		if (Connection &c = *connections_[i];
-		    !c.closed && c.seat.rank == rank && c.state == Connection::State::parted && peers_.is_handled(c.seat))
+		    !c.closed && c.slot.rank == rank && c.state == Connection::State::said_goodbye && peers_.is_handled(c.slot))
 			close(c, "it has left");
 }
 
-int Greeter::time_to_deadline() const
+int ConnectionManager::time_to_deadline() const
 {
 	int64_t first = INT64_MAX;
 	for (const auto &c : connections_)
@@ -317,7 +317,7 @@ int Greeter::time_to_deadline() const
 	return static_cast<int>(std::clamp<int64_t>((first - now_ns()) / 1'000'000 + 1, 0, 60'000));
 }
 
-void Greeter::look_at_deadlines()
+void ConnectionManager::look_at_deadlines()
 {
 	const int64_t now = now_ns();
 	for (size_t i = 0; i < connections_.size(); ++i) { // a dial that fails over one way adds another

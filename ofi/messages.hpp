@@ -1,0 +1,71 @@
+// Messages, tagged and untagged: what stands behind the functions of messages.cpp.
+#pragma once
+
+#include <rdma/fi_tagged.h>
+
+#include "ofi/endpoint.hpp"
+
+namespace pt2p_ofi {
+
+// Segments as libpt2p wants them.
+struct Segments {
+	pt2p_iovec_t list[max_segments];
+	Segments(const iovec *segments, size_t count)
+	{
+		for (size_t i = 0; i < count; ++i)
+			list[i] = {segments[i].iov_base, segments[i].iov_len};
+	}
+};
+
+// ---- sending: sends.cpp ---------------------------------------------------------------------------------------------
+
+struct Outgoing {
+	const iovec *segments;
+	size_t count;
+	fi_addr_t to;
+	uint64_t tag;  // of libpt2p
+	uint64_t kind; // FI_MSG or FI_TAGGED
+	void *context;
+	uint64_t flags;
+	const uint64_t *data;
+	bool reports;
+};
+
+// All that a send can ask for.
+ssize_t send_fully(Endpoint &endpoint, const Outgoing &message);
+// A contiguous buffer, and flags as they are set for the endpoint.
+ssize_t send_one(Endpoint &endpoint, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
+                 void *context);
+// data: null: none.
+ssize_t inject_one(Endpoint &endpoint, const void *buffer, size_t length, fi_addr_t to, uint64_t tag,
+                   const uint64_t *data);
+
+// ---- receiving: receives.cpp, probes.cpp, multi_receive.cpp ---------------------------------------------------------
+
+// What a receive asks libpt2p for.
+struct Incoming {
+	int source;
+	uint64_t tag, mask;
+};
+
+// The rank that a receive is for. False: there is none, and `source` is a negative error. Without FI_DIRECTED_RECV,
+// any. With the endpoint's lock.
+bool source_of(Endpoint &endpoint, fi_addr_t from, int &source);
+// A new receive. With the endpoint's lock.
+Op *take_receive(Endpoint &endpoint, void *context, uint64_t kind, void *buffer, size_t length, bool reports);
+ssize_t receive_segments(Endpoint &endpoint, Op *op, const iovec *list, size_t count, const Incoming &in);
+ssize_t receive_tagged(Endpoint &endpoint, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t ignore,
+                       void *context, bool reports);
+ssize_t receive_tagged_segments(Endpoint &endpoint, const iovec *segments, size_t count, fi_addr_t from, uint64_t tag,
+                                uint64_t ignore, void *context, bool reports);
+// The end of a receive, for libpt2p.
+void received(pt2p_context_t *ctx, const pt2p_result_t *result, void *op);
+// The completion of a message that has arrived in `buffer`, and the counter.
+void report_receive(Endpoint &endpoint, const Op *op, uint64_t flags, void *buffer, const pt2p_result_t &result);
+
+// FI_PEEK, with FI_CLAIM and FI_DISCARD: the outcome is a completion, or an error FI_ENOMSG.
+ssize_t peek(Endpoint &endpoint, const fi_msg_tagged &msg, uint64_t flags);
+// Receives a message that FI_PEEK with FI_CLAIM has found.
+ssize_t receive_claimed(Endpoint &endpoint, const fi_msg_tagged &msg, uint64_t flags);
+
+} // namespace pt2p_ofi

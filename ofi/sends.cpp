@@ -1,0 +1,98 @@
+// Sends.
+#include "ofi/messages.hpp"
+
+namespace pt2p_ofi {
+
+namespace {
+
+void sent(pt2p_context_t *, const pt2p_result_t *result, void *argument)
+{
+	Op *op = static_cast<Op *>(argument);
+	Endpoint &e = *op->endpoint;
+	if (__builtin_expect(result->status == PT2P_OK, 1))
+		e.succeed(op);
+	else
+		e.fail(op, *result, e.tx_cq);
+}
+
+} // namespace
+
+ssize_t send_fully(Endpoint &e, const Outgoing &o)
+{
+	if (o.count > max_segments)
+		return -FI_EINVAL;
+	const Segments segments(o.segments, o.count);
+	if (o.flags & FI_INJECT && length_of(o.segments, o.count) > inject_size)
+		return -FI_EMSGSIZE;
+	Op *op;
+	int rank;
+	{
+		const Locked locked(e.lock);
+		rank = e.rank_of(o.to);
+		if (rank < 0)
+			return rank;
+		op = e.take(o.context, o.kind | FI_SEND, e.send_counter, o.reports);
+	}
+	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
+	options.synchronous = (o.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) != 0;
+	options.buffered = (o.flags & FI_INJECT) != 0;
+	options.has_data = o.data != nullptr;
+	options.data = o.data ? *o.data : 0;
+	options.done = sent;
+	options.argument = op;
+	return e.started(op, pt2p_isend_with(e.ctx, segments.list, o.count, rank, o.tag, &options, nullptr));
+}
+
+ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
+                 void *context)
+{
+	if (__builtin_expect(!e.tx_plain, 0)) {
+		const iovec segment{const_cast<void *>(buffer), length};
+		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, nullptr, e.tx_reports});
+	}
+	const int rank = e.rank_at(to);
+	if (__builtin_expect(rank < 0, 0))
+		return rank;
+	int sent_at_once = 0;
+	if (__builtin_expect(pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once) == PT2P_OK && sent_at_once,
+	                     1)) {
+		if (e.tx_reports)
+			e.tx_cq->push({context, kind | FI_SEND, 0, nullptr, 0, 0}, FI_ADDR_NOTAVAIL);
+		if (e.send_counter)
+			e.send_counter->add(1);
+		return 0;
+	}
+	Op *op;
+	{
+		const Locked locked(e.lock);
+		op = e.take(context, kind | FI_SEND, e.send_counter, e.tx_reports);
+	}
+	return e.started(op, pt2p_isend_callback(e.ctx, buffer, length, rank, tag, sent, op));
+}
+
+ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, const uint64_t *data)
+{
+	const int rank = e.rank_at(to);
+	if (__builtin_expect(rank < 0, 0))
+		return rank;
+	if (__builtin_expect(length > inject_size, 0))
+		return -FI_EMSGSIZE;
+	int sent_at_once = 0;
+	if (!data)
+		pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once);
+	if (!sent_at_once) {
+		const pt2p_iovec_t segment{const_cast<void *>(buffer), length};
+		pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
+		options.buffered = 1;
+		options.has_data = data != nullptr;
+		options.data = data ? *data : 0;
+		const pt2p_status_t status = pt2p_isend_with(e.ctx, &segment, 1, rank, tag, &options, nullptr);
+		if (__builtin_expect(status != PT2P_OK, 0))
+			return failed(status, e.ctx, FI_LOG_EP_DATA);
+	}
+	if (e.send_counter)
+		e.send_counter->add(1);
+	return 0;
+}
+
+} // namespace pt2p_ofi
