@@ -75,7 +75,8 @@ int main(int argc, char **argv)
 	if (argc > 3)
 		must(pt2p_call(ctx, server, service_pin, &note, sizeof note, NULL, 0, NULL, &result));
 	else
-		must(pt2p_call(ctx, server, service_read, &note.place, sizeof note.place, note.text, sizeof note.text, NULL, &result));
+		must(pt2p_call(ctx, server, service_read, &note.place, sizeof note.place, note.text, sizeof note.text, NULL,
+		               &result));
 	if (!result.tag)
 		fprintf(stderr, "board: the places are 0 to %d\n", places - 1);
 	else if (argc == 3)

@@ -37,7 +37,9 @@ static int serve(void)
 			int never;
 			pt2p_status_t status = pt2p_recv(ctx, &never, sizeof never, result.source, 99, PT2P_TAG_EXACT, NULL);
 			printf("%d %s\n", result.source,
-			       status == PT2P_ERR_PEER_LOST ? "lost" : status == PT2P_ERR_PEER_FINALIZED ? "finalized" : "?");
+			       status == PT2P_ERR_PEER_LOST        ? "lost"
+			       : status == PT2P_ERR_PEER_FINALIZED ? "finalized"
+			                                           : "?");
 			fflush(stdout);
 		}
 		if (result.tag == tag_end)
