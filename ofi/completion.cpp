@@ -36,16 +36,6 @@ namespace {
 
 // ---- completion queues ----------------------------------------------------------------------------------------------
 
-size_t entry_size(fi_cq_format format)
-{
-	switch (format) {
-	case FI_CQ_FORMAT_MSG: return sizeof(fi_cq_msg_entry);
-	case FI_CQ_FORMAT_DATA: return sizeof(fi_cq_data_entry);
-	case FI_CQ_FORMAT_TAGGED: return sizeof(fi_cq_tagged_entry);
-	default: return sizeof(fi_cq_entry);
-	}
-}
-
 int close_cq(fid *f)
 {
 	Cq *cq = object_of<Cq>(f);
@@ -62,11 +52,50 @@ int control_cq(fid *f, int command, void *argument)
 	return control_wait(cq->wait, command, argument);
 }
 
-ssize_t cq_read(fid_cq *f, void *buffer, size_t count) { return object_of<Cq>(f)->read(buffer, count, nullptr); }
+[[gnu::noinline, gnu::cold]] bool any_locked(Cq &cq)
+{
+	const Locked locked(cq.lock);
+	return !cq.empty();
+}
 
+// What is there already. Entry: of the queue's format.
+template <class Entry>
+inline ssize_t take(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
+{
+	const Locked locked(cq.lock);
+	if (__builtin_expect(cq.completions.empty() || !count, 0))
+		return cq.errors.empty() ? -FI_EAGAIN : -FI_EAVAIL;
+	auto *to = static_cast<unsigned char *>(buffer); // may be unaligned
+	size_t n = 0;
+	do {
+		const Completion &c = cq.completions.pop();
+		std::memcpy(to + n * sizeof(Entry), &c.entry, sizeof(Entry));
+		if (sources)
+			sources[n] = c.source;
+	} while (++n < count && !cq.completions.empty());
+	return static_cast<ssize_t>(n);
+}
+
+template <class Entry>
+[[gnu::noinline]] ssize_t take_after_progress(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
+{
+	cq.reporters.progress();
+	return take<Entry>(cq, buffer, count, sources);
+}
+
+template <class Entry>
 ssize_t cq_readfrom(fid_cq *f, void *buffer, size_t count, fi_addr_t *sources)
 {
-	return object_of<Cq>(f)->read(buffer, count, sources);
+	Cq &cq = *object_of<Cq>(f);
+	const bool any = __builtin_expect(cq.lock.enabled(), 0) ? any_locked(cq) : !cq.empty();
+	return any && count ? take<Entry>(cq, buffer, count, sources)
+	                    : take_after_progress<Entry>(cq, buffer, count, sources);
+}
+
+template <class Entry>
+ssize_t cq_read(fid_cq *f, void *buffer, size_t count)
+{
+	return cq_readfrom<Entry>(f, buffer, count, nullptr);
 }
 
 ssize_t cq_readerr(fid_cq *f, fi_cq_err_entry *entry, uint64_t)
@@ -95,18 +124,19 @@ ssize_t cq_readerr(fid_cq *f, fi_cq_err_entry *entry, uint64_t)
 	return 1;
 }
 
+template <class Entry>
 ssize_t cq_sreadfrom(fid_cq *f, void *buffer, size_t count, fi_addr_t *sources, const void *, int timeout)
 {
 	Cq *cq = object_of<Cq>(f);
 	if (!cq->may_wait)
 		return -FI_ENOSYS;
 	for (const TimeLeft left(timeout);;) {
-		const ssize_t n = cq->read(buffer, count, sources);
+		const ssize_t n = cq_readfrom<Entry>(f, buffer, count, sources);
 		if (n != -FI_EAGAIN)
 			return n;
 		{
 			const Locked locked(cq->lock);
-			if (cq->begin != cq->end || !cq->errors.empty())
+			if (!cq->empty())
 				continue;
 			cq->wait.clear();
 			if (std::exchange(cq->woken, false))
@@ -117,9 +147,10 @@ ssize_t cq_sreadfrom(fid_cq *f, void *buffer, size_t count, fi_addr_t *sources, 
 	}
 }
 
+template <class Entry>
 ssize_t cq_sread(fid_cq *f, void *buffer, size_t count, const void *condition, int timeout)
 {
-	return cq_sreadfrom(f, buffer, count, nullptr, condition, timeout);
+	return cq_sreadfrom<Entry>(f, buffer, count, nullptr, condition, timeout);
 }
 
 int cq_signal(fid_cq *f)
@@ -140,14 +171,25 @@ const char *cq_strerror(fid_cq *, int provider_errno, const void *data, char *bu
 }
 
 fi_ops cq_object_ops = object_ops(close_cq, not_offered, control_cq);
+template <class Entry>
 fi_ops_cq cq_ops = {.size = sizeof(fi_ops_cq),
-                    .read = cq_read,
-                    .readfrom = cq_readfrom,
+                    .read = cq_read<Entry>,
+                    .readfrom = cq_readfrom<Entry>,
                     .readerr = cq_readerr,
-                    .sread = cq_sread,
-                    .sreadfrom = cq_sreadfrom,
+                    .sread = cq_sread<Entry>,
+                    .sreadfrom = cq_sreadfrom<Entry>,
                     .signal = cq_signal,
                     .strerror = cq_strerror};
+
+fi_ops_cq *ops_for(fi_cq_format format)
+{
+	switch (format) {
+	case FI_CQ_FORMAT_MSG: return &cq_ops<fi_cq_msg_entry>;
+	case FI_CQ_FORMAT_DATA: return &cq_ops<fi_cq_data_entry>;
+	case FI_CQ_FORMAT_TAGGED: return &cq_ops<fi_cq_tagged_entry>;
+	default: return &cq_ops<fi_cq_entry>;
+	}
+}
 
 // ---- counters -------------------------------------------------------------------------------------------------------
 
@@ -236,12 +278,24 @@ fi_ops_cntr counter_ops = {.size = sizeof(fi_ops_cntr),
 
 } // namespace
 
-void Cq::grow()
+void CompletionRing::grow() noexcept
 {
-	std::vector<Completion> larger(2 * ring.size());
-	for (size_t i = begin; i != end; ++i)
-		larger[i & (larger.size() - 1)] = ring[i & (ring.size() - 1)];
-	ring = std::move(larger);
+	CompletionRing larger;
+	larger.allocate(2 * (mask_ + 1));
+	while (!empty()) {
+		const Completion &c = pop();
+		larger.push(c.entry, c.source);
+	}
+	*this = std::move(larger);
+}
+
+void Cq::push_locked(void *context, uint64_t flags, size_t length, void *buffer, uint64_t data, uint64_t tag,
+                     fi_addr_t source) noexcept
+{
+	const Locked locked(lock);
+	completions.push({context, flags, length, buffer, data, tag}, source);
+	if (may_wait)
+		wait.signal();
 }
 
 void Cq::push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *text)
@@ -250,31 +304,6 @@ void Cq::push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *
 	errors.push_back({entry, source, text});
 	if (may_wait)
 		wait.signal();
-}
-
-ssize_t Cq::read(void *buffer, size_t count, fi_addr_t *sources)
-{
-	const ssize_t n = take(buffer, count, sources);
-	if (n != -FI_EAGAIN)
-		return n;
-	reporters.progress();
-	return take(buffer, count, sources);
-}
-
-ssize_t Cq::take(void *buffer, size_t count, fi_addr_t *sources)
-{
-	const Locked locked(lock);
-	const size_t n = std::min(count, end - begin);
-	auto *to = static_cast<unsigned char *>(buffer);
-	for (size_t i = 0; i < n; ++i, to += entry_size) {
-		const Completion &c = ring[begin++ & (ring.size() - 1)];
-		std::memcpy(to, &c.entry, entry_size);
-		if (sources)
-			sources[i] = c.source;
-	}
-	if (__builtin_expect(n != 0, 1))
-		return static_cast<ssize_t>(n);
-	return errors.empty() ? -FI_EAGAIN : -FI_EAVAIL;
 }
 
 void Counter::add_error(uint64_t n)
@@ -295,9 +324,8 @@ int open_cq(fid_domain *d, fi_cq_attr *attributes, fid_cq **out, void *context)
 			return -FI_ENOSYS;
 		auto cq = std::make_unique<Cq>();
 		cq->fid.fid = {FI_CLASS_CQ, context, &cq_object_ops};
-		cq->fid.ops = &cq_ops;
+		cq->fid.ops = ops_for(attr.format);
 		cq->domain = object_of<Domain>(d);
-		cq->entry_size = entry_size(attr.format);
 		cq->may_wait = attr.wait_obj != FI_WAIT_NONE;
 		if (const int error = cq->may_wait ? cq->wait.open() : 0)
 			return error;
@@ -306,7 +334,7 @@ int open_cq(fid_domain *d, fi_cq_attr *attributes, fid_cq **out, void *context)
 		size_t size = 64;
 		while (size < attr.size)
 			size *= 2;
-		cq->ring.resize(size);
+		cq->completions.allocate(size);
 		++cq->domain->users;
 		if (attributes && !attributes->size)
 			attributes->size = size;

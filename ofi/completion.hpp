@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,37 @@ private:
 	std::vector<Endpoint *> endpoints_;
 };
 
-struct Completion {
+// As the largest format has it; each smaller one is the beginning of it.
+struct alignas(64) Completion {
 	fi_cq_tagged_entry entry;
 	fi_addr_t source;
+};
+
+// Completions in the order in which they came. It grows so that there is always room for one more: none is lost.
+class CompletionRing {
+public:
+	// size: a power of two. Once, before all else.
+	void allocate(size_t size)
+	{
+		entries_ = std::make_unique<Completion[]>(size);
+		mask_ = size - 1;
+	}
+	bool empty() const { return begin_ == end_; }
+	// The growth comes last, so that nothing has to be kept over it.
+	void push(const fi_cq_tagged_entry &entry, fi_addr_t source) noexcept
+	{
+		entries_[end_ & mask_] = {entry, source};
+		if (__builtin_expect(++end_ - begin_ > mask_, 0))
+			grow();
+	}
+	// Valid until the next push.
+	const Completion &pop() { return entries_[begin_++ & mask_]; }
+
+private:
+	[[gnu::cold]] void grow() noexcept;
+
+	std::unique_ptr<Completion[]> entries_;
+	size_t mask_ = 0, begin_ = 0, end_ = 0; // the last two: taken modulo the size
 };
 
 struct Error {
@@ -45,31 +74,22 @@ struct Error {
 struct Cq {
 	fid_cq fid;
 	Domain *domain;
-	size_t entry_size;
+	bool may_wait; // it has a wait object
+	Lock lock;     // of all below
+	CompletionRing completions;
+	std::deque<Error> errors;
 	Reporters reporters;
 	WaitDescriptor wait;
-	bool may_wait; // it has a wait object
-	Lock lock;
-	// A ring, whose size is a power of two. It grows when it is full: no completion is lost.
-	std::vector<Completion> ring;
-	size_t begin = 0, end = 0; // taken modulo the size
-	std::deque<Error> errors;
 	std::string shown; // text of the error that was read last
 	bool woken = false;
 
-	// A place for a completion, and its end. With `lock` held in between.
-	Completion &next()
+	bool empty() const { return completions.empty() && errors.empty(); }
+	void push(const fi_cq_tagged_entry &e, fi_addr_t source = FI_ADDR_NOTAVAIL) noexcept
 	{
-		if (__builtin_expect(end - begin == ring.size(), 0))
-			grow();
-		return ring[end++ & (ring.size() - 1)];
-	}
-	void push(const fi_cq_tagged_entry &entry, fi_addr_t source)
-	{
-		const Locked locked(lock);
-		next() = {entry, source};
-		if (__builtin_expect(may_wait, 0))
-			wait.signal();
+		if (__builtin_expect(!lock.enabled(), 1))
+			completions.push(e, source);
+		else
+			push_locked(e.op_context, e.flags, e.len, e.buf, e.data, e.tag, source);
 	}
 	void push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *text);
 	// err: positive.
@@ -82,14 +102,16 @@ struct Cq {
 		entry.tag = tag;
 		push_error(entry, FI_ADDR_NOTAVAIL, text);
 	}
-	void grow();
-	ssize_t read(void *buffer, size_t count, fi_addr_t *sources);
-	ssize_t take(void *buffer, size_t count, fi_addr_t *sources); // what is there already
 	void enable_locks()
 	{
 		lock.enable();
 		reporters.enable_locks();
 	}
+
+private:
+	// With a lock, or a wait object. Not by reference: the short path has the entry in registers.
+	[[gnu::noinline]] void push_locked(void *context, uint64_t flags, size_t length, void *buffer, uint64_t data,
+	                                   uint64_t tag, fi_addr_t source) noexcept;
 };
 
 struct Counter {
@@ -103,7 +125,7 @@ struct Counter {
 	uint64_t seen = 0; // their sum when the program read it last
 	int bound = 0;     // endpoints that it counts operations of, on their demand
 
-	void add(uint64_t n)
+	void add(uint64_t n) noexcept
 	{
 		const Locked locked(lock);
 		value += n;

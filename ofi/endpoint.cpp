@@ -117,7 +117,7 @@ void Endpoint::forget(fi_addr_t address)
 void Endpoint::succeed(Op *op)
 {
 	if (op->reports)
-		tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0}, FI_ADDR_NOTAVAIL);
+		tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0});
 	if (op->counter)
 		op->counter->add(1);
 	give(op);

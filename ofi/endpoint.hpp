@@ -22,9 +22,8 @@ struct Op {
 	void *buffer;
 	size_t length;
 	Counter *counter;
-	bool active = false;
-	bool receives = false;
-	bool reports; // a success is a completion, too
+	bool receives = false; // a receive under way
+	bool reports;          // a success is a completion, too
 	// Operations on remote memory.
 	bool tells;     // the owner wants to know of them (FI_RMA_EVENT)
 	uint32_t parts; // that have not ended
@@ -84,7 +83,6 @@ struct Endpoint {
 		op->flags = flags;
 		op->buffer = nullptr;
 		op->counter = counter;
-		op->active = true;
 		op->receives = false;
 		op->reports = reports;
 		return op;
@@ -92,17 +90,22 @@ struct Endpoint {
 	void give(Op *op)
 	{
 		const Locked locked(lock);
-		op->active = false;
+		give_locked(op);
+	}
+	void give_locked(Op *op)
+	{
+		op->receives = false;
 		op->next = free_ops;
 		free_ops = op;
 	}
 
-	// The rank at this address; negative: an error of libfabric. With the lock, which a lookup gives up meanwhile.
+	// The rank at this address if it has been looked up, or -1. With the lock.
+	int known_rank(fi_addr_t address) const { return address < ranks.size() ? ranks[address] : -1; }
+	// The same; looks it up. Negative: an error of libfabric. A lookup gives the lock up meanwhile.
 	int rank_of(fi_addr_t address)
 	{
-		if (__builtin_expect(address < ranks.size() && ranks[address] >= 0, 1))
-			return ranks[address];
-		return look_up(address);
+		const int rank = known_rank(address);
+		return __builtin_expect(rank >= 0, 1) ? rank : look_up(address);
 	}
 	// The same, without the lock.
 	int rank_at(fi_addr_t address)
@@ -110,14 +113,19 @@ struct Endpoint {
 		const Locked locked(lock);
 		return rank_of(address);
 	}
-	// The address of a rank as completions name it.
-	fi_addr_t address_of(int rank)
+	// The address of a rank as completions name it, if it has been looked up, or FI_ADDR_NOTAVAIL. With the lock.
+	fi_addr_t known_address(int rank) const
 	{
 		const auto at = static_cast<size_t>(rank);
+		return at < addresses.size() ? addresses[at] : FI_ADDR_NOTAVAIL;
+	}
+	// The same, without the lock; looks it up.
+	fi_addr_t address_of(int rank)
+	{
 		{
 			const Locked locked(lock);
-			if (__builtin_expect(at < addresses.size() && addresses[at] != FI_ADDR_NOTAVAIL, 1))
-				return addresses[at];
+			if (const fi_addr_t address = known_address(rank); address != FI_ADDR_NOTAVAIL)
+				return address;
 		}
 		return look_up_source(rank);
 	}

@@ -50,9 +50,23 @@ struct Incoming {
 
 // The rank that a receive is for. False: there is none, and `source` is a negative error. Without FI_DIRECTED_RECV,
 // any. With the endpoint's lock.
-bool source_of(Endpoint &endpoint, fi_addr_t from, int &source);
+inline bool source_of(Endpoint &e, fi_addr_t from, int &source)
+{
+	source = PT2P_ANY_SOURCE;
+	if (!e.directed || from == FI_ADDR_UNSPEC)
+		return true;
+	source = e.rank_of(from);
+	return source >= 0;
+}
 // A new receive. With the endpoint's lock.
-Op *take_receive(Endpoint &endpoint, void *context, uint64_t kind, void *buffer, size_t length, bool reports);
+inline Op *take_receive(Endpoint &e, void *context, uint64_t kind, void *buffer, size_t length, bool reports)
+{
+	Op *op = e.take(context, kind | FI_RECV, e.recv_counter, reports);
+	op->buffer = buffer;
+	op->length = length;
+	op->receives = true;
+	return op;
+}
 ssize_t receive_segments(Endpoint &endpoint, Op *op, const iovec *list, size_t count, const Incoming &in);
 ssize_t receive_tagged(Endpoint &endpoint, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t ignore,
                        void *context, bool reports);
@@ -60,8 +74,18 @@ ssize_t receive_tagged_segments(Endpoint &endpoint, const iovec *segments, size_
                                 uint64_t ignore, void *context, bool reports);
 // The end of a receive, for libpt2p.
 void received(pt2p_context_t *ctx, const pt2p_result_t *result, void *op);
-// The completion of a message that has arrived in `buffer`, and the counter.
-void report_receive(Endpoint &endpoint, const Op *op, uint64_t flags, void *buffer, const pt2p_result_t &result);
+// The completion of a message that has arrived in the buffer of `op`, and the counter. flags: of the completion.
+inline void report_receive(Endpoint &e, const Op &op, uint64_t flags, const pt2p_result_t &result)
+{
+	if (__builtin_expect(op.reports || (flags & FI_MULTI_RECV), 1)) {
+		if (result.has_data)
+			flags |= FI_REMOTE_CQ_DATA;
+		e.rx_cq->push({op.context, flags, result.length, op.buffer, result.data, result.tag & tag_bits},
+		              e.address_of(result.source));
+	}
+	if (op.counter)
+		op.counter->add(1);
+}
 
 // FI_PEEK, with FI_CLAIM and FI_DISCARD: the outcome is a completion, or an error FI_ENOMSG.
 ssize_t peek(Endpoint &endpoint, const fi_msg_tagged &msg, uint64_t flags);

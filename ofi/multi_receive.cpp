@@ -46,7 +46,7 @@ void received_one_of_many(pt2p_context_t *, const pt2p_result_t *result, void *a
 	m.at += result->length;
 	m.left -= result->length;
 	const bool full = m.left < e.min_multi_recv || !m.left;
-	report_receive(e, op, op->flags | (full ? FI_MULTI_RECV : 0), op->buffer, *result);
+	report_receive(e, *op, op->flags | (full ? FI_MULTI_RECV : 0), *result);
 	if (!full) {
 		const pt2p_status_t status = post_rest(e, op);
 		if (status == PT2P_OK)
@@ -132,7 +132,7 @@ ssize_t cancel(Endpoint &e, void *context)
 		}
 		for (const auto &block : e.op_blocks)
 			for (Op *op = block.get(); op != block.get() + ops_per_block; ++op)
-				if (op->active && op->receives && op->context == context)
+				if (op->receives && op->context == context)
 					found.push_back(op);
 	}
 	for (Op *op : found)

@@ -35,7 +35,7 @@ bool is_ready(PollSet::Member &member)
 		Cq *cq = object_of<Cq>(member.object);
 		cq->reporters.progress();
 		const Locked locked(cq->lock);
-		return cq->begin != cq->end || !cq->errors.empty();
+		return !cq->empty();
 	}
 	Counter *counter = object_of<Counter>(member.object);
 	counter->reporters.progress();

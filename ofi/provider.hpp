@@ -55,20 +55,25 @@ constexpr fi_ops object_ops(int (*close)(fid *), int (*bind)(fid *, fid *, uint6
 // A lock that costs a comparison where one thread works on an object at a time.
 class Lock {
 public:
-	void lock()
+	void lock() noexcept
 	{
 		if (__builtin_expect(on_, 0))
-			mutex_.lock();
+			lock_mutex();
 	}
-	void unlock()
+	void unlock() noexcept
 	{
 		if (__builtin_expect(on_, 0))
-			mutex_.unlock();
+			unlock_mutex();
 	}
 	// Before any other thread knows of the object.
 	void enable() { on_ = true; }
+	bool enabled() const { return on_; }
 
 private:
+	// Their code is out of the way.
+	[[gnu::noinline, gnu::cold]] void lock_mutex() noexcept { mutex_.lock(); }
+	[[gnu::noinline, gnu::cold]] void unlock_mutex() noexcept { mutex_.unlock(); }
+
 	bool on_ = false;
 	std::mutex mutex_;
 };

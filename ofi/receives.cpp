@@ -3,42 +3,46 @@
 
 namespace pt2p_ofi {
 
-void report_receive(Endpoint &e, const Op *op, uint64_t flags, void *buffer, const pt2p_result_t &result)
+namespace {
+
+[[gnu::noinline]] void received_fully(Op *op, const pt2p_result_t &result)
 {
-	if (__builtin_expect(op->reports || (flags & FI_MULTI_RECV), 1))
-		e.rx_cq->push({op->context, result.has_data ? flags | FI_REMOTE_CQ_DATA : flags, result.length, buffer,
-		               result.data, result.tag & tag_bits},
-		              e.address_of(result.source));
-	if (op->counter)
-		op->counter->add(1);
+	Endpoint &e = *op->endpoint;
+	if (result.status != PT2P_OK)
+		return e.fail(op, result, e.rx_cq);
+	report_receive(e, *op, op->flags, result);
+	e.give(op);
 }
+
+[[gnu::noinline]] ssize_t receive_tagged_fully(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag,
+                                               uint64_t ignore, void *context, bool reports)
+{
+	Op *op;
+	int source;
+	{
+		const Locked locked(e.lock);
+		if (!source_of(e, from, source))
+			return source;
+		op = take_receive(e, context, FI_TAGGED, buffer, length, reports);
+	}
+	return e.started(
+	    op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag & tag_bits, ~(ignore & tag_bits), received, op));
+}
+
+} // namespace
 
 void received(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
 	Op *op = static_cast<Op *>(argument);
 	Endpoint &e = *op->endpoint;
-	if (__builtin_expect(result->status != PT2P_OK, 0))
-		return e.fail(op, *result, e.rx_cq);
-	report_receive(e, op, op->flags, op->buffer, *result);
-	e.give(op);
-}
-
-bool source_of(Endpoint &e, fi_addr_t from, int &source)
-{
-	source = PT2P_ANY_SOURCE;
-	if (!e.directed || from == FI_ADDR_UNSPEC)
-		return true;
-	source = e.rank_of(from);
-	return source >= 0;
-}
-
-Op *take_receive(Endpoint &e, void *context, uint64_t kind, void *buffer, size_t length, bool reports)
-{
-	Op *op = e.take(context, kind | FI_RECV, e.recv_counter, reports);
-	op->buffer = buffer;
-	op->length = length;
-	op->receives = true;
-	return op;
+	const fi_addr_t source = e.known_address(result->source);
+	if (__builtin_expect(e.lock.enabled() || result->status != PT2P_OK || source == FI_ADDR_NOTAVAIL || op->counter ||
+	                         !op->reports,
+	                     0))
+		return received_fully(op, *result);
+	const uint64_t flags = result->has_data ? op->flags | FI_REMOTE_CQ_DATA : op->flags;
+	e.give_locked(op);
+	e.rx_cq->push({op->context, flags, result->length, op->buffer, result->data, result->tag & tag_bits}, source);
 }
 
 ssize_t receive_segments(Endpoint &e, Op *op, const iovec *list, size_t count, const Incoming &in)
@@ -54,14 +58,11 @@ ssize_t receive_segments(Endpoint &e, Op *op, const iovec *list, size_t count, c
 ssize_t receive_tagged(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t ignore,
                        void *context, bool reports)
 {
-	Op *op;
-	int source;
-	{
-		const Locked locked(e.lock);
-		if (__builtin_expect(!source_of(e, from, source), 0))
-			return source;
-		op = take_receive(e, context, FI_TAGGED, buffer, length, reports);
-	}
+	const bool any = !e.directed || from == FI_ADDR_UNSPEC;
+	const int source = any ? PT2P_ANY_SOURCE : e.known_rank(from);
+	if (__builtin_expect(e.lock.enabled() || !e.free_ops || (!any && source < 0), 0))
+		return receive_tagged_fully(e, buffer, length, from, tag, ignore, context, reports);
+	Op *op = take_receive(e, context, FI_TAGGED, buffer, length, reports);
 	return e.started(
 	    op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag & tag_bits, ~(ignore & tag_bits), received, op));
 }

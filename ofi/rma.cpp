@@ -73,8 +73,7 @@ void take_notice(pt2p_context_t *, pt2p_call_t *, const void *input, size_t leng
 	std::memcpy(&notice, input, sizeof notice);
 	count_remote(e, notice.key, notice.write);
 	if (notice.has_data && e.rx_cq)
-		e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0},
-		              FI_ADDR_NOTAVAIL);
+		e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0});
 }
 
 // The owner has closed the memory: what is known of the key no longer holds.

@@ -15,6 +15,29 @@ void sent(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 		e.fail(op, *result, e.tx_cq);
 }
 
+// A contiguous buffer, and nothing special.
+[[gnu::noinline]] ssize_t send_plain(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag,
+                                     uint64_t kind, void *context)
+{
+	const int rank = e.rank_at(to);
+	if (rank < 0)
+		return rank;
+	int at_once = 0;
+	if (pt2p_try_send(e.ctx, buffer, length, rank, tag, &at_once) == PT2P_OK && at_once) {
+		if (e.tx_reports)
+			e.tx_cq->push({context, kind | FI_SEND, 0, nullptr, 0, 0});
+		if (e.send_counter)
+			e.send_counter->add(1);
+		return 0;
+	}
+	Op *op;
+	{
+		const Locked locked(e.lock);
+		op = e.take(context, kind | FI_SEND, e.send_counter, e.tx_reports);
+	}
+	return e.started(op, pt2p_isend_callback(e.ctx, buffer, length, rank, tag, sent, op));
+}
+
 } // namespace
 
 ssize_t send_fully(Endpoint &e, const Outgoing &o)
@@ -50,24 +73,16 @@ ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, u
 		const iovec segment{const_cast<void *>(buffer), length};
 		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, nullptr, e.tx_reports});
 	}
-	const int rank = e.rank_at(to);
-	if (__builtin_expect(rank < 0, 0))
-		return rank;
-	int sent_at_once = 0;
-	if (__builtin_expect(pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once) == PT2P_OK && sent_at_once,
-	                     1)) {
-		if (e.tx_reports)
-			e.tx_cq->push({context, kind | FI_SEND, 0, nullptr, 0, 0}, FI_ADDR_NOTAVAIL);
-		if (e.send_counter)
-			e.send_counter->add(1);
-		return 0;
-	}
-	Op *op;
-	{
-		const Locked locked(e.lock);
-		op = e.take(context, kind | FI_SEND, e.send_counter, e.tx_reports);
-	}
-	return e.started(op, pt2p_isend_callback(e.ctx, buffer, length, rank, tag, sent, op));
+	const int rank = __builtin_expect(e.lock.enabled(), 0) ? -1 : e.known_rank(to);
+	int at_once = 0;
+	if (__builtin_expect(rank < 0 || pt2p_try_send(e.ctx, buffer, length, rank, tag, &at_once) != PT2P_OK || !at_once,
+	                     0))
+		return send_plain(e, buffer, length, to, tag, kind, context);
+	if (e.send_counter)
+		e.send_counter->add(1);
+	if (e.tx_reports)
+		e.tx_cq->push({context, kind | FI_SEND, 0, nullptr, 0, 0});
+	return 0;
 }
 
 ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, const uint64_t *data)

@@ -83,9 +83,7 @@ int try_wait(fid *object)
 		return 0;
 	};
 	switch (object->fclass) {
-	case FI_CLASS_CQ:
-		return try_one(*object_of<Cq>(object),
-		               [](const Cq &cq) { return cq.begin != cq.end || !cq.errors.empty() || cq.woken; });
+	case FI_CLASS_CQ: return try_one(*object_of<Cq>(object), [](const Cq &cq) { return !cq.empty() || cq.woken; });
 	case FI_CLASS_CNTR:
 		return try_one(*object_of<Counter>(object), [](const Counter &c) { return c.value + c.errors != c.seen; });
 	case FI_CLASS_EQ: return try_wait_events(object);

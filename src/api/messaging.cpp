@@ -135,6 +135,22 @@ PT2P_CATCH_IN("pt2p_isend")
 	return PT2P_OK;
 }
 
+[[gnu::noinline]] pt2p_status_t irecv_callback_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
+                                                     uint64_t tag, uint64_t mask, pt2p_callback_t done, void *argument)
+{
+	Progress::Guard guard(*ctx->progress);
+	pt2p_status_t status = check_callback(ctx, "pt2p_irecv_callback", done);
+	if (status != PT2P_OK)
+		return status;
+	if (bad_recv(ctx, buffer, capacity, source))
+		return bad_transfer(ctx, "pt2p_irecv_callback", capacity, source, true);
+	Request *r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
+	if (!r)
+		return status;
+	ctx->engine->callbacks().detach(*r, done, argument);
+	return PT2P_OK;
+}
+
 [[gnu::noinline]] pt2p_status_t progress_fully(pt2p_context_t *ctx)
 {
 	Progress::Guard guard(*ctx->progress);
@@ -219,17 +235,14 @@ pt2p_status_t pt2p_irecv_callback(pt2p_context_t *ctx, void *buffer, size_t capa
                                   uint64_t mask, pt2p_callback_t done, void *argument)
 try {
 	PT2P_CHECK_CONTEXT(ctx);
-	Progress::Guard guard(*ctx->progress);
-	pt2p_status_t status = check_callback(ctx, __func__, done);
-	if (status != PT2P_OK)
-		return status;
-	if (bad_recv(ctx, buffer, capacity, source))
-		return bad_transfer(ctx, __func__, capacity, source, true);
-	Request *r = ctx->engine->receives().irecv(buffer, capacity, source, tag, mask, status);
-	if (!r)
-		return status;
-	ctx->engine->callbacks().detach(*r, done, argument);
-	return PT2P_OK;
+	Callbacks &callbacks = ctx->engine->callbacks();
+	if (__builtin_expect(ordinary(ctx) && done && !callbacks.ended() && !bad_recv(ctx, buffer, capacity, source), 1)) {
+		if (Request *const r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask)) {
+			callbacks.attach(*r, done, argument);
+			return PT2P_OK;
+		}
+	}
+	return irecv_callback_fully(ctx, buffer, capacity, source, tag, mask, done, argument);
 }
 PT2P_CATCH
 

@@ -80,9 +80,7 @@ unsigned Engine::drive()
 		n += rendezvous_.drive();
 	if (corked)
 		cork_transports(false, false);
-	if (requests_.any_finished())
-		n += callbacks_.run();
-	has_work = channels_.busy() || rendezvous_.has_work() || requests_.any_finished();
+	has_work = channels_.busy() || rendezvous_.has_work();
 	for (const Extension *e : extensions_)
 		has_work |= e->has_work();
 	return n;
@@ -176,7 +174,10 @@ void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data,
 
 void Engine::on_eager_otherwise(Request *r, int peer, uint64_t tag, const void *data, size_t length)
 {
-	receives_.on_eager(r, peer, tag, data, length);
+	if (r)
+		receives_.deliver_otherwise(*r, data);
+	else
+		receives_.on_eager(peer, tag, data, length);
 }
 
 void Engine::on_datagram(int peer, uint8_t id, uint64_t header, const void *data, size_t length)

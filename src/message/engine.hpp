@@ -169,6 +169,7 @@ public:
 	// From channels and progress.
 	void on_sent(void *owner) override { requests_.complete(*static_cast<Request *>(owner), PT2P_OK); }
 	unsigned drive() override;
+	unsigned call_back() override { return callbacks_.run(); }
 	void cork(bool corked) override { cork_transports(corked, true); }
 	void check() override;
 	void tick(int64_t now) override

@@ -113,6 +113,11 @@ Request *Receives::irecv_taken(void *buffer, size_t capacity, UnexpectedMessage 
 // A message that is too long, goes into segments, or matches a detached receive.
 void Receives::deliver_otherwise(Request &r, const void *data)
 {
+	if (r.is_detached() && r.length <= r.capacity() && !r.in_segments()) {
+		reporter_.add(Counter::bytes_received, r.length);
+		requests_.finish(r);
+		return copy(r.buffer, data, r.length);
+	}
 	const size_t bytes = r.expected();
 	reporter_.add(Counter::truncated, r.length > bytes);
 	reporter_.add(Counter::bytes_received, bytes);
@@ -123,11 +128,9 @@ void Receives::deliver_otherwise(Request &r, const void *data)
 	requests_.complete(r, r.length > bytes ? PT2P_ERR_TRUNCATED : PT2P_OK);
 }
 
-void Receives::on_eager(Request *r, int peer, uint64_t tag, const void *data, size_t length)
+void Receives::on_eager(int peer, uint64_t tag, const void *data, size_t length)
 {
-	if (r)
-		deliver_otherwise(*r, data);
-	else if (PostedReceive *posted = matcher_.match(peer, tag))
+	if (PostedReceive *posted = matcher_.match(peer, tag))
 		deliver(static_cast<Request &>(*posted), peer, tag, data, length);
 	else
 		unexpected_.keep(unexpected_.make(peer, tag, length), data);

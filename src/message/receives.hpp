@@ -66,14 +66,13 @@ public:
 			return false;
 		reporter_.add(Counter::bytes_received, length);
 		r.state = Request::State::done;
-		if (length == 8)
-			std::memcpy(r.buffer, data, 8);
-		else if (length)
-			std::memcpy(r.buffer, data, length);
+		copy(r.buffer, data, length);
 		return true;
 	}
-	// What the short path has not finished; `request`: for which deliver_at_once has returned false, or null.
-	void on_eager(Request *request, int peer, uint64_t tag, const void *data, size_t length);
+	// After deliver_at_once has returned false.
+	[[gnu::noinline]] void deliver_otherwise(Request &request, const void *data);
+	// After match_at_once has returned null.
+	void on_eager(int peer, uint64_t tag, const void *data, size_t length);
 	void on_synchronous(int peer, uint64_t tag, const void *data, size_t length);
 	void on_with_data(int peer, uint64_t tag, const void *data, size_t length);
 	// False: it does not carry what such a message must.
@@ -84,12 +83,18 @@ public:
 	const HandlePool<UnexpectedMessage> &messages() const { return unexpected_.all(); }
 
 private:
+	[[gnu::always_inline]] static void copy(void *to, const void *data, size_t length)
+	{
+		if (length == 8)
+			std::memcpy(to, data, 8);
+		else if (length)
+			std::memcpy(to, data, length);
+	}
 	void deliver(Request &r, int peer, uint64_t tag, const void *data, size_t length)
 	{
 		if (!deliver_at_once(r, peer, tag, data, length))
 			deliver_otherwise(r, data);
 	}
-	[[gnu::noinline, gnu::cold]] void deliver_otherwise(Request &request, const void *data);
 	Request *irecv(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask, pt2p_status_t &status,
 	               Details *details);
 	[[gnu::noinline]] void take_unexpected(Request &request, UnexpectedMessage &message);

@@ -33,6 +33,9 @@ class ProgressClient {
 public:
 	// Sends what had to wait; called while has_work.
 	virtual unsigned drive() = 0;
+	// Calls callbacks of the program; called while has_finished.
+	virtual unsigned call_back() { return 0; }
+	bool has_work = false, has_finished = false;
 	// Slow checks, every few milliseconds of waiting: lost ranks, launcher events.
 	virtual void check() = 0;
 	// Called about every millisecond of waiting, and every few polls, while it is asked for.
@@ -42,7 +45,6 @@ public:
 	virtual void cork(bool corked) { (void)corked; }
 	// A call is going to sleep, until something arrives.
 	virtual void before_sleep() {}
-	bool has_work = false;
 
 protected:
 	~ProgressClient() = default;
@@ -180,6 +182,8 @@ public:
 			n += p.progress(*p.transport);
 		if (client_.has_work)
 			n += client_.drive();
+		if (client_.has_finished)
+			n += client_.call_back();
 		if (__builtin_expect(others_ != 0, 0) && n)
 			wake_others();
 		return n;

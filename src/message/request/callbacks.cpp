@@ -32,6 +32,15 @@ void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
 		requests_.complete(r, r.status);
 }
 
+void Callbacks::tell_failure(const Request &r, bool has_callback)
+{
+	if (has_callback)
+		return requests_.explain(r); // the callback may ask for it
+	const std::string reason = requests_.take_reason(r);
+	reporter_.log(LogLevel::info, "a request that was given up has failed: %s, rank %d, %zu bytes%s%s",
+	              pt2p_strerror(r.status), r.peer, r.length, reason.empty() ? "" : ": ", reason.c_str());
+}
+
 // Requests that callbacks complete are freed in the next turn.
 unsigned Callbacks::run()
 {
@@ -47,13 +56,8 @@ unsigned Callbacks::run()
 			callback = r.details->callback;
 			argument = r.details->argument;
 		}
-		if (result.status != PT2P_OK && callback) {
-			requests_.explain(r); // the callback may ask for it
-		} else if (result.status != PT2P_OK) {
-			const std::string reason = requests_.take_reason(r);
-			reporter_.log(LogLevel::info, "a request that was given up has failed: %s, rank %d, %zu bytes%s%s",
-			              pt2p_strerror(result.status), r.peer, r.length, reason.empty() ? "" : ": ", reason.c_str());
-		}
+		if (__builtin_expect(result.status != PT2P_OK, 0))
+			tell_failure(r, callback != nullptr);
 		const bool nested = r.special & Request::nested;
 		requests_.release_details(r);
 		requests_.release(&r);

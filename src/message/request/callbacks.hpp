@@ -22,7 +22,18 @@ public:
 
 	// The program's handle is dead from now on. A callback is called once, in a later turn.
 	void detach(Request &request, pt2p_callback_t callback = nullptr, void *argument = nullptr);
-	// Frees the detached requests that have completed; returns how many.
+	// The same for a receive that has just been posted.
+	void attach(Request &r, pt2p_callback_t callback, void *argument)
+	{
+		Details &d = *requests_.details().take();
+		d.callback = callback;
+		d.argument = argument;
+		r.details = &d;
+		const bool in_call = __builtin_expect(running_ || !serving_.empty(), 0) && nested();
+		r.make_special(
+		    static_cast<Request::Special>(Request::with_details | Request::detached | (in_call ? Request::nested : 0)));
+	}
+	// Frees the detached requests that have completed, and calls their callbacks; returns how many.
 	unsigned run();
 	// Whether functions of the program may be called now, at the end of a turn.
 	bool may_call() const { return !running_ && !held_ && layers_.progress->may_call_back(); }
@@ -75,6 +86,8 @@ public:
 	bool ended() const { return ended_; }
 
 private:
+	[[gnu::noinline, gnu::cold]] void tell_failure(const Request &r, bool has_callback);
+
 	const Layers &layers_;
 	Requests &requests_;
 	Reporter &reporter_;

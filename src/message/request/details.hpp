@@ -51,13 +51,9 @@ public:
 	// With its buffers.
 	void give(Details *d)
 	{
-		if (d->callback_only) {
-			d->callback = nullptr;
-			return pool_.give(d);
-		}
-		for (Details::Buffer *b : {&d->list, &d->packed, &d->exposures, &d->bounce, &d->remote})
-			give_buffer(*b);
-		*d = {};
+		if (__builtin_expect(!d->callback_only, 0))
+			clear(*d);
+		d->callback = nullptr;
 		pool_.give(d);
 	}
 	void take_buffer(Details::Buffer &b, size_t bytes) { b = {buffers_.take(bytes), bytes}; }
@@ -70,6 +66,13 @@ public:
 	BufferPool &buffers() { return buffers_; }
 
 private:
+	[[gnu::noinline]] void clear(Details &d)
+	{
+		for (Details::Buffer *b : {&d.list, &d.packed, &d.exposures, &d.bounce, &d.remote})
+			give_buffer(*b);
+		d = {};
+	}
+
 	Pool<Details> pool_;
 	BufferPool buffers_;
 };

@@ -36,31 +36,13 @@ Details &Requests::details_of(Request &r)
 	return d;
 }
 
-Details &Requests::callback_of(Request &r)
-{
-	if (!(r.special & Request::with_details)) {
-		r.details = details_.take();
-		r.make_special(Request::with_details);
-	}
-	return *r.details;
-}
-
-void Requests::release_details(Request &r)
-{
-	if (r.special & Request::with_details)
-		details_.give(r.details);
-	r.special = 0;
-}
-
 // A request that is special has completed.
 void Requests::settle(Request &r)
 {
-	if (!r.is_detached())
-		return release_details(r);
-	r.state = Request::State::finished;
-	finished_.push(r);
-	client_.has_work = true;
-	layers_.progress->nudge(); // no thread may be looking
+	if (r.is_detached())
+		finish(r);
+	else
+		release_details(r);
 }
 
 } // namespace pt2p

@@ -117,13 +117,36 @@ public:
 
 	Details &details_of(Request &request);
 	// The same, of which the caller uses nothing but the callback.
-	Details &callback_of(Request &request);
-	void release_details(Request &request);
+	Details &callback_of(Request &r)
+	{
+		if (!(r.special & Request::with_details)) {
+			r.details = details_.take();
+			r.make_special(Request::with_details);
+		}
+		return *r.details;
+	}
+	void release_details(Request &r)
+	{
+		if (r.special & Request::with_details)
+			details_.give(r.details);
+		r.special = 0;
+	}
 	DetailsPool &details() { return details_; }
 
-	// Detached requests that have completed.
+	// A detached request has completed; its status is set.
+	void finish(Request &r)
+	{
+		r.state = Request::State::finished;
+		finished_.push(r);
+		client_.has_finished = true;
+		layers_.progress->nudge(); // no thread may be looking
+	}
 	bool any_finished() const { return !finished_.empty(); }
-	Fifo<Request> take_finished() { return std::exchange(finished_, {}); }
+	Fifo<Request> take_finished()
+	{
+		client_.has_finished = false;
+		return std::exchange(finished_, {});
+	}
 
 private:
 	[[gnu::noinline, gnu::cold]] void settle(Request &request);
