@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <new>
 
 #include "ofi/arithmetic.hpp"
 #include "ofi/endpoint.hpp"
@@ -107,9 +107,8 @@ struct Segments {
 	size_t count = 0;
 };
 
-// What is needed until the answer comes; the values of the call follow.
+// What is needed until the answer comes, in the memory of the operation.
 struct Question {
-	Op *op;
 	size_t result_bytes;
 	fi_ioc results[max_segments];
 	size_t result_count;
@@ -120,8 +119,8 @@ struct Question {
 
 void answered(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
-	const std::unique_ptr<Question> q(static_cast<Question *>(argument));
-	Op *op = q->op;
+	Op *op = static_cast<Op *>(argument);
+	const Question *q = reinterpret_cast<const Question *>(op->memory.get());
 	Endpoint &e = *op->endpoint;
 	pt2p_status_t status = result->status;
 	if (status == PT2P_OK)
@@ -180,7 +179,18 @@ ssize_t start(Endpoint &e, const Request &r)
 	    (operands && sum(r.operands) != count) || (compares && sum(r.compares) != count) ||
 	    (fetches && sum(r.results) < count))
 		return -FI_EINVAL;
-	auto q = std::make_unique_for_overwrite<Question>();
+	Op *op;
+	int rank;
+	{
+		const Locked locked(e.lock);
+		rank = e.rank_of(r.to);
+		if (rank < 0)
+			return rank;
+		op = e.take(r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), fetches ? e.read_counter : e.write_counter,
+		            r.reports);
+	}
+	op->length = count * size;
+	auto *q = new (op->allocate(sizeof(Question))) Question;
 	q->size = size;
 	q->result_bytes = fetches ? count * size : 0;
 	q->result_count = 0;
@@ -201,28 +211,14 @@ ssize_t start(Endpoint &e, const Request &r)
 		end = put(end, r.operands, size);
 	if (compares)
 		end = put(end, r.compares, size);
-	Op *op;
-	int rank;
-	{
-		const Locked locked(e.lock);
-		rank = e.rank_of(r.to);
-		if (rank < 0)
-			return rank;
-		op = e.take(r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), fetches ? e.read_counter : e.write_counter,
-		            r.reports);
-	}
-	op->length = count * size;
-	q->op = op;
 	if (r.flags & FI_FENCE)
 		pt2p_fence(e.ctx, rank);
 	pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 	options.done = answered;
-	options.argument = q.get();
+	options.argument = op;
 	const pt2p_status_t status =
 	    pt2p_icall(e.ctx, rank, service_of_atomics, q->call, static_cast<size_t>(end - q->call), q->answer,
 	               sizeof q->answer, &options, nullptr);
-	if (status == PT2P_OK)
-		q.release();
 	return e.started(op, status);
 }
 

@@ -30,7 +30,17 @@ struct Op {
 	pt2p_status_t status;
 	int rank;
 	uint64_t data, key;
-	std::unique_ptr<unsigned char[]> copy; // of injected data; kept for the next one
+	// What the operation needs while it lasts; kept for the next one.
+	unsigned char *allocate(size_t bytes)
+	{
+		if (__builtin_expect(capacity < bytes, 0)) {
+			memory = std::make_unique_for_overwrite<unsigned char[]>(bytes);
+			capacity = bytes;
+		}
+		return memory.get();
+	}
+	std::unique_ptr<unsigned char[]> memory;
+	size_t capacity = 0;
 };
 
 // Buffers for receives of many messages, and the receives behind them. Such a buffer takes messages until it is full,

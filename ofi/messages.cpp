@@ -10,6 +10,8 @@ namespace {
 ssize_t receive_message(Endpoint &e, void *buffer, size_t length, fi_addr_t from, void *context, uint64_t flags,
                         bool reports)
 {
+	if (__builtin_expect(!(flags & FI_MULTI_RECV) && !e.lock.enabled() && !e.multi->posted, 1))
+		return receive_one(e, buffer, length, from, untagged, untagged, FI_MSG, context, reports);
 	return receive_untagged(e, {buffer, length, from, context, reports, (flags & FI_MULTI_RECV) != 0, {}});
 }
 

@@ -68,8 +68,15 @@ inline Op *take_receive(Endpoint &e, void *context, uint64_t kind, void *buffer,
 	return op;
 }
 ssize_t receive_segments(Endpoint &endpoint, Op *op, const iovec *list, size_t count, const Incoming &in);
-ssize_t receive_tagged(Endpoint &endpoint, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t ignore,
-                       void *context, bool reports);
+// kind: FI_MSG or FI_TAGGED. tag, mask: of libpt2p.
+ssize_t receive_one(Endpoint &endpoint, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t mask,
+                    uint64_t kind, void *context, bool reports);
+inline ssize_t receive_tagged(Endpoint &endpoint, void *buffer, size_t length, fi_addr_t from, uint64_t tag,
+                              uint64_t ignore, void *context, bool reports)
+{
+	return receive_one(endpoint, buffer, length, from, tag & tag_bits, ~(ignore & tag_bits), FI_TAGGED, context,
+	                   reports);
+}
 ssize_t receive_tagged_segments(Endpoint &endpoint, const iovec *segments, size_t count, fi_addr_t from, uint64_t tag,
                                 uint64_t ignore, void *context, bool reports);
 // The end of a receive, for libpt2p.

@@ -14,8 +14,8 @@ namespace {
 	e.give(op);
 }
 
-[[gnu::noinline]] ssize_t receive_tagged_fully(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag,
-                                               uint64_t ignore, void *context, bool reports)
+[[gnu::noinline]] ssize_t receive_fully(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag,
+                                        uint64_t mask, uint64_t kind, void *context, bool reports)
 {
 	Op *op;
 	int source;
@@ -23,10 +23,9 @@ namespace {
 		const Locked locked(e.lock);
 		if (!source_of(e, from, source))
 			return source;
-		op = take_receive(e, context, FI_TAGGED, buffer, length, reports);
+		op = take_receive(e, context, kind, buffer, length, reports);
 	}
-	return e.started(
-	    op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag & tag_bits, ~(ignore & tag_bits), received, op));
+	return e.started(op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag, mask, received, op));
 }
 
 } // namespace
@@ -55,16 +54,15 @@ ssize_t receive_segments(Endpoint &e, Op *op, const iovec *list, size_t count, c
 	return e.started(op, status);
 }
 
-ssize_t receive_tagged(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t ignore,
-                       void *context, bool reports)
+ssize_t receive_one(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t mask,
+                    uint64_t kind, void *context, bool reports)
 {
 	const bool any = !e.directed || from == FI_ADDR_UNSPEC;
 	const int source = any ? PT2P_ANY_SOURCE : e.known_rank(from);
 	if (__builtin_expect(e.lock.enabled() || !e.free_ops || (!any && source < 0), 0))
-		return receive_tagged_fully(e, buffer, length, from, tag, ignore, context, reports);
-	Op *op = take_receive(e, context, FI_TAGGED, buffer, length, reports);
-	return e.started(
-	    op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag & tag_bits, ~(ignore & tag_bits), received, op));
+		return receive_fully(e, buffer, length, from, tag, mask, kind, context, reports);
+	Op *op = take_receive(e, context, kind, buffer, length, reports);
+	return e.started(op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag, mask, received, op));
 }
 
 ssize_t receive_tagged_segments(Endpoint &e, const iovec *segments, size_t count, fi_addr_t from, uint64_t tag,

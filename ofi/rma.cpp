@@ -277,6 +277,15 @@ size_t cut(const iovec *here, size_t here_count, const fi_rma_iov *there, size_t
 	return n;
 }
 
+void begin(Op *op, size_t length, size_t parts, uint64_t key)
+{
+	op->length = length;
+	op->parts = static_cast<uint32_t>(parts);
+	op->status = PT2P_OK;
+	op->key = key;
+	op->tells = false;
+}
+
 ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, bool reports)
 {
 	if (msg.iov_count > max_segments || msg.rma_iov_count > max_segments)
@@ -299,20 +308,14 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 		op = e.take(msg.context, kinds, write ? e.write_counter : e.read_counter, reports);
 		op->rank = rank;
 	}
-	op->length = length;
-	op->parts = static_cast<uint32_t>(count);
-	op->status = PT2P_OK;
+	begin(op, length, count, msg.rma_iov->key);
 	op->data = msg.data;
-	op->key = msg.rma_iov->key;
-	op->tells = false;
 	if (flags & FI_INJECT) {
-		if (!op->copy)
-			op->copy = std::make_unique<unsigned char[]>(inject_size);
-		size_t at = 0;
-		for (size_t i = 0; i < count; at += parts[i++].length) {
+		unsigned char *copy = op->allocate(inject_size);
+		for (size_t i = 0; i < count; copy += parts[i++].length) {
 			if (parts[i].length)
-				std::memcpy(op->copy.get() + at, parts[i].local, parts[i].length);
-			parts[i].local = op->copy.get() + at;
+				std::memcpy(copy, parts[i].local, parts[i].length);
+			parts[i].local = copy;
 		}
 	}
 	if (flags & FI_FENCE)
@@ -344,12 +347,31 @@ ssize_t start(Endpoint &e, const Call &c, RmaKind kind, uint64_t flags, bool rep
 // Without flags of its own a call has those of the endpoint; only these mean something here.
 uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_DELIVERY_COMPLETE); }
 
+// A contiguous buffer and no flags: most operations.
+ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, uint64_t address, uint64_t key,
+                    void *context, RmaKind kind)
+{
+	const bool write = kind == RmaKind::write;
+	const int rank = e.known_rank(peer);
+	if (__builtin_expect(!e.lock.enabled() && e.tx_plain && rank >= 0 && e.free_ops && e.released.empty(), 1)) {
+		const auto found = e.remotes.find({rank, key});
+		if (__builtin_expect(found != e.remotes.end() && found->second.reach.handle, 1)) {
+			Op *op = e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter,
+			                e.tx_reports);
+			op->rank = rank;
+			begin(op, length, 1, key);
+			start_part(e, op, found->second.reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind);
+			return 0;
+		}
+	}
+	const iovec segment{buffer, length};
+	return start(e, {&segment, 1, peer, address, key, context, 0}, kind, write ? default_flags(e) : 0, e.tx_reports);
+}
+
 ssize_t rma_read(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, uint64_t address, uint64_t key,
                  void *context)
 {
-	Endpoint &e = endpoint_of(f);
-	const iovec segment{buffer, length};
-	return start(e, {&segment, 1, from, address, key, context, 0}, RmaKind::read, 0, e.tx_reports);
+	return start_plain(endpoint_of(f), buffer, length, from, address, key, context, RmaKind::read);
 }
 
 ssize_t rma_readv(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t from, uint64_t address,
@@ -369,9 +391,7 @@ ssize_t rma_readmsg(fid_ep *f, const fi_msg_rma *msg, uint64_t flags)
 ssize_t rma_write(fid_ep *f, const void *buffer, size_t length, void *, fi_addr_t to, uint64_t address, uint64_t key,
                   void *context)
 {
-	Endpoint &e = endpoint_of(f);
-	const iovec segment{const_cast<void *>(buffer), length};
-	return start(e, {&segment, 1, to, address, key, context, 0}, RmaKind::write, default_flags(e), e.tx_reports);
+	return start_plain(endpoint_of(f), const_cast<void *>(buffer), length, to, address, key, context, RmaKind::write);
 }
 
 ssize_t rma_writev(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t to, uint64_t address,
