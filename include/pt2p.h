@@ -248,6 +248,9 @@ pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, 
  *
  *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH. A lost peer is not told of here. */
 pt2p_status_t pt2p_try_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, int *sent);
+/** The same with a word of data beside the payload, as pt2p_isend_with. */
+pt2p_status_t pt2p_try_send_data(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, uint64_t data,
+                                 int *sent);
 
 /**
  * Receives one message and returns when it is in the buffer.

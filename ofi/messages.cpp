@@ -15,13 +15,6 @@ ssize_t receive_message(Endpoint &e, void *buffer, size_t length, fi_addr_t from
 	return receive_untagged(e, {buffer, length, from, context, reports, (flags & FI_MULTI_RECV) != 0, {}});
 }
 
-ssize_t send_data(Endpoint &e, const void *buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t tag,
-                  uint64_t kind, void *context)
-{
-	const iovec segment{const_cast<void *>(buffer), length};
-	return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, &data, e.tx_reports});
-}
-
 const uint64_t *data_in(uint64_t flags, const uint64_t &data) { return flags & FI_REMOTE_CQ_DATA ? &data : nullptr; }
 
 ssize_t msg_recv(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, void *context)
@@ -81,8 +74,7 @@ ssize_t msg_inject(fid_ep *f, const void *buffer, size_t length, fi_addr_t to)
 
 ssize_t msg_senddata(fid_ep *f, const void *buffer, size_t length, void *, uint64_t data, fi_addr_t to, void *context)
 {
-	Endpoint &e = endpoint_of(f);
-	return send_data(e, buffer, length, data, to, untagged, FI_MSG, context);
+	return send_one(endpoint_of(f), buffer, length, to, untagged, FI_MSG, context, &data);
 }
 
 ssize_t msg_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t data, fi_addr_t to)
@@ -141,8 +133,7 @@ ssize_t tagged_inject(fid_ep *f, const void *buffer, size_t length, fi_addr_t to
 ssize_t tagged_senddata(fid_ep *f, const void *buffer, size_t length, void *, uint64_t data, fi_addr_t to, uint64_t tag,
                         void *context)
 {
-	Endpoint &e = endpoint_of(f);
-	return send_data(e, buffer, length, data, to, tag & tag_bits, FI_TAGGED, context);
+	return send_one(endpoint_of(f), buffer, length, to, tag & tag_bits, FI_TAGGED, context, &data);
 }
 
 ssize_t tagged_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t tag)

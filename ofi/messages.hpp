@@ -33,10 +33,9 @@ struct Outgoing {
 
 // All that a send can ask for.
 ssize_t send_fully(Endpoint &endpoint, const Outgoing &message);
-// A contiguous buffer, and flags as they are set for the endpoint.
+// A contiguous buffer, and flags as they are set for the endpoint. data: null: none.
 ssize_t send_one(Endpoint &endpoint, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
-                 void *context);
-// data: null: none.
+                 void *context, const uint64_t *data = nullptr);
 ssize_t inject_one(Endpoint &endpoint, const void *buffer, size_t length, fi_addr_t to, uint64_t tag,
                    const uint64_t *data);
 

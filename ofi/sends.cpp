@@ -15,27 +15,13 @@ void sent(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 		e.fail(op, *result, e.tx_cq);
 }
 
-// A contiguous buffer, and nothing special.
-[[gnu::noinline]] ssize_t send_plain(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag,
-                                     uint64_t kind, void *context)
+// Whether the message has left, without a request.
+inline bool leaves_at_once(Endpoint &e, const void *buffer, size_t length, int rank, uint64_t tag, const uint64_t *data)
 {
-	const int rank = e.rank_at(to);
-	if (rank < 0)
-		return rank;
-	int at_once = 0;
-	if (pt2p_try_send(e.ctx, buffer, length, rank, tag, &at_once) == PT2P_OK && at_once) {
-		if (e.tx_reports)
-			e.tx_cq->push({context, kind | FI_SEND, 0, nullptr, 0, 0});
-		if (e.send_counter)
-			e.send_counter->add(1);
-		return 0;
-	}
-	Op *op;
-	{
-		const Locked locked(e.lock);
-		op = e.take(context, kind | FI_SEND, e.send_counter, e.tx_reports);
-	}
-	return e.started(op, pt2p_isend_callback(e.ctx, buffer, length, rank, tag, sent, op));
+	int sent_at_once = 0;
+	const pt2p_status_t status = data ? pt2p_try_send_data(e.ctx, buffer, length, rank, tag, *data, &sent_at_once)
+	                                  : pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once);
+	return status == PT2P_OK && sent_at_once;
 }
 
 } // namespace
@@ -67,17 +53,13 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 }
 
 ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
-                 void *context)
+                 void *context, const uint64_t *data)
 {
-	if (__builtin_expect(!e.tx_plain, 0)) {
+	const int rank = __builtin_expect(e.tx_plain, 1) ? e.rank_at(to) : -1;
+	if (__builtin_expect(rank < 0 || !leaves_at_once(e, buffer, length, rank, tag, data), 0)) {
 		const iovec segment{const_cast<void *>(buffer), length};
-		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, nullptr, e.tx_reports});
+		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, data, e.tx_reports});
 	}
-	const int rank = __builtin_expect(e.lock.enabled(), 0) ? -1 : e.known_rank(to);
-	int at_once = 0;
-	if (__builtin_expect(rank < 0 || pt2p_try_send(e.ctx, buffer, length, rank, tag, &at_once) != PT2P_OK || !at_once,
-	                     0))
-		return send_plain(e, buffer, length, to, tag, kind, context);
 	if (e.send_counter)
 		e.send_counter->add(1);
 	if (e.tx_reports)
@@ -92,17 +74,14 @@ ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to,
 		return rank;
 	if (__builtin_expect(length > inject_size, 0))
 		return -FI_EMSGSIZE;
-	int sent_at_once = 0;
-	if (!data)
-		pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once);
-	if (!sent_at_once) {
+	if (__builtin_expect(!leaves_at_once(e, buffer, length, rank, tag, data), 0)) {
 		const pt2p_iovec_t segment{const_cast<void *>(buffer), length};
 		pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
 		options.buffered = 1;
 		options.has_data = data != nullptr;
 		options.data = data ? *data : 0;
 		const pt2p_status_t status = pt2p_isend_with(e.ctx, &segment, 1, rank, tag, &options, nullptr);
-		if (__builtin_expect(status != PT2P_OK, 0))
+		if (status != PT2P_OK)
 			return failed(status, e.ctx, FI_LOG_EP_DATA);
 	}
 	if (e.send_counter)

@@ -121,16 +121,18 @@ PT2P_CATCH_IN("pt2p_isend")
 	return irecv_fully(ctx, buffer, capacity, source, tag, mask, req);
 }
 
-[[gnu::noinline]] pt2p_status_t try_send_fully(pt2p_context_t *ctx, const void *buffer, size_t length, int dest,
-                                               uint64_t tag, int *sent)
+// send(): the engine's, whether the message has left.
+template <class F>
+[[gnu::noinline]] pt2p_status_t try_send_fully(pt2p_context_t *ctx, const char *function, const void *buffer,
+                                               size_t length, int dest, int *sent, F &&send)
 {
 	Progress::Guard guard(*ctx->progress);
 	if (!sent)
-		return null_argument(ctx, "pt2p_try_send", "sent");
+		return null_argument(ctx, function, "sent");
 	*sent = 0;
 	if (bad_send(ctx, buffer, length, dest))
-		return bad_transfer(ctx, "pt2p_try_send", length, dest, false);
-	*sent = ctx->engine->send_at_once(buffer, length, dest, tag);
+		return bad_transfer(ctx, function, length, dest, false);
+	*sent = send();
 	poll_now_and_then(ctx);
 	return PT2P_OK;
 }
@@ -182,7 +184,22 @@ try {
 		poll_now_and_then(ctx);
 		return PT2P_OK;
 	}
-	return try_send_fully(ctx, buffer, length, dest, tag, sent);
+	return try_send_fully(ctx, __func__, buffer, length, dest, sent,
+	                      [=] { return ctx->engine->send_at_once(buffer, length, dest, tag); });
+}
+PT2P_CATCH
+
+pt2p_status_t pt2p_try_send_data(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
+                                 uint64_t data, int *sent)
+try {
+	PT2P_CHECK_CONTEXT(ctx);
+	if (__builtin_expect(ordinary(ctx) && sent && !bad_send(ctx, buffer, length, dest), 1)) {
+		*sent = ctx->engine->send_at_once(data, buffer, length, dest, tag);
+		poll_now_and_then(ctx);
+		return PT2P_OK;
+	}
+	return try_send_fully(ctx, __func__, buffer, length, dest, sent,
+	                      [=] { return ctx->engine->send_at_once(data, buffer, length, dest, tag); });
 }
 PT2P_CATCH
 

@@ -345,6 +345,8 @@ Finish try_send(Rank &r)
 	EXPECT_STATUS(r.ctx, pt2p_try_send(r.ctx, &number, 4, r.size, 8700, &sent), PT2P_ERR_RANK);
 	EXPECT_STATUS(r.ctx, pt2p_try_send(r.ctx, nullptr, 4, r.me, 8700, &sent), PT2P_ERR_ARGUMENT);
 	EXPECT_STATUS(r.ctx, pt2p_try_send(r.ctx, &number, 4, r.me, 8700, nullptr), PT2P_ERR_ARGUMENT);
+	EXPECT_STATUS(r.ctx, pt2p_try_send_data(r.ctx, &number, 4, -1, 8700, 1, &sent), PT2P_ERR_RANK);
+	EXPECT_STATUS(r.ctx, pt2p_try_send_data(r.ctx, &number, 4, r.me, 8700, 1, nullptr), PT2P_ERR_ARGUMENT);
 	std::vector<unsigned char> large(1 << 20);
 	EXPECT_OK(r.ctx, pt2p_try_send(r.ctx, large.data(), large.size(), r.right(), 8701, &sent));
 	EXPECT_EQ(sent, 0);
@@ -353,7 +355,11 @@ Finish try_send(Rank &r)
 	for (uint32_t i = 0; i < count; ++i) {
 		(*numbers)[i] = i;
 		sent = -1;
-		EXPECT_OK(r.ctx, pt2p_try_send(r.ctx, &(*numbers)[i], 4, r.right(), 8700, &sent));
+		const uint64_t data = UINT64_MAX - i; // with every third one
+		if (i % 3)
+			EXPECT_OK(r.ctx, pt2p_try_send(r.ctx, &(*numbers)[i], 4, r.right(), 8700, &sent));
+		else
+			EXPECT_OK(r.ctx, pt2p_try_send_data(r.ctx, &(*numbers)[i], 4, r.right(), 8700, data, &sent));
 		if (sent == 1)
 			(*numbers)[i] = count; // the buffer is the caller's again
 		EXPECT(sent == 0 || sent == 1);
@@ -366,8 +372,10 @@ Finish try_send(Rank &r)
 	return [&r, numbers, requests] {
 		for (uint32_t i = 0; i < count; ++i) {
 			uint32_t got = 0;
-			EXPECT_OK(r.ctx, pt2p_recv(r.ctx, &got, 4, r.left(), 8700, PT2P_TAG_EXACT, nullptr));
+			pt2p_result_t result{};
+			EXPECT_OK(r.ctx, pt2p_recv(r.ctx, &got, 4, r.left(), 8700, PT2P_TAG_EXACT, &result));
 			EXPECT_EQ(got, i);
+			EXPECT(!result.has_data || (i % 3 == 0 && result.data == UINT64_MAX - i));
 		}
 		r.last = [&r, numbers, requests] {
 			EXPECT_OK(r.ctx, pt2p_waitall(r.ctx, requests->size(), requests->data(), nullptr));
