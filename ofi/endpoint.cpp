@@ -297,6 +297,8 @@ int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 	for (const auto &[flag, place] : places)
 		if (flags & flag)
 			e.*place = counter;
+	if (e.has_thread)
+		counter->enable_locks();
 	e.use(*counter);
 	e.bound_counters.push_back(counter);
 	++counter->bound;
@@ -307,7 +309,8 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 {
 	Endpoint &e = *object_of<Endpoint>(f);
 	return guarded([&] {
-		if (e.enabled)
+		// An enabled endpoint still takes counters: Sandia OpenSHMEM binds them late.
+		if (e.enabled && object->fclass != FI_CLASS_CNTR)
 			return -FI_EOPBADSTATE;
 		const bool waits = (object->fclass == FI_CLASS_CQ && object_of<Cq>(object)->may_wait) ||
 		                   (object->fclass == FI_CLASS_CNTR && object_of<Counter>(object)->may_wait);

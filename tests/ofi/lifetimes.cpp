@@ -95,7 +95,6 @@ void close_with_traffic(bool receiver_first)
 
 TEST_CASE("an endpoint is closed with receives posted and with traffic under way") { close_with_traffic(true); }
 
-// Hidden: the receiver's progress does not return, in Callbacks::run. Its receive has ended once before.
 TEST_CASE("an endpoint is closed whose large messages are being received") { close_with_traffic(false); }
 
 TEST_CASE("a peer that has closed its endpoint")

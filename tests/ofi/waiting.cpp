@@ -59,6 +59,28 @@ TEST_CASE("counters of all kinds of operations")
 	CHECK(fi_cntr_read(p.a.writes) == 3);
 }
 
+TEST_CASE("counters that are bound to an endpoint which is enabled already")
+{
+	for (const fi_progress progress : {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO}) {
+		Options o;
+		o.progress = progress;
+		Pair p(o);
+		fi_cntr_attr attr{};
+		attr.events = FI_CNTR_EVENTS_COMP;
+		fid_cntr *writes = nullptr;
+		REQUIRE(fi_cntr_open(p.a.domain->domain, &attr, &writes, nullptr) == 0);
+		REQUIRE(fi_ep_bind(p.a.ep, &writes->fid, FI_WRITE) == 0);
+		uint64_t place = 0, out = 5;
+		Memory memory(p.b, &place, 8, 1);
+		REQUIRE(fi_inject_write(p.a.ep, &out, 8, p.b_at_a, 0, 1) == 0);
+		CHECK(drive([&] { return fi_cntr_read(writes) == 1; }));
+		CHECK(place == 5);
+		CHECK(fi_close(&writes->fid) == -FI_EBUSY);
+		p.a.close_endpoint();
+		CHECK(fi_close(&writes->fid) == 0);
+	}
+}
+
 TEST_CASE("counters are set, added to, and waited for")
 {
 	Options o;
