@@ -105,11 +105,14 @@ ssize_t cq_readerr(fid_cq *f, fi_cq_err_entry *entry, uint64_t)
 	if (cq->errors.empty())
 		return -FI_EAGAIN;
 	Error &error = cq->errors.front();
-	cq->shown = std::move(error.text);
-	error.entry.err_data = cq->shown.empty() ? nullptr : cq->shown.data();
-	error.entry.err_data_size = cq->shown.empty() ? 0 : cq->shown.size() + 1;
-	// A program may have reserved memory for the data of the error.
-	if (entry->err_data && entry->err_data_size) {
+	const size_t length = std::min(error.text.size(), max_error_text - 1);
+	error.entry.err_data = length ? cq->shown : nullptr;
+	error.entry.err_data_size = length ? length + 1 : 0;
+	std::memcpy(cq->shown, error.text.c_str(), length);
+	cq->shown[length] = 0;
+	// A program may have reserved memory for the data of the error. If it uses an entry again, it still says where the
+	// last data was.
+	if (entry->err_data && entry->err_data != cq->shown && entry->err_data_size) {
 		const size_t fit = std::min(entry->err_data_size, error.entry.err_data_size);
 		void *const place = entry->err_data;
 		if (fit)

@@ -65,6 +65,8 @@ private:
 	size_t mask_ = 0, begin_ = 0, end_ = 0; // the last two: taken modulo the size
 };
 
+constexpr size_t max_error_text = 1024; // with its end
+
 struct Error {
 	fi_cq_err_entry entry;
 	fi_addr_t source;
@@ -80,7 +82,7 @@ struct Cq {
 	std::deque<Error> errors;
 	Reporters reporters;
 	WaitDescriptor wait;
-	std::string shown; // text of the error that was read last
+	char shown[max_error_text]; // text of the error that was read last
 	bool woken = false;
 
 	bool empty() const { return completions.empty() && errors.empty(); }

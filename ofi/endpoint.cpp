@@ -123,6 +123,17 @@ void Endpoint::succeed(Op *op)
 	give(op);
 }
 
+namespace {
+
+// Why an operation has failed. What the provider itself finds out about memory is not the last error of libpt2p.
+const char *explanation(pt2p_status_t status, const pt2p_context_t *ctx)
+{
+	const bool own = status == PT2P_ERR_MEMORY || status == PT2P_ERR_BOUNDS || status == PT2P_ERR_PROTOCOL;
+	return own ? pt2p_strerror(status) : pt2p_last_error(ctx);
+}
+
+} // namespace
+
 void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 {
 	if (!closing) {
@@ -143,7 +154,7 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 		}
 		if (cq)
 			cq->push_error(entry, op->receives && result.source >= 0 ? address_of(result.source) : FI_ADDR_NOTAVAIL,
-			               pt2p_last_error(ctx));
+			               explanation(result.status, ctx));
 		if (op->counter)
 			op->counter->add_error(1);
 	}

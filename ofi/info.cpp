@@ -195,7 +195,7 @@ void fill(fi_info &info, uint32_t version, const fi_info *hints)
 	d.max_ep_tx_ctx = d.max_ep_rx_ctx = 1;
 	d.mr_iov_limit = 1;
 	d.caps = of_domain;
-	d.max_err_data = 1024;
+	d.max_err_data = max_error_text;
 	d.mr_cnt = 1 << 16;
 
 	info.fabric_attr->name = strdup("pt2p");

@@ -173,6 +173,33 @@ TEST_CASE("the text of an error")
 	CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
 }
 
+TEST_CASE("the texts of several errors are read into one entry")
+{
+	Pair p;
+	p.b.asleep = true;
+	const auto text_of_error = [&](bool cut, fi_cq_err_entry &error) {
+		char byte = 0;
+		const char longer[100] = {};
+		if (cut) {
+			REQUIRE(fi_trecv(p.b.ep, &byte, 1, nullptr, FI_ADDR_UNSPEC, 8, 0, mark(5)) == 0);
+			REQUIRE(fi_tinject(p.a.ep, longer, sizeof longer, p.b_at_a, 8) == 0);
+		} else {
+			REQUIRE(fi_inject_write(p.b.ep, longer, 1, p.a_at_b, 0, 99) == 0);
+		}
+		fi_cq_tagged_entry entry;
+		REQUIRE(drive([&] { return fi_cq_read(p.b.cq, &entry, 1) == -FI_EAVAIL; }));
+		REQUIRE(fi_cq_readerr(p.b.cq, &error, 0) == 1);
+		return std::string(static_cast<const char *>(error.err_data), error.err_data_size);
+	};
+	fi_cq_err_entry first{}, second{};
+	const std::string cut = text_of_error(true, first), no_key = text_of_error(false, second);
+	CHECK(cut.size() != no_key.size());
+	for (int i = 0; i < 2; ++i) {
+		CHECK(text_of_error(true, first) == cut);
+		CHECK(text_of_error(false, first) == no_key);
+	}
+}
+
 TEST_CASE("many completions that nobody has read are kept")
 {
 	Pair p;
