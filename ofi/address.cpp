@@ -260,8 +260,11 @@ const char *av_straddr(fid_av *, const void *address, char *buffer, size_t *leng
 int close_av(fid *f)
 {
 	Av *av = object_of<Av>(f);
-	if (!av->endpoints.empty())
-		return -FI_EBUSY;
+	{
+		const Locked locked(av->lock);
+		if (!av->endpoints.empty())
+			return -FI_EBUSY;
+	}
 	if (av->events)
 		--av->events->users;
 	--av->domain->users;

@@ -39,7 +39,7 @@ namespace {
 int close_cq(fid *f)
 {
 	Cq *cq = object_of<Cq>(f);
-	if (!cq->reporters.empty())
+	if (cq->users)
 		return -FI_EBUSY;
 	--cq->domain->users;
 	delete cq;
@@ -199,7 +199,7 @@ fi_ops_cq *ops_for(fi_cq_format format)
 int close_counter(fid *f)
 {
 	Counter *counter = object_of<Counter>(f);
-	if (counter->bound)
+	if (counter->users)
 		return -FI_EBUSY;
 	counter->domain->forget(*counter);
 	--counter->domain->users;

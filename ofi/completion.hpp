@@ -1,6 +1,7 @@
 // Completion queues and counters.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -24,7 +25,6 @@ public:
 	void add(Endpoint *endpoint);
 	void remove(const Endpoint *endpoint);
 	void progress();
-	bool empty() const { return endpoints_.empty(); }
 	void enable_locks() { lock_.enable(); }
 
 private:
@@ -82,6 +82,7 @@ struct Cq {
 	std::deque<Error> errors;
 	Reporters reporters;
 	WaitDescriptor wait;
+	std::atomic<int> users{0};  // endpoints and poll sets
 	char shown[max_error_text]; // text of the error that was read last
 	bool woken = false;
 
@@ -124,8 +125,8 @@ struct Counter {
 	bool may_wait;
 	Lock lock;
 	uint64_t value = 0, errors = 0;
-	uint64_t seen = 0; // their sum when the program read it last
-	int bound = 0;     // endpoints that it counts operations of, on their demand
+	uint64_t seen = 0;         // their sum when the program read it last
+	std::atomic<int> users{0}; // endpoints that it is bound to, and poll sets
 
 	void add(uint64_t n) noexcept
 	{

@@ -20,15 +20,15 @@ namespace {
 int close_mr(fid *f)
 {
 	std::unique_ptr<Mr> mr(object_of<Mr>(f));
-	std::unique_lock lock(mr->domain->mutex);
-	mr->domain->memories.erase(mr->fid.key);
-	const auto handles = std::move(mr->handles);
-	const auto asked = std::move(mr->asked);
-	lock.unlock();
-	for (const auto &[ctx, rank] : asked)
-		tell_end(ctx, rank, mr->fid.key);
-	for (const auto &[ctx, handle] : handles)
-		pt2p_memory_release(ctx, handle);
+	{
+		// Until all is done: meanwhile no endpoint gives its context up. None of these calls runs a handler.
+		const std::lock_guard guard(mr->domain->mutex);
+		mr->domain->memories.erase(mr->fid.key);
+		for (const auto &[ctx, rank] : mr->asked)
+			tell_end(ctx, rank, mr->fid.key);
+		for (const auto &[ctx, handle] : mr->handles)
+			pt2p_memory_release(ctx, handle);
+	}
 	--mr->domain->users;
 	return 0;
 }
@@ -40,11 +40,16 @@ int bind_mr(fid *f, fid *object, uint64_t flags)
 		return 0;
 	if (object->fclass != FI_CLASS_CNTR || !(mr->domain->caps & FI_RMA_EVENT))
 		return -FI_EINVAL;
-	mr->counter = object_of<Counter>(object);
-	mr->counted = flags & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+	Counter *counter = object_of<Counter>(object);
+	{
+		const std::lock_guard guard(mr->domain->mutex);
+		mr->counter = counter;
+		mr->counted = flags & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+	}
 	return guarded([&] {
+		const std::lock_guard guard(mr->domain->members);
 		for (Endpoint *endpoint : mr->domain->endpoints) // it makes their progress
-			endpoint->use(*mr->counter);
+			endpoint->use(*counter);
 		return 0;
 	});
 }
@@ -163,14 +168,15 @@ fi_ops_domain domain_ops = {.size = sizeof(fi_ops_domain),
 
 void Domain::forget(Counter &counter)
 {
-	const std::lock_guard guard(mutex);
-	for (const auto &[key, mr] : memories)
-		if (mr->counter == &counter)
-			mr->counter = nullptr;
-	for (Endpoint *endpoint : endpoints) {
-		std::erase(endpoint->counters, &counter);
-		counter.reporters.remove(endpoint);
+	{
+		const std::lock_guard guard(mutex);
+		for (const auto &[key, mr] : memories)
+			if (mr->counter == &counter)
+				mr->counter = nullptr;
 	}
+	const std::lock_guard guard(members);
+	for (Endpoint *endpoint : endpoints)
+		std::erase(endpoint->counters, &counter);
 }
 
 int open_domain(fid_fabric *f, fi_info *info, fid_domain **out, void *context)

@@ -32,8 +32,11 @@ struct Domain {
 	// Memory by key. Requests of other ranks look for it, also from a progress thread.
 	std::mutex mutex;
 	std::map<uint64_t, Mr *> memories;
-	std::vector<Endpoint *> endpoints;
 	uint64_t next_key = 1;
+
+	// The endpoints, and the counters of each. Before the locks of queues and counters; handlers do not take it.
+	std::mutex members;
+	std::vector<Endpoint *> endpoints;
 
 	// The counter is closed: no memory counts by it.
 	void forget(Counter &counter);

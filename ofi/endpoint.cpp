@@ -183,6 +183,7 @@ int Endpoint::make_context()
 	if (ctx)
 		return 0;
 	const auto may_wait = [](const auto *object) { return object && object->may_wait; };
+	std::unique_lock members(domain->members);
 	const bool thread = domain->progress_by_thread || may_wait(tx_cq) || may_wait(rx_cq) ||
 	                    std::any_of(counters.begin(), counters.end(), may_wait);
 	const bool locks = domain->several_threads || thread;
@@ -207,6 +208,7 @@ int Endpoint::make_context()
 		for (Counter *counter : counters)
 			counter->enable_locks();
 	}
+	members.unlock();
 	pt2p_context_t *made = nullptr;
 	const pt2p_status_t status = in_job ? pt2p_init(&options, &made) : pt2p_init_open(&options, &made);
 	if (status != PT2P_OK)
@@ -252,16 +254,18 @@ int Endpoint::open_service(uint32_t id, pt2p_handler_t handler)
 
 void Endpoint::close()
 {
-	closing = true;
 	for (Cq *cq : {tx_cq, rx_cq})
 		if (cq)
 			cq->reporters.remove(this);
-	for (Counter *counter : counters)
-		counter->reporters.remove(this);
-	for (Counter *counter : bound_counters)
-		--counter->bound;
-	if (ctx) {
+	{
+		const std::lock_guard guard(domain->members);
+		std::erase(domain->endpoints, this);
+		for (Counter *counter : counters)
+			counter->reporters.remove(this);
+	}
+	{
 		const std::lock_guard guard(domain->mutex);
+		closing = true; // from now on nobody who asks gets memory by this context
 		for (const auto &[key, mr] : domain->memories) {
 			std::erase_if(mr->asked, [this](const auto &who) { return who.first == ctx; });
 			const auto found = mr->handles.find(ctx);
@@ -280,8 +284,12 @@ void Endpoint::close()
 		const Locked locked(av->lock);
 		std::erase(av->endpoints, this);
 	}
-	const std::lock_guard guard(domain->mutex);
-	std::erase(domain->endpoints, this);
+	// Operations may have ended until now.
+	for (Cq *cq : {tx_cq, rx_cq})
+		if (cq)
+			--cq->users;
+	for (Counter *counter : bound_counters)
+		--counter->users;
 	--domain->users;
 }
 
@@ -310,9 +318,10 @@ int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 			e.*place = counter;
 	if (e.has_thread)
 		counter->enable_locks();
+	const std::lock_guard guard(e.domain->members);
 	e.use(*counter);
 	e.bound_counters.push_back(counter);
-	++counter->bound;
+	++counter->users;
 	return 0;
 }
 
@@ -344,10 +353,12 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 			    ((flags & FI_RECV) && e.rx_cq))
 				return -FI_EINVAL;
 			if (flags & FI_TRANSMIT) {
+				++cq->users;
 				e.tx_cq = cq;
 				e.tx_selective = flags & FI_SELECTIVE_COMPLETION;
 			}
 			if (flags & FI_RECV) {
+				++cq->users;
 				e.rx_cq = cq;
 				e.rx_selective = flags & FI_SELECTIVE_COMPLETION;
 			}
@@ -474,7 +485,7 @@ int open_endpoint(fid_domain *d, fi_info *info, fid_ep **out, void *context)
 			std::memcpy(&e->listen, info->src_addr, sizeof e->listen);
 		e->multi = std::make_unique<MultiReceive>();
 		++e->domain->users;
-		const std::lock_guard guard(e->domain->mutex);
+		const std::lock_guard guard(e->domain->members);
 		e->domain->endpoints.push_back(e.get());
 		*out = &e.release()->fid;
 		return 0;

@@ -1,6 +1,7 @@
 // Endpoints: each has a context of libpt2p of its own, and so an address and a matching space of its own.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -61,7 +62,8 @@ struct Endpoint {
 	Counter *remote_read_counter = nullptr, *remote_write_counter = nullptr; // with FI_RMA_EVENT
 	std::vector<Counter *> bound_counters;                                   // once for each bind
 	std::vector<Counter *> counters;                                         // all of them, each once
-	bool enabled = false, closing = false;
+	bool enabled = false;
+	std::atomic<bool> closing{false};
 	bool has_thread = false; // one that makes progress
 	size_t min_multi_recv = 64;
 

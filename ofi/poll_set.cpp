@@ -17,12 +17,21 @@ struct PollSet {
 		::fid *object;
 		uint64_t seen; // counter: its value at the last look
 	};
+	Lock lock;
 	std::vector<Member> members;
 };
+
+// How many endpoints and poll sets use a queue or counter.
+std::atomic<int> &users_of(::fid *object)
+{
+	return object->fclass == FI_CLASS_CQ ? object_of<Cq>(object)->users : object_of<Counter>(object)->users;
+}
 
 int close_poll(fid *f)
 {
 	PollSet *set = object_of<PollSet>(f);
+	for (const PollSet::Member &member : set->members)
+		--users_of(member.object);
 	--set->domain->users;
 	delete set;
 	return 0;
@@ -46,7 +55,9 @@ bool is_ready(PollSet::Member &member)
 int poll_poll(fid_poll *f, void **contexts, int count)
 {
 	int n = 0;
-	for (PollSet::Member &member : object_of<PollSet>(f)->members)
+	PollSet *set = object_of<PollSet>(f);
+	const Locked locked(set->lock);
+	for (PollSet::Member &member : set->members)
 		if (is_ready(member) && n < count)
 			contexts[n++] = member.object->context;
 	return n;
@@ -57,14 +68,22 @@ int poll_add(fid_poll *f, fid *object, uint64_t)
 	if (object->fclass != FI_CLASS_CQ && object->fclass != FI_CLASS_CNTR)
 		return -FI_EINVAL;
 	return guarded([&] {
-		object_of<PollSet>(f)->members.push_back({object, 0});
+		PollSet *set = object_of<PollSet>(f);
+		const Locked locked(set->lock);
+		set->members.push_back({object, 0});
+		++users_of(object);
 		return 0;
 	});
 }
 
 int poll_del(fid_poll *f, fid *object, uint64_t)
 {
-	std::erase_if(object_of<PollSet>(f)->members, [object](const PollSet::Member &m) { return m.object == object; });
+	PollSet *set = object_of<PollSet>(f);
+	const Locked locked(set->lock);
+	const size_t erased =
+	    std::erase_if(set->members, [object](const PollSet::Member &m) { return m.object == object; });
+	if (erased)
+		users_of(object) -= static_cast<int>(erased);
 	return 0;
 }
 
@@ -80,6 +99,8 @@ int open_poll(fid_domain *d, fi_poll_attr *, fid_poll **out)
 		set->fid.fid = {FI_CLASS_POLL, nullptr, &poll_object_ops};
 		set->fid.ops = &poll_ops;
 		set->domain = object_of<Domain>(d);
+		if (set->domain->several_threads)
+			set->lock.enable();
 		++set->domain->users;
 		*out = &set.release()->fid;
 		return 0;

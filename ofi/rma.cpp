@@ -50,7 +50,7 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 	if (length == sizeof key) {
 		std::memcpy(&key, input, sizeof key);
 		const std::lock_guard guard(e.domain->mutex);
-		Mr *mr = e.domain->find(key);
+		Mr *mr = e.closing ? nullptr : e.domain->find(key);
 		pt2p_memory_t *handle = mr && mr->length ? handle_of(e, *mr) : nullptr;
 		if (handle && pt2p_memory_export(ctx, handle, answer + sizeof(KeyAnswer), PT2P_EXPORT_MAX, &bytes) == PT2P_OK) {
 			const KeyAnswer facts{mr->base(), mr->length, mr->access, e.caps & FI_RMA_EVENT ? 1u : 0u};
@@ -122,10 +122,10 @@ void tell(Op *op)
 
 void end_part(Op *op, pt2p_status_t status)
 {
-	if (op->status == PT2P_OK)
-		op->status = status;
 	{
 		const Locked locked(op->endpoint->lock);
+		if (op->status == PT2P_OK)
+			op->status = status;
 		if (--op->parts)
 			return;
 	}
@@ -137,7 +137,10 @@ void end_part(Op *op, pt2p_status_t status)
 
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
 {
-	op->tells |= memory.events;
+	if (memory.events) {
+		const Locked locked(e.lock);
+		op->tells = true;
+	}
 	const uint64_t needed = kind == RmaKind::read ? FI_REMOTE_READ : FI_REMOTE_WRITE;
 	if (memory.access && !(memory.access & needed))
 		return end_part(op, PT2P_ERR_MEMORY);
@@ -299,8 +302,10 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	if (flags & FI_INJECT && (length > inject_size || !write))
 		return -FI_EMSGSIZE;
 	Op *op;
+	bool releases;
 	{
 		const Locked locked(e.lock);
+		releases = !e.released.empty();
 		const int rank = e.rank_of(msg.addr);
 		if (rank < 0)
 			return rank;
@@ -320,7 +325,7 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	}
 	if (flags & FI_FENCE)
 		pt2p_fence(e.ctx, op->rank);
-	if (__builtin_expect(!e.released.empty(), 0))
+	if (__builtin_expect(releases, 0))
 		release(e);
 	for (size_t i = 0; i < count; ++i)
 		start_or_wait(e, op, parts[i], kind);

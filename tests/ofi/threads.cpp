@@ -138,3 +138,62 @@ TEST_CASE("a thread waits in fi_cq_sread while others send, insert addresses and
 	for (uint32_t i = 0; i < messages; ++i)
 		CHECK(in[i] == i);
 }
+
+// The owner closes its memory and its endpoint at a time, and a peer asks for the memory meanwhile.
+TEST_CASE("endpoints, memory and counters are closed by several threads while a peer uses them")
+{
+	Options o;
+	o.threading = FI_THREAD_SAFE;
+	o.progress = FI_PROGRESS_AUTO;
+	o.caps |= FI_RMA_EVENT;
+	Node a(o);
+	const auto domain = std::make_shared<Domain>(o);
+	std::atomic<int> failures{0};
+	for (int i = 0; i < 20; ++i) {
+		Node b(o, domain);
+		const fi_addr_t b_at_a = a.insert(b);
+		uint64_t values[8] = {}, out = 1;
+		fid_cntr *counters[2] = {};
+		fi_cntr_attr attr{};
+		for (fid_cntr *&counter : counters)
+			REQUIRE(fi_cntr_open(domain->domain, &attr, &counter, nullptr) == 0);
+		std::vector<std::unique_ptr<Memory>> memories;
+		for (uint64_t key = 0; key < 8; ++key) {
+			memories.push_back(std::make_unique<Memory>(b, &values[key], 8, key));
+			REQUIRE(fi_mr_bind(memories.back()->mr, &counters[key % 2]->fid, FI_REMOTE_WRITE) == 0);
+		}
+		REQUIRE(fi_inject_write(a.ep, &out, 8, b_at_a, 0, 0) == 0);
+		std::atomic<bool> stop{false};
+		std::thread uses([&] {
+			for (uint64_t key = 1; !stop; key = (key + 1) % 8)
+				if (fi_inject_write(a.ep, &out, 8, b_at_a, 0, key))
+					std::this_thread::yield();
+		});
+		std::thread reads([&] {
+			fi_cq_tagged_entry e;
+			while (!stop) {
+				fi_cntr_read(counters[1]);
+				fi_cq_read(b.cq, &e, 1);
+			}
+		});
+		std::this_thread::sleep_for(std::chrono::milliseconds(i % 5));
+		std::thread closes([&] {
+			failures += fi_close(&counters[0]->fid) != 0;
+			for (const auto &memory : memories)
+				failures += fi_close(&std::exchange(memory->mr, nullptr)->fid) != 0;
+		});
+		if (i % 2)
+			std::this_thread::yield();
+		fid_ep *const ep = std::exchange(b.ep, nullptr);
+		failures += fi_close(&ep->fid) != 0;
+		closes.join();
+		stop = true;
+		uses.join();
+		reads.join();
+		failures += fi_close(&counters[1]->fid) != 0;
+		fi_cq_err_entry error{}; // of what has failed
+		while (fi_cq_readerr(a.cq, &error, 0) == 1)
+			;
+	}
+	CHECK(failures == 0);
+}
