@@ -128,20 +128,23 @@ TEST_CASE("a thread adds peers while another one waits for messages")
 		}
 	});
 	std::atomic<int> right{0};
+	std::vector<std::unique_ptr<Context>> contexts; // made here, as only one thread may use the checks of a test
+	for (int i = 0; i < clients; ++i)
+		contexts.push_back(std::make_unique<Context>());
 	std::vector<std::thread> threads;
 	for (int i = 0; i < clients; ++i)
 		threads.emplace_back([&, i] {
-			Context client;
+			Context &client = *contexts[static_cast<size_t>(i)];
 			// Half of them are added, and hear of the server by that.
 			int there = 1, value = i, back = -1;
-			if (i % 2)
-				there = client.add(server);
-			else if (pt2p_peer_add(server, client.address.c_str(), &back) != PT2P_OK)
+			if ((i % 2 ? pt2p_peer_add(client, server.address.c_str(), &there)
+			           : pt2p_peer_add(server, client.address.c_str(), &back)) != PT2P_OK)
 				return;
 			for (int round = 0; round < 2; ++round)
 				if (pt2p_send(client, &value, sizeof value, there, 1) == PT2P_OK &&
 				    pt2p_recv(client, &back, sizeof back, there, 2, PT2P_TAG_EXACT, nullptr) == PT2P_OK)
 					right += back == i;
+			contexts[static_cast<size_t>(i)].reset();
 		});
 	for (std::thread &thread : threads)
 		thread.join();
