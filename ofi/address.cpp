@@ -13,7 +13,12 @@
 
 namespace pt2p_ofi {
 
-bool launched() { return std::getenv("PMIX_NAMESPACE") != nullptr; }
+bool launched()
+{
+	int wanted = 1;
+	fi_param_get_bool(&provider, "job", &wanted);
+	return wanted && std::getenv("PMIX_NAMESPACE");
+}
 
 uint64_t job_number()
 {

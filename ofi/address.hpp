@@ -30,7 +30,7 @@ struct RankAddress {
 static_assert(sizeof(RankAddress) == sizeof(sockaddr_in), "a vector need not know which kind it has");
 constexpr size_t address_size = sizeof(RankAddress);
 
-// Whether a launcher has started this process.
+// Whether a launcher has started this process, and the user wants endpoints in its job.
 bool launched();
 // What tells the job of a launched process from others.
 uint64_t job_number();

@@ -50,4 +50,11 @@ fi_provider provider = {.version = provider_version,
 
 } // namespace pt2p_ofi
 
-extern "C" __attribute__((visibility("default"))) fi_provider *fi_prov_ini(void) { return &pt2p_ofi::provider; }
+extern "C" __attribute__((visibility("default"))) fi_provider *fi_prov_ini(void)
+{
+	fi_param_define(&pt2p_ofi::provider, "job", FI_PARAM_BOOL,
+	                "Whether endpoints of processes that a launcher has started, and for which the program asks for no "
+	                "address, belong to the launcher's job, and must be opened by all processes in the same order. "
+	                "Otherwise they have Internet addresses (default: yes)");
+	return &pt2p_ofi::provider;
+}

@@ -39,10 +39,13 @@ fi
 
 need_launcher
 member=tests/ofi/member
-mkdir "$work/exchange" "$work/kill"
+mkdir "$work/exchange" "$work/internet" "$work/kill"
 launch 60 2 $member exchange "$work/exchange" >"$work/out" 2>&1 || failed "two ranks"
 [ "$(grep -c ': ok' "$work/out")" -eq 2 ] || failed "two ranks: one has not ended"
 echo "two ranks: as it should be"
+FI_PT2P_JOB=no launch 60 2 $member exchange "$work/internet" >"$work/out" 2>&1 || failed "two ranks with Internet addresses"
+[ "$(grep -c ': ok' "$work/out")" -eq 2 ] || failed "two ranks with Internet addresses: one has not ended"
+echo "two ranks with Internet addresses: as it should be"
 
 # mpirun ends the job when a rank is killed, so the other one tells by a file what it has seen. A job that is told to go
 # on is one without PMIx's own notice.
