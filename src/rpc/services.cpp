@@ -350,6 +350,8 @@ void Services::end(Peer &peer)
 		if (in.peer != &peer)
 			return;
 		in.peer = nullptr;
+		if (in.notice && in.state == Incoming::State::queued)
+			return; // it has come, and its sender waits for nothing
 		in.cancelled = true;
 		unqueue(in);
 		if (in.state != Incoming::State::running)

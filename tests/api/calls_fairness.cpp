@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A server that one caller floods.
+// A server that one caller floods, and one whose callers have left.
 #include "tests/api/calls.hpp"
 
+#include <chrono>
 #include <cstdio>
 #include <deque>
+#include <utility>
 
 using namespace calls_test;
 
@@ -152,5 +154,37 @@ TEST_CASE("calls: a caller that floods a server delays 63 others by no more than
 			REQUIRE(pt2p_serve(job[0], service, 0, 1000, 0, nullptr) == PT2P_OK);
 		flood.forget_ended();
 	}
+	CHECK(job.turns_well);
+}
+
+TEST_CASE("notices that have come are handled after their sender has left")
+{
+	CallJob job(2);
+	std::vector<int> callers;
+	pt2p_service_t *service = open(
+	    job[0], 7,
+	    [](pt2p_context_t *ctx, pt2p_call_t *call, const void *, size_t, void *argument) {
+		    pt2p_call_info_t info;
+		    if (pt2p_call_query(ctx, call, &info) == PT2P_OK && info.notice)
+			    static_cast<std::vector<int> *>(argument)->push_back(info.caller);
+	    },
+	    &callers, 2);
+	for (int i = 0; i < 3; ++i)
+		REQUIRE(pt2p_notify(job[1], 0, 7, "x", 1, nullptr) == PT2P_OK);
+	REQUIRE(pt2p_notify(job[0], 1, 7, "x", 1, nullptr) == PT2P_OK); // so that it learns of the end of that rank
+	for (int i = 0; i < 3; ++i)
+		job.turn();
+	CHECK(pt2p_finalize(std::exchange(job.contexts[1], nullptr)) == PT2P_OK);
+	pt2p_peer_info_t info{};
+	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+	while (info.state != PT2P_PEER_FINALIZED && std::chrono::steady_clock::now() < end) {
+		job.turn();
+		REQUIRE(pt2p_peer_query(job[0], 1, &info) == PT2P_OK);
+	}
+	CHECK(info.state == PT2P_PEER_FINALIZED);
+	size_t count = 0;
+	CHECK(pt2p_serve(job[0], service, 0, 100, 0, &count) == PT2P_OK);
+	CHECK(count == 3);
+	CHECK(callers == std::vector<int>{1, 1, 1});
 	CHECK(job.turns_well);
 }
