@@ -117,7 +117,10 @@ void tell(Op *op)
 	Endpoint &e = *op->endpoint;
 	const Notice notice{op->data, op->length, op->key, op->flags & FI_WRITE ? 1u : 0u,
 	                    op->flags & FI_REMOTE_CQ_DATA ? 1u : 0u};
-	op->status = pt2p_notify(e.ctx, op->rank, service_of_notices, &notice, sizeof notice, nullptr);
+	const pt2p_status_t status = pt2p_notify(e.ctx, op->rank, service_of_notices, &notice, sizeof notice, nullptr);
+	// An owner that has left after the operation need not hear of it.
+	if (status != PT2P_ERR_PEER_FINALIZED)
+		op->status = status;
 }
 
 void end_part(Op *op, pt2p_status_t status)
