@@ -88,7 +88,7 @@ done
 } | sort -u >known
 for page in $pages; do
 	checks=$((checks + 1))
-	for name in $(grep -v '^\.Dt ' "$page" | grep -o 'PT2P_[A-Z_]*[A-Z]' | sort -u); do
+	for name in $(grep -v '^\.Dt ' "$page" | sed 's/FI_PT2P_[A-Z]*//g' | grep -o 'PT2P_[A-Z_]*[A-Z]' | sort -u); do
 		grep -qx "$name" known || fail "$page: there is no $name"
 	done
 done
