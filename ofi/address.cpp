@@ -15,9 +15,9 @@ namespace pt2p_ofi {
 
 bool launched()
 {
-	int wanted = 1;
-	fi_param_get_bool(&provider, "job", &wanted);
-	return wanted && std::getenv("PMIX_NAMESPACE");
+	int open = 0;
+	fi_param_get_bool(&provider, "open", &open);
+	return !open && std::getenv("PMIX_NAMESPACE");
 }
 
 uint64_t job_number()
@@ -152,13 +152,17 @@ struct Insertion {
 	}
 };
 
-bool is_address(const unsigned char *bytes)
+// Null: this can be an address of a peer. Else why not.
+const char *complaint_of(const unsigned char *bytes)
 {
 	RankAddress rank;
 	std::memcpy(&rank, bytes, sizeof rank);
+	// Refused here rather than at the first message: Open MPI's MPI_Comm_spawn reports the one and ignores the other.
+	if (rank.magic == RankAddress::expected)
+		return rank.job == job_number() ? nullptr : "one of another job, which can be reached with FI_PT2P_OPEN=yes";
 	sockaddr_in internet;
 	std::memcpy(&internet, bytes, sizeof internet);
-	return rank.magic == RankAddress::expected || (internet.sin_family == AF_INET && internet.sin_port);
+	return internet.sin_family == AF_INET && internet.sin_port ? nullptr : "none of this provider";
 }
 
 constexpr uint64_t insert_flags = FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID;
@@ -176,11 +180,11 @@ int av_insert(fid_av *f, const void *addresses, size_t count, fi_addr_t *numbers
 		Insertion insertion{av, flags, context, numbers};
 		const auto *bytes = static_cast<const unsigned char *>(addresses);
 		for (size_t i = 0; i < count; ++i, bytes += address_size) {
-			if (is_address(bytes)) {
-				insertion.add_at(i, bytes);
-			} else {
-				PT2P_OFI_WARN(FI_LOG_AV, "address %zu of %zu is none of this provider\n", i, count);
+			if (const char *complaint = complaint_of(bytes)) {
+				PT2P_OFI_WARN(FI_LOG_AV, "address %zu of %zu is %s\n", i, count, complaint);
 				insertion.fail(i, FI_EINVAL);
+			} else {
+				insertion.add_at(i, bytes);
 			}
 		}
 		return insertion.finish();

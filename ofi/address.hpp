@@ -30,7 +30,7 @@ struct RankAddress {
 static_assert(sizeof(RankAddress) == sizeof(sockaddr_in), "a vector need not know which kind it has");
 constexpr size_t address_size = sizeof(RankAddress);
 
-// Whether a launcher has started this process, and the user wants endpoints in its job.
+// Whether a launcher has started this process, and its job is to be used (FI_PT2P_OPEN).
 bool launched();
 // What tells the job of a launched process from others.
 uint64_t job_number();

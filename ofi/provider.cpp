@@ -52,9 +52,8 @@ fi_provider provider = {.version = provider_version,
 
 extern "C" __attribute__((visibility("default"))) fi_provider *fi_prov_ini(void)
 {
-	fi_param_define(&pt2p_ofi::provider, "job", FI_PARAM_BOOL,
-	                "Whether endpoints of processes that a launcher has started, and for which the program asks for no "
-	                "address, belong to the launcher's job, and must be opened by all processes in the same order. "
-	                "Otherwise they have Internet addresses (default: yes)");
+	fi_param_define(&pt2p_ofi::provider, "open", FI_PARAM_BOOL,
+	                "Endpoints of launched processes, too, have Internet addresses: jobs reach each other, and not all "
+	                "processes need to open them (default: no)");
 	return &pt2p_ofi::provider;
 }

@@ -75,8 +75,8 @@ int main(int argc, char **argv)
 	hints->caps = FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
 	hints->ep_attr->type = FI_EP_RDM;
 	NEED(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
-	/* Ranks are the addresses, unless the user does not want it (FI_PT2P_JOB=no). */
-	NEED(info->addr_format != (getenv("FI_PT2P_JOB") ? FI_SOCKADDR_IN : FI_FORMAT_UNSPEC));
+	/* Ranks are the addresses, unless the user does not want it (FI_PT2P_OPEN=yes). */
+	NEED(info->addr_format != (getenv("FI_PT2P_OPEN") ? FI_SOCKADDR_IN : FI_FORMAT_UNSPEC));
 	NEED(fi_fabric(info->fabric_attr, &fabric, NULL));
 	NEED(fi_domain(fabric, info, &domain, NULL));
 	NEED(fi_cq_open(domain, &cq_attr, &cq, NULL));

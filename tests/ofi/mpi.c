@@ -65,11 +65,44 @@ static void around(int synchronous)
 	}
 }
 
+/* A second job, and a sum over both. */
+static void spawn(const char *program)
+{
+	enum { children = 2 };
+	MPI_Comm parent, between, both;
+	MPI_Comm_get_parent(&parent);
+	const int is_child = parent != MPI_COMM_NULL;
+	if (is_child)
+		between = parent;
+	else
+		MPI_Comm_spawn(program, MPI_ARGV_NULL, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between,
+		               MPI_ERRCODES_IGNORE);
+	MPI_Intercomm_merge(between, is_child, &both);
+	int one = 1, sum = 0, size;
+	MPI_Comm_size(both, &size);
+	MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, both);
+	if (sum != size || (!is_child && size != ranks + children)) {
+		fprintf(stderr, "rank %d: the sum of both jobs is wrong\n", me);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	MPI_Comm_free(&both);
+	MPI_Comm_disconnect(&between);
+	if (!me && !is_child)
+		puts("ok");
+	MPI_Finalize();
+	exit(0);
+}
+
+/* With any argument: just the second job. */
 int main(int argc, char **argv)
 {
+	MPI_Comm parent;
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &me);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	MPI_Comm_get_parent(&parent);
+	if (argc > 1 || parent != MPI_COMM_NULL)
+		spawn(argv[0]);
 	around(0);
 	around(1);
 	for (int i = 0; i < 200; ++i) {

@@ -11,19 +11,35 @@ ompi_info 2>/dev/null | grep -q 'MCA mtl: ofi' || skip "Open MPI: built without 
 FI_PROVIDER_PATH=$PWD/.libs
 export FI_PROVIDER_PATH
 
-# over WHAT RANKS COMMAND...: COMMAND goes before mpirun. The summary proves that libpt2p is in use.
+# run RANKS COMMAND...: COMMAND goes before mpirun. Arguments of the program: $arguments.
+run()
+{
+	ranks=$1
+	shift
+	PT2P_SUMMARY=1 timeout -k 5 170 env "$@" "$mpirun" --oversubscribe --bind-to none -n "$ranks" --mca pml cm \
+		--mca mtl ofi --mca mtl_ofi_provider_include pt2p "$work/program" $arguments >"$work/out" 2>&1
+}
+
+# over WHAT RANKS COMMAND...: it must do well. The summary proves that libpt2p is in use.
 over()
 {
-	what=$1 ranks=$2
-	shift 2
-	PT2P_SUMMARY=1 timeout -k 5 170 env "$@" "$mpirun" --oversubscribe --bind-to none -n "$ranks" \
-		--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include pt2p "$work/program" >"$work/out" 2>&1 || failed "$what"
+	what=$1
+	shift
+	run "$@" || failed "$what"
 	grep -q '^ok$' "$work/out" || failed "$what: rank 0 has not ended"
 	grep -q '^libpt2p .*rank 0 of' "$work/out" || failed "$what: it has not used libpt2p"
 	echo "ok: $what, $ranks ranks"
 }
 
+arguments=
 over "shared memory" 3 PT2P_CONF=/dev/null
+arguments=spawn
+over "MPI_Comm_spawn" 2 PT2P_CONF=/dev/null FI_PT2P_OPEN=yes
+run 2 PT2P_CONF=/dev/null
+result=$?
+[ $result -ne 0 ] && [ $result -ne 124 ] || failed "MPI_Comm_spawn between jobs that cannot reach each other: result $result"
+echo "ok: MPI_Comm_spawn reports that the jobs cannot reach each other"
+arguments=
 [ -x softhca/softhca ] || skip "the rest: built without rdma-core"
 over rc 3 PT2P_TRANSPORTS=self,rc softhca/softhca
 over dct 3 PT2P_TRANSPORTS=self,dct softhca/softhca

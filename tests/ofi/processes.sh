@@ -43,7 +43,7 @@ mkdir "$work/exchange" "$work/internet" "$work/kill"
 launch 60 2 $member exchange "$work/exchange" >"$work/out" 2>&1 || failed "two ranks"
 [ "$(grep -c ': ok' "$work/out")" -eq 2 ] || failed "two ranks: one has not ended"
 echo "two ranks: as it should be"
-FI_PT2P_JOB=no launch 60 2 $member exchange "$work/internet" >"$work/out" 2>&1 || failed "two ranks with Internet addresses"
+FI_PT2P_OPEN=yes launch 60 2 $member exchange "$work/internet" >"$work/out" 2>&1 || failed "two ranks with Internet addresses"
 [ "$(grep -c ': ok' "$work/out")" -eq 2 ] || failed "two ranks with Internet addresses: one has not ended"
 echo "two ranks with Internet addresses: as it should be"
 
