@@ -144,6 +144,9 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 		entry.tag = result.tag & tag_bits;
 		entry.err = errno_of(result.status);
 		entry.prov_errno = static_cast<int>(result.status);
+		// MPI libraries do not show the text of an error.
+		if (result.status != PT2P_ERR_CANCELLED && result.status != PT2P_ERR_TRUNCATED)
+			PT2P_OFI_WARN(FI_LOG_EP_DATA, "%s\n", pt2p_last_error(ctx));
 		if (result.status == PT2P_ERR_TRUNCATED) {
 			entry.len = op->length;
 			entry.olen = result.length - op->length;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An MPI program that knows nothing of libpt2p: every byte that arrives is checked. Ends with "ok" from rank 0. */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int me, ranks;
 
@@ -93,7 +95,20 @@ static void spawn(const char *program)
 	exit(0);
 }
 
-/* With any argument: just the second job. */
+/* Rank 1 is killed. */
+static void lose(void)
+{
+	static char out[100000], in[sizeof out];
+	for (int i = 0;; ++i) {
+		if (me == 1 && i == 500)
+			raise(SIGKILL);
+		const int length = i % 2 ? (int)sizeof out : 10;
+		MPI_Sendrecv(out, length, MPI_BYTE, (me + 1) % ranks, 0, in, length, MPI_BYTE, (me + ranks - 1) % ranks, 0,
+		             MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	}
+}
+
+/* Arguments: none; "spawn": just the second job; "lose": just the loss of a rank. */
 int main(int argc, char **argv)
 {
 	MPI_Comm parent;
@@ -101,6 +116,8 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &me);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	MPI_Comm_get_parent(&parent);
+	if (argc > 1 && !strcmp(argv[1], "lose"))
+		lose();
 	if (argc > 1 || parent != MPI_COMM_NULL)
 		spawn(argv[0]);
 	around(0);

@@ -39,6 +39,10 @@ run 2 PT2P_CONF=/dev/null
 result=$?
 [ $result -ne 0 ] && [ $result -ne 124 ] || failed "MPI_Comm_spawn between jobs that cannot reach each other: result $result"
 echo "ok: MPI_Comm_spawn reports that the jobs cannot reach each other"
+arguments=lose
+run 3 PT2P_CONF=/dev/null FI_LOG_LEVEL=warn OMPI_MCA_orte_enable_recovery=1
+[ $? -ne 124 ] && grep -q 'pt2p.*peer lost.*rank 1' "$work/out" || failed "a rank that is killed"
+echo "ok: a rank that is killed is named, and the others end"
 arguments=
 [ -x softhca/softhca ] || skip "the rest: built without rdma-core"
 over rc 3 PT2P_TRANSPORTS=self,rc softhca/softhca
