@@ -144,9 +144,10 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 		entry.tag = result.tag & tag_bits;
 		entry.err = errno_of(result.status);
 		entry.prov_errno = static_cast<int>(result.status);
+		const char *why = explanation(result.status, ctx);
 		// MPI libraries do not show the text of an error.
 		if (result.status != PT2P_ERR_CANCELLED && result.status != PT2P_ERR_TRUNCATED)
-			PT2P_OFI_WARN(FI_LOG_EP_DATA, "%s\n", pt2p_last_error(ctx));
+			PT2P_OFI_WARN(FI_LOG_EP_DATA, "%s\n", why);
 		if (result.status == PT2P_ERR_TRUNCATED) {
 			entry.len = op->length;
 			entry.olen = result.length - op->length;
@@ -157,7 +158,7 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 		}
 		if (cq)
 			cq->push_error(entry, op->receives && result.source >= 0 ? address_of(result.source) : FI_ADDR_NOTAVAIL,
-			               explanation(result.status, ctx));
+			               why);
 		if (op->counter)
 			op->counter->add_error(1);
 	}
