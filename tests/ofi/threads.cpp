@@ -146,13 +146,13 @@ TEST_CASE("endpoints, memory and counters are closed by several threads while a 
 	o.threading = FI_THREAD_SAFE;
 	o.progress = FI_PROGRESS_AUTO;
 	o.caps |= FI_RMA_EVENT;
+	uint64_t values[8] = {}, out = 1; // a late write may reach what is closed already
 	Node a(o);
 	const auto domain = std::make_shared<Domain>(o);
 	std::atomic<int> failures{0};
 	for (int i = 0; i < 20; ++i) {
 		Node b(o, domain);
 		const fi_addr_t b_at_a = a.insert(b);
-		uint64_t values[8] = {}, out = 1;
 		fid_cntr *counters[2] = {};
 		fi_cntr_attr attr{};
 		for (fid_cntr *&counter : counters)
