@@ -63,8 +63,14 @@ template <class Entry>
 inline ssize_t take(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 {
 	const Locked locked(cq.lock);
-	if (__builtin_expect(cq.completions.empty() || !count, 0))
-		return cq.errors.empty() ? -FI_EAGAIN : -FI_EAVAIL;
+	if (__builtin_expect(cq.completions.empty() || !count, 0)) {
+		if (!cq.errors.empty())
+			return -FI_EAVAIL;
+		// A program may look at the descriptor although it has not called fi_trywait.
+		if (cq.completions.empty() && !cq.woken)
+			cq.wait.clear();
+		return -FI_EAGAIN;
+	}
 	auto *to = static_cast<unsigned char *>(buffer); // may be unaligned
 	size_t n = 0;
 	do {
@@ -141,7 +147,7 @@ ssize_t cq_sreadfrom(fid_cq *f, void *buffer, size_t count, fi_addr_t *sources, 
 			const Locked locked(cq->lock);
 			if (!cq->empty())
 				continue;
-			cq->wait.clear();
+			cq->wait.prepare();
 			if (std::exchange(cq->woken, false))
 				return -FI_EAGAIN;
 		}
@@ -257,7 +263,7 @@ int counter_wait(fid_cntr *f, uint64_t threshold, int timeout)
 			if (counter->errors != errors)
 				return -FI_EAVAIL;
 			if (counter->may_wait)
-				counter->wait.clear();
+				counter->wait.prepare();
 		}
 		const int rest = left();
 		if (!rest)

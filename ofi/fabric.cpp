@@ -80,7 +80,7 @@ ssize_t eq_sread(fid_eq *f, uint32_t *event, void *buffer, size_t length, int ti
 			const Locked locked(eq->lock);
 			if (!eq->events.empty() || !eq->errors.empty())
 				continue;
-			eq->wait.clear();
+			eq->wait.prepare();
 		}
 		if (!left() || !eq->wait.wait(left()))
 			return -FI_EAGAIN;
@@ -173,7 +173,7 @@ int try_wait_events(fid *f)
 	const Locked locked(eq->lock);
 	if (!eq->events.empty() || !eq->errors.empty())
 		return -FI_EAGAIN;
-	eq->wait.clear();
+	eq->wait.prepare();
 	return 0;
 }
 

@@ -12,24 +12,49 @@ namespace {
 void post_waiting(Endpoint &e);
 void received_one_of_many(pt2p_context_t *, const pt2p_result_t *result, void *argument);
 
+// Starts the receive, and cancels it if that was asked for meanwhile.
+pt2p_status_t start(Endpoint &e, Op *op, int source, pt2p_callback_t done)
+{
+	const pt2p_status_t status =
+	    pt2p_irecv_callback(e.ctx, op->buffer, op->length, source, untagged, untagged, done, op);
+	bool cancelled;
+	{
+		const Locked locked(e.lock);
+		e.multi->starting = nullptr;
+		cancelled = e.multi->cancelled == op && status == PT2P_OK;
+		if (cancelled)
+			e.multi->cancelled = nullptr;
+	}
+	if (cancelled)
+		pt2p_cancel_callback(e.ctx, done, op);
+	return status;
+}
+
 // Posts the rest of the buffer.
 pt2p_status_t post_rest(Endpoint &e, Op *op)
 {
 	int source;
 	{
 		const Locked locked(e.lock);
-		if (!source_of(e, e.multi->of.from, source))
+		MultiReceive &m = *e.multi;
+		if (!source_of(e, m.of.from, source))
 			return PT2P_ERR_RANK;
+		if (m.cancelled == op)
+			return PT2P_ERR_CANCELLED;
+		op->buffer = m.at;
+		op->length = m.left;
+		m.starting = op;
 	}
-	op->buffer = e.multi->at;
-	op->length = e.multi->left;
-	return pt2p_irecv_callback(e.ctx, e.multi->at, e.multi->left, source, untagged, untagged, received_one_of_many, op);
+	return start(e, op, source, received_one_of_many);
 }
 
 // The buffer is the program's again. Receives behind it are posted.
 void end_multi(Endpoint &e)
 {
-	e.multi->posted = nullptr;
+	{
+		const Locked locked(e.lock);
+		e.multi->posted = e.multi->cancelled = nullptr;
+	}
 	post_waiting(e);
 }
 
@@ -59,30 +84,39 @@ void received_one_of_many(pt2p_context_t *, const pt2p_result_t *result, void *a
 	end_multi(e);
 }
 
-ssize_t post_untagged(Endpoint &e, const UntaggedReceive &r)
+// An operation for the receive. With the lock. Null: `source` is a negative error.
+Op *prepare(Endpoint &e, const UntaggedReceive &r, int &source)
 {
-	Op *op;
-	int source;
+	if (!source_of(e, r.from, source))
+		return nullptr;
 	const bool many = !r.segments.empty();
-	const size_t length = many ? length_of(r.segments.data(), r.segments.size()) : r.length;
-	{
-		const Locked locked(e.lock);
-		if (!source_of(e, r.from, source))
-			return source;
-		op = take_receive(e, r.context, FI_MSG, r.buffer, length, r.reports);
-	}
-	if (many)
-		return receive_segments(e, op, r.segments.data(), r.segments.size(), {source, untagged, untagged});
-	if (!r.multi)
-		return e.started(op, pt2p_irecv_callback(e.ctx, r.buffer, r.length, source, untagged, untagged, received, op));
+	Op *op = take_receive(e, r.context, FI_MSG, r.buffer,
+	                      many ? length_of(r.segments.data(), r.segments.size()) : r.length, r.reports);
 	MultiReceive &m = *e.multi;
-	m.posted = op;
-	m.at = static_cast<unsigned char *>(r.buffer);
-	m.left = r.length;
-	m.of = r;
-	const pt2p_status_t status = post_rest(e, op);
-	if (status != PT2P_OK)
-		m.posted = nullptr;
+	m.starting = op;
+	if (r.multi) {
+		m.posted = op;
+		m.at = static_cast<unsigned char *>(r.buffer);
+		m.left = r.length;
+		m.of = r;
+	}
+	return op;
+}
+
+ssize_t post(Endpoint &e, const UntaggedReceive &r, Op *op, int source)
+{
+	if (!r.segments.empty()) {
+		{
+			const Locked locked(e.lock);
+			e.multi->starting = nullptr;
+		}
+		return receive_segments(e, op, r.segments.data(), r.segments.size(), {source, untagged, untagged});
+	}
+	const pt2p_status_t status = start(e, op, source, r.multi ? received_one_of_many : received);
+	if (status != PT2P_OK && r.multi) {
+		const Locked locked(e.lock);
+		e.multi->posted = nullptr;
+	}
 	return e.started(op, status);
 }
 
@@ -90,6 +124,8 @@ void post_waiting(Endpoint &e)
 {
 	for (;;) {
 		UntaggedReceive next;
+		Op *op;
+		int source;
 		{
 			const Locked locked(e.lock);
 			MultiReceive &m = *e.multi;
@@ -97,8 +133,9 @@ void post_waiting(Endpoint &e)
 				return;
 			next = std::move(m.waiting.front());
 			m.waiting.pop_front();
+			op = prepare(e, next, source);
 		}
-		if (const ssize_t error = post_untagged(e, next); error && e.rx_cq)
+		if (const ssize_t error = op ? post(e, next, op, source) : source; error && e.rx_cq)
 			e.rx_cq->push_error(next.context, FI_MSG | FI_RECV, static_cast<int>(-error), pt2p_last_error(e.ctx));
 	}
 }
@@ -107,14 +144,17 @@ void post_waiting(Endpoint &e)
 
 ssize_t receive_untagged(Endpoint &e, const UntaggedReceive &r)
 {
+	Op *op;
+	int source;
 	{
 		const Locked locked(e.lock);
-		if (__builtin_expect(e.multi->posted != nullptr, 0)) {
+		if (e.multi->posted) {
 			e.multi->waiting.push_back(r);
 			return 0;
 		}
+		op = prepare(e, r, source);
 	}
-	return post_untagged(e, r);
+	return op ? post(e, r, op, source) : source;
 }
 
 ssize_t cancel(Endpoint &e, void *context)
@@ -125,9 +165,10 @@ ssize_t cancel(Endpoint &e, void *context)
 		auto &waiting = e.multi->waiting;
 		const auto same = [context](const UntaggedReceive &r) { return r.context == context; };
 		if (const auto r = std::find_if(waiting.begin(), waiting.end(), same); r != waiting.end()) {
+			const uint64_t many = r->multi ? FI_MULTI_RECV : 0;
 			waiting.erase(r);
 			if (e.rx_cq)
-				e.rx_cq->push_error(context, FI_MSG | FI_RECV, FI_ECANCELED, "");
+				e.rx_cq->push_error(context, FI_MSG | FI_RECV | many, FI_ECANCELED, "");
 			return 0;
 		}
 		for (const auto &block : e.op_blocks)
@@ -139,6 +180,13 @@ ssize_t cancel(Endpoint &e, void *context)
 		for (const pt2p_callback_t done : {received, received_one_of_many})
 			if (pt2p_cancel_callback(e.ctx, done, op) == PT2P_OK)
 				return 0;
+	// A receive that is just being started ends when it is, and a buffer that a message is just put into ends after it.
+	const Locked locked(e.lock);
+	for (Op *op : {e.multi->starting, e.multi->posted})
+		if (op && op->receives && op->context == context) {
+			e.multi->cancelled = op;
+			return 0;
+		}
 	return -FI_ENOENT;
 }
 

@@ -24,6 +24,8 @@ struct UntaggedReceive {
 // it is full. Under the lock of the endpoint.
 struct MultiReceive {
 	Op *posted = nullptr;
+	Op *starting = nullptr;      // not posted with libpt2p yet
+	Op *cancelled = nullptr;     // one of these two, to be cancelled as soon as that can be done
 	unsigned char *at = nullptr; // where the next message goes
 	size_t left = 0;
 	UntaggedReceive of{};

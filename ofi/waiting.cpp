@@ -26,7 +26,7 @@ int WaitDescriptor::open()
 void WaitDescriptor::signal()
 {
 	const uint64_t one = 1;
-	if (!signalled_ && fd_ >= 0)
+	if (used_ && !signalled_ && fd_ >= 0)
 		signalled_ = write(fd_, &one, sizeof one) == sizeof one;
 }
 
@@ -57,13 +57,13 @@ bool is_offered(fi_wait_obj object, fi_log_subsys subsystem)
 	}
 }
 
-int control_wait(const WaitDescriptor &wait, int command, void *argument)
+int control_wait(WaitDescriptor &wait, int command, void *argument)
 {
 	switch (command) {
 	case FI_GETWAIT:
 		if (!wait.is_open())
 			return -FI_ENOSYS;
-		*static_cast<int *>(argument) = wait.fd();
+		*static_cast<int *>(argument) = wait.give();
 		return 0;
 	case FI_GETWAITOBJ: *static_cast<fi_wait_obj *>(argument) = wait.is_open() ? FI_WAIT_FD : FI_WAIT_NONE; return 0;
 	default: return -FI_ENOSYS;
@@ -79,7 +79,7 @@ int try_wait(fid *object)
 		const Locked locked(o.lock);
 		if (has_something(o))
 			return -FI_EAGAIN;
-		o.wait.clear();
+		o.wait.prepare();
 		return 0;
 	};
 	switch (object->fclass) {

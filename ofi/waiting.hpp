@@ -20,16 +20,27 @@ public:
 	// 0 or a negative error.
 	int open();
 	bool is_open() const { return fd_ >= 0; }
-	int fd() const { return fd_; }
-	// Under the owner's lock: something waits from now on; nothing does.
+	// The program has it from now on.
+	int give()
+	{
+		used_ = true;
+		return fd_;
+	}
+	// Under the owner's lock: something has come; all has been taken; all has been taken and somebody is going to wait.
+	// Until the first of those, what comes costs no call of the system.
 	void signal();
 	void clear();
+	void prepare()
+	{
+		used_ = true;
+		clear();
+	}
 	// Waits until it is readable, at most `timeout` ms; negative: for ever. False: it is not.
 	bool wait(int timeout) const;
 
 private:
 	int fd_ = -1;
-	bool signalled_ = false;
+	bool used_ = false, signalled_ = false;
 };
 
 // The rest of a time limit in ms; negative: there is none.
@@ -53,7 +64,7 @@ private:
 // Whether this kind of wait object is offered; if not, the log says what is.
 bool is_offered(fi_wait_obj object, fi_log_subsys subsystem);
 // FI_GETWAIT and FI_GETWAITOBJ of fi_control.
-int control_wait(const WaitDescriptor &wait, int command, void *argument);
+int control_wait(WaitDescriptor &wait, int command, void *argument);
 
 int open_poll(fid_domain *domain, fi_poll_attr *attributes, fid_poll **poll);
 // For fi_trywait: 0: the program may wait for the descriptor of this queue or counter; else -FI_EAGAIN.

@@ -2,6 +2,8 @@
 // Buffers that take many messages (FI_MULTI_RECV).
 #include "tests/ofi/fixture.hpp"
 
+#include <set>
+
 using namespace fi_test;
 
 namespace {
@@ -161,6 +163,32 @@ TEST_CASE("fi_cancel of buffers, and of receives that wait behind them")
 	CHECK(e.entry.op_context == mark(3));
 	CHECK(std::equal(third.begin(), third.begin() + 30, pattern(30, 2).begin()));
 	CHECK(silent(p.b));
+}
+
+TEST_CASE("buffers are cancelled while a thread posts the next one")
+{
+	Options o;
+	o.wait = FI_WAIT_FD; // with a thread that makes progress
+	o.threading = FI_THREAD_SAFE;
+	Pair p(o);
+	constexpr int buffers = 4;
+	std::vector<unsigned char> memory[buffers];
+	for (int round = 0; round < 500; ++round) {
+		for (int i = 0; i < buffers; ++i) {
+			memory[i].resize(1000);
+			post(p.b, memory[i].data(), memory[i].size(), mark(i + 1));
+		}
+		for (int i = 0; i < buffers; ++i)
+			REQUIRE(fi_cancel(&p.b.ep->fid, mark(i + 1)) == 0);
+		std::set<void *> given_back;
+		for (int i = 0; i < buffers; ++i) {
+			const Event e = next(p.b);
+			REQUIRE(e.error == FI_ECANCELED);
+			REQUIRE((e.details.flags & FI_MULTI_RECV) != 0);
+			given_back.insert(e.details.op_context);
+		}
+		REQUIRE(given_back.size() == buffers);
+	}
 }
 
 TEST_CASE("a buffer for the messages of one peer")

@@ -196,6 +196,24 @@ TEST_CASE("fi_trywait and the descriptor of a queue")
 	CHECK(fi_control(object, FI_GETWAIT, &fd) == -FI_ENOSYS);
 }
 
+TEST_CASE("the descriptor of a queue is not readable once all completions have been read")
+{
+	Pair p(waiting());
+	int fd = -1;
+	REQUIRE(fi_control(&p.b.cq->fid, FI_GETWAIT, &fd) == 0);
+	for (uint64_t round = 0; round < 3; ++round) {
+		uint64_t in = 0;
+		REQUIRE(fi_trecv(p.b.ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)) == 0);
+		REQUIRE(fi_tinject(p.a.ep, &round, 8, p.b_at_a, 1) == 0);
+		CHECK(readable(fd, 5000));
+		fi_cq_tagged_entry entry;
+		CHECK(fi_cq_read(p.b.cq, &entry, 1) == 1);
+		CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
+		CHECK(!readable(fd, 0));
+		CHECK(in == round);
+	}
+}
+
 TEST_CASE("the descriptor of a counter")
 {
 	Options o = waiting();
