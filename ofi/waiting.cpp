@@ -30,11 +30,10 @@ void WaitDescriptor::signal()
 		signalled_ = write(fd_, &one, sizeof one) == sizeof one;
 }
 
-void WaitDescriptor::clear()
+void WaitDescriptor::take_signal()
 {
 	uint64_t count;
-	if (signalled_)
-		signalled_ = read(fd_, &count, sizeof count) != sizeof count;
+	signalled_ = read(fd_, &count, sizeof count) != sizeof count;
 }
 
 bool WaitDescriptor::wait(int timeout) const

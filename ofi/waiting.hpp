@@ -29,7 +29,11 @@ public:
 	// Under the owner's lock: something has come; all has been taken; all has been taken and somebody is going to wait.
 	// Until the first of those, what comes costs no call of the system.
 	void signal();
-	void clear();
+	void clear()
+	{
+		if (__builtin_expect(signalled_, 0))
+			take_signal();
+	}
 	void prepare()
 	{
 		used_ = true;
@@ -39,6 +43,8 @@ public:
 	bool wait(int timeout) const;
 
 private:
+	void take_signal();
+
 	int fd_ = -1;
 	bool used_ = false, signalled_ = false;
 };
