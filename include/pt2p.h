@@ -248,7 +248,8 @@ pt2p_status_t pt2p_send(pt2p_context_t *ctx, const void *buffer, size_t length, 
  *
  *  Errors: PT2P_ERR_CONTEXT, PT2P_ERR_ARGUMENT, PT2P_ERR_RANK, PT2P_ERR_LENGTH. A lost peer is not told of here. */
 pt2p_status_t pt2p_try_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, int *sent);
-/** The same with a word of data beside the payload, as pt2p_isend_with. */
+/** The same with a word of data beside the payload, which the receiver finds in pt2p_result_t.data. data: any 64-bit value. A message
+ *  above 256 bytes does not leave at once. Errors as pt2p_try_send. */
 pt2p_status_t pt2p_try_send_data(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, uint64_t data,
                                  int *sent);
 

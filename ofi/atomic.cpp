@@ -179,16 +179,11 @@ ssize_t start(Endpoint &e, const Request &r)
 	    (operands && sum(r.operands) != count) || (compares && sum(r.compares) != count) ||
 	    (fetches && sum(r.results) < count))
 		return -FI_EINVAL;
-	Op *op;
-	int rank;
-	{
-		const Locked locked(e.lock);
-		rank = e.rank_of(r.to);
-		if (rank < 0)
-			return rank;
-		op = e.take(r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE), fetches ? e.read_counter : e.write_counter,
-		            r.reports);
-	}
+	ssize_t error;
+	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
+	                    fetches ? e.read_counter : e.write_counter, r.reports);
+	if (!op)
+		return error;
 	op->length = count * size;
 	auto *q = new (op->allocate(sizeof(Question))) Question;
 	q->size = size;
@@ -212,12 +207,12 @@ ssize_t start(Endpoint &e, const Request &r)
 	if (compares)
 		end = put(end, r.compares, size);
 	if (r.flags & FI_FENCE)
-		pt2p_fence(e.ctx, rank);
+		pt2p_fence(e.ctx, op->rank);
 	pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 	options.done = answered;
 	options.argument = op;
 	const pt2p_status_t status =
-	    pt2p_icall(e.ctx, rank, service_of_atomics, q->call, static_cast<size_t>(end - q->call), q->answer,
+	    pt2p_icall(e.ctx, op->rank, service_of_atomics, q->call, static_cast<size_t>(end - q->call), q->answer,
 	               sizeof q->answer, &options, nullptr);
 	return e.started(op, status);
 }

@@ -49,13 +49,8 @@ int close_cq(fid *f)
 int control_cq(fid *f, int command, void *argument)
 {
 	Cq *cq = object_of<Cq>(f);
+	const Locked locked(cq->lock);
 	return control_wait(cq->wait, command, argument);
-}
-
-[[gnu::noinline, gnu::cold]] bool any_locked(Cq &cq)
-{
-	const Locked locked(cq.lock);
-	return !cq.empty();
 }
 
 // What is there already. Entry: of the queue's format.
@@ -63,14 +58,8 @@ template <class Entry>
 inline ssize_t take(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 {
 	const Locked locked(cq.lock);
-	if (__builtin_expect(cq.completions.empty() || !count, 0)) {
-		if (!cq.errors.empty())
-			return -FI_EAVAIL;
-		// A program may look at the descriptor although it has not called fi_trywait.
-		if (cq.completions.empty() && !cq.woken)
-			cq.wait.clear();
-		return -FI_EAGAIN;
-	}
+	if (cq.completions.empty() || !count)
+		return cq.errors.empty() ? -FI_EAGAIN : -FI_EAVAIL;
 	auto *to = static_cast<unsigned char *>(buffer); // may be unaligned
 	size_t n = 0;
 	do {
@@ -90,12 +79,20 @@ template <class Entry>
 }
 
 template <class Entry>
+inline ssize_t read(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
+{
+	const ssize_t n = take<Entry>(cq, buffer, count, sources);
+	return n != -FI_EAGAIN ? n : take_after_progress<Entry>(cq, buffer, count, sources);
+}
+
+template <class Entry>
 ssize_t cq_readfrom(fid_cq *f, void *buffer, size_t count, fi_addr_t *sources)
 {
 	Cq &cq = *object_of<Cq>(f);
-	const bool any = __builtin_expect(cq.lock.enabled(), 0) ? any_locked(cq) : !cq.empty();
-	return any && count ? take<Entry>(cq, buffer, count, sources)
-	                    : take_after_progress<Entry>(cq, buffer, count, sources);
+	const ssize_t n = read<Entry>(cq, buffer, count, sources);
+	if (n == -FI_EAGAIN && __builtin_expect(cq.may_wait, 0))
+		cq.note_empty();
+	return n;
 }
 
 template <class Entry>
@@ -140,7 +137,7 @@ ssize_t cq_sreadfrom(fid_cq *f, void *buffer, size_t count, fi_addr_t *sources, 
 	if (!cq->may_wait)
 		return -FI_ENOSYS;
 	for (const TimeLeft left(timeout);;) {
-		const ssize_t n = cq_readfrom<Entry>(f, buffer, count, sources);
+		const ssize_t n = read<Entry>(*cq, buffer, count, sources);
 		if (n != -FI_EAGAIN)
 			return n;
 		{
@@ -216,6 +213,7 @@ int close_counter(fid *f)
 int control_counter(fid *f, int command, void *argument)
 {
 	Counter *counter = object_of<Counter>(f);
+	const Locked locked(counter->lock);
 	return control_wait(counter->wait, command, argument);
 }
 
@@ -305,6 +303,15 @@ void Cq::push_locked(void *context, uint64_t flags, size_t length, void *buffer,
 	completions.push({context, flags, length, buffer, data, tag}, source);
 	if (may_wait)
 		wait.signal();
+}
+
+void Cq::note_empty()
+{
+	const Locked locked(lock);
+	if (!empty())
+		return;
+	woken = false;
+	wait.clear();
 }
 
 void Cq::push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *text)

@@ -76,15 +76,15 @@ struct Error {
 struct Cq {
 	fid_cq fid;
 	Domain *domain;
-	bool may_wait; // it has a wait object
-	Lock lock;     // of all below
+	std::atomic<int> users{0}; // endpoints and poll sets
+	bool may_wait;             // it has a wait object
+	Reporters reporters;
+	Lock lock; // of all below
 	CompletionRing completions;
 	std::deque<Error> errors;
-	Reporters reporters;
 	WaitDescriptor wait;
-	std::atomic<int> users{0};  // endpoints and poll sets
+	bool woken = false;         // by fi_cq_signal
 	char shown[max_error_text]; // text of the error that was read last
-	bool woken = false;
 
 	bool empty() const { return completions.empty() && errors.empty(); }
 	void push(const fi_cq_tagged_entry &e, fi_addr_t source = FI_ADDR_NOTAVAIL) noexcept
@@ -94,6 +94,8 @@ struct Cq {
 		else
 			push_locked(e.op_context, e.flags, e.len, e.buf, e.data, e.tag, source);
 	}
+	// The program has found nothing: the descriptor says so, although fi_trywait has not been called.
+	void note_empty();
 	void push_error(const fi_cq_err_entry &entry, fi_addr_t source, const char *text);
 	// err: positive.
 	void push_error(void *context, uint64_t flags, int err, const char *text, uint64_t tag = 0)

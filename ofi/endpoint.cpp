@@ -26,6 +26,14 @@ void Endpoint::allocate_ops()
 
 // ---- addresses ------------------------------------------------------------------------------------------------------
 
+void Endpoint::remember(int rank, fi_addr_t address)
+{
+	const auto at = static_cast<size_t>(rank);
+	if (addresses.size() <= at)
+		addresses.resize(at + 1, FI_ADDR_NOTAVAIL);
+	addresses[at] = address;
+}
+
 int Endpoint::look_up(fi_addr_t address)
 {
 	Av::Entry entry;
@@ -57,10 +65,7 @@ int Endpoint::look_up(fi_addr_t address)
 		lock.lock();
 		if (status != PT2P_OK)
 			return failed(status, ctx, FI_LOG_EP_CTRL);
-		const auto at = static_cast<size_t>(rank);
-		if (addresses.size() <= at)
-			addresses.resize(at + 1, FI_ADDR_NOTAVAIL);
-		addresses[at] = entry.id;
+		remember(rank, entry.id);
 	}
 	if (ranks.size() <= address)
 		ranks.resize(address + 1, -1);
@@ -94,10 +99,8 @@ fi_addr_t Endpoint::look_up_source(int rank)
 	if (id == FI_ADDR_NOTAVAIL)
 		return id;
 	const Locked locked(lock);
-	const auto at = static_cast<size_t>(rank);
-	if (addresses.size() <= at)
-		addresses.resize(at + 1, FI_ADDR_NOTAVAIL);
-	return addresses[at] = id;
+	remember(rank, id);
+	return id;
 }
 
 void Endpoint::forget(fi_addr_t address)

@@ -25,11 +25,11 @@ struct Op {
 	Counter *counter;
 	bool receives = false; // a receive under way
 	bool reports;          // a success is a completion, too
+	int rank;              // of the peer, except of receives
 	// Operations on remote memory.
 	bool tells;     // the owner wants to know of them (FI_RMA_EVENT)
 	uint32_t parts; // that have not ended
 	pt2p_status_t status;
-	int rank;
 	uint64_t data, key;
 	// What the operation needs while it lasts; kept for the next one.
 	unsigned char *allocate(size_t bytes)
@@ -111,6 +111,21 @@ struct Endpoint {
 		free_ops = op;
 	}
 
+	// The same for an operation with the peer at this address, whose rank it gets. Null: `error` is one of libfabric.
+	// Without the lock.
+	Op *take_for(fi_addr_t peer, ssize_t &error, void *context, uint64_t flags, Counter *counter, bool reports)
+	{
+		const Locked locked(lock);
+		const int rank = rank_of(peer);
+		if (rank < 0) {
+			error = rank;
+			return nullptr;
+		}
+		Op *op = take(context, flags, counter, reports);
+		op->rank = rank;
+		return op;
+	}
+
 	// The rank at this address if it has been looked up, or -1. With the lock.
 	int known_rank(fi_addr_t address) const { return address < ranks.size() ? ranks[address] : -1; }
 	// The same; looks it up. Negative: an error of libfabric. A lookup gives the lock up meanwhile.
@@ -169,6 +184,7 @@ struct Endpoint {
 
 private:
 	void allocate_ops();
+	void remember(int rank, fi_addr_t address); // as completions name it; with the lock
 	int look_up(fi_addr_t address);
 	fi_addr_t look_up_source(int rank);
 };

@@ -24,7 +24,9 @@ int close_eq(fid *f)
 
 int control_eq(fid *f, int command, void *argument)
 {
-	return control_wait(object_of<EventQueue>(f)->wait, command, argument);
+	EventQueue *eq = object_of<EventQueue>(f);
+	const Locked locked(eq->lock);
+	return control_wait(eq->wait, command, argument);
 }
 
 ssize_t eq_read(fid_eq *f, uint32_t *event, void *buffer, size_t length, uint64_t flags)
@@ -33,8 +35,10 @@ ssize_t eq_read(fid_eq *f, uint32_t *event, void *buffer, size_t length, uint64_
 	const Locked locked(eq->lock);
 	if (!eq->errors.empty())
 		return -FI_EAVAIL;
-	if (eq->events.empty())
+	if (eq->events.empty()) {
+		eq->wait.clear();
 		return -FI_EAGAIN;
+	}
 	const EventQueue::Event &front = eq->events.front();
 	if (length < front.data.size())
 		return -FI_ETOOSMALL;

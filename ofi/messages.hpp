@@ -80,15 +80,18 @@ ssize_t receive_tagged_segments(Endpoint &endpoint, const iovec *segments, size_
                                 uint64_t ignore, void *context, bool reports);
 // The end of a receive, for libpt2p.
 void received(pt2p_context_t *ctx, const pt2p_result_t *result, void *op);
-// The completion of a message that has arrived in the buffer of `op`, and the counter. flags: of the completion.
+// The completion of a message that has arrived in the buffer of `op`; flags: of the completion.
+inline void push_receive(Endpoint &e, const Op &op, uint64_t flags, const pt2p_result_t &result, fi_addr_t source)
+{
+	if (result.has_data)
+		flags |= FI_REMOTE_CQ_DATA;
+	e.rx_cq->push({op.context, flags, result.length, op.buffer, result.data, result.tag & tag_bits}, source);
+}
+// The same if it is wanted, and the counter.
 inline void report_receive(Endpoint &e, const Op &op, uint64_t flags, const pt2p_result_t &result)
 {
-	if (__builtin_expect(op.reports || (flags & FI_MULTI_RECV), 1)) {
-		if (result.has_data)
-			flags |= FI_REMOTE_CQ_DATA;
-		e.rx_cq->push({op.context, flags, result.length, op.buffer, result.data, result.tag & tag_bits},
-		              e.address_of(result.source));
-	}
+	if (op.reports || (flags & FI_MULTI_RECV))
+		push_receive(e, op, flags, result, e.address_of(result.source));
 	if (op.counter)
 		op.counter->add(1);
 }

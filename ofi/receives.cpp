@@ -34,14 +34,11 @@ void received(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
 	Op *op = static_cast<Op *>(argument);
 	Endpoint &e = *op->endpoint;
-	const fi_addr_t source = e.known_address(result->source);
-	if (__builtin_expect(e.lock.enabled() || result->status != PT2P_OK || source == FI_ADDR_NOTAVAIL || op->counter ||
-	                         !op->reports,
-	                     0))
+	const fi_addr_t source = __builtin_expect(e.lock.enabled(), 0) ? FI_ADDR_NOTAVAIL : e.known_address(result->source);
+	if (__builtin_expect(source == FI_ADDR_NOTAVAIL || result->status != PT2P_OK || op->counter || !op->reports, 0))
 		return received_fully(op, *result);
-	const uint64_t flags = result->has_data ? op->flags | FI_REMOTE_CQ_DATA : op->flags;
 	e.give_locked(op);
-	e.rx_cq->push({op->context, flags, result->length, op->buffer, result->data, result->tag & tag_bits}, source);
+	push_receive(e, *op, op->flags, *result, source);
 }
 
 ssize_t receive_segments(Endpoint &e, Op *op, const iovec *list, size_t count, const Incoming &in)
@@ -57,9 +54,9 @@ ssize_t receive_segments(Endpoint &e, Op *op, const iovec *list, size_t count, c
 ssize_t receive_one(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t mask,
                     uint64_t kind, void *context, bool reports)
 {
-	const bool any = !e.directed || from == FI_ADDR_UNSPEC;
-	const int source = any ? PT2P_ANY_SOURCE : e.known_rank(from);
-	if (__builtin_expect(e.lock.enabled() || !e.free_ops || (!any && source < 0), 0))
+	int source = PT2P_ANY_SOURCE;
+	const bool directed = e.directed && from != FI_ADDR_UNSPEC;
+	if (__builtin_expect(e.lock.enabled() || !e.free_ops || (directed && (source = e.known_rank(from)) < 0), 0))
 		return receive_fully(e, buffer, length, from, tag, mask, kind, context, reports);
 	Op *op = take_receive(e, context, kind, buffer, length, reports);
 	return e.started(op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag, mask, received, op));

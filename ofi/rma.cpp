@@ -283,12 +283,13 @@ size_t cut(const iovec *here, size_t here_count, const fi_rma_iov *there, size_t
 	return n;
 }
 
-void begin(Op *op, size_t length, size_t parts, uint64_t key)
+void begin(Op *op, size_t length, size_t parts, uint64_t key, uint64_t data)
 {
 	op->length = length;
 	op->parts = static_cast<uint32_t>(parts);
 	op->status = PT2P_OK;
 	op->key = key;
+	op->data = data;
 	op->tells = false;
 }
 
@@ -304,20 +305,13 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	const bool write = kind == RmaKind::write;
 	if (flags & FI_INJECT && (length > inject_size || !write))
 		return -FI_EMSGSIZE;
-	Op *op;
-	bool releases;
-	{
-		const Locked locked(e.lock);
-		releases = !e.released.empty();
-		const int rank = e.rank_of(msg.addr);
-		if (rank < 0)
-			return rank;
-		const uint64_t kinds = FI_RMA | (write ? FI_WRITE | (flags & FI_REMOTE_CQ_DATA) : FI_READ);
-		op = e.take(msg.context, kinds, write ? e.write_counter : e.read_counter, reports);
-		op->rank = rank;
-	}
-	begin(op, length, count, msg.rma_iov->key);
-	op->data = msg.data;
+	ssize_t error;
+	Op *op =
+	    e.take_for(msg.addr, error, msg.context, FI_RMA | (write ? FI_WRITE | (flags & FI_REMOTE_CQ_DATA) : FI_READ),
+	               write ? e.write_counter : e.read_counter, reports);
+	if (!op)
+		return error;
+	begin(op, length, count, msg.rma_iov->key, msg.data);
 	if (flags & FI_INJECT) {
 		unsigned char *copy = op->allocate(inject_size);
 		for (size_t i = 0; i < count; copy += parts[i++].length) {
@@ -328,8 +322,7 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	}
 	if (flags & FI_FENCE)
 		pt2p_fence(e.ctx, op->rank);
-	if (__builtin_expect(releases, 0))
-		release(e);
+	release(e);
 	for (size_t i = 0; i < count; ++i)
 		start_or_wait(e, op, parts[i], kind);
 	return 0;
@@ -360,14 +353,14 @@ ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, ui
                     void *context, RmaKind kind)
 {
 	const bool write = kind == RmaKind::write;
-	const int rank = e.known_rank(peer);
-	if (__builtin_expect(!e.lock.enabled() && e.tx_plain && rank >= 0 && e.free_ops && e.released.empty(), 1)) {
+	const int rank = __builtin_expect(e.lock.enabled(), 0) ? -1 : e.known_rank(peer);
+	if (__builtin_expect(rank >= 0 && e.tx_plain && e.free_ops && e.released.empty(), 1)) {
 		const auto found = e.remotes.find({rank, key});
 		if (__builtin_expect(found != e.remotes.end() && found->second.reach.handle, 1)) {
 			Op *op = e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter,
 			                e.tx_reports);
 			op->rank = rank;
-			begin(op, length, 1, key);
+			begin(op, length, 1, key, 0);
 			start_part(e, op, found->second.reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind);
 			return 0;
 		}

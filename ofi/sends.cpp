@@ -33,15 +33,10 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	const Segments segments(o.segments, o.count);
 	if (o.flags & FI_INJECT && length_of(o.segments, o.count) > inject_size)
 		return -FI_EMSGSIZE;
-	Op *op;
-	int rank;
-	{
-		const Locked locked(e.lock);
-		rank = e.rank_of(o.to);
-		if (rank < 0)
-			return rank;
-		op = e.take(o.context, o.kind | FI_SEND, e.send_counter, o.reports);
-	}
+	ssize_t error;
+	Op *op = e.take_for(o.to, error, o.context, o.kind | FI_SEND, e.send_counter, o.reports);
+	if (!op)
+		return error;
 	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
 	options.synchronous = (o.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) != 0;
 	options.buffered = (o.flags & FI_INJECT) != 0;
@@ -49,14 +44,16 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	options.data = o.data ? *o.data : 0;
 	options.done = sent;
 	options.argument = op;
-	return e.started(op, pt2p_isend_with(e.ctx, segments.list, o.count, rank, o.tag, &options, nullptr));
+	return e.started(op, pt2p_isend_with(e.ctx, segments.list, o.count, op->rank, o.tag, &options, nullptr));
 }
 
 ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
                  void *context, const uint64_t *data)
 {
-	const int rank = __builtin_expect(e.tx_plain, 1) ? e.rank_at(to) : -1;
-	if (__builtin_expect(rank < 0 || !leaves_at_once(e, buffer, length, rank, tag, data), 0)) {
+	const int rank = e.rank_at(to);
+	if (__builtin_expect(rank < 0, 0))
+		return rank;
+	if (__builtin_expect(!e.tx_plain || !leaves_at_once(e, buffer, length, rank, tag, data), 0)) {
 		const iovec segment{const_cast<void *>(buffer), length};
 		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, data, e.tx_reports});
 	}

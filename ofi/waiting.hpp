@@ -20,26 +20,29 @@ public:
 	// 0 or a negative error.
 	int open();
 	bool is_open() const { return fd_ >= 0; }
-	// The program has it from now on.
+	// What follows is called under the owner's lock. Until the program has the descriptor, or somebody waits, nothing
+	// makes a system call.
+	// For the program.
 	int give()
 	{
 		used_ = true;
 		return fd_;
 	}
-	// Under the owner's lock: something has come; all has been taken; all has been taken and somebody is going to wait.
-	// Until the first of those, what comes costs no call of the system.
+	// Something has come.
 	void signal();
+	// All has been taken.
 	void clear()
 	{
 		if (__builtin_expect(signalled_, 0))
 			take_signal();
 	}
+	// All has been taken, and somebody is going to wait.
 	void prepare()
 	{
 		used_ = true;
 		clear();
 	}
-	// Waits until it is readable, at most `timeout` ms; negative: for ever. False: it is not.
+	// Without the lock. Waits until it is readable, at most `timeout` ms; negative: for ever. False: it is not.
 	bool wait(int timeout) const;
 
 private:
@@ -69,7 +72,7 @@ private:
 
 // Whether this kind of wait object is offered; if not, the log says what is.
 bool is_offered(fi_wait_obj object, fi_log_subsys subsystem);
-// FI_GETWAIT and FI_GETWAITOBJ of fi_control.
+// FI_GETWAIT and FI_GETWAITOBJ of fi_control. Under the owner's lock.
 int control_wait(WaitDescriptor &wait, int command, void *argument);
 
 int open_poll(fid_domain *domain, fi_poll_attr *attributes, fid_poll **poll);

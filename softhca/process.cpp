@@ -1,5 +1,6 @@
 #include "softhca/process.hpp"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -43,13 +44,35 @@ Nic &make_nic()
 	return nic;
 }
 
-void before_fork() { process_nic().mutex.lock(); }
-void after_fork_in_parent() { process_nic().mutex.unlock(); }
+std::atomic<bool> follows_forks = false;
+thread_local bool follows_this_one = false;
+
+void before_fork()
+{
+	follows_this_one = follows_forks;
+	if (follows_this_one)
+		process_nic().mutex.lock();
+}
+void after_fork_in_parent()
+{
+	if (follows_this_one)
+		process_nic().mutex.unlock();
+}
 void after_fork_in_child()
 {
+	if (!follows_this_one)
+		return;
 	new (&process_nic().mutex) std::mutex;
 	process_nic().abandon();
 	Context::forked();
+}
+
+// Before the program registers handlers of its own, so that those find a NIC whose lock is free in the child: they may
+// close files.
+[[gnu::constructor]] void register_fork_handlers()
+{
+	if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
+		std::abort(); // no memory, at the very start
 }
 
 } // namespace
@@ -62,10 +85,6 @@ Nic &process_nic()
 
 Scheduler &process_scheduler() { return process_nic().scheduler(); }
 
-int follow_forks()
-{
-	static const int error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-	return error;
-}
+void follow_forks() { follows_forks = true; }
 
 } // namespace softhca

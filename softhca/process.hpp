@@ -10,7 +10,7 @@ class Scheduler;
 // Made by the first call; never destroyed, as threads may come by until the very end of the process.
 Nic &process_nic();
 Scheduler &process_scheduler();
-// From now on a forked child begins without what the parent has in its queues. 0, or an errno.
-int follow_forks();
+// From now on a forked child begins without what the parent has in its queues.
+void follow_forks();
 
 } // namespace softhca

@@ -123,7 +123,7 @@ void Service::start()
 {
 	if (started_)
 		return;
-	const int handlers = follow_forks();
+	follow_forks();
 	// Signals are for the program's threads.
 	sigset_t all, old;
 	sigfillset(&all);
@@ -131,9 +131,9 @@ void Service::start()
 	pthread_t thread;
 	const int error = pthread_create(&thread, nullptr, run, this);
 	pthread_sigmask(SIG_SETMASK, &old, nullptr);
-	if (error || handlers) {
+	if (error) {
 		std::fprintf(stderr, "softhca: no thread, the device moves only while completion queues are polled: %s\n",
-		             std::strerror(error ? error : handlers));
+		             std::strerror(error));
 		return;
 	}
 	pthread_detach(thread);

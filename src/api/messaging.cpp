@@ -124,7 +124,7 @@ PT2P_CATCH_IN("pt2p_isend")
 // send(): the engine's, whether the message has left.
 template <class F>
 [[gnu::noinline]] pt2p_status_t try_send_fully(pt2p_context_t *ctx, const char *function, const void *buffer,
-                                               size_t length, int dest, int *sent, F &&send)
+                                               size_t length, int dest, int *sent, const F &send)
 {
 	Progress::Guard guard(*ctx->progress);
 	if (!sent)
@@ -132,6 +132,18 @@ template <class F>
 	*sent = 0;
 	if (bad_send(ctx, buffer, length, dest))
 		return bad_transfer(ctx, function, length, dest, false);
+	*sent = send();
+	poll_now_and_then(ctx);
+	return PT2P_OK;
+}
+
+template <class F>
+[[gnu::always_inline]] inline pt2p_status_t try_send(pt2p_context_t *ctx, const char *function, const void *buffer,
+                                                     size_t length, int dest, int *sent, const F &send)
+{
+	PT2P_CHECK_CONTEXT_IN(ctx, function);
+	if (__builtin_expect(!ordinary(ctx) || !sent || bad_send(ctx, buffer, length, dest), 0))
+		return try_send_fully(ctx, function, buffer, length, dest, sent, send);
 	*sent = send();
 	poll_now_and_then(ctx);
 	return PT2P_OK;
@@ -178,28 +190,16 @@ PT2P_CATCH
 
 pt2p_status_t pt2p_try_send(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag, int *sent)
 try {
-	PT2P_CHECK_CONTEXT(ctx);
-	if (__builtin_expect(ordinary(ctx) && sent && !bad_send(ctx, buffer, length, dest), 1)) {
-		*sent = ctx->engine->send_at_once(buffer, length, dest, tag);
-		poll_now_and_then(ctx);
-		return PT2P_OK;
-	}
-	return try_send_fully(ctx, __func__, buffer, length, dest, sent,
-	                      [=] { return ctx->engine->send_at_once(buffer, length, dest, tag); });
+	return try_send(ctx, __func__, buffer, length, dest, sent,
+	                [=] { return ctx->engine->send_at_once(buffer, length, dest, tag); });
 }
 PT2P_CATCH
 
 pt2p_status_t pt2p_try_send_data(pt2p_context_t *ctx, const void *buffer, size_t length, int dest, uint64_t tag,
                                  uint64_t data, int *sent)
 try {
-	PT2P_CHECK_CONTEXT(ctx);
-	if (__builtin_expect(ordinary(ctx) && sent && !bad_send(ctx, buffer, length, dest), 1)) {
-		*sent = ctx->engine->send_at_once(data, buffer, length, dest, tag);
-		poll_now_and_then(ctx);
-		return PT2P_OK;
-	}
-	return try_send_fully(ctx, __func__, buffer, length, dest, sent,
-	                      [=] { return ctx->engine->send_at_once(data, buffer, length, dest, tag); });
+	return try_send(ctx, __func__, buffer, length, dest, sent,
+	                [=] { return ctx->engine->send_at_once(data, buffer, length, dest, tag); });
 }
 PT2P_CATCH
 
@@ -255,7 +255,7 @@ try {
 	Callbacks &callbacks = ctx->engine->callbacks();
 	if (__builtin_expect(ordinary(ctx) && done && !callbacks.ended() && !bad_recv(ctx, buffer, capacity, source), 1)) {
 		if (Request *const r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask)) {
-			callbacks.attach(*r, done, argument);
+			callbacks.detach(*r, done, argument);
 			return PT2P_OK;
 		}
 	}

@@ -113,7 +113,7 @@ Request *Receives::irecv_taken(void *buffer, size_t capacity, UnexpectedMessage 
 // A message that is too long, goes into segments, or matches a detached receive.
 void Receives::deliver_otherwise(Request &r, const void *data)
 {
-	if (r.is_detached() && r.length <= r.capacity() && !r.in_segments()) {
+	if (r.is_detached() && r.length <= r.capacity() && !r.in_segments()) { // most receives with a callback
 		reporter_.add(Counter::bytes_received, r.length);
 		requests_.finish(r);
 		return copy(r.buffer, data, r.length);

@@ -351,7 +351,7 @@ void Services::end(Peer &peer)
 			return;
 		in.peer = nullptr;
 		if (in.notice && in.state == Incoming::State::queued)
-			return; // it has come, and its sender waits for nothing
+			return; // it has come, and is handled although its sender has left
 		in.cancelled = true;
 		unqueue(in);
 		if (in.state != Incoming::State::running)

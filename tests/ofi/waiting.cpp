@@ -191,6 +191,10 @@ TEST_CASE("fi_trywait and the descriptor of a queue")
 	REQUIRE(fi_trywait(p.b.domain->fabric, &object, 1) == 0);
 	REQUIRE(fi_cq_signal(p.b.cq) == 0);
 	CHECK(readable(fd, 1000));
+	CHECK(fi_trywait(p.b.domain->fabric, &object, 1) == -FI_EAGAIN);
+	CHECK(fi_cq_read(p.b.cq, &e, 1) == -FI_EAGAIN);
+	CHECK(fi_trywait(p.b.domain->fabric, &object, 1) == 0);
+	CHECK(!readable(fd, 0));
 	Node plain;
 	object = &plain.cq->fid;
 	CHECK(fi_control(object, FI_GETWAIT, &fd) == -FI_ENOSYS);

@@ -18,20 +18,6 @@ Callbacks::Serving::~Serving()
 	serving.pop_back();
 }
 
-void Callbacks::detach(Request &r, pt2p_callback_t callback, void *argument)
-{
-	if (callback) {
-		Details &d = requests_.callback_of(r);
-		d.callback = callback;
-		d.argument = argument;
-		if (nested())
-			r.make_special(Request::nested);
-	}
-	r.make_special(Request::detached);
-	if (r.done())
-		requests_.complete(r, r.status);
-}
-
 void Callbacks::tell_failure(const Request &r, bool has_callback)
 {
 	if (has_callback)

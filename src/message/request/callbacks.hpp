@@ -21,17 +21,18 @@ public:
 	void use(pt2p_context_t *context) { context_ = context; }
 
 	// The program's handle is dead from now on. A callback is called once, in a later turn.
-	void detach(Request &request, pt2p_callback_t callback = nullptr, void *argument = nullptr);
-	// The same for a receive that has just been posted.
-	void attach(Request &r, pt2p_callback_t callback, void *argument)
+	void detach(Request &r, pt2p_callback_t callback = nullptr, void *argument = nullptr)
 	{
-		Details &d = *requests_.details().take();
-		d.callback = callback;
-		d.argument = argument;
-		r.details = &d;
-		const bool in_call = __builtin_expect(running_ || !serving_.empty(), 0) && nested();
-		r.make_special(
-		    static_cast<Request::Special>(Request::with_details | Request::detached | (in_call ? Request::nested : 0)));
+		if (callback) {
+			Details &d = requests_.callback_of(r);
+			d.callback = callback;
+			d.argument = argument;
+			if (nested())
+				r.make_special(Request::nested);
+		}
+		r.make_special(Request::detached);
+		if (r.done())
+			requests_.complete(r, r.status);
 	}
 	// Frees the detached requests that have completed, and calls their callbacks; returns how many.
 	unsigned run();
