@@ -52,11 +52,11 @@ int Endpoint::look_up(fi_addr_t address)
 		return -FI_EINVAL;
 	}
 	if (is_rank) {
-		if (in_that_job.job != job_number() || in_that_job.rank < 0 || in_that_job.rank >= pt2p_size(ctx)) {
-			PT2P_OFI_WARN(FI_LOG_EP_CTRL, "the address is one of another job\n");
+		rank = in_that_job.rank; // of this job: vectors take no other ones
+		if (rank < 0 || rank >= pt2p_size(ctx)) {
+			PT2P_OFI_WARN(FI_LOG_EP_CTRL, "the job has no rank %d\n", rank);
 			return -FI_EINVAL;
 		}
-		rank = in_that_job.rank;
 	} else {
 		sockaddr_in internet;
 		std::memcpy(&internet, entry.bytes, sizeof internet);

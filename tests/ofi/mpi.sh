@@ -20,7 +20,7 @@ run()
 		--mca mtl ofi --mca mtl_ofi_provider_include pt2p "$work/program" $arguments >"$work/out" 2>&1
 }
 
-# over WHAT RANKS COMMAND...: it must do well. The summary proves that libpt2p is in use.
+# over WHAT RANKS COMMAND...: it must succeed. The summary proves that libpt2p is in use.
 over()
 {
 	what=$1
