@@ -11,25 +11,17 @@
 
 namespace pt2p_ofi {
 
-void Reporters::add(Endpoint *endpoint)
+void Reporters::add(pt2p_context_t *const *context)
 {
 	const Locked locked(lock_);
-	if (std::find(endpoints_.begin(), endpoints_.end(), endpoint) == endpoints_.end())
-		endpoints_.push_back(endpoint);
+	if (std::find(contexts_.begin(), contexts_.end(), context) == contexts_.end())
+		contexts_.push_back(context);
 }
 
-void Reporters::remove(const Endpoint *endpoint)
+void Reporters::remove(pt2p_context_t *const *context)
 {
 	const Locked locked(lock_);
-	std::erase(endpoints_, endpoint);
-}
-
-void Reporters::progress()
-{
-	const Locked locked(lock_);
-	for (const Endpoint *endpoint : endpoints_)
-		if (endpoint->ctx)
-			pt2p_progress(endpoint->ctx);
+	std::erase(contexts_, context);
 }
 
 namespace {
@@ -53,11 +45,10 @@ int control_cq(fid *f, int command, void *argument)
 	return control_wait(cq->wait, command, argument);
 }
 
-// What is there already. Entry: of the queue's format.
+// What is there already, with the lock. Entry: of the queue's format.
 template <class Entry>
 inline ssize_t take(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 {
-	const Locked locked(cq.lock);
 	if (cq.completions.empty() || !count)
 		return cq.errors.empty() ? -FI_EAGAIN : -FI_EAVAIL;
 	auto *to = static_cast<unsigned char *>(buffer); // may be unaligned
@@ -72,17 +63,27 @@ inline ssize_t take(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 }
 
 template <class Entry>
-[[gnu::noinline]] ssize_t take_after_progress(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
+[[gnu::noinline]] ssize_t read_among_threads(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 {
-	cq.reporters.progress();
-	return take<Entry>(cq, buffer, count, sources);
+	for (bool again = false;; again = true) {
+		{
+			const Locked locked(cq.lock);
+			const ssize_t n = take<Entry>(cq, buffer, count, sources);
+			if (n != -FI_EAGAIN || again)
+				return n;
+		}
+		cq.reporters.progress();
+	}
 }
 
 template <class Entry>
 inline ssize_t read(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 {
-	const ssize_t n = take<Entry>(cq, buffer, count, sources);
-	return n != -FI_EAGAIN ? n : take_after_progress<Entry>(cq, buffer, count, sources);
+	if (__builtin_expect(cq.lock.enabled(), 0))
+		return read_among_threads<Entry>(cq, buffer, count, sources);
+	if ((cq.completions.empty() || !count) && cq.errors.empty())
+		cq.reporters.progress();
+	return take<Entry>(cq, buffer, count, sources);
 }
 
 template <class Entry>

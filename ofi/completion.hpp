@@ -17,19 +17,25 @@
 namespace pt2p_ofi {
 
 struct Domain;
-struct Endpoint;
 
 // The endpoints that report to a queue or counter: it makes their progress.
 class Reporters {
 public:
-	void add(Endpoint *endpoint);
-	void remove(const Endpoint *endpoint);
-	void progress();
+	// context: of the endpoint, which has none yet before it is enabled.
+	void add(pt2p_context_t *const *context);
+	void remove(pt2p_context_t *const *context);
+	void progress()
+	{
+		const Locked locked(lock_);
+		for (pt2p_context_t *const *context : contexts_)
+			if (*context)
+				pt2p_progress(*context);
+	}
 	void enable_locks() { lock_.enable(); }
 
 private:
 	Lock lock_;
-	std::vector<Endpoint *> endpoints_;
+	std::vector<pt2p_context_t *const *> contexts_;
 };
 
 // As the largest format has it; each smaller one is the beginning of it.

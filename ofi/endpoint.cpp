@@ -24,6 +24,12 @@ void Endpoint::allocate_ops()
 	}
 }
 
+ssize_t Endpoint::not_started(Op *op, pt2p_status_t status)
+{
+	give(op);
+	return failed(status, ctx, FI_LOG_EP_DATA);
+}
+
 // ---- addresses ------------------------------------------------------------------------------------------------------
 
 void Endpoint::remember(int rank, fi_addr_t address)
@@ -176,13 +182,17 @@ void Endpoint::update_flags()
 	tx_reports = reports_send(tx_flags);
 	rx_reports = reports_receive(rx_flags);
 	tx_plain = !(tx_flags & special);
+	const bool alone = enabled && !lock.enabled();
+	quick_injects = alone && !send_counter;
+	quick_sends = quick_injects && tx_plain && tx_reports;
+	quick_receives = alone && rx_reports && !recv_counter;
 }
 
 void Endpoint::use(Counter &counter)
 {
 	if (std::find(counters.begin(), counters.end(), &counter) == counters.end())
 		counters.push_back(&counter);
-	counter.reporters.add(this);
+	counter.reporters.add(&ctx);
 }
 
 int Endpoint::make_context()
@@ -239,7 +249,6 @@ int Endpoint::enable()
 		PT2P_OFI_WARN(FI_LOG_EP_CTRL, "no completion queue is bound to the endpoint\n");
 		return -FI_ENOCQ;
 	}
-	update_flags();
 	if (const int error = make_context())
 		return error;
 	if (caps & (FI_RMA | FI_ATOMIC))
@@ -249,6 +258,7 @@ int Endpoint::enable()
 		if (const int error = open_atomic_service(*this))
 			return error;
 	enabled = true;
+	update_flags();
 	return 0;
 }
 
@@ -263,12 +273,12 @@ void Endpoint::close()
 {
 	for (Cq *cq : {tx_cq, rx_cq})
 		if (cq)
-			cq->reporters.remove(this);
+			cq->reporters.remove(&ctx);
 	{
 		const std::lock_guard guard(domain->members);
 		std::erase(domain->endpoints, this);
 		for (Counter *counter : counters)
-			counter->reporters.remove(this);
+			counter->reporters.remove(&ctx);
 	}
 	{
 		const std::lock_guard guard(domain->mutex);
@@ -329,6 +339,7 @@ int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 	e.use(*counter);
 	e.bound_counters.push_back(counter);
 	++counter->users;
+	e.update_flags();
 	return 0;
 }
 
@@ -369,7 +380,7 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 				e.rx_cq = cq;
 				e.rx_selective = flags & FI_SELECTIVE_COMPLETION;
 			}
-			cq->reporters.add(&e);
+			cq->reporters.add(&e.ctx);
 			return 0;
 		}
 		case FI_CLASS_CNTR: return bind_counter(e, object_of<Counter>(object), flags);

@@ -71,6 +71,9 @@ struct Endpoint {
 
 	// What follows from the flags: whether calls without flags report a success, and whether sends are nothing special.
 	bool tx_reports = true, rx_reports = true, tx_plain = true, directed = false;
+	// Most endpoints: one thread works on it at a time, calls without flags report to a queue and count nowhere. Such
+	// calls take short paths.
+	bool quick_sends = false, quick_injects = false, quick_receives = false;
 
 	Lock lock;                        // of all below
 	std::vector<int> ranks;           // by number in the address vector; negative: not looked up
@@ -167,16 +170,13 @@ struct Endpoint {
 	// What a function of libfabric returns that has asked libpt2p to start an operation.
 	ssize_t started(Op *op, pt2p_status_t status)
 	{
-		if (__builtin_expect(status == PT2P_OK, 1))
-			return 0;
-		give(op);
-		return failed(status, ctx, FI_LOG_EP_DATA);
+		return __builtin_expect(status == PT2P_OK, 1) ? 0 : not_started(op, status);
 	}
 	// The end of an operation: a completion, or an error, and the counter.
 	void succeed(Op *op);
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
 	void use(Counter &counter); // that counts something of this endpoint
-	void update_flags();
+	void update_flags(); // what follows from the flags, the counters and the lock
 	int enable();
 	int make_context();
 	int open_service(uint32_t id, pt2p_handler_t handler); // handler: gets the endpoint as argument
@@ -184,6 +184,7 @@ struct Endpoint {
 
 private:
 	void allocate_ops();
+	[[gnu::cold]] ssize_t not_started(Op *op, pt2p_status_t status);
 	void remember(int rank, fi_addr_t address); // as completions name it; with the lock
 	int look_up(fi_addr_t address);
 	fi_addr_t look_up_source(int rank);

@@ -10,8 +10,6 @@ namespace {
 ssize_t receive_message(Endpoint &e, void *buffer, size_t length, fi_addr_t from, void *context, uint64_t flags,
                         bool reports)
 {
-	if (__builtin_expect(!(flags & FI_MULTI_RECV) && !e.lock.enabled() && !e.multi->posted, 1))
-		return receive_one(e, buffer, length, from, untagged, untagged, FI_MSG, context, reports);
 	return receive_untagged(e, {buffer, length, from, context, reports, (flags & FI_MULTI_RECV) != 0, {}});
 }
 
@@ -20,6 +18,8 @@ const uint64_t *data_in(uint64_t flags, const uint64_t &data) { return flags & F
 ssize_t msg_recv(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, void *context)
 {
 	Endpoint &e = endpoint_of(f);
+	if (__builtin_expect(e.quick_receives && !e.multi->posted && !(e.rx_flags & FI_MULTI_RECV), 1))
+		return receive_one(e, buffer, length, from, untagged, untagged, FI_MSG, context);
 	return receive_message(e, buffer, length, from, context, e.rx_flags, e.rx_reports);
 }
 
@@ -86,7 +86,7 @@ ssize_t tagged_recv(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t fr
                     void *context)
 {
 	Endpoint &e = endpoint_of(f);
-	return receive_tagged(e, buffer, length, from, tag, ignore, context, e.rx_reports);
+	return receive_one(e, buffer, length, from, tag & tag_bits, ~(ignore & tag_bits), FI_TAGGED, context);
 }
 
 ssize_t tagged_recvv(fid_ep *f, const iovec *segments, void **, size_t count, fi_addr_t from, uint64_t tag,

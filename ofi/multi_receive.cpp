@@ -177,7 +177,7 @@ ssize_t cancel(Endpoint &e, void *context)
 					found.push_back(op);
 	}
 	for (Op *op : found)
-		for (const pt2p_callback_t done : {received, received_one_of_many})
+		for (const pt2p_callback_t done : {received, received_quickly, received_one_of_many})
 			if (pt2p_cancel_callback(e.ctx, done, op) == PT2P_OK)
 				return 0;
 	// A receive that is just being started ends when it is, and a buffer that a message is just put into ends after it.

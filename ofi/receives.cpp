@@ -3,40 +3,23 @@
 
 namespace pt2p_ofi {
 
-namespace {
-
-[[gnu::noinline]] void received_fully(Op *op, const pt2p_result_t &result)
-{
-	Endpoint &e = *op->endpoint;
-	if (result.status != PT2P_OK)
-		return e.fail(op, result, e.rx_cq);
-	report_receive(e, *op, op->flags, result);
-	e.give(op);
-}
-
-[[gnu::noinline]] ssize_t receive_fully(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag,
-                                        uint64_t mask, uint64_t kind, void *context, bool reports)
-{
-	Op *op;
-	int source;
-	{
-		const Locked locked(e.lock);
-		if (!source_of(e, from, source))
-			return source;
-		op = take_receive(e, context, kind, buffer, length, reports);
-	}
-	return e.started(op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag, mask, received, op));
-}
-
-} // namespace
-
 void received(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
 	Op *op = static_cast<Op *>(argument);
 	Endpoint &e = *op->endpoint;
-	const fi_addr_t source = __builtin_expect(e.lock.enabled(), 0) ? FI_ADDR_NOTAVAIL : e.known_address(result->source);
-	if (__builtin_expect(source == FI_ADDR_NOTAVAIL || result->status != PT2P_OK || op->counter || !op->reports, 0))
-		return received_fully(op, *result);
+	if (result->status != PT2P_OK)
+		return e.fail(op, *result, e.rx_cq);
+	report_receive(e, *op, op->flags, *result);
+	e.give(op);
+}
+
+void received_quickly(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
+{
+	Op *op = static_cast<Op *>(argument);
+	Endpoint &e = *op->endpoint;
+	const fi_addr_t source = e.known_address(result->source);
+	if (__builtin_expect(source == FI_ADDR_NOTAVAIL || result->status != PT2P_OK, 0))
+		return received(ctx, result, argument);
 	e.give_locked(op);
 	push_receive(e, *op, op->flags, *result, source);
 }
@@ -51,14 +34,17 @@ ssize_t receive_segments(Endpoint &e, Op *op, const iovec *list, size_t count, c
 	return e.started(op, status);
 }
 
-ssize_t receive_one(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t mask,
-                    uint64_t kind, void *context, bool reports)
+ssize_t receive_otherwise(Endpoint &e, void *buffer, size_t length, fi_addr_t from, uint64_t tag, uint64_t mask,
+                          uint64_t kind, void *context, bool reports)
 {
-	int source = PT2P_ANY_SOURCE;
-	const bool directed = e.directed && from != FI_ADDR_UNSPEC;
-	if (__builtin_expect(e.lock.enabled() || !e.free_ops || (directed && (source = e.known_rank(from)) < 0), 0))
-		return receive_fully(e, buffer, length, from, tag, mask, kind, context, reports);
-	Op *op = take_receive(e, context, kind, buffer, length, reports);
+	Op *op;
+	int source;
+	{
+		const Locked locked(e.lock);
+		if (!source_of(e, from, source))
+			return source;
+		op = take_receive(e, context, kind, buffer, length, reports);
+	}
 	return e.started(op, pt2p_irecv_callback(e.ctx, buffer, length, source, tag, mask, received, op));
 }
 
@@ -68,8 +54,8 @@ ssize_t receive_tagged_segments(Endpoint &e, const iovec *segments, size_t count
 	if (count > max_segments)
 		return -FI_EINVAL;
 	if (count <= 1)
-		return receive_tagged(e, count ? segments->iov_base : nullptr, count ? segments->iov_len : 0, from, tag, ignore,
-		                      context, reports);
+		return receive_otherwise(e, count ? segments->iov_base : nullptr, count ? segments->iov_len : 0, from,
+		                         tag & tag_bits, ~(ignore & tag_bits), FI_TAGGED, context, reports);
 	Op *op;
 	int source;
 	const size_t length = length_of(segments, count);

@@ -15,15 +15,6 @@ void sent(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 		e.fail(op, *result, e.tx_cq);
 }
 
-// Whether the message has left, without a request.
-inline bool leaves_at_once(Endpoint &e, const void *buffer, size_t length, int rank, uint64_t tag, const uint64_t *data)
-{
-	int sent_at_once = 0;
-	const pt2p_status_t status = data ? pt2p_try_send_data(e.ctx, buffer, length, rank, tag, *data, &sent_at_once)
-	                                  : pt2p_try_send(e.ctx, buffer, length, rank, tag, &sent_at_once);
-	return status == PT2P_OK && sent_at_once;
-}
-
 } // namespace
 
 ssize_t send_fully(Endpoint &e, const Outgoing &o)
@@ -47,13 +38,13 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	return e.started(op, pt2p_isend_with(e.ctx, segments.list, o.count, op->rank, o.tag, &options, nullptr));
 }
 
-ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
-                 void *context, const uint64_t *data)
+ssize_t send_otherwise(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
+                       void *context, const uint64_t *data)
 {
 	const int rank = e.rank_at(to);
 	if (__builtin_expect(rank < 0, 0))
 		return rank;
-	if (__builtin_expect(!e.tx_plain || !leaves_at_once(e, buffer, length, rank, tag, data), 0)) {
+	if (!e.tx_plain || !leaves_at_once(e, buffer, length, rank, tag, data)) {
 		const iovec segment{const_cast<void *>(buffer), length};
 		return send_fully(e, {&segment, 1, to, tag, kind, context, e.tx_flags, data, e.tx_reports});
 	}
@@ -64,14 +55,15 @@ ssize_t send_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, u
 	return 0;
 }
 
-ssize_t inject_one(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, const uint64_t *data)
+ssize_t inject_otherwise(Endpoint &e, const void *buffer, size_t length, fi_addr_t to, uint64_t tag,
+                         const uint64_t *data)
 {
 	const int rank = e.rank_at(to);
 	if (__builtin_expect(rank < 0, 0))
 		return rank;
 	if (__builtin_expect(length > inject_size, 0))
 		return -FI_EMSGSIZE;
-	if (__builtin_expect(!leaves_at_once(e, buffer, length, rank, tag, data), 0)) {
+	if (!leaves_at_once(e, buffer, length, rank, tag, data)) {
 		const pt2p_iovec_t segment{const_cast<void *>(buffer), length};
 		pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
 		options.buffered = 1;
