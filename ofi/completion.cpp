@@ -82,7 +82,7 @@ inline ssize_t read(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 	if (__builtin_expect(cq.lock.enabled(), 0))
 		return read_among_threads<Entry>(cq, buffer, count, sources);
 	if ((cq.completions.empty() || !count) && cq.errors.empty())
-		cq.reporters.progress();
+		cq.reporters.progress_all();
 	return take<Entry>(cq, buffer, count, sources);
 }
 

@@ -27,6 +27,11 @@ public:
 	void progress()
 	{
 		const Locked locked(lock_);
+		progress_all();
+	}
+	// The same where the lock is not enabled.
+	[[gnu::noinline]] void progress_all()
+	{
 		for (pt2p_context_t *const *context : contexts_)
 			if (*context)
 				pt2p_progress(*context);

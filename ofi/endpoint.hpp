@@ -176,7 +176,7 @@ struct Endpoint {
 	void succeed(Op *op);
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
 	void use(Counter &counter); // that counts something of this endpoint
-	void update_flags(); // what follows from the flags, the counters and the lock
+	void update_flags();        // what follows from the flags, the counters and the lock
 	int enable();
 	int make_context();
 	int open_service(uint32_t id, pt2p_handler_t handler); // handler: gets the endpoint as argument
