@@ -5,7 +5,9 @@
  *     provider ITERATIONS OPERATION
  *
  * OPERATION: tagged, inject, data (inject with a word of data), msg: a receive is posted, then the message is sent,
- * then the completions are read. write, read: one of remote memory, and its completion. add: an atomic one.
+ * then the completions are read. window: as Open MPI's receives and sends, 16 at a time: a bit of the tag is not
+ * compared, each message carries a word of data, and completions are read together. write, read: one of remote memory,
+ * and its completion. add: an atomic one.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <rdma/fabric.h>
@@ -18,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG = 5, KEY = 5 };
+enum { TAG = 5, KEY = 5, WINDOW = 16 };
 
 struct end {
 	struct fid_domain *domain;
@@ -72,8 +74,33 @@ static void complete(struct end *e, struct end *other)
 	must(n, "fi_cq_read");
 }
 
-enum operation { TAGGED, INJECT, DATA, MSG, WRITE, READ, ADD, OPERATIONS };
-static const char *const names[] = {"tagged", "inject", "data", "msg", "write", "read", "add"};
+enum operation { TAGGED, INJECT, DATA, MSG, WINDOWS, WRITE, READ, ADD, OPERATIONS };
+static const char *const names[] = {"tagged", "inject", "data", "msg", "window", "write", "read", "add"};
+
+/* So many completions. */
+static void complete_all(struct end *e, int count)
+{
+	struct fi_cq_tagged_entry entries[WINDOW];
+	while (count > 0) {
+		const ssize_t n = fi_cq_read(e->cq, entries, WINDOW);
+		if (n != -FI_EAGAIN) {
+			must(n, "fi_cq_read");
+			count -= (int)n;
+		}
+	}
+}
+
+static void window(struct end *a, struct end *b)
+{
+	static uint64_t in[WINDOW], out = 7;
+	const uint64_t open = UINT64_C(1) << 50;
+	for (int i = 0; i < WINDOW; ++i)
+		must(fi_trecv(b->ep, &in[i], sizeof in[i], NULL, b->peer, TAG, open, &in[i]), "fi_trecv");
+	for (int i = 0; i < WINDOW; ++i)
+		must(fi_tsenddata(a->ep, &out, sizeof out, NULL, 77, a->peer, TAG, &out), "fi_tsenddata");
+	complete_all(a, WINDOW);
+	complete_all(b, WINDOW);
+}
 
 static void operate(enum operation what, struct end *a, struct end *b)
 {
@@ -94,6 +121,7 @@ static void operate(enum operation what, struct end *a, struct end *b)
 		else
 			must(fi_tinjectdata(a->ep, &out, sizeof out, 77, a->peer, TAG), "fi_tinjectdata");
 		break;
+	case WINDOWS: window(a, b); return;
 	case WRITE: must(fi_write(a->ep, &out, sizeof out, NULL, a->peer, 0, KEY, &out), "fi_write"); break;
 	case READ: must(fi_read(a->ep, &in, sizeof in, NULL, a->peer, 0, KEY, &in), "fi_read"); break;
 	case ADD: must(fi_atomic(a->ep, &out, 1, NULL, a->peer, 0, KEY, FI_UINT64, FI_SUM, &out), "fi_atomic"); break;
@@ -112,7 +140,7 @@ int main(int argc, char **argv)
 	while (argc == 3 && what < OPERATIONS && strcmp(names[what], argv[2]) != 0)
 		++what;
 	if (iterations <= 0 || what == OPERATIONS) {
-		fprintf(stderr, "usage: provider ITERATIONS tagged|inject|data|msg|write|read|add\n");
+		fprintf(stderr, "usage: provider ITERATIONS tagged|inject|data|msg|window|write|read|add\n");
 		return 2;
 	}
 	struct fi_info *hints = fi_allocinfo();
@@ -130,7 +158,7 @@ int main(int argc, char **argv)
 	struct fid_mr *mr;
 	must(fi_mr_reg(b.domain, memory, sizeof memory, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL),
 	     "fi_mr_reg");
-	for (long i = 0; i < iterations; ++i)
+	for (long i = 0; i < iterations; i += what == WINDOWS ? WINDOW : 1)
 		operate(what, &a, &b);
 	return 0;
 }

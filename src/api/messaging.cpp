@@ -93,6 +93,11 @@ PT2P_CATCH_IN("pt2p_isend")
 [[gnu::noinline]] pt2p_status_t irecv_fully(pt2p_context_t *ctx, void *buffer, size_t capacity, int source,
                                             uint64_t tag, uint64_t mask, pt2p_request_t **req)
 try {
+	if (ordinary(ctx) && req && !bad_recv(ctx, buffer, capacity, source))
+		if (Request *const r = ctx->engine->irecv_like_others(buffer, capacity, source, tag, mask)) {
+			*req = to_handle(r);
+			return PT2P_OK;
+		}
 	return start_among_threads(ctx, [=] { return irecv_now(ctx, buffer, capacity, source, tag, mask, req); });
 }
 PT2P_CATCH_IN("pt2p_irecv")
@@ -254,7 +259,10 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	Callbacks &callbacks = ctx->engine->callbacks();
 	if (__builtin_expect(ordinary(ctx) && done && !callbacks.ended() && !bad_recv(ctx, buffer, capacity, source), 1)) {
-		if (Request *const r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask)) {
+		Request *r = ctx->engine->irecv_at_once(buffer, capacity, source, tag, mask);
+		if (!r)
+			r = ctx->engine->irecv_like_others(buffer, capacity, source, tag, mask);
+		if (__builtin_expect(r != nullptr, 1)) {
 			callbacks.detach(*r, done, argument);
 			return PT2P_OK;
 		}

@@ -99,6 +99,8 @@ public:
 		requests_.take(*r);
 		return r;
 	}
+	// The same for a receive that leaves the same bits open as others that are posted.
+	Request *irecv_like_others(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask);
 	// Sends a short message without a request; false when it takes one.
 	bool send_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
 	{

@@ -37,16 +37,23 @@ public:
 		uint64_t compared = 0;
 		return find(source, tag, compared);
 	}
-	// The first with that key, removed; null: none.
-	Node *take(int source, uint64_t tag)
+	// The same, removed.
+	Node *take(int source, uint64_t tag, uint64_t &compared)
 	{
 		Bucket &b = bucket(source, tag);
-		for (Node *n = b.head; n; n = n->next)
+		for (Node *n = b.head; n; n = n->next) {
+			++compared;
 			if (n->tag == tag && n->source == source) {
 				unlink(b, *n);
 				return n;
 			}
+		}
 		return nullptr;
+	}
+	Node *take(int source, uint64_t tag)
+	{
+		uint64_t compared = 0;
+		return take(source, tag, compared);
 	}
 	void remove(Node &node) { unlink(bucket(node.source, node.tag), node); }
 	size_t count() const { return count_; }

@@ -4,16 +4,22 @@
 
 namespace pt2p {
 
+namespace {
+
+Pattern pattern_of(const PostedReceive &r) { return {r.mask, r.source == PT2P_ANY_SOURCE}; }
+
+} // namespace
+
 // ---- posted receives ------------------------------------------------------------------------------------------------
 
-// The table for a pattern: its own, one that is empty, or a new one; in_list when others have them all.
+// The table for a pattern: its own, the first one that is empty, or a new one; in_list when others have them all.
 size_t Matcher::table_for(const Pattern &pattern)
 {
 	size_t empty = in_list;
 	for (size_t i = 0; i < wild_.size(); ++i) {
 		if (wild_[i].pattern == pattern)
 			return i;
-		if (!wild_[i].count())
+		if (!wild_[i].count() && empty == in_list)
 			empty = i;
 	}
 	if (empty == in_list) {
@@ -28,7 +34,7 @@ size_t Matcher::table_for(const Pattern &pattern)
 
 void Matcher::file_wild(PostedReceive &receive)
 {
-	const size_t table = table_for({receive.mask, receive.source == PT2P_ANY_SOURCE});
+	const size_t table = table_for(pattern_of(receive));
 	receive.table = static_cast<uint8_t>(table);
 	receive.tag &= receive.mask; // the key; nobody looks at the other bits
 	if (table != in_list) {
@@ -40,6 +46,18 @@ void Matcher::file_wild(PostedReceive &receive)
 		wild_tail_ = &receive;
 	}
 	++wild_count_;
+}
+
+bool Matcher::post_like_others(PostedReceive &receive)
+{
+	if (lone_ || wild_.empty() || wild_.front().full() || !(wild_.front().pattern == pattern_of(receive)))
+		return false;
+	receive.order = next_order_++;
+	receive.table = 0;
+	receive.tag &= receive.mask;
+	wild_.front().push(receive);
+	++wild_count_;
+	return true;
 }
 
 PostedReceive *Matcher::match_oldest(int source, uint64_t tag)

@@ -116,10 +116,14 @@ public:
 		file(receive);
 		return true;
 	}
+	// The same for a wild receive of the first pattern.
+	bool post_like_others(PostedReceive &receive);
 	// The receive that a message from `source` with `tag` belongs to, unposted; null: the message is unexpected.
 	PostedReceive *match(int source, uint64_t tag)
 	{
-		return any_wild() ? match_oldest(source, tag) : match_exact(source, tag);
+		if (!any_wild())
+			return match_exact(source, tag);
+		return one_pattern() ? match_pattern(source, tag) : match_oldest(source, tag);
 	}
 	// As match, while no wild receive is posted beside others.
 	bool any_wild() const { return wild_count_ != 0; }
@@ -172,6 +176,16 @@ private:
 	static constexpr size_t max_indexes = 4;                // of unexpected messages
 	static constexpr size_t long_walk = 32, short_walk = 8; // messages: an index pays above, and no longer below
 
+	// Whether all receives are wild and have the first pattern, as those of a program that leaves the same bits open in
+	// each receive.
+	bool one_pattern() const { return wild_.front().count() == wild_count_ && !exact_.count(); }
+	PostedReceive *match_pattern(int source, uint64_t tag)
+	{
+		auto &table = wild_.front();
+		PostedReceive *const found = table.take(table.pattern.source(source), tag & table.pattern.mask, compared_);
+		wild_count_ -= found != nullptr;
+		return found;
+	}
 	PostedReceive *match_oldest(int source, uint64_t tag);
 	size_t table_for(const Pattern &pattern);
 	UnexpectedMessage *find_wild(int source, uint64_t tag, uint64_t mask);
