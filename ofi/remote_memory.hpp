@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <rdma/fabric.h>
+
 #include "pt2p.h"
 
 namespace pt2p_ofi {
@@ -28,6 +30,20 @@ struct Reach {
 	pt2p_remote_t *handle = nullptr; // null: the owner has been asked, and has not answered
 	uint64_t base = 0, length = 0, access = 0;
 	bool events = false; // the owner wants to know of operations (FI_RMA_EVENT)
+
+	bool allows(RmaKind kind) const
+	{
+		return !access || access & (kind == RmaKind::read ? FI_REMOTE_READ : FI_REMOTE_WRITE);
+	}
+	bool holds(uint64_t address, uint64_t bytes) const
+	{
+		return address >= base && address - base <= length && bytes <= length - (address - base);
+	}
+	// Whether nothing stands in the way of such an operation, and nobody needs to hear of it.
+	bool takes(uint64_t address, uint64_t bytes, RmaKind kind) const
+	{
+		return handle && !events && allows(kind) && holds(address, bytes);
+	}
 };
 
 struct RemoteMemory {

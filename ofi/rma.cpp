@@ -138,26 +138,29 @@ void end_part(Op *op, pt2p_status_t status)
 	finish(op);
 }
 
+void not_started(Endpoint &e, Op *op, pt2p_status_t status)
+{
+	failed(status, e.ctx, FI_LOG_EP_DATA);
+	end_part(op, status);
+}
+
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
 {
 	if (memory.events) {
 		const Locked locked(e.lock);
 		op->tells = true;
 	}
-	const uint64_t needed = kind == RmaKind::read ? FI_REMOTE_READ : FI_REMOTE_WRITE;
-	if (memory.access && !(memory.access & needed))
+	if (!memory.allows(kind))
 		return end_part(op, PT2P_ERR_MEMORY);
-	const uint64_t offset = part.remote - memory.base;
-	if (part.remote < memory.base || offset > memory.length || part.length > memory.length - offset)
+	if (!memory.holds(part.remote, part.length))
 		return end_part(op, PT2P_ERR_BOUNDS);
+	const uint64_t offset = part.remote - memory.base;
 	const pt2p_status_t status =
 	    kind == RmaKind::read
 	        ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, part_ended, op)
 	        : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, part_ended, op);
-	if (status != PT2P_OK) {
-		failed(status, e.ctx, FI_LOG_EP_DATA);
-		end_part(op, status);
-	}
+	if (status != PT2P_OK)
+		not_started(e, op, status);
 }
 
 // A question for a key, and its answer.
@@ -348,6 +351,20 @@ ssize_t start(Endpoint &e, const Call &c, RmaKind kind, uint64_t flags, bool rep
 // Without flags of its own a call has those of the endpoint; only these mean something here.
 uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_DELIVERY_COMPLETE); }
 
+// The end of an operation of one part on memory whose owner need not hear of it.
+void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
+{
+	Op *op = static_cast<Op *>(argument);
+	Endpoint &e = *op->endpoint;
+	if (__builtin_expect(result->status != PT2P_OK, 0))
+		return end_part(op, result->status);
+	if (op->reports)
+		e.tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0});
+	if (op->counter)
+		op->counter->add(1);
+	e.give_locked(op);
+}
+
 // A contiguous buffer and no flags: most operations.
 ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, uint64_t address, uint64_t key,
                     void *context, RmaKind kind)
@@ -356,12 +373,18 @@ ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, ui
 	const int rank = __builtin_expect(e.lock.enabled(), 0) ? -1 : e.known_rank(peer);
 	if (__builtin_expect(rank >= 0 && e.tx_plain && e.free_ops && e.released.empty(), 1)) {
 		const auto found = e.remotes.find({rank, key});
-		if (__builtin_expect(found != e.remotes.end() && found->second.reach.handle, 1)) {
+		if (__builtin_expect(found != e.remotes.end() && found->second.reach.takes(address, length, kind), 1)) {
+			const Reach &memory = found->second.reach;
 			Op *op = e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter,
 			                e.tx_reports);
 			op->rank = rank;
 			begin(op, length, 1, key, 0);
-			start_part(e, op, found->second.reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind);
+			const uint64_t offset = address - memory.base;
+			const pt2p_status_t status =
+			    write ? pt2p_put_callback(e.ctx, buffer, length, memory.handle, offset, plain_ended, op)
+			          : pt2p_get_callback(e.ctx, buffer, length, memory.handle, offset, plain_ended, op);
+			if (__builtin_expect(status != PT2P_OK, 0))
+				not_started(e, op, status);
 			return 0;
 		}
 	}
