@@ -81,6 +81,7 @@ struct Shape {
 	uint64_t wild;     // percent of the receives
 	uint64_t arrivals; // percent of the steps
 	std::vector<uint64_t> tags, masks;
+	uint64_t any_source = 50; // percent of the wild receives
 };
 
 // Receives, arrivals, cancelled receives and matched probes, in a random order. Each gives the same result as the
@@ -118,7 +119,7 @@ void agrees_with_the_model(const Shape &shape, std::mt19937 &random)
 		} else {
 			const bool wild = random() % 100 < shape.wild;
 			ModelReceive r{id, some_source(), of(shape.tags), wild ? of(shape.masks) : PT2P_TAG_EXACT};
-			if (wild && random() % 2)
+			if (wild && random() % 100 < shape.any_source)
 				r.source = PT2P_ANY_SOURCE;
 			UnexpectedMessage *m = matcher.find(r.source, r.tag, r.mask);
 			REQUIRE(matcher.find(r.source, r.tag, r.mask) == m);
@@ -137,7 +138,8 @@ void agrees_with_the_model(const Shape &shape, std::mt19937 &random)
 			p.source = r.source;
 			p.tag = r.tag;
 			p.mask = r.mask;
-			matcher.post(p);
+			if (random() % 4 == 0 || (!matcher.post_at_once(p) && !matcher.post_like_others(p)))
+				matcher.post(p);
 		}
 		REQUIRE(matcher.unexpected() == model.messages.size());
 		REQUIRE(matcher.any_posted() == !model.receives.empty());
@@ -188,6 +190,12 @@ TEST_CASE("matching agrees with a naive model on random sequences")
 		shape.masks =
 		    seed % 2 ? few_masks : std::vector<uint64_t>{PT2P_TAG_EXACT, ~UINT64_C(0xff), UINT64_C(0xff) << 40};
 		shape.arrivals = 52;
+		agrees_with_the_model(shape, random);
+		// One pattern, and few receives that differ.
+		shape.wild = 90 + seed % 11;
+		shape.any_source = seed % 2 ? 0 : 100;
+		shape.masks = {~UINT64_C(6)};
+		shape.arrivals = 48;
 		agrees_with_the_model(shape, random);
 	}
 }
