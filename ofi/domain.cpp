@@ -48,6 +48,7 @@ int bind_mr(fid *f, fid *object, uint64_t flags)
 	}
 	return guarded([&] {
 		const std::lock_guard guard(mr->domain->members);
+		mr->domain->memory_counters.push_back(counter);
 		for (Endpoint *endpoint : mr->domain->endpoints) // it makes their progress
 			endpoint->use(*counter);
 		return 0;
@@ -175,6 +176,7 @@ void Domain::forget(Counter &counter)
 				mr->counter = nullptr;
 	}
 	const std::lock_guard guard(members);
+	std::erase(memory_counters, &counter);
 	for (Endpoint *endpoint : endpoints)
 		std::erase(endpoint->counters, &counter);
 }

@@ -505,6 +505,8 @@ int open_endpoint(fid_domain *d, fi_info *info, fid_ep **out, void *context)
 		++e->domain->users;
 		const std::lock_guard guard(e->domain->members);
 		e->domain->endpoints.push_back(e.get());
+		for (Counter *counter : e->domain->memory_counters)
+			e->use(*counter);
 		*out = &e.release()->fid;
 		return 0;
 	});

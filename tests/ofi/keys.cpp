@@ -146,6 +146,33 @@ TEST_CASE("raw keys")
 	CHECK(base == 0);
 }
 
+TEST_CASE("FI_RMA_EVENT: a counter of memory makes the progress of endpoints that are opened later")
+{
+	Options o;
+	o.caps |= FI_RMA_EVENT;
+	const auto domain = std::make_shared<Domain>(o);
+	uint64_t word = 0, one = 1;
+	fid_cntr *counter = nullptr;
+	fi_cntr_attr attr{};
+	REQUIRE(fi_cntr_open(domain->domain, &attr, &counter, nullptr) == 0);
+	fid_mr *mr = nullptr;
+	REQUIRE(fi_mr_reg(domain->domain, &word, sizeof word, FI_REMOTE_WRITE, 0, 1, FI_RMA_EVENT, &mr, nullptr) == 0);
+	REQUIRE(fi_mr_bind(mr, &counter->fid, FI_REMOTE_WRITE) == 0);
+	{
+		Node a(o), b(o, domain);
+		const fi_addr_t b_at_a = a.insert(b);
+		REQUIRE(fi_inject_write(a.ep, &one, sizeof one, b_at_a, 0, 1) == 0);
+		const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+		fi_cq_tagged_entry none;
+		while (fi_cntr_read(counter) < 1 && std::chrono::steady_clock::now() < end)
+			fi_cq_read(a.cq, &none, 1);
+		CHECK(fi_cntr_read(counter) == 1);
+		CHECK(word == 1);
+		CHECK(fi_close(&std::exchange(mr, nullptr)->fid) == 0);
+	}
+	CHECK(fi_close(&counter->fid) == 0);
+}
+
 TEST_CASE("FI_RMA_EVENT: counters of what peers do")
 {
 	Options o;
