@@ -7,7 +7,6 @@
 #include <sched.h>
 
 #include "ofi/domain.hpp"
-#include "ofi/endpoint.hpp"
 
 namespace pt2p_ofi {
 
@@ -65,15 +64,15 @@ inline ssize_t take(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 template <class Entry>
 [[gnu::noinline]] ssize_t read_among_threads(Cq &cq, void *buffer, size_t count, fi_addr_t *sources)
 {
-	for (bool again = false;; again = true) {
-		{
-			const Locked locked(cq.lock);
-			const ssize_t n = take<Entry>(cq, buffer, count, sources);
-			if (n != -FI_EAGAIN || again)
-				return n;
-		}
-		cq.reporters.progress();
-	}
+	const auto take_locked = [&] {
+		const Locked locked(cq.lock);
+		return take<Entry>(cq, buffer, count, sources);
+	};
+	const ssize_t n = take_locked();
+	if (n != -FI_EAGAIN)
+		return n;
+	cq.reporters.progress();
+	return take_locked();
 }
 
 template <class Entry>

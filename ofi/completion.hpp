@@ -21,7 +21,7 @@ struct Domain;
 // The endpoints that report to a queue or counter: it makes their progress.
 class Reporters {
 public:
-	// context: of the endpoint, which has none yet before it is enabled.
+	// context: where the endpoint keeps its context; that is null until there is one.
 	void add(pt2p_context_t *const *context);
 	void remove(pt2p_context_t *const *context);
 	void progress()

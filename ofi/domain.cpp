@@ -1,5 +1,6 @@
 #include "ofi/domain.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -48,7 +49,9 @@ int bind_mr(fid *f, fid *object, uint64_t flags)
 	}
 	return guarded([&] {
 		const std::lock_guard guard(mr->domain->members);
-		mr->domain->memory_counters.push_back(counter);
+		auto &counters = mr->domain->memory_counters;
+		if (std::find(counters.begin(), counters.end(), counter) == counters.end())
+			counters.push_back(counter);
 		for (Endpoint *endpoint : mr->domain->endpoints) // it makes their progress
 			endpoint->use(*counter);
 		return 0;

@@ -37,7 +37,7 @@ struct Domain {
 	// The endpoints, and the counters of each. Before the locks of queues and counters; handlers do not take it.
 	std::mutex members;
 	std::vector<Endpoint *> endpoints;
-	std::vector<Counter *> memory_counters; // they count what happens to memory, by whichever endpoint
+	std::vector<Counter *> memory_counters; // each once: what peers do to memory, by any endpoint
 
 	// The counter is closed: no memory counts by it.
 	void forget(Counter &counter);

@@ -123,15 +123,6 @@ void Endpoint::forget(fi_addr_t address)
 
 // ---- the end of operations ------------------------------------------------------------------------------------------
 
-void Endpoint::succeed(Op *op)
-{
-	if (op->reports)
-		tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0});
-	if (op->counter)
-		op->counter->add(1);
-	give(op);
-}
-
 namespace {
 
 // Why an operation has failed. What the provider itself finds out about memory is not the last error of libpt2p.

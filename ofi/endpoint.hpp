@@ -71,8 +71,8 @@ struct Endpoint {
 
 	// What follows from the flags: whether calls without flags report a success, and whether sends are nothing special.
 	bool tx_reports = true, rx_reports = true, tx_plain = true, directed = false;
-	// Most endpoints: one thread works on it at a time, calls without flags report to a queue and count nowhere. Such
-	// calls take short paths.
+	// Whether calls without flags take a short path. They do where one thread works on the endpoint at a time, and
+	// where they report to a queue and count nowhere.
 	bool quick_sends = false, quick_injects = false, quick_receives = false;
 
 	Lock lock;                        // of all below
@@ -173,7 +173,14 @@ struct Endpoint {
 		return __builtin_expect(status == PT2P_OK, 1) ? 0 : not_started(op, status);
 	}
 	// The end of an operation: a completion, or an error, and the counter.
-	void succeed(Op *op);
+	void succeed(Op *op)
+	{
+		if (op->reports)
+			tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0});
+		if (op->counter)
+			op->counter->add(1);
+		give(op);
+	}
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
 	void use(Counter &counter); // that counts something of this endpoint
 	void update_flags();        // what follows from the flags, the counters and the lock

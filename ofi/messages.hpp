@@ -33,7 +33,7 @@ struct Outgoing {
 
 // All that a send can ask for.
 ssize_t send_fully(Endpoint &endpoint, const Outgoing &message);
-// As send_one and inject_one, for every endpoint.
+// What send_one and inject_one do where no short path is to be had.
 ssize_t send_otherwise(Endpoint &endpoint, const void *buffer, size_t length, fi_addr_t to, uint64_t tag, uint64_t kind,
                        void *context, const uint64_t *data);
 ssize_t inject_otherwise(Endpoint &endpoint, const void *buffer, size_t length, fi_addr_t to, uint64_t tag,
@@ -110,9 +110,9 @@ ssize_t receive_tagged_segments(Endpoint &endpoint, const iovec *segments, size_
                                 uint64_t ignore, void *context, bool reports);
 // The end of a receive, for libpt2p.
 void received(pt2p_context_t *ctx, const pt2p_result_t *result, void *op);
-// The same for receives by the short path.
+// The same for a receive by the short path.
 void received_quickly(pt2p_context_t *ctx, const pt2p_result_t *result, void *op);
-// Flags as they are set for the endpoint.
+// Into a contiguous buffer, with flags as they are set for the endpoint.
 [[gnu::always_inline]] inline ssize_t receive_one(Endpoint &e, void *buffer, size_t length, fi_addr_t from,
                                                   uint64_t tag, uint64_t mask, uint64_t kind, void *context)
 {

@@ -138,10 +138,17 @@ void end_part(Op *op, pt2p_status_t status)
 	finish(op);
 }
 
-void not_started(Endpoint &e, Op *op, pt2p_status_t status)
+// done: gets the operation as argument.
+inline void transfer(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind, pt2p_callback_t done)
 {
-	failed(status, e.ctx, FI_LOG_EP_DATA);
-	end_part(op, status);
+	const uint64_t offset = part.remote - memory.base;
+	const pt2p_status_t status =
+	    kind == RmaKind::read ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op)
+	                          : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op);
+	if (__builtin_expect(status != PT2P_OK, 0)) {
+		failed(status, e.ctx, FI_LOG_EP_DATA);
+		end_part(op, status);
+	}
 }
 
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
@@ -154,13 +161,7 @@ void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaK
 		return end_part(op, PT2P_ERR_MEMORY);
 	if (!memory.holds(part.remote, part.length))
 		return end_part(op, PT2P_ERR_BOUNDS);
-	const uint64_t offset = part.remote - memory.base;
-	const pt2p_status_t status =
-	    kind == RmaKind::read
-	        ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, part_ended, op)
-	        : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, part_ended, op);
-	if (status != PT2P_OK)
-		not_started(e, op, status);
+	transfer(e, op, memory, part, kind, part_ended);
 }
 
 // A question for a key, and its answer.
@@ -355,14 +356,10 @@ uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_
 void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
 	Op *op = static_cast<Op *>(argument);
-	Endpoint &e = *op->endpoint;
-	if (__builtin_expect(result->status != PT2P_OK, 0))
-		return end_part(op, result->status);
-	if (op->reports)
-		e.tx_cq->push({op->context, op->flags, 0, nullptr, 0, 0});
-	if (op->counter)
-		op->counter->add(1);
-	e.give_locked(op);
+	if (__builtin_expect(result->status == PT2P_OK, 1))
+		op->endpoint->succeed(op);
+	else
+		end_part(op, result->status);
 }
 
 // A contiguous buffer and no flags: most operations.
@@ -374,17 +371,12 @@ ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, ui
 	if (__builtin_expect(rank >= 0 && e.tx_plain && e.free_ops && e.released.empty(), 1)) {
 		const auto found = e.remotes.find({rank, key});
 		if (__builtin_expect(found != e.remotes.end() && found->second.reach.takes(address, length, kind), 1)) {
-			const Reach &memory = found->second.reach;
 			Op *op = e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter,
 			                e.tx_reports);
 			op->rank = rank;
 			begin(op, length, 1, key, 0);
-			const uint64_t offset = address - memory.base;
-			const pt2p_status_t status =
-			    write ? pt2p_put_callback(e.ctx, buffer, length, memory.handle, offset, plain_ended, op)
-			          : pt2p_get_callback(e.ctx, buffer, length, memory.handle, offset, plain_ended, op);
-			if (__builtin_expect(status != PT2P_OK, 0))
-				not_started(e, op, status);
+			transfer(e, op, found->second.reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind,
+			         plain_ended);
 			return 0;
 		}
 	}

@@ -174,16 +174,7 @@ void Engine::on_message(int peer, uint8_t id, uint64_t header, const void *data,
 
 Request *Engine::irecv_like_others(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask)
 {
-	Request *r = requests_.peek();
-	if (!r || receives_.matcher().unexpected() || losses_.count())
-		return nullptr;
-	r->start_receive(buffer, capacity, source, tag, mask);
-	if (!receives_.matcher().post_like_others(*r)) {
-		r->state = Request::State::free;
-		return nullptr;
-	}
-	requests_.take(*r);
-	return r;
+	return irecv_if(&Matcher::post_like_others, buffer, capacity, source, tag, mask);
 }
 
 void Engine::on_eager_otherwise(Request *r, int peer, uint64_t tag, const void *data, size_t length)

@@ -88,18 +88,10 @@ public:
 	[[gnu::always_inline]] Request *irecv_at_once(void *buffer, size_t capacity, int source, uint64_t tag,
 	                                              uint64_t mask)
 	{
-		Request *r = requests_.peek();
-		if (__builtin_expect(!r || (receives_.matcher().unexpected() | losses_.count()), 0))
-			return nullptr;
-		r->start_receive(buffer, capacity, source, tag, mask);
-		if (__builtin_expect(!receives_.matcher().post_at_once(*r), 0)) {
-			r->state = Request::State::free;
-			return nullptr;
-		}
-		requests_.take(*r);
-		return r;
+		return irecv_if(&Matcher::post_at_once, buffer, capacity, source, tag, mask);
 	}
-	// The same for a receive that leaves the same bits open as others that are posted.
+	// The same for a receive that leaves the same bits open as others. Not part of irecv_at_once: a call within it
+	// would make every receive save registers.
 	Request *irecv_like_others(void *buffer, size_t capacity, int source, uint64_t tag, uint64_t mask);
 	// Sends a short message without a request; false when it takes one.
 	bool send_at_once(const void *buffer, size_t length, int dest, uint64_t tag)
@@ -186,6 +178,21 @@ public:
 	}
 
 private:
+	// post: of the matcher, whether it has posted the receive. Null: it has not, and nothing has happened.
+	[[gnu::always_inline]] Request *irecv_if(bool (Matcher::*post)(PostedReceive &), void *buffer, size_t capacity,
+	                                         int source, uint64_t tag, uint64_t mask)
+	{
+		Request *r = requests_.peek();
+		if (__builtin_expect(!r || (receives_.matcher().unexpected() | losses_.count()), 0))
+			return nullptr;
+		r->start_receive(buffer, capacity, source, tag, mask);
+		if (__builtin_expect(!(receives_.matcher().*post)(*r), 0)) {
+			r->state = Request::State::free;
+			return nullptr;
+		}
+		requests_.take(*r);
+		return r;
+	}
 	[[gnu::noinline]] void on_eager_otherwise(Request *request, int peer, uint64_t tag, const void *data,
 	                                          size_t length);
 	[[gnu::noinline]] void on_control(int peer, uint8_t id, uint64_t header, const void *data, size_t length);

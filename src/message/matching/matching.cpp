@@ -32,9 +32,10 @@ size_t Matcher::table_for(const Pattern &pattern)
 	return empty;
 }
 
-void Matcher::file_wild(PostedReceive &receive)
+void Matcher::file_wild(PostedReceive &receive) { file_wild(receive, table_for(pattern_of(receive))); }
+
+void Matcher::file_wild(PostedReceive &receive, size_t table)
 {
-	const size_t table = table_for(pattern_of(receive));
 	receive.table = static_cast<uint8_t>(table);
 	receive.tag &= receive.mask; // the key; nobody looks at the other bits
 	if (table != in_list) {
@@ -53,10 +54,7 @@ bool Matcher::post_like_others(PostedReceive &receive)
 	if (lone_ || wild_.empty() || wild_.front().full() || !(wild_.front().pattern == pattern_of(receive)))
 		return false;
 	receive.order = next_order_++;
-	receive.table = 0;
-	receive.tag &= receive.mask;
-	wild_.front().push(receive);
-	++wild_count_;
+	file_wild(receive, 0);
 	return true;
 }
 

@@ -14,6 +14,8 @@
 // A receive that is posted alone, as in a blocking exchange, is in no table: it is compared directly. When a second one
 // comes, both are put into tables.
 //
+// While all receives are wild and have one pattern, an arrival looks at one table alone.
+//
 // An arrival takes the oldest of the receives that the tables offer. A receive takes the oldest message that matches.
 // So messages of one source and tag are received in the order in which they were sent.
 #pragma once
@@ -116,7 +118,7 @@ public:
 		file(receive);
 		return true;
 	}
-	// The same for a wild receive of the first pattern.
+	// The same for a wild receive whose pattern has the first table.
 	bool post_like_others(PostedReceive &receive);
 	// The receive that a message from `source` with `tag` belongs to, unposted; null: the message is unexpected.
 	PostedReceive *match(int source, uint64_t tag)
@@ -176,8 +178,7 @@ private:
 	static constexpr size_t max_indexes = 4;                // of unexpected messages
 	static constexpr size_t long_walk = 32, short_walk = 8; // messages: an index pays above, and no longer below
 
-	// Whether all receives are wild and have the first pattern, as those of a program that leaves the same bits open in
-	// each receive.
+	// Whether all receives are in the first wild table: those of a program that leaves the same bits open in each one.
 	bool one_pattern() const { return wild_.front().count() == wild_count_ && !exact_.count(); }
 	PostedReceive *match_pattern(int source, uint64_t tag)
 	{
@@ -203,6 +204,7 @@ private:
 			file_wild(receive);
 	}
 	void file_wild(PostedReceive &receive);
+	void file_wild(PostedReceive &receive, size_t table);
 
 	PostedReceive *lone_ = nullptr; // the only posted receive, in no table
 	BucketTable<PostedReceive> exact_;
