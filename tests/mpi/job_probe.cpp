@@ -46,7 +46,7 @@ void check(bool holds, const char *what, int line)
 	failures++;
 	std::fprintf(stderr, "job_probe: line %d: %s\n", line, what);
 }
-#define CHECK(...) check((__VA_ARGS__), #__VA_ARGS__, __LINE__)
+#define EXPECT(...) check((__VA_ARGS__), #__VA_ARGS__, __LINE__)
 
 double seconds()
 {
@@ -67,38 +67,38 @@ std::string blob_of(const Job &job, int rank, int round)
 
 void check_places(const Job &job, int64_t ranks_per_node)
 {
-	CHECK(job.rank() >= 0 && job.rank() < job.size());
-	CHECK(job.local_ranks()[static_cast<size_t>(job.local_rank())] == job.rank());
+	EXPECT(job.rank() >= 0 && job.rank() < job.size());
+	EXPECT(job.local_ranks()[static_cast<size_t>(job.local_rank())] == job.rank());
 	int local = 0;
 	for (int r = 0; r < job.size(); r++) {
 		const bool here = ranks_per_node == 0 || r / ranks_per_node == job.rank() / ranks_per_node;
-		CHECK((job.local_index(r) >= 0) == here);
+		EXPECT((job.local_index(r) >= 0) == here);
 		if (job.local_index(r) < 0)
 			continue;
-		CHECK(job.local_index(r) == local++);
-		CHECK(job.local_ranks()[static_cast<size_t>(job.local_index(r))] == r);
+		EXPECT(job.local_index(r) == local++);
+		EXPECT(job.local_ranks()[static_cast<size_t>(job.local_index(r))] == r);
 	}
-	CHECK(local == job.local_size());
-	CHECK(job.host_size() == job.size());
+	EXPECT(local == job.local_size());
+	EXPECT(job.host_size() == job.size());
 }
 
 void check_nodes(Job &job, int64_t ranks_per_node)
 {
 	std::vector<std::string> hosts;
 	const std::vector<int> node_of = job.nodes(&hosts);
-	CHECK(static_cast<int>(node_of.size()) == job.size());
+	EXPECT(static_cast<int>(node_of.size()) == job.size());
 	for (int r = 0; r < job.size(); r++)
-		CHECK(node_of[static_cast<size_t>(r)] == (ranks_per_node ? r / static_cast<int>(ranks_per_node) : 0));
-	CHECK(static_cast<int>(hosts.size()) == node_of.back() + 1);
+		EXPECT(node_of[static_cast<size_t>(r)] == (ranks_per_node ? r / static_cast<int>(ranks_per_node) : 0));
+	EXPECT(static_cast<int>(hosts.size()) == node_of.back() + 1);
 	for (const std::string &host : hosts)
-		CHECK(!host.empty() && host == hosts[0]);
+		EXPECT(!host.empty() && host == hosts[0]);
 }
 
 void exchange(const Config &config, const Topology &topology, Reporter &reporter)
 {
 	for (int round = 0; round < 3; round++) {
 		auto job = join_job(config, topology, reporter);
-		CHECK(std::string(job->kind()) == "launched");
+		EXPECT(std::string(job->kind()) == "launched");
 		check_places(*job, config.ranks_per_node);
 		const int last = job->size() - 1;
 		std::string blob;
@@ -106,16 +106,16 @@ void exchange(const Config &config, const Topology &topology, Reporter &reporter
 		if (job->rank() == last)
 			pause_ms(100);
 		else if (job->rank() == 0)
-			CHECK(!job->try_lookup(last, blob));
+			EXPECT(!job->try_lookup(last, blob));
 		job->publish(blob_of(*job, job->rank(), round));
 		for (int i = 0; i < job->size(); i++) {
 			const int r = (job->rank() + i) % job->size();
 			if (r % 2) {
 				while (!job->try_lookup(r, blob))
 					pause_ms(1);
-				CHECK(blob == blob_of(*job, r, round));
+				EXPECT(blob == blob_of(*job, r, round));
 			}
-			CHECK(job->lookup(r) == blob_of(*job, r, round));
+			EXPECT(job->lookup(r) == blob_of(*job, r, round));
 		}
 		bool refused = false;
 		try {
@@ -123,8 +123,8 @@ void exchange(const Config &config, const Topology &topology, Reporter &reporter
 		} catch (const Error &error) {
 			refused = error.status() == PT2P_ERR_EXCHANGE;
 		}
-		CHECK(refused);
-		CHECK(!job->has_events());
+		EXPECT(refused);
+		EXPECT(!job->has_events());
 		check_nodes(*job, config.ranks_per_node);
 		job->leave();
 		job->leave();
@@ -137,13 +137,13 @@ void twice(const Config &config, const Topology &topology, Reporter &reporter)
 	first->publish("first of " + std::to_string(first->rank()));
 	second->publish("second of " + std::to_string(second->rank()));
 	for (int r = 0; r < first->size(); r++) {
-		CHECK(second->lookup(r) == "second of " + std::to_string(r));
+		EXPECT(second->lookup(r) == "second of " + std::to_string(r));
 		if (r == 0)
 			continue;
-		CHECK(first->lookup(r) == "first of " + std::to_string(r));
+		EXPECT(first->lookup(r) == "first of " + std::to_string(r));
 	}
 	first->leave();
-	CHECK(second->lookup(0) == "second of 0");
+	EXPECT(second->lookup(0) == "second of 0");
 }
 
 void news(const Config &config, const Topology &topology, Reporter &reporter)
@@ -165,13 +165,13 @@ void news(const Config &config, const Topology &topology, Reporter &reporter)
 		while (!job->has_events() && seconds() - start < (times ? 0.2 : 5))
 			pause_ms(1);
 		RankEvent event{-1, ""};
-		CHECK(job->next_event(event) == (times == 0));
+		EXPECT(job->next_event(event) == (times == 0));
 		if (times == 0) {
-			CHECK(event.rank == other);
-			CHECK(event.reason == "killed by a signal");
+			EXPECT(event.rank == other);
+			EXPECT(event.reason == "killed by a signal");
 		}
-		CHECK(!job->has_events());
-		CHECK(!job->next_event(event));
+		EXPECT(!job->has_events());
+		EXPECT(!job->next_event(event));
 	}
 	bool refused = false;
 	try {
@@ -179,7 +179,7 @@ void news(const Config &config, const Topology &topology, Reporter &reporter)
 	} catch (const Error &error) {
 		refused = error.status() == PT2P_ERR_PEER_LOST && std::strstr(error.what(), "killed by a signal");
 	}
-	CHECK(refused);
+	EXPECT(refused);
 }
 
 void dead(const Config &config, const Topology &topology, Reporter &reporter)
@@ -196,22 +196,22 @@ void dead(const Config &config, const Topology &topology, Reporter &reporter)
 	} catch (const Error &error) {
 		told = error.what();
 	}
-	CHECK(blob.empty());
+	EXPECT(blob.empty());
 	std::printf("job_probe: rank %d after %.2f s: %s\n", job->rank(), seconds() - start, told.c_str());
-	CHECK(told.find("killed") != std::string::npos); // by a signal, or "aborted or killed": it depends on the timing
+	EXPECT(told.find("killed") != std::string::npos); // by a signal, or "aborted or killed": it depends on the timing
 	RankEvent event{-1, ""};
-	CHECK(job->has_events());
-	CHECK(job->next_event(event));
-	CHECK(event.rank == 1);
+	EXPECT(job->has_events());
+	EXPECT(job->next_event(event));
+	EXPECT(event.rank == 1);
 	told.clear();
 	try {
 		job->lookup(1);
 	} catch (const Error &error) {
 		told = error.what();
 	}
-	CHECK(told.find("killed") != std::string::npos);
+	EXPECT(told.find("killed") != std::string::npos);
 	job->leave();
-	CHECK(seconds() - start < 10);
+	EXPECT(seconds() - start < 10);
 }
 
 void killed(const Config &config, const Topology &topology, Reporter &reporter)
@@ -219,7 +219,7 @@ void killed(const Config &config, const Topology &topology, Reporter &reporter)
 	auto job = join_job(config, topology, reporter);
 	job->publish("here");
 	for (int r = 0; r < job->size(); r++)
-		CHECK(job->lookup(r) == "here");
+		EXPECT(job->lookup(r) == "here");
 	if (job->rank() == 1) {
 		pause_ms(300);
 		raise(SIGKILL);
@@ -233,8 +233,8 @@ void killed(const Config &config, const Topology &topology, Reporter &reporter)
 	if (job->next_event(event))
 		std::printf("job_probe: rank %d after %.3f s: rank %d %s\n", job->rank(), seconds() - start, event.rank,
 		            event.reason.c_str());
-	CHECK(event.rank == 1);
-	CHECK(job->lookup(1) == "here");
+	EXPECT(event.rank == 1);
+	EXPECT(job->lookup(1) == "here");
 }
 
 // A census has just been asked for; with `lookups`, so have addresses that nobody publishes.
@@ -244,14 +244,14 @@ void leaving(const Config &config, const Topology &topology, Reporter &reporter,
 	std::string blob;
 	for (const double start = seconds(); seconds() - start < 1.05; pause_ms(5)) {
 		for (int r = 0; lookups && r < job->size(); r++)
-			CHECK(r == job->rank() || !job->try_lookup(r, blob));
+			EXPECT(r == job->rank() || !job->try_lookup(r, blob));
 		if (seconds() - start < 0.02)
 			job->check(); // the first is asked for a second later
 	}
 	job->check();
 	const double start = seconds();
 	job->leave();
-	CHECK(seconds() - start < 5);
+	EXPECT(seconds() - start < 5);
 }
 
 void refuse(const Config &config, const Topology &topology, Reporter &reporter)
@@ -266,8 +266,8 @@ void refuse(const Config &config, const Topology &topology, Reporter &reporter)
 			if (times == 0)
 				std::printf("%s\n", error.what());
 		}
-		CHECK(refused);
-		CHECK(seconds() - start < 5);
+		EXPECT(refused);
+		EXPECT(seconds() - start < 5);
 	}
 }
 
@@ -299,14 +299,14 @@ int main(int argc, char **argv)
 			if (job->rank() == 1)
 				job->abort(7, "as the test wants it");
 			pause_ms(20000);
-			CHECK(!"still here after rank 1 has aborted the job");
+			EXPECT(!"still here after rank 1 has aborted the job");
 		} else if (mode == "refuse") {
 			refuse(config, topology, reporter);
 		} else if (mode == "alone") {
 			auto job = join_job(config, topology, reporter);
-			CHECK(std::string(job->kind()) == "alone");
+			EXPECT(std::string(job->kind()) == "alone");
 			check_places(*job, 0);
-			CHECK(job->size() == 1);
+			EXPECT(job->size() == 1);
 		} else {
 			std::fprintf(stderr, "job_probe: unknown mode %s\n", mode.c_str());
 			return 2;

@@ -187,8 +187,9 @@ TEST_CASE("garbage and silence keep nobody out")
 	std::vector<int> silent;
 	for (int i = 0; i < 300; ++i)
 		silent.push_back(i % 2 ? connect_tcp(a) : connect_local(a));
-	const std::string garbage[] = {std::string(100000, 'x'), std::string(12, '\0'), "GET / HTTP/1.0\r\n\r\n",
-	                               std::string("\x48\0\0\0\1\0\0\0", 8) + std::string(72, 'y')};
+	std::string header("\x48\0\0\0\1\0\0\0", 8);
+	header.append(72, 'y');
+	const std::string garbage[] = {std::string(100000, 'x'), std::string(12, '\0'), "GET / HTTP/1.0\r\n\r\n", header};
 	for (const std::string &bytes : garbage)
 		for (const bool tcp : {false, true}) {
 			const int fd = tcp ? connect_tcp(a) : connect_local(a);
