@@ -47,10 +47,20 @@ breaks='break rate=0.002 count=40'
 # The line of the rank that failed may be far above the end of the output.
 failed() { tail -n 50 "$work/out"; grep -a '^FAIL' "$work/out" | head -n 5; fail "$*"; }
 
+# most: the cases with the most traffic, for runs that differ from others in their settings only. whole: no names, which
+# are all cases; with sanitizers the same as most.
+most="$several any_source random_wild long_row segments_mixed many_one_sided"
+whole=
+case_seconds=170
+if sanitized; then
+	whole=$most
+	case_seconds=400
+fi
+
 # run_cases COMMAND...: has to end in time, and to have run at least one case.
 run_cases()
 {
-	timeout -k 5 170 "$@" >"$work/out" 2>&1 || failed "$@"
+	timeout -k 5 $case_seconds "$@" >"$work/out" 2>&1 || failed "$@"
 	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
 	echo "ok: $*"
 }

@@ -38,15 +38,16 @@ for i in $(seq $count); do
 done
 mount --bind "$hosts/names" /etc/hosts || fail "mount"
 
-# between HOSTS RANKS TRANSPORT [variable ...]: all cases. Messages between the hosts have to take that transport.
+# between HOSTS RANKS TRANSPORT [variable ...]: $chosen, or all cases. Messages between the hosts have to take that transport.
 between()
 {
 	where=$1 ranks=$2 way=$3
 	shift 3
-	timeout -k 5 170 "$mpirun" --oversubscribe --bind-to none --mca plm_rsh_agent "$srcdir/tests/conformance/agent" \
+	# shellcheck disable=SC2086 # several words
+	timeout -k 5 $case_seconds "$mpirun" --oversubscribe --bind-to none --mca plm_rsh_agent "$srcdir/tests/conformance/agent" \
 		--mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include 10.1.0.0/24 --mca btl self \
 		-x PT2P_CONF -x PT2P_SUMMARY=1 --host "$where" -n "$ranks" \
-		env "$@" "$softhca" --fabric "$work/fabric" "$PWD/tests/conformance/conformance_mpi" >"$work/out" 2>"$work/err"
+		env "$@" "$softhca" --fabric "$work/fabric" "$PWD/tests/conformance/conformance_mpi" $chosen >"$work/out" 2>"$work/err"
 	status=$?
 	if [ $status -ne 0 ] || ! grep -q "^$ranks ranks: [1-9][0-9]* cases passed" "$work/out" || grep -q '^FAIL' "$work/out" "$work/err"; then
 		tail -n 40 "$work/out" "$work/err"
@@ -57,12 +58,14 @@ between()
 	echo "ok: $where, $ranks ranks, by $way $*"
 }
 srcdir=$(cd "$srcdir" && pwd)
+chosen=$whole
 between h1:1,h2:1 2 dct PT2P_RC_CONNECTIONS=0
 between h1:3,h2:3,h3:2 8 relay PT2P_RC_CONNECTIONS=12
 # With sanitizers that is enough: it uses all transports.
 if ! sanitized; then
 	between h1:1,h2:1 2 rc
 	between h1:2,h2:2 4 rc
+	chosen=$most
 	between h1:3,h2:3,h3:2 8 rc
 	between h1:3,h2:3,h3:2 8 dct PT2P_RC_CONNECTIONS=4 PT2P_ROUTE=direct
 	# Groups by the switches of the hosts.

@@ -12,8 +12,8 @@ all_cases()
 {
 	only=PT2P_TRANSPORTS=self,$1
 	run_cases $softhca $cases threads 2 $only
-	run_cases $softhca $cases threads 8 $only
-	run_cases $softhca $cases cooperative 4 $only
+	run_cases $softhca $cases threads 8 $only $whole
+	run_cases $softhca $cases cooperative 4 $only $whole
 	run_cases $softhca $cases threads 3 $only PT2P_CALL_WINDOW=1 calls
 	run_cases $softhca $cases threads 3 $only PT2P_CALL_REPLY_BY=read calls
 	run_cases $softhca --fault 'tear rate=0.5' $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_RESULT_BYTES=8192 calls
@@ -36,25 +36,25 @@ all_cases()
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_CALL_WINDOW=1 calls
 		run_cases $softhca $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 calls
 		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_CALL_REPLY_BY=read PT2P_NET_TIMEOUT=8 calls
-		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on
-		run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
-		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper
-		run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_NET_QUEUE_PAIRS=3
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on $most
+		run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4 $most
+		run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper $most
+		run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_NET_QUEUE_PAIRS=3 $most
 		return 0
 	fi
-	run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4
-	run_cases $softhca $cases threads 2 $only PT2P_EAGER_MAX=0 PT2P_PROGRESS_THREAD=1 PT2P_TUNE=on
-	run_cases $softhca $cases threads 2 $only PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0
-	run_cases $softhca $cases threads 3 $only PT2P_RENDEZVOUS=write PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=8
-	run_cases $softhca $cases threads 3 $only PT2P_REGISTRATION_CACHE=all PT2P_NET_DELIVERY=auto PT2P_NET_RINGS=1 PT2P_NET_RING_SLOTS=4
-	run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper
-	run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on
-	run_cases $softhca --exact $cases threads 2 $only
-	run_cases env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only # with up to 64 bytes of payload in a completion
+	run_cases $softhca $cases threads 2 $only PT2P_NET_MESSAGE_BYTES=256 PT2P_NET_RECEIVES=16 PT2P_NET_SEND_DEPTH=4 $most
+	run_cases $softhca $cases threads 2 $only PT2P_EAGER_MAX=0 PT2P_PROGRESS_THREAD=1 PT2P_TUNE=on $most
+	run_cases $softhca $cases threads 2 $only PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0 PT2P_RENDEZVOUS=pieces PT2P_NET_DEVICE_MEMORY=0 $most
+	run_cases $softhca $cases threads 3 $only PT2P_RENDEZVOUS=write PT2P_NET_DELIVERY=write PT2P_NET_DOORBELL_BATCH=8 $most
+	run_cases $softhca $cases threads 3 $only PT2P_REGISTRATION_CACHE=all PT2P_NET_DELIVERY=auto PT2P_NET_RINGS=1 PT2P_NET_RING_SLOTS=4 $most
+	run_cases $softhca $cases threads 2 $only PT2P_NET_DELIVERY=read PT2P_TUNE=paper $most
+	run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 PT2P_TUNE=on $most
+	run_cases $softhca --exact $cases threads 2 $only $most
+	run_cases env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only $most # with up to 64 bytes of payload in a completion
 	# With libibverbs, as on devices of other makers. And with more queue pairs than a completion queue has room for.
-	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=paper
+	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=paper $most
 	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
-	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3
+	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3 $most
 }
 one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
 	one_sided_errors released_memory'
@@ -76,11 +76,11 @@ few_cases()
 	only="PT2P_TRANSPORTS=self,dct PT2P_DCT_INITIATORS=1"
 	# shellcheck disable=SC2086 # several words
 	{
-		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8
+		run_cases $softhca --fault "$lossy" $cases threads 2 $only PT2P_NET_TIMEOUT=8 $whole
 		! sanitized || return 0
 		run_cases $softhca $cases threads 3 $only
-		run_cases $softhca $cases threads 8 $only PT2P_NET_SEND_DEPTH=4
-		run_cases $softhca $cases cooperative 4 $only
+		run_cases $softhca $cases threads 8 $only PT2P_NET_SEND_DEPTH=4 $most
+		run_cases $softhca $cases cooperative 4 $only $most
 	}
 }
 
@@ -95,9 +95,9 @@ for transport in ${*:-rc dct}; do
 	for ranks in $launched; do
 		run_cases "$mpirun" --oversubscribe --bind-to none -n $ranks $softhca --fabric "$work/fabric" tests/conformance/conformance_mpi
 	done
-	timeout -k 5 170 $softhca tests/threads/threads 3 >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "threads, $transport"; }
+	timeout -k 5 $case_seconds $softhca tests/threads/threads 3 >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "threads, $transport"; }
 	echo "ok: threads, $transport"
-	timeout -k 5 170 $softhca tests/threads/call_races 500 >"$work/out" 2>&1 || failed "call_races, $transport"
+	timeout -k 5 $case_seconds $softhca tests/threads/call_races 500 >"$work/out" 2>&1 || failed "call_races, $transport"
 	echo "ok: call_races, $transport"
 	if ! sanitized; then
 		timeout -k 5 60 $softhca tests/memory/allocations >"$work/out" 2>&1 || failed "allocations, $transport"

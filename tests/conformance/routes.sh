@@ -11,20 +11,18 @@ uneven='PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 PT2P_GROUPS=0-3;4-6;7'
 ones='PT2P_TRANSPORTS=self,rc,dct PT2P_RANKS_PER_NODE=1 PT2P_GROUPS=nodes:1'
 # shellcheck disable=SC2086 # several words
 {
-	# With sanitizers, only the cases with the most traffic.
-	! sanitized && most= || most="$several any_source random_wild long_row"
-	run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward $most
-	run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=auto $most
+	run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward $whole
+	run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=auto $whole
 	# Settings that could deadlock: one initiator, few credits, small windows. And that could lose messages: a bad wire,
 	# and time-outs that are too short.
 	run_cases $softhca --fault "$lossy" $cases threads 8 $even PT2P_ROUTE=forward PT2P_NET_TIMEOUT=8 PT2P_DCT_INITIATORS=1 \
 		PT2P_FORWARD_CREDITS=4 PT2P_FORWARD_WINDOW=4 $several
 	run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=forward PT2P_FORWARD_TIMEOUT=1ms PT2P_PROGRESS_THREAD=no $several
 	if ! sanitized; then
-		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=direct
-		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=auto PT2P_DCT_INITIATORS=1
-		run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=forward
-		run_cases $softhca $cases threads 5 $ones PT2P_ROUTE=forward
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=direct $most
+		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=auto PT2P_DCT_INITIATORS=1 $most
+		run_cases $softhca $cases threads 8 $uneven PT2P_ROUTE=forward $most
+		run_cases $softhca $cases threads 5 $ones PT2P_ROUTE=forward $most
 		run_cases $softhca $cases cooperative 8 $even PT2P_ROUTE=forward $several
 		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_CALL_WINDOW=1 calls
 		run_cases $softhca $cases threads 8 $even PT2P_ROUTE=forward PT2P_DCT_INITIATORS=1 PT2P_NET_MESSAGE_BYTES=256 PT2P_ONE_SIDED=owner \
