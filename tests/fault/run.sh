@@ -175,7 +175,9 @@ if [ $openmpi = yes ]; then
 	# Over the network, a rank that was killed is noticed only by its silence.
 	if [ -x softhca/softhca ]; then
 		in_front="softhca/softhca --fabric $work/fabric"
-		for transport in rc dct; do
+		transports='rc dct'
+		! sanitized || transports=dct # see common.sh
+		for transport in $transports; do
 			for case in eager large_sender large_receiver callbacks overtaken overtaken_any ignored ignored_synchronous taken \
 				barrier any_source finalize_dead one_sided calls calls_kept; do
 				killed $case 3 PT2P_TRANSPORTS=self,$transport PT2P_NET_RECONNECT_TIME=500ms
