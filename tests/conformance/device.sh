@@ -3,15 +3,8 @@
 # The conformance cases with a device in this process that does atomic operations: alone, beside shared memory on
 # pretended nodes, and with atomic operations by processors nevertheless. Run in the build tree.
 . "${srcdir:-.}/tests/common.sh"
-one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
-	one_sided_errors released_memory'
 
-run()
-{
-	timeout -k 5 $case_seconds ./tests/conformance/conformance_device "$@" >"$work/out" 2>&1 || { tail -n 50 "$work/out"; fail "$*"; }
-	grep -q '[1-9][0-9]* cases passed' "$work/out" || { cat "$work/out"; fail "$*: no case ran"; }
-	echo "ok: $*"
-}
+run() { run_cases ./tests/conformance/conformance_device "$@"; }
 run threads 2 PT2P_TRANSPORTS=self,device # all cases
 run threads 3 PT2P_TRANSPORTS=self,device PT2P_CALL_WINDOW=1 calls
 # shellcheck disable=SC2086 # several words

@@ -38,7 +38,7 @@ for i in $(seq $count); do
 done
 mount --bind "$hosts/names" /etc/hosts || fail "mount"
 
-# between HOSTS RANKS TRANSPORT [variable ...]: $chosen, or all cases. Messages between the hosts have to take that transport.
+# between HOSTS RANKS TRANSPORT [variable ...]: the cases in $chosen. Messages between the hosts have to take that transport.
 between()
 {
 	where=$1 ranks=$2 way=$3

@@ -6,8 +6,6 @@
 need_launcher
 
 # For a tunable of one-sided operations, only the cases with them.
-one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
-	one_sided_errors released_memory'
 table="
 1
 2
@@ -18,8 +16,8 @@ table="
 2 PT2P_SHM_RING_SLOTS=8 PT2P_SHM_RING_BYTES=4096
 2 PT2P_UNEXPECTED_MAX=0
 4
-4 PT2P_ONE_SIDED=owner $(echo $one_sided)
-4 PT2P_ONE_SIDED=transport $(echo $one_sided)
+4 PT2P_ONE_SIDED=owner $one_sided
+4 PT2P_ONE_SIDED=transport $one_sided
 4 PT2P_CALL_WINDOW=1 calls
 4 PT2P_SPIN_TIME=0 PT2P_YIELD_TIME=0
 4 PT2P_SHM_RING_SLOTS=8 PT2P_SHM_RING_BYTES=4096 PT2P_SHM_SINGLE_COPY=0

@@ -56,8 +56,6 @@ all_cases()
 	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
 	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3 $most
 }
-one_sided='one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests
-	one_sided_errors released_memory'
 # shellcheck disable=SC2086 # several words
 one_sided_cases()
 {

@@ -4,7 +4,9 @@
 . "${srcdir:-.}/tests/common.sh"
 softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
-timeout -k 5 400 $softhca tests/net/net_tests || fail "net_tests"
+seconds=400
+! sanitized || seconds=900
+timeout -k 5 $seconds $softhca tests/net/net_tests || fail "net_tests"
 timeout -k 5 100 $softhca tests/net/net_tests "[.often]" || fail "net_tests, often"
 for transport in rc dct; do
 	timeout -k 5 60 $softhca tests/net/net_tests "[.fatal_$transport]" || fail "net_tests, fatal, $transport"

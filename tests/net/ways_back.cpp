@@ -47,10 +47,12 @@ struct Calls {
 	void wait(int rank, pt2p_request_t *request, bool all_progress = false)
 	{
 		pt2p_result_t result{};
-		for (int done = 0; !done;) {
+		pt2p_status_t status = PT2P_OK;
+		for (int done = 0; !done && status == PT2P_OK;) {
 			all_progress ? job.progress() : static_cast<void>(pt2p_progress(job.ctx[2]));
-			REQUIRE(pt2p_test(job.ctx[Job::index(rank)], request, &done, &result) == PT2P_OK);
+			status = pt2p_test(job.ctx[Job::index(rank)], request, &done, &result);
 		}
+		REQUIRE(status == PT2P_OK);
 		REQUIRE(result.status == PT2P_OK);
 	}
 	// The way that it took.
