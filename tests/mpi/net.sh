@@ -43,12 +43,13 @@ done
 [ -n "$transports" ] || fail "pt2p_info lists no transport of RDMA on softhca"
 
 checked='--check --time 0.01 --repetitions 3 --window 8'
-perf_ranks='2 3 4' heat_ranks='1 2 4 8' other_ranks='2 3 8'
+perf_ranks='2 3 4' heat_ranks='1 2 4 8' other_ranks='2 3 8' several_transports=$transports
 if sanitized; then # see common.sh
 	checked='--check --time 0.01 --repetitions 1 --window 8'
 	perf_ranks='2 4' heat_ranks='1 8' other_ranks=3
+	case "$transports" in *dct*) several_transports=dct ;; esac
 fi
-for transport in $transports; do
+for transport in $several_transports; do
 	PT2P_TRANSPORTS=self,$transport
 	export PT2P_TRANSPORTS
 	before=$failures
