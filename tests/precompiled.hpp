@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What most tests include, precompiled (see tests.am). Each test still has to include what it needs: without Catch2 nothing
-// is precompiled.
+// What most tests include, precompiled (see tests.am). Each test still has to include what it needs: without Catch2
+// nothing is precompiled.
 #include <algorithm>
 #include <array>
 #include <atomic>
