@@ -144,9 +144,11 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 		entry.tag = result.tag & tag_bits;
 		entry.err = errno_of(result.status);
 		entry.prov_errno = static_cast<int>(result.status);
-		const char *why = explanation(result.status, ctx);
+		// Who cancels knows why, and some programs that cancel have no valid place for a text in their entries.
+		const bool cancelled = result.status == PT2P_ERR_CANCELLED;
+		const char *why = cancelled ? "" : explanation(result.status, ctx);
 		// MPI libraries do not show the text of an error.
-		if (result.status != PT2P_ERR_CANCELLED && result.status != PT2P_ERR_TRUNCATED)
+		if (!cancelled && result.status != PT2P_ERR_TRUNCATED)
 			PT2P_OFI_WARN(FI_LOG_EP_DATA, "%s\n", why);
 		if (result.status == PT2P_ERR_TRUNCATED) {
 			entry.len = op->length;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What completion queues tell: their formats, completions on demand, and errors.
+#include <cstring>
+
 #include "tests/ofi/fixture.hpp"
 
 using namespace fi_test;
@@ -171,6 +173,23 @@ TEST_CASE("the text of an error")
 	CHECK(std::string(fi_cq_strerror(p.b.cq, error.prov_errno, nullptr, text, sizeof text)).size() > 3);
 	CHECK(text[0] != 0);
 	CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
+}
+
+// Of fabtests, recv_cancel does so.
+TEST_CASE("the end of a cancelled receive can be read into an entry that was never set")
+{
+	Pair p;
+	char byte = 0;
+	fi_cq_tagged_entry entry;
+	fi_cq_err_entry error;
+	std::memset(&error, 0x7f, sizeof error);
+	REQUIRE(fi_trecv(p.b.ep, &byte, 1, nullptr, FI_ADDR_UNSPEC, 8, 0, mark(5)) == 0);
+	REQUIRE(fi_cancel(&p.b.ep->fid, mark(5)) == 0);
+	REQUIRE(drive([&] { return fi_cq_read(p.b.cq, &entry, 1) == -FI_EAVAIL; }));
+	REQUIRE(fi_cq_readerr(p.b.cq, &error, 0) == 1);
+	CHECK(error.err == FI_ECANCELED);
+	CHECK(error.op_context == mark(5));
+	CHECK(error.err_data_size == 0);
 }
 
 TEST_CASE("the texts of several errors are read into one entry")
