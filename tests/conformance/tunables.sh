@@ -8,6 +8,7 @@ softhca=./softhca/softhca
 [ -x $softhca ] || skip "built without libibverbs"
 need_launcher
 moves='both_directions random_exact long_row put_get many_one_sided'
+! sanitized || moves='random_exact put_get' # see common.sh
 
 # Name, minimum and maximum of each tunable that has them.
 ./pt2p_info --config | awk '$6 == "to" { print $1, $5, $7 }' >"$work/ranges"
