@@ -128,6 +128,9 @@ namespace {
 // Why an operation has failed. What the provider itself finds out about memory is not the last error of libpt2p.
 const char *explanation(pt2p_status_t status, const pt2p_context_t *ctx)
 {
+	// Who cancels knows why. Some programs that do so leave the place for a text in their error entry unset.
+	if (status == PT2P_ERR_CANCELLED)
+		return "";
 	const bool own = status == PT2P_ERR_MEMORY || status == PT2P_ERR_BOUNDS || status == PT2P_ERR_PROTOCOL;
 	return own ? pt2p_strerror(status) : pt2p_last_error(ctx);
 }
@@ -144,11 +147,9 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 		entry.tag = result.tag & tag_bits;
 		entry.err = errno_of(result.status);
 		entry.prov_errno = static_cast<int>(result.status);
-		// Who cancels knows why, and some programs that cancel have no valid place for a text in their entries.
-		const bool cancelled = result.status == PT2P_ERR_CANCELLED;
-		const char *why = cancelled ? "" : explanation(result.status, ctx);
+		const char *why = explanation(result.status, ctx);
 		// MPI libraries do not show the text of an error.
-		if (!cancelled && result.status != PT2P_ERR_TRUNCATED)
+		if (result.status != PT2P_ERR_CANCELLED && result.status != PT2P_ERR_TRUNCATED)
 			PT2P_OFI_WARN(FI_LOG_EP_DATA, "%s\n", why);
 		if (result.status == PT2P_ERR_TRUNCATED) {
 			entry.len = op->length;

@@ -36,12 +36,8 @@ need_launcher()
 # launcher_stuck FILE: whether pt2p_init has said there that PMIx_Init does not return.
 launcher_stuck() { grep -aq 'has not answered PMIx_Init within' "$1"; }
 
-# For conformance cases: the program, cases with much traffic, and a wire for softhca --fault that loses, duplicates and
-# reorders.
+# For conformance cases: the program, and a wire for softhca --fault that loses, duplicates and reorders.
 cases=tests/conformance/conformance_inprocess
-several='both_directions random_exact barrier put_get'
-one_sided="one_sided_ways put_get put_get_large signal_order signal_sum atomics fence many_one_sided mixed_requests \
-one_sided_errors released_memory"
 lossy='drop rate=0.01; duplicate rate=0.02; reorder rate=0.01'
 very_lossy='drop rate=0.1; duplicate rate=0.1; reorder rate=0.1'
 breaks='break rate=0.002 count=40'
@@ -49,14 +45,11 @@ breaks='break rate=0.002 count=40'
 # The line of the rank that failed may be far above the end of the output.
 failed() { tail -n 50 "$work/out"; grep -a '^FAIL' "$work/out" | head -n 5; fail "$*"; }
 
-# most: the cases with the most traffic, for runs that try other settings.
-# whole: all cases, for the main settings. Without names, all cases run. With sanitizers there are fewer of both.
-most="$several any_source random_wild long_row segments_mixed many_one_sided"
-whole=
+# Cases: most for runs that try other settings, whole (all) for the main settings. With sanitizers there are fewer of both.
+most=most whole=
 case_seconds=170
 if sanitized; then
-	whole=$most
-	most=$several
+	most=several whole=most
 	case_seconds=400
 fi
 

@@ -140,26 +140,19 @@ int main(int argc, char **argv)
 		    {"PT2P_SPIN_TIME=0", "PT2P_YIELD_TIME=0"},
 		    {"PT2P_PROGRESS_THREAD=1"},
 		};
-		// Those with the most traffic.
-		const std::vector<std::string> most = {"both_directions", "random_exact",   "barrier",
-		                                       "put_get",         "any_source",     "random_wild",
-		                                       "long_row",        "segments_mixed", "many_one_sided"};
 		run_job(false, 1, {"PT2P_TRANSPORTS=self"}, {});
 		run_job(true, 1, {}, {});
 		for (const auto &tunables : variants) {
 			run_job(false, 2, tunables, {});
-			run_job(true, 2, tunables, most);
+			run_job(true, 2, tunables, {"most"});
 		}
-		const std::vector<std::string> one_sided = {
-		    "one_sided_ways", "put_get",        "put_get_large",  "signal_order",     "signal_sum",     "atomics",
-		    "fence",          "many_one_sided", "mixed_requests", "one_sided_errors", "released_memory"};
 		for (const char *ways : {"PT2P_ONE_SIDED=transport", "PT2P_ONE_SIDED=owner"}) {
-			run_job(false, 1, {ways}, one_sided);
-			run_job(false, 3, {ways}, one_sided);
-			run_job(true, 3, {ways}, one_sided);
+			run_job(false, 1, {ways}, {"one_sided"});
+			run_job(false, 3, {ways}, {"one_sided"});
+			run_job(true, 3, {ways}, {"one_sided"});
 		}
-		run_job(false, 3, {"PT2P_ONE_SIDED=owner", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, one_sided);
-		run_job(false, 2, {"PT2P_ONE_SIDED=owner", "PT2P_PROGRESS_THREAD=1"}, one_sided);
+		run_job(false, 3, {"PT2P_ONE_SIDED=owner", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, {"one_sided"});
+		run_job(false, 2, {"PT2P_ONE_SIDED=owner", "PT2P_PROGRESS_THREAD=1"}, {"one_sided"});
 		run_job(false, 3, {"PT2P_CALL_WINDOW=1"}, {"calls"});
 		run_job(true, 3, {"PT2P_CALL_WINDOW=1"}, {"calls"});
 		run_job(false, 2, {"PT2P_CALL_WINDOW=4096", "PT2P_SHM_RING_SLOTS=8", "PT2P_SHM_RING_BYTES=4096"}, {"calls"});

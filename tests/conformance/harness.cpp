@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <map>
+#include <set>
+#include <string>
 
 #include <csignal>
 #include <unistd.h>
@@ -12,23 +15,48 @@ namespace conformance {
 
 namespace {
 
-const std::vector<Case> &all_call_cases()
+std::vector<Case> one_sided_cases()
 {
-	static const std::vector<Case> cases = [] {
-		std::vector<Case> c;
-		add_call_cases(c);
-		add_call_memory_cases(c);
-		add_nested_call_cases(c);
-		add_call_race_cases(c);
-		add_call_history_cases(c);
-		return c;
-	}();
-	return cases;
+	std::vector<Case> c;
+	add_onesided_cases(c);
+	add_onesided_order_cases(c);
+	return c;
 }
 
-bool has(const std::vector<Case> &cases, const std::string &name)
+std::vector<Case> call_cases()
 {
-	return std::any_of(cases.begin(), cases.end(), [&](const Case &c) { return name == c.name; });
+	std::vector<Case> c;
+	add_call_cases(c);
+	add_call_memory_cases(c);
+	add_nested_call_cases(c);
+	add_call_race_cases(c);
+	add_call_history_cases(c);
+	return c;
+}
+
+using Names = std::set<std::string>;
+
+Names names_of(const std::vector<Case> &cases)
+{
+	Names names;
+	for (const Case &c : cases)
+		names.insert(c.name);
+	return names;
+}
+
+// Names that stand for many cases.
+const std::map<std::string, Names> &groups()
+{
+	static const std::map<std::string, Names> all = {
+	    {"one_sided", names_of(one_sided_cases())},
+	    {"calls", names_of(call_cases())},
+	    // Much traffic, and the most.
+	    {"several", {"both_directions", "random_exact", "barrier", "put_get"}},
+	    {"most",
+	     {"both_directions", "random_exact", "barrier", "put_get", "any_source", "random_wild", "long_row",
+	      "segments_mixed", "many_one_sided"}},
+	};
+	return all;
 }
 
 } // namespace
@@ -44,9 +72,8 @@ const std::vector<Case> &all_cases()
 		add_detached_cases(c);
 		add_segment_cases(c);
 		add_traffic_cases(c);
-		add_onesided_cases(c);
-		add_onesided_order_cases(c);
-		c.insert(c.end(), all_call_cases().begin(), all_call_cases().end());
+		for (const auto &more : {one_sided_cases(), call_cases()})
+			c.insert(c.end(), more.begin(), more.end());
 		return c;
 	}();
 	return cases;
@@ -56,16 +83,21 @@ std::vector<Case> choose_cases(const std::vector<std::string> &names)
 {
 	if (names.empty())
 		return all_cases();
-	const bool calls = std::find(names.begin(), names.end(), "calls") != names.end();
-	for (const std::string &name : names)
-		if (name != "calls" && !has(all_cases(), name)) {
-			fprintf(stderr, "FAIL: there is no case %s\n", name.c_str());
-			exit(2);
-		}
+	Names wanted;
+	for (const std::string &name : names) {
+		if (const auto group = groups().find(name); group != groups().end())
+			wanted.insert(group->second.begin(), group->second.end());
+		else
+			wanted.insert(name);
+	}
 	std::vector<Case> chosen;
 	for (const Case &c : all_cases())
-		if (std::find(names.begin(), names.end(), c.name) != names.end() || (calls && has(all_call_cases(), c.name)))
+		if (wanted.erase(c.name))
 			chosen.push_back(c);
+	if (!wanted.empty()) {
+		fprintf(stderr, "FAIL: there is no case %s\n", wanted.begin()->c_str());
+		exit(2);
+	}
 	return chosen;
 }
 

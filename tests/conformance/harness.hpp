@@ -62,8 +62,8 @@ struct Case {
 
 // Every case, in the order in which they run.
 const std::vector<Case> &all_cases();
-// The cases with these names, or all without names. The name "calls" stands for all cases of calls. An unknown name
-// ends the program.
+// The cases with these names, or all without names. Some names stand for many cases: one_sided, calls, and several and
+// most, which have much traffic. An unknown name ends the program.
 std::vector<Case> choose_cases(const std::vector<std::string> &names);
 void add_point_cases(std::vector<Case> &cases);
 void add_order_cases(std::vector<Case> &cases);

@@ -26,7 +26,7 @@ all_cases()
 		done
 		run_cases $softhca --fault "$lossy" $cases threads 3 $only PT2P_NET_LANES=2 PT2P_NET_TIMEOUT=8 calls
 		run_cases $softhca --fault "$breaks" $cases threads 3 $only PT2P_NET_LANES=2 calls
-		run_cases $softhca --fault "$breaks" $cases threads 3 $only $several
+		run_cases $softhca --fault "$breaks" $cases threads 3 $only several
 		datagrams=PT2P_TRANSPORTS=self,rc,ud
 		run_cases $softhca $cases threads 3 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_NET_DIRECT=0 calls
 		run_cases $softhca --fault "$lossy" $cases threads 3 $datagrams PT2P_CALL_INPUT_BY=datagram PT2P_UD_QUEUES=3 PT2P_NET_TIMEOUT=8 calls
@@ -53,7 +53,7 @@ all_cases()
 	run_cases env MLX5_CQE_SIZE=128 $softhca $cases threads 2 $only $most # with up to 64 bytes of payload in a completion
 	# With libibverbs, as on devices of other makers. And with more queue pairs than a completion queue has room for.
 	run_cases $softhca $cases threads 3 $only PT2P_NET_DIRECT=0 PT2P_TUNE=paper $most
-	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 $several
+	run_cases $softhca $cases threads 12 $only PT2P_DCT_INITIATORS=12 several
 	run_cases $softhca $cases threads 3 $only PT2P_NET_QUEUE_PAIRS=3 $most
 }
 # shellcheck disable=SC2086 # several words
@@ -61,11 +61,11 @@ one_sided_cases()
 {
 	for setting in 'PT2P_ONE_SIDED=owner PT2P_NET_MESSAGE_BYTES=256' \
 		'PT2P_ATOMICS=nic PT2P_RANKS_PER_NODE=1 PT2P_NET_SEND_DEPTH=4'; do
-		run_cases $softhca $cases threads 3 PT2P_TRANSPORTS=self,$1 $setting $one_sided
+		run_cases $softhca $cases threads 3 PT2P_TRANSPORTS=self,$1 $setting one_sided
 	done
-	run_cases $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 $one_sided
+	run_cases $softhca $cases threads 4 PT2P_TRANSPORTS=self,shm,$1 PT2P_RANKS_PER_NODE=2 one_sided
 	# Nothing is registered after the start.
-	run_cases $softhca --fault 'refuse mr after=24' $cases threads 3 PT2P_TRANSPORTS=self,$1 PT2P_RANKS_PER_NODE=1 $one_sided
+	run_cases $softhca --fault 'refuse mr after=24' $cases threads 3 PT2P_TRANSPORTS=self,$1 PT2P_RANKS_PER_NODE=1 one_sided
 }
 # A single initiator, which could deadlock. Sanitizers cannot find that, so with them only the first run, in which most
 # breaks.

@@ -175,7 +175,7 @@ TEST_CASE("the text of an error")
 	CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
 }
 
-// Of fabtests, recv_cancel does so.
+// As recv_cancel of fabtests does.
 TEST_CASE("the end of a cancelled receive can be read into an entry that was never set")
 {
 	Pair p;
