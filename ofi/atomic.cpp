@@ -179,7 +179,7 @@ ssize_t start(Endpoint &e, const Request &r)
 	    (operands && sum(r.operands) != count) || (compares && sum(r.compares) != count) ||
 	    (fetches && sum(r.results) < count))
 		return -FI_EINVAL;
-	ssize_t error;
+	ssize_t error = 0;
 	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
 	                    fetches ? e.read_counter : e.write_counter, r.reports);
 	if (!op)

@@ -309,7 +309,7 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	const bool write = kind == RmaKind::write;
 	if (flags & FI_INJECT && (length > inject_size || !write))
 		return -FI_EMSGSIZE;
-	ssize_t error;
+	ssize_t error = 0;
 	Op *op =
 	    e.take_for(msg.addr, error, msg.context, FI_RMA | (write ? FI_WRITE | (flags & FI_REMOTE_CQ_DATA) : FI_READ),
 	               write ? e.write_counter : e.read_counter, reports);

@@ -24,7 +24,7 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	const Segments segments(o.segments, o.count);
 	if (o.flags & FI_INJECT && length_of(o.segments, o.count) > inject_size)
 		return -FI_EMSGSIZE;
-	ssize_t error;
+	ssize_t error = 0;
 	Op *op = e.take_for(o.to, error, o.context, o.kind | FI_SEND, e.send_counter, o.reports);
 	if (!op)
 		return error;

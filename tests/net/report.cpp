@@ -31,6 +31,22 @@ std::string report(Job &job, int rank = 0)
 	return text;
 }
 
+template <class F>
+std::string standard_error_of(const F &f)
+{
+	FILE *file = tmpfile();
+	REQUIRE(file);
+	const int before = dup(STDERR_FILENO);
+	dup2(fileno(file), STDERR_FILENO);
+	f();
+	dup2(before, STDERR_FILENO);
+	close(before);
+	std::string text(4096, 0);
+	text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fileno(file), text.data(), text.size(), 0), 0)));
+	fclose(file);
+	return text;
+}
+
 // The number behind these words.
 double number(const std::string &text, const std::string &words)
 {
@@ -216,18 +232,33 @@ TEST_CASE("a dump ends with the channels")
 {
 	Job job("rc");
 	job.warm_up();
-	FILE *file = tmpfile();
-	REQUIRE(file);
-	const int before = dup(STDERR_FILENO);
-	dup2(fileno(file), STDERR_FILENO);
-	const pt2p_status_t status = pt2p_dump(job.ctx[0]);
-	dup2(before, STDERR_FILENO);
-	close(before);
+	pt2p_status_t status = PT2P_ERR_ARGUMENT;
+	const std::string text = standard_error_of([&] { status = pt2p_dump(job.ctx[0]); });
 	CHECK(status == PT2P_OK);
-	std::string text(4096, 0);
-	text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fileno(file), text.data(), text.size(), 0), 0)));
-	fclose(file);
 	CHECK_THAT(text, Contains("no request is pending") && Contains("\nrank 0 to 1 by rc\n  T  1 message"));
+}
+
+TEST_CASE("a program that polls is told once that a peer does not answer")
+{
+	const bool told = GENERATE(true, false);
+	Job job("rc", 2, {told ? "PT2P_STALL_TIME=50ms" : "PT2P_STALL_TIME=0"});
+	const uint64_t out = 7;
+	uint64_t in = 0;
+	pt2p_request_t *request = nullptr;
+	REQUIRE(pt2p_isend(job.ctx[0], &out, sizeof out, 1, 1, &request) == PT2P_OK);
+	const std::string text = standard_error_of([&] {
+		const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+		while (std::chrono::steady_clock::now() < end)
+			pt2p_progress(job.ctx[0]); // rank 1 makes no call
+	});
+	CAPTURE(text);
+	const size_t first = text.find("rank 1 has not answered a request for a connection for ");
+	CHECK((first != text.npos) == told);
+	CHECK(text.find("rank 1 has not answered", first + 1) == text.npos);
+	// It is no error.
+	REQUIRE(pt2p_recv(job.ctx[1], &in, sizeof in, 0, 1, PT2P_TAG_EXACT, nullptr) == PT2P_OK);
+	CHECK(pt2p_wait(job.ctx[0], request, nullptr) == PT2P_OK);
+	CHECK(in == out);
 }
 
 TEST_CASE("a report that is too long is cut")

@@ -394,6 +394,22 @@ void RcTransport::look_after(Connection &c)
 		connect_to_itself(c);
 	} else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
+	warn_of_silence(c, now);
+}
+
+// For programs that poll: a call that waits reports its stall itself, but these make none.
+void RcTransport::warn_of_silence(Connection &c, int64_t now)
+{
+	const int64_t patience = environment_.config.stall_time;
+	if (!patience || now - c.since <= patience || c.state != Connection::State::requesting || c.attempt > 1 ||
+	    c.told_of_silence)
+		return;
+	c.told_of_silence = true;
+	environment_.reporter.log(
+	    LogLevel::warning,
+	    "rank %d has not answered a request for a connection for %.1f s: it makes no call into the "
+	    "library, or what %s sends does not reach it, as between ports of different networks",
+	    c.peer.peer, static_cast<double>(now - c.since) * 1e-9, net_->device().name.c_str());
 }
 
 // A connection that breaks while this rank leaves is not made again, so all that it holds has to be acknowledged first.

@@ -55,6 +55,7 @@ struct Connection final : verbs::QueueOwner {
 	int64_t asked = 0, since = 0;   // time of the last datagram; time of the first
 	uint32_t asked_from = 0;        // low bits of the number of the first request since a send wanted it
 	std::string lacks;              // why reconnecting has failed so far
+	bool told_of_silence = false;   // that the peer has never answered
 
 	bool is_first() const { return number == 0; }
 	// The lane that goes over it; null: none does.
@@ -158,6 +159,7 @@ private:
 	unsigned finish_draining();
 	void finish_draining(Connection &connection);
 	void look_after(Connection &connection);
+	void warn_of_silence(Connection &connection, int64_t now);
 	void tell(Connection &connection, verbs::WireupMessage::Kind kind);
 	bool genuine(const verbs::WireupMessage &message) const;
 	void handle(const verbs::WireupMessage &message);
