@@ -89,6 +89,13 @@ inline unsigned poll(pt2p_context_t *ctx)
 	return ctx->progress->poll();
 }
 
+// For a call that tells what there is now.
+inline unsigned look(pt2p_context_t *ctx)
+{
+	ctx->engine->sends_until_poll = sends_between_polls;
+	return ctx->progress->look();
+}
+
 template <class Done>
 inline void wait_until(pt2p_context_t *ctx, Done &&done)
 {

@@ -34,8 +34,8 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
     : config_(config), reporter_(reporter), job_(job), client_(client), settings_(settings),
-      spin_(settings.cores > 0 && !job.step()), careful_(settings.locking),
-      word_(reinterpret_cast<uint32_t *>(&own_word_))
+      shares_core_(settings.cores == 0 && !job.step()), spin_(settings.cores > 0 && !job.step()),
+      careful_(settings.locking), word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
 	if (config.dump_signal) {
@@ -397,6 +397,16 @@ void Progress::check_now_and_then()
 		return;
 	last_check_ = now;
 	check();
+}
+
+void Progress::after_look(unsigned events)
+{
+	constexpr uint32_t most = 16; // some 1 us, about what it takes to switch to another process
+	looks_in_vain_ = events ? 0 : looks_in_vain_ + 1;
+	if (looks_in_vain_ < most)
+		return;
+	looks_in_vain_ = 0;
+	yield();
 }
 
 bool Progress::idle_slowly(Backoff &b)
