@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/config/config.hpp"
 #include "base/job/job.hpp"
 #include "base/report/report.hpp"
 #include "transports/rc/rc.hpp"
@@ -9,6 +10,12 @@
 namespace pt2p::rc {
 
 using verbs::WireupMessage;
+
+namespace {
+
+constexpr int64_t ask_again_after = 20'000'000; // ns
+
+} // namespace
 
 // Each attempt starts at another PSN, so that packets of an earlier one match nowhere.
 uint32_t RcTransport::psn_of(const Connection &c) const
@@ -169,6 +176,46 @@ void RcTransport::handle(const WireupMessage &m)
 	connected(*c);
 	if (m.kind == WireupMessage::Kind::accept)
 		tell(*c, WireupMessage::Kind::confirm);
+}
+
+// Asks again for a connection that is being made.
+void RcTransport::look_after(Connection &c)
+{
+	using State = Connection::State;
+	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
+		return;
+	const int64_t now = now_ns();
+	// A peer that has never answered may be computing, and answers when it calls in. If it is gone, the launcher says
+	// so, while there is one.
+	const int64_t patience = environment_.config.net_reconnect_time;
+	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
+		net_->take_down(c.peer, PT2P_ERR_PEER_LOST,
+		                format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)%s%s",
+		                       c.attempt > 1 ? "its connection broke" : "the launcher is gone",
+		                       static_cast<double>(now - c.since) * 1e-9, c.lacks.empty() ? "" : "; ",
+		                       c.lacks.c_str()));
+	else if (now - c.asked > ask_again_after && c.peer.peer == environment_.job.rank()) {
+		c.asked = now;
+		connect_to_itself(c);
+	} else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
+		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
+	warn_of_silence(c, now);
+}
+
+// For programs that poll: a call that waits reports its stall itself, but these make none. Once, as there may be many
+// such peers.
+void RcTransport::warn_of_silence(Connection &c, int64_t now)
+{
+	const int64_t patience = environment_.config.stall_time;
+	if (!patience || now - c.since <= patience || told_of_silence_ || c.peer.down || !c.is_first() ||
+	    c.state != Connection::State::requesting || c.attempt > 1)
+		return;
+	told_of_silence_ = true;
+	environment_.reporter.log(
+	    LogLevel::warning,
+	    "rank %d has not answered a request for a connection for %.1f s: it makes no call into the "
+	    "library, or what %s sends does not reach it, as between ports of different networks",
+	    c.peer.peer, static_cast<double>(now - c.since) * 1e-9, net_->device().name.c_str());
 }
 
 // A rank that sends has received the accept.

@@ -19,7 +19,6 @@ using verbs::WorkRequest;
 
 namespace {
 
-constexpr int64_t ask_again_after = 20'000'000;
 // Connections with one peer. A few are enough to gain what several queue pairs gain, and each costs queues on both
 // sides. More have to be asked for.
 constexpr uint32_t max_tuned = 4;
@@ -371,45 +370,6 @@ void RcTransport::check()
 	for (auto &p : peers_)
 		if (p)
 			static_cast<RcPeer &>(*p).for_each_connection([this](Connection &c) { look_after(c); });
-}
-
-// Asks again for a connection that is being made.
-void RcTransport::look_after(Connection &c)
-{
-	using State = Connection::State;
-	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
-		return;
-	const int64_t now = now_ns();
-	// A peer that has never answered may be computing, and answers when it calls in. If it is gone, the launcher says
-	// so, while there is one.
-	const int64_t patience = environment_.config.net_reconnect_time;
-	if (now - c.since > patience && (c.attempt > 1 || environment_.job.without_launcher() > patience))
-		net_->take_down(c.peer, PT2P_ERR_PEER_LOST,
-		                format("%s, and it has not answered for %.1f s (PT2P_NET_RECONNECT_TIME)%s%s",
-		                       c.attempt > 1 ? "its connection broke" : "the launcher is gone",
-		                       static_cast<double>(now - c.since) * 1e-9, c.lacks.empty() ? "" : "; ",
-		                       c.lacks.c_str()));
-	else if (now - c.asked > ask_again_after && c.peer.peer == environment_.job.rank()) {
-		c.asked = now;
-		connect_to_itself(c);
-	} else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
-		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
-	warn_of_silence(c, now);
-}
-
-// For programs that poll: a call that waits reports its stall itself, but these make none.
-void RcTransport::warn_of_silence(Connection &c, int64_t now)
-{
-	const int64_t patience = environment_.config.stall_time;
-	if (!patience || now - c.since <= patience || c.state != Connection::State::requesting || c.attempt > 1 ||
-	    c.told_of_silence)
-		return;
-	c.told_of_silence = true;
-	environment_.reporter.log(
-	    LogLevel::warning,
-	    "rank %d has not answered a request for a connection for %.1f s: it makes no call into the "
-	    "library, or what %s sends does not reach it, as between ports of different networks",
-	    c.peer.peer, static_cast<double>(now - c.since) * 1e-9, net_->device().name.c_str());
 }
 
 // A connection that breaks while this rank leaves is not made again, so all that it holds has to be acknowledged first.

@@ -55,7 +55,6 @@ struct Connection final : verbs::QueueOwner {
 	int64_t asked = 0, since = 0;   // time of the last datagram; time of the first
 	uint32_t asked_from = 0;        // low bits of the number of the first request since a send wanted it
 	std::string lacks;              // why reconnecting has failed so far
-	bool told_of_silence = false;   // that the peer has never answered
 
 	bool is_first() const { return number == 0; }
 	// The lane that goes over it; null: none does.
@@ -170,6 +169,7 @@ private:
 
 	unsigned draining_ = 0; // connections
 	bool leaving_ = false;
+	bool told_of_silence_ = false; // of a peer that has never answered
 };
 
 } // namespace pt2p::rc
