@@ -89,11 +89,11 @@ inline unsigned poll(pt2p_context_t *ctx)
 	return ctx->progress->poll();
 }
 
-// For a call that tells what there is now.
-inline unsigned look(pt2p_context_t *ctx)
+// For a call that tests or makes progress, and does not wait.
+inline void poll_or_yield(pt2p_context_t *ctx)
 {
 	ctx->engine->sends_until_poll = sends_between_polls;
-	return ctx->progress->look();
+	ctx->progress->poll_or_yield();
 }
 
 template <class Done>

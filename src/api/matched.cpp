@@ -104,7 +104,7 @@ try {
 	pt2p_result_t found{};
 	const UnexpectedMessage *m = ctx->engine->receives().take(source, tag, mask, found);
 	if (!m) {
-		look(ctx);
+		poll_or_yield(ctx);
 		m = ctx->engine->receives().take(source, tag, mask, found);
 	}
 	if (!m)

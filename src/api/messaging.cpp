@@ -174,7 +174,7 @@ template <class F>
 {
 	Progress::Guard guard(*ctx->progress);
 	PT2P_NOT_IN_HANDLER_IN(ctx, "pt2p_progress");
-	look(ctx);
+	poll_or_yield(ctx);
 	return PT2P_OK;
 }
 
@@ -372,7 +372,7 @@ try {
 		return bad_transfer(ctx, __func__, 0, source, true);
 	pt2p_result_t r{};
 	if (!ctx->engine->receives().find_unexpected(source, tag, mask, r)) {
-		look(ctx);
+		poll_or_yield(ctx);
 		if (!ctx->engine->receives().find_unexpected(source, tag, mask, r))
 			return awaited_status(ctx, source, ctx->engine->losses().told());
 	}
@@ -402,7 +402,7 @@ try {
 	PT2P_CHECK_CONTEXT(ctx);
 	if (__builtin_expect(!ordinary(ctx), 0))
 		return progress_fully(ctx);
-	look(ctx);
+	poll_or_yield(ctx);
 	return PT2P_OK;
 }
 PT2P_CATCH

@@ -153,7 +153,7 @@ pt2p_status_t take_any(pt2p_context_t *ctx, const char *function, size_t count, 
 	if (i == count && wait) {
 		wait_until(ctx, [&] { return (i = find_done(ctx, count, reqs)) != count; });
 	} else if (i == count) {
-		look(ctx);
+		poll_or_yield(ctx);
 		i = find_done(ctx, count, reqs);
 	}
 	if (i == PT2P_NO_INDEX && wait && result)
@@ -209,7 +209,7 @@ pt2p_status_t take_some(pt2p_context_t *ctx, const char *function, size_t count,
 		if (wait)
 			wait_until(ctx, [&] { return find_done(ctx, count, reqs) != count; });
 		else
-			look(ctx);
+			poll_or_yield(ctx);
 	}
 	return collect_some(ctx, function, count, reqs, completed, indices, results);
 }
@@ -268,7 +268,7 @@ try {
 	*done = 0;
 	Request *r = from_handle(ctx, req);
 	if (r && !r->done()) {
-		look(ctx);
+		poll_or_yield(ctx);
 		r = from_handle(ctx, req); // another thread may have waited for it meanwhile
 	}
 	if (!r)
@@ -343,7 +343,7 @@ try {
 	if (status != PT2P_OK)
 		return status;
 	if (pending) {
-		look(ctx);
+		poll_or_yield(ctx);
 		status = check_list(ctx, __func__, 0, count, reqs, pending);
 		if (status != PT2P_OK || pending)
 			return status;
@@ -362,7 +362,7 @@ try {
 	*done = 0;
 	const Request *r = from_handle(ctx, req);
 	if (r && !r->done()) {
-		look(ctx);
+		poll_or_yield(ctx);
 		r = from_handle(ctx, req); // another thread may have waited for it meanwhile
 	}
 	if (!r)

@@ -34,8 +34,8 @@ void request_dump(int) { dump_requests.fetch_add(1, std::memory_order_relaxed); 
 
 Progress::Progress(const Config &config, Reporter &reporter, Job &job, ProgressClient &client, Settings settings)
     : config_(config), reporter_(reporter), job_(job), client_(client), settings_(settings),
-      shares_core_(settings.cores == 0 && !job.step()), spin_(settings.cores > 0 && !job.step()),
-      careful_(settings.locking), word_(reinterpret_cast<uint32_t *>(&own_word_))
+      spin_(settings.cores > 0 && !job.step()), careful_(settings.locking),
+      word_(reinterpret_cast<uint32_t *>(&own_word_))
 {
 	dumps_seen_ = dump_requests.load(std::memory_order_relaxed);
 	if (config.dump_signal) {
@@ -399,13 +399,13 @@ void Progress::check_now_and_then()
 	check();
 }
 
-void Progress::after_look(unsigned events)
+void Progress::yield_if_idle(unsigned events)
 {
-	constexpr uint32_t most = 16; // some 1 us, about what it takes to switch to another process
-	looks_in_vain_ = events ? 0 : looks_in_vain_ + 1;
-	if (looks_in_vain_ < most)
+	constexpr uint32_t max_idle_polls = 16;
+	idle_polls_ = events ? 0 : idle_polls_ + 1;
+	if (idle_polls_ < max_idle_polls || job_.step()) // cooperative: the others run in this thread
 		return;
-	looks_in_vain_ = 0;
+	idle_polls_ = 0;
 	yield();
 }
 

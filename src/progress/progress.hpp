@@ -196,14 +196,13 @@ public:
 		return step();
 	}
 
-	// A turn for a call that tells what there is now. A rank without a core of its own lets others run when it makes
-	// such calls in vain again and again. The guard is released meanwhile.
-	unsigned look()
+	// The same for a call that a program may repeat until it finds something. On an oversubscribed host, many idle
+	// polls in a row yield the CPU, as a wait does; the guard is released meanwhile.
+	void poll_or_yield()
 	{
 		const unsigned n = poll();
-		if (__builtin_expect(shares_core_, 0))
-			after_look(n);
-		return n;
+		if (__builtin_expect(settings_.cores == 0, 0))
+			yield_if_idle(n);
 	}
 
 	// Makes progress until done() is true. The guard is held when done() is called and released in between.
@@ -351,7 +350,7 @@ private:
 	void wake_others();
 	void check();
 	void check_now_and_then();
-	void after_look(unsigned events);
+	void yield_if_idle(unsigned events);
 	void watch(Backoff &backoff, int64_t now);
 
 	const Config &config_;
@@ -361,7 +360,6 @@ private:
 	std::vector<Polled> polled_;
 	std::vector<Transport *> transports_;
 	const Settings settings_;
-	const bool shares_core_; // with other ranks
 	const bool spin_;
 	bool careful_;
 	CombiningLock lock_{this};
@@ -373,7 +371,7 @@ private:
 	// takes 20 ns, and a program may call seldom.
 	static constexpr uint32_t polls_unchecked = 16;
 	uint32_t polls_ = 0;
-	uint32_t looks_in_vain_ = 0; // in a row
+	uint32_t idle_polls_ = 0; // in a row
 	int64_t last_check_ = 0;
 	int64_t dumped_ = 0, next_dump_ = 0; // the start of the wait that was shown last, and when it is shown again, ns
 	int waiters_ = 0;                    // calls that wait, without those of parked threads

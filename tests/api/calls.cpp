@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/stderr.hpp"
+
 using namespace calls_test;
 
 TEST_CASE("calls: a lane holds PT2P_CALL_QUEUE calls, and the next one is refused")
@@ -418,47 +420,6 @@ TEST_CASE("calls: an id is open once, and again after its service has closed")
 	CHECK((first.numbers.size() == 1 && second.numbers.size() == 1));
 }
 
-namespace {
-
-// What is written to stderr meanwhile.
-struct Stderr {
-	Stderr() : file(tmpfile()), saved(dup(STDERR_FILENO))
-	{
-		REQUIRE(file != nullptr);
-		dup2(fileno(file), STDERR_FILENO);
-	}
-	~Stderr()
-	{
-		restore();
-		fclose(file);
-	}
-	void restore()
-	{
-		if (saved < 0)
-			return;
-		dup2(saved, STDERR_FILENO);
-		close(saved);
-		saved = -1;
-	}
-	std::string text()
-	{
-		restore();
-		std::string all(static_cast<size_t>(ftell_end()), 0);
-		rewind(file);
-		all.resize(fread(all.data(), 1, all.size(), file));
-		return all;
-	}
-	long ftell_end()
-	{
-		fseek(file, 0, SEEK_END);
-		return ftell(file);
-	}
-	FILE *file;
-	int saved;
-};
-
-} // namespace
-
 TEST_CASE("calls: who is told of a handler that never replies")
 {
 	CallJob job(2, {"PT2P_STALL_TIME=30ms", "PT2P_FINALIZE_TIME=20ms"});
@@ -471,20 +432,19 @@ TEST_CASE("calls: who is told of a handler that never replies")
 	job.turn();
 	REQUIRE(served.kept.size() == 1);
 	// A wait of the rank that serves, for something else.
-	Stderr captured;
-	const pt2p_status_t status = pt2p_serve(job[1], lane, 1, 1, 100 * ms, nullptr);
-	const std::string text = captured.text();
+	pt2p_status_t status = PT2P_ERR_CONTEXT;
+	const std::string text = stderr_of([&] { status = pt2p_serve(job[1], lane, 1, 1, 100 * ms, nullptr); });
 	CHECK(status == PT2P_OK);
 	INFO(text);
 	CHECK(text.find("call of service 7 by rank 0: has no reply yet") != std::string::npos);
 	CHECK(text.find("call of service 8 by rank 0: waits for pt2p_serve") != std::string::npos);
 	// The caller has its request.
 	{
-		Stderr of_caller;
 		pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 		options.deadline = 100 * ms;
-		const pt2p_status_t late = pt2p_call(job[0], 1, 7, "x", 1, nullptr, 0, &options, nullptr);
-		const std::string report = of_caller.text();
+		pt2p_status_t late = PT2P_OK;
+		const std::string report =
+		    stderr_of([&] { late = pt2p_call(job[0], 1, 7, "x", 1, nullptr, 0, &options, nullptr); });
 		INFO(report);
 		CHECK(late == PT2P_ERR_DEADLINE);
 		CHECK(report.find("call of service 7") != std::string::npos);

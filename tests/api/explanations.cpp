@@ -1,13 +1,13 @@
 // What the library explains: at the end of a context, in a dump, and after a failure.
 #include <catch2/catch.hpp>
 
-#include <cstdio>
 #include <cstring>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <pt2p.h>
+
+#include "tests/stderr.hpp"
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
@@ -43,18 +43,9 @@ struct Pair {
 
 std::string dump(pt2p_context_t *ctx)
 {
-	FILE *file = tmpfile();
-	REQUIRE(file);
-	const int before = dup(STDERR_FILENO);
-	dup2(fileno(file), STDERR_FILENO);
-	const pt2p_status_t status = pt2p_dump(ctx);
-	dup2(before, STDERR_FILENO);
-	close(before);
+	pt2p_status_t status = PT2P_ERR_CONTEXT;
+	const std::string text = stderr_of([&] { status = pt2p_dump(ctx); });
 	CHECK(status == PT2P_OK);
-	std::string text(8192, 0);
-	const ssize_t n = pread(fileno(file), text.data(), text.size(), 0);
-	text.resize(n > 0 ? static_cast<size_t>(n) : 0);
-	fclose(file);
 	return text;
 }
 

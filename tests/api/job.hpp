@@ -11,11 +11,13 @@
 #include <pt2p.h>
 
 struct Job {
-	explicit Job(int size = 2, pt2p_thread_level_t level = PT2P_THREAD_SINGLE) : contexts(static_cast<size_t>(size))
+	explicit Job(int size = 2, pt2p_thread_level_t level = PT2P_THREAD_SINGLE,
+	             pt2p_inprocess_mode_t mode = PT2P_INPROCESS_COOPERATIVE)
+	    : contexts(static_cast<size_t>(size))
 	{
 		pt2p_options_t options = PT2P_OPTIONS_INIT;
 		options.thread_level = level;
-		REQUIRE(pt2p_init_inprocess(size, PT2P_INPROCESS_COOPERATIVE, &options, contexts.data()) == PT2P_OK);
+		REQUIRE(pt2p_init_inprocess(size, mode, &options, contexts.data()) == PT2P_OK);
 	}
 	~Job()
 	{

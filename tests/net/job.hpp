@@ -51,7 +51,7 @@ struct Job {
 	{
 		exchange(a, b);
 		exchange(b, a);
-		// On a busy machine, messages come before the last step of the handshake, which is looked for every 64 turns.
+		// The last message of the handshake may come after these. It is polled for every 64 turns.
 		for (int turn = 0; turn < 128; ++turn)
 			progress();
 	}

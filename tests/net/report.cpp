@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/net/peer.hpp"
+#include "tests/stderr.hpp"
 
 using Catch::Matchers::Contains;
 using net::Change;
@@ -28,22 +29,6 @@ std::string report(Job &job, int rank = 0)
 	REQUIRE(pt2p_report(ctx, text.data(), needed, nullptr) == PT2P_OK);
 	REQUIRE(text.back() == 0);
 	text.pop_back();
-	return text;
-}
-
-template <class F>
-std::string standard_error_of(const F &f)
-{
-	FILE *file = tmpfile();
-	REQUIRE(file);
-	const int before = dup(STDERR_FILENO);
-	dup2(fileno(file), STDERR_FILENO);
-	f();
-	dup2(before, STDERR_FILENO);
-	close(before);
-	std::string text(4096, 0);
-	text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fileno(file), text.data(), text.size(), 0), 0)));
-	fclose(file);
 	return text;
 }
 
@@ -233,7 +218,7 @@ TEST_CASE("a dump ends with the channels")
 	Job job("rc");
 	job.warm_up();
 	pt2p_status_t status = PT2P_ERR_ARGUMENT;
-	const std::string text = standard_error_of([&] { status = pt2p_dump(job.ctx[0]); });
+	const std::string text = stderr_of([&] { status = pt2p_dump(job.ctx[0]); });
 	CHECK(status == PT2P_OK);
 	CHECK_THAT(text, Contains("no request is pending") && Contains("\nrank 0 to 1 by rc\n  T  1 message"));
 }
@@ -246,7 +231,7 @@ TEST_CASE("a program that polls is told once that a peer does not answer")
 	uint64_t in = 0;
 	pt2p_request_t *request = nullptr;
 	REQUIRE(pt2p_isend(job.ctx[0], &out, sizeof out, 1, 1, &request) == PT2P_OK);
-	const std::string text = standard_error_of([&] {
+	const std::string text = stderr_of([&] {
 		const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
 		while (std::chrono::steady_clock::now() < end)
 			pt2p_progress(job.ctx[0]); // rank 1 makes no call

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <memory>
 #include <new>
 #include <regex>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "base/report/report.hpp"
+#include "tests/stderr.hpp"
 
 namespace {
 // While this is set, the process has no memory.
@@ -48,28 +48,6 @@ using namespace pt2p;
 using Catch::Matchers::Contains;
 
 namespace {
-
-// What `work` writes to standard error.
-template <typename Work>
-std::string written(Work work)
-{
-	char name[] = "/tmp/pt2p_test_XXXXXX";
-	int file = mkstemp(name);
-	REQUIRE(file >= 0);
-	unlink(name);
-	int before = dup(STDERR_FILENO);
-	// Several processes share the offset: append.
-	fcntl(file, F_SETFL, O_APPEND);
-	dup2(file, STDERR_FILENO);
-	work();
-	dup2(before, STDERR_FILENO);
-	close(before);
-	std::string text(static_cast<size_t>(lseek(file, 0, SEEK_END)), '\0');
-	ssize_t n = pread(file, text.data(), text.size(), 0);
-	close(file);
-	REQUIRE(n == static_cast<ssize_t>(text.size()));
-	return text;
-}
 
 std::vector<std::string> lines(const std::string &text)
 {
@@ -224,7 +202,7 @@ TEST_CASE("failing needs no memory and keeps errno")
 TEST_CASE("the log: before identify(), only warnings and errors are shown")
 {
 	Reporter reporter;
-	std::string text = written([&] {
+	std::string text = stderr_of([&] {
 		reporter.log(LogLevel::info, "hidden");
 		reporter.log(LogLevel::warning, "shown %d", 1);
 		reporter.log(LogLevel::error, "shown %d", 2);
@@ -242,20 +220,20 @@ TEST_CASE("the log: identity and levels")
 	CHECK(reporter.rank() == 42);
 	CHECK(reporter.host() == "node7");
 	errno = EXDEV;
-	auto all = lines(written([&] { reporter.log(LogLevel::debug, "text\n"); }));
+	auto all = lines(stderr_of([&] { reporter.log(LogLevel::debug, "text\n"); }));
 	CHECK(errno == EXDEV);
 	REQUIRE(all.size() == 1);
 	CHECK_THAT(all[0], Catch::Matchers::EndsWith(" node7 42 debug: text"));
 	reporter.identify(LogLevel::error, 42, "node7");
 	CHECK(!reporter.shows(LogLevel::warning));
-	CHECK(written([&] { reporter.log(LogLevel::warning, "no"); }).empty());
+	CHECK(stderr_of([&] { reporter.log(LogLevel::warning, "no"); }).empty());
 }
 
 TEST_CASE("the log: every line of a long text has the head")
 {
 	Reporter reporter;
 	reporter.identify(LogLevel::info, 3, "h");
-	auto all = lines(written([&] { reporter.log(LogLevel::info, "one\n\n%s\n", std::string(5000, 'x').c_str()); }));
+	auto all = lines(stderr_of([&] { reporter.log(LogLevel::info, "one\n\n%s\n", std::string(5000, 'x').c_str()); }));
 	REQUIRE(all.size() == 3);
 	CHECK_THAT(all[0], Catch::Matchers::EndsWith(" h 3 info: one"));
 	CHECK_THAT(all[1], Catch::Matchers::EndsWith(" h 3 info: "));
@@ -266,7 +244,7 @@ TEST_CASE("the log: without memory the beginning is shown")
 {
 	Reporter reporter;
 	reporter.identify(LogLevel::info, 3, "h");
-	auto all = lines(written([&] {
+	auto all = lines(stderr_of([&] {
 		no_memory = true;
 		reporter.log(LogLevel::error, "short, but longer than a small string has room for");
 		no_memory = false;
@@ -280,7 +258,7 @@ TEST_CASE("the log: lines of several processes do not mix")
 	Reporter reporter;
 	constexpr int writers = 4, each = 200;
 	std::string filler(300, '=');
-	std::string text = written([&] {
+	std::string text = stderr_of([&] {
 		for (int w = 0; w < writers; ++w)
 			if (fork() == 0) {
 				reporter.identify(LogLevel::info, w, "host");

@@ -185,6 +185,7 @@ void RcTransport::look_after(Connection &c)
 	if (c.peer.down || (c.state != State::requesting && c.state != State::accepting))
 		return;
 	const int64_t now = now_ns();
+	warn_of_stall(c, now);
 	// A peer that has never answered may be computing, and answers when it calls in. If it is gone, the launcher says
 	// so, while there is one.
 	const int64_t patience = environment_.config.net_reconnect_time;
@@ -199,23 +200,17 @@ void RcTransport::look_after(Connection &c)
 		connect_to_itself(c);
 	} else if (now - c.asked > ask_again_after && (c.state == State::requesting || c.remote_qp))
 		tell(c, c.state == State::requesting ? WireupMessage::Kind::request : WireupMessage::Kind::accept);
-	warn_of_silence(c, now);
 }
 
-// For programs that poll: a call that waits reports its stall itself, but these make none. Once, as there may be many
-// such peers.
-void RcTransport::warn_of_silence(Connection &c, int64_t now)
+// A call that waits reports its stall itself. This is for programs that poll. Once, as many peers may be late together.
+void RcTransport::warn_of_stall(const Connection &c, int64_t now)
 {
-	const int64_t patience = environment_.config.stall_time;
-	if (!patience || now - c.since <= patience || told_of_silence_ || c.peer.down || !c.is_first() ||
-	    c.state != Connection::State::requesting || c.attempt > 1)
+	const int64_t limit = environment_.config.stall_time;
+	if (stall_reported_ || !limit || now - c.since <= limit || !c.is_first() || c.attempt > 1 ||
+	    c.state != Connection::State::requesting)
 		return;
-	told_of_silence_ = true;
-	environment_.reporter.log(
-	    LogLevel::warning,
-	    "rank %d has not answered a request for a connection for %.1f s: it makes no call into the "
-	    "library, or what %s sends does not reach it, as between ports of different networks",
-	    c.peer.peer, static_cast<double>(now - c.since) * 1e-9, net_->device().name.c_str());
+	stall_reported_ = true;
+	environment_.reporter.log(LogLevel::warning, "rank %d %s", c.peer.peer, trouble(c.peer.peer).c_str());
 }
 
 // A rank that sends has received the accept.

@@ -422,9 +422,13 @@ std::string RcTransport::trouble(int rank)
 		if (!text.empty() || c.state == Connection::State::connected || c.state == Connection::State::refused ||
 		    (!c.is_first() && c.attempt == 1))
 			return;
-		text = format("%s for %.1f s; it answers when it calls into the library, or runs a progress thread",
-		              c.attempt == 1 ? "not connected, asked" : "its connection broke, asked for another",
-		              static_cast<double>(now_ns() - c.since) * 1e-9);
+		const char *awaited = c.attempt > 1                             ? "its connection broke, asked for another"
+		                      : c.state == Connection::State::accepting ? "has not confirmed a connection"
+		                                                                : "has not answered a request for a connection";
+		text =
+		    format("%s for %.1f s; it answers when it calls into the library, or runs a progress thread, and when what "
+		           "%s sends reaches it",
+		           awaited, static_cast<double>(now_ns() - c.since) * 1e-9, net_->device().name.c_str());
 	});
 	return text;
 }

@@ -158,7 +158,7 @@ private:
 	unsigned finish_draining();
 	void finish_draining(Connection &connection);
 	void look_after(Connection &connection);
-	void warn_of_silence(Connection &connection, int64_t now);
+	void warn_of_stall(const Connection &connection, int64_t now);
 	void tell(Connection &connection, verbs::WireupMessage::Kind kind);
 	bool genuine(const verbs::WireupMessage &message) const;
 	void handle(const verbs::WireupMessage &message);
@@ -169,7 +169,7 @@ private:
 
 	unsigned draining_ = 0; // connections
 	bool leaving_ = false;
-	bool told_of_silence_ = false; // of a peer that has never answered
+	bool stall_reported_ = false; // of a request for a connection
 };
 
 } // namespace pt2p::rc
