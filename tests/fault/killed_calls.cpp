@@ -54,7 +54,7 @@ int calls(bool as_caller)
 	pt2p_call_options_t windows = PT2P_CALL_OPTIONS_INIT;
 	windows.give = {given.data(), given.size()};
 	windows.take = {taken.data(), taken.size()};
-	meet("services are open");
+	must(pt2p_barrier(ctx), "pt2p_barrier:"); // the services are open
 	if (is_victim()) {
 		die_in(250);
 		pt2p_request_t *r;
