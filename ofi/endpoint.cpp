@@ -180,6 +180,7 @@ void Endpoint::update_flags()
 	quick_injects = alone && !send_counter;
 	quick_sends = quick_injects && tx_plain && tx_reports;
 	quick_receives = alone && rx_reports && !recv_counter;
+	quick_rma = alone && tx_plain;
 }
 
 void Endpoint::use(Counter &counter)

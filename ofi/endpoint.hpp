@@ -72,8 +72,8 @@ struct Endpoint {
 	// What follows from the flags: whether calls without flags report a success, and whether sends are nothing special.
 	bool tx_reports = true, rx_reports = true, tx_plain = true, directed = false;
 	// Whether calls without flags take a short path. They do where one thread works on the endpoint at a time, and
-	// where they report to a queue and count nowhere.
-	bool quick_sends = false, quick_injects = false, quick_receives = false;
+	// where they report to a queue and count nowhere; reads and writes may count.
+	bool quick_sends = false, quick_injects = false, quick_receives = false, quick_rma = false;
 
 	Lock lock;                        // of all below
 	std::vector<int> ranks;           // by number in the address vector; negative: not looked up
@@ -98,7 +98,6 @@ struct Endpoint {
 		op->flags = flags;
 		op->buffer = nullptr;
 		op->counter = counter;
-		op->receives = false;
 		op->reports = reports;
 		return op;
 	}

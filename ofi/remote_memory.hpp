@@ -1,6 +1,7 @@
 // Memory of peers: what libpt2p needs to reach it is fetched from its owner when a key is used first.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -56,6 +57,47 @@ struct RemoteMemory {
 	std::vector<Waiting> waiting; // for the owner's answer
 };
 
-using RemoteMemories = std::map<std::pair<int, uint64_t>, RemoteMemory>; // by rank and key
+// By rank and key. What has been used lately is found without a search.
+class RemoteMemories {
+public:
+	// Null: nobody has asked for it. Valid until it is removed.
+	RemoteMemory *find(int rank, uint64_t key)
+	{
+		const Recent &recent = recent_[slot_of(rank, key)];
+		return __builtin_expect(recent.memory && recent.rank == rank && recent.key == key, 1) ? recent.memory
+		                                                                                      : search(rank, key);
+	}
+	// The same; made if it is not there. Whether it was made.
+	std::pair<RemoteMemory *, bool> find_or_make(int rank, uint64_t key)
+	{
+		const auto [found, made] = all_.try_emplace({rank, key});
+		return {&found->second, made};
+	}
+	void remove(int rank, uint64_t key)
+	{
+		recent_[slot_of(rank, key)] = {};
+		all_.erase({rank, key});
+	}
+
+private:
+	struct Recent {
+		uint64_t key;
+		RemoteMemory *memory;
+		int rank;
+	};
+	static size_t slot_of(int rank, uint64_t key) { return (key + static_cast<unsigned>(rank)) % recent_count; }
+	[[gnu::noinline]] RemoteMemory *search(int rank, uint64_t key)
+	{
+		const auto found = all_.find({rank, key});
+		if (found == all_.end())
+			return nullptr;
+		recent_[slot_of(rank, key)] = {key, &found->second, rank};
+		return &found->second;
+	}
+
+	static constexpr size_t recent_count = 64;
+	std::map<std::pair<int, uint64_t>, RemoteMemory> all_;
+	std::array<Recent, recent_count> recent_{};
+};
 
 } // namespace pt2p_ofi

@@ -86,11 +86,11 @@ void take_end(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t 
 		return;
 	std::memcpy(&key, input, sizeof key);
 	const Locked locked(e.lock);
-	const auto found = e.remotes.find({info.caller, key});
-	if (found == e.remotes.end() || !found->second.reach.handle)
+	const RemoteMemory *memory = e.remotes.find(info.caller, key);
+	if (!memory || !memory->reach.handle)
 		return;
-	e.released.push_back(found->second.reach.handle);
-	e.remotes.erase(found);
+	e.released.push_back(memory->reach.handle);
+	e.remotes.remove(info.caller, key);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -139,16 +139,12 @@ void end_part(Op *op, pt2p_status_t status)
 }
 
 // done: gets the operation as argument.
-inline void transfer(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind, pt2p_callback_t done)
+[[gnu::always_inline]] inline pt2p_status_t transfer(Endpoint &e, Op *op, const Reach &memory, const Part &part,
+                                                     RmaKind kind, pt2p_callback_t done)
 {
 	const uint64_t offset = part.remote - memory.base;
-	const pt2p_status_t status =
-	    kind == RmaKind::read ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op)
-	                          : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op);
-	if (__builtin_expect(status != PT2P_OK, 0)) {
-		failed(status, e.ctx, FI_LOG_EP_DATA);
-		end_part(op, status);
-	}
+	return kind == RmaKind::read ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op)
+	                             : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op);
 }
 
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
@@ -161,7 +157,11 @@ void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaK
 		return end_part(op, PT2P_ERR_MEMORY);
 	if (!memory.holds(part.remote, part.length))
 		return end_part(op, PT2P_ERR_BOUNDS);
-	transfer(e, op, memory, part, kind, part_ended);
+	const pt2p_status_t status = transfer(e, op, memory, part, kind, part_ended);
+	if (status != PT2P_OK) {
+		failed(status, e.ctx, FI_LOG_EP_DATA);
+		end_part(op, status);
+	}
 }
 
 // A question for a key, and its answer.
@@ -189,11 +189,11 @@ void key_answered(pt2p_context_t *ctx, const pt2p_result_t *result, void *argume
 	std::vector<RemoteMemory::Waiting> waiting;
 	{
 		const Locked locked(e.lock);
-		RemoteMemory &place = e.remotes[{q->rank, q->key}];
-		waiting = std::move(place.waiting);
-		place.reach = reach;
+		RemoteMemory &memory = *e.remotes.find_or_make(q->rank, q->key).first;
+		waiting = std::move(memory.waiting);
+		memory.reach = reach;
 		if (status != PT2P_OK)
-			e.remotes.erase({q->rank, q->key}); // it may exist when it is asked for again
+			e.remotes.remove(q->rank, q->key); // it may exist when it is asked for again
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		if (status == PT2P_OK)
@@ -224,10 +224,10 @@ void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 	bool asks = false;
 	{
 		const Locked locked(e.lock);
-		const auto [found, made] = e.remotes.try_emplace({op->rank, part.key});
-		reach = found->second.reach;
+		const auto [memory, made] = e.remotes.find_or_make(op->rank, part.key);
+		reach = memory->reach;
 		if (!reach.handle) {
-			found->second.waiting.push_back({op, part, kind});
+			memory->waiting.push_back({op, part, kind});
 			asks = made;
 		}
 	}
@@ -242,8 +242,8 @@ void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 	std::vector<RemoteMemory::Waiting> waiting;
 	{
 		const Locked locked(e.lock);
-		waiting = std::move(e.remotes[{op->rank, part.key}].waiting);
-		e.remotes.erase({op->rank, part.key});
+		waiting = std::move(e.remotes.find_or_make(op->rank, part.key).first->waiting);
+		e.remotes.remove(op->rank, part.key);
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		end_part(w.op, status);
@@ -352,36 +352,51 @@ ssize_t start(Endpoint &e, const Call &c, RmaKind kind, uint64_t flags, bool rep
 // Without flags of its own a call has those of the endpoint; only these mean something here.
 uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_DELIVERY_COMPLETE); }
 
-// The end of an operation of one part on memory whose owner need not hear of it.
+// The short path: a contiguous buffer and no flags, memory that is known, and one thread at a time. Of the operation
+// only what a success needs is set.
+[[gnu::cold]] void plain_failed(Op *op, pt2p_status_t status)
+{
+	Endpoint &e = *op->endpoint;
+	op->buffer = nullptr;
+	e.fail(op, {status, -1, 0, 0, 0, 0}, e.tx_cq);
+}
+
 void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
 	Op *op = static_cast<Op *>(argument);
 	if (__builtin_expect(result->status == PT2P_OK, 1))
 		op->endpoint->succeed(op);
 	else
-		end_part(op, result->status);
+		plain_failed(op, result->status);
 }
 
-// A contiguous buffer and no flags: most operations.
-ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, uint64_t address, uint64_t key,
-                    void *context, RmaKind kind)
+[[gnu::noinline]] ssize_t start_otherwise(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, uint64_t address,
+                                          uint64_t key, void *context, RmaKind kind)
+{
+	const iovec segment{buffer, length};
+	return start(e, {&segment, 1, peer, address, key, context, 0}, kind, kind == RmaKind::write ? default_flags(e) : 0,
+	             e.tx_reports);
+}
+
+[[gnu::always_inline]] inline ssize_t start_plain(Endpoint &e, void *buffer, size_t length, fi_addr_t peer,
+                                                  uint64_t address, uint64_t key, void *context, RmaKind kind)
 {
 	const bool write = kind == RmaKind::write;
-	const int rank = __builtin_expect(e.lock.enabled(), 0) ? -1 : e.known_rank(peer);
-	if (__builtin_expect(rank >= 0 && e.tx_plain && e.free_ops && e.released.empty(), 1)) {
-		const auto found = e.remotes.find({rank, key});
-		if (__builtin_expect(found != e.remotes.end() && found->second.reach.takes(address, length, kind), 1)) {
-			Op *op = e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter,
-			                e.tx_reports);
-			op->rank = rank;
-			begin(op, length, 1, key, 0);
-			transfer(e, op, found->second.reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind,
-			         plain_ended);
-			return 0;
-		}
+	const int rank = e.known_rank(peer);
+	RemoteMemory *memory = nullptr;
+	if (__builtin_expect(e.quick_rma && rank >= 0 && e.free_ops && e.released.empty(), 1))
+		memory = e.remotes.find(rank, key);
+	if (__builtin_expect(!memory || !memory->reach.takes(address, length, kind), 0))
+		return start_otherwise(e, buffer, length, peer, address, key, context, kind);
+	Op *op =
+	    e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter, e.tx_reports);
+	const pt2p_status_t status =
+	    transfer(e, op, memory->reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind, plain_ended);
+	if (__builtin_expect(status != PT2P_OK, 0)) {
+		failed(status, e.ctx, FI_LOG_EP_DATA);
+		plain_failed(op, status);
 	}
-	const iovec segment{buffer, length};
-	return start(e, {&segment, 1, peer, address, key, context, 0}, kind, write ? default_flags(e) : 0, e.tx_reports);
+	return 0;
 }
 
 ssize_t rma_read(fid_ep *f, void *buffer, size_t length, void *, fi_addr_t from, uint64_t address, uint64_t key,
