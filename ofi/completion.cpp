@@ -231,7 +231,7 @@ uint64_t counter_readerr(fid_cntr *f)
 	Counter *counter = object_of<Counter>(f);
 	counter->reporters.progress();
 	const Locked locked(counter->lock);
-	return counter->errors;
+	return counter->errors_told = counter->errors;
 }
 
 int change(fid_cntr *f, uint64_t Counter::*member, uint64_t value, bool add)
@@ -239,6 +239,7 @@ int change(fid_cntr *f, uint64_t Counter::*member, uint64_t value, bool add)
 	Counter *counter = object_of<Counter>(f);
 	const Locked locked(counter->lock);
 	counter->*member = add ? counter->*member + value : value;
+	counter->errors_told = std::min(counter->errors_told, counter->errors);
 	counter->wait.signal();
 	return 0;
 }
@@ -248,18 +249,26 @@ int counter_set(fid_cntr *f, uint64_t value) { return change(f, &Counter::value,
 int counter_adderr(fid_cntr *f, uint64_t value) { return change(f, &Counter::errors, value, true); }
 int counter_seterr(fid_cntr *f, uint64_t value) { return change(f, &Counter::errors, value, false); }
 
+// Ends with an error also when that was counted before the call and the program has not been told: it would wait for an
+// operation that never ends.
 int counter_wait(fid_cntr *f, uint64_t threshold, int timeout)
 {
 	Counter *counter = object_of<Counter>(f);
-	const uint64_t errors = counter_readerr(f);
+	uint64_t errors;
+	{
+		const Locked locked(counter->lock);
+		errors = counter->errors_told;
+	}
 	for (const TimeLeft left(timeout);;) {
 		counter->reporters.progress();
 		{
 			const Locked locked(counter->lock);
 			if (counter->value >= threshold)
 				return 0;
-			if (counter->errors != errors)
+			if (counter->errors > errors) {
+				counter->errors_told = counter->errors;
 				return -FI_EAVAIL;
+			}
 			if (counter->may_wait)
 				counter->wait.prepare();
 		}

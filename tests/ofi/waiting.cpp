@@ -127,6 +127,23 @@ TEST_CASE("a wait for a counter ends when an error is counted, or when another t
 	}
 }
 
+TEST_CASE("a wait for a counter ends at once when an operation has failed before it and nobody has asked")
+{
+	Options o;
+	o.counters = true;
+	Pair p(o);
+	const uint64_t out = 5;
+	REQUIRE(fi_write(p.a.ep, &out, 8, nullptr, p.b_at_a, 0, 99, mark(1)) == 0); // b has no such memory
+	CHECK(next(p.a).error != 0);
+	CHECK(fi_cntr_wait(p.a.writes, 1, 20000) == -FI_EAVAIL);
+	CHECK(fi_cntr_wait(p.a.writes, 1, 20) == -FI_ETIMEDOUT); // it has been told
+	CHECK(fi_cntr_adderr(p.a.writes, 1) == 0);
+	CHECK(fi_cntr_readerr(p.a.writes) == 2);
+	CHECK(fi_cntr_wait(p.a.writes, 1, 20) == -FI_ETIMEDOUT);
+	CHECK(fi_cntr_seterr(p.a.writes, 0) == 0);
+	CHECK(fi_cntr_wait(p.a.writes, 1, 20) == -FI_ETIMEDOUT);
+}
+
 TEST_CASE("fi_cq_sread: time limits, completions, and fi_cq_signal")
 {
 	Pair p(waiting());
