@@ -43,6 +43,7 @@ const Edges any_edges[] = {
     {"PT2P_UNEXPECTED_MAX", 4, {"0", "1k", "64k"}},
     {"PT2P_SPIN_TIME", 4, {"0", "1ms"}},
     {"PT2P_YIELD_TIME", 4, {"0", "5ms"}},
+    {"PT2P_TIME_SLICE", 8, {"0", "3ms"}},
     {"PT2P_SLEEP", 6, {"no"}},
     {"PT2P_PROGRESS_THREAD", 3, {"yes", "no"}},
     {"PT2P_FINALIZE_TIME", 8, {"60s"}},
