@@ -103,7 +103,7 @@ TEST_CASE("calls that find nothing yield from time to time on an oversubscribed 
 
 TEST_CASE("a thread that yields in a call asks for short time slices, and keeps shorter ones")
 {
-	constexpr uint64_t before = 2000000;
+	static constexpr uint64_t before = 2000000; // GENERATE captures nothing
 	const auto [wanted, expected] = GENERATE(values<std::pair<std::string, uint64_t>>({{"", 100000},
 	                                                                                   {"PT2P_TIME_SLICE=1ms", 1000000},
 	                                                                                   {"PT2P_TIME_SLICE=50ms", before},
