@@ -249,16 +249,18 @@ int counter_set(fid_cntr *f, uint64_t value) { return change(f, &Counter::value,
 int counter_adderr(fid_cntr *f, uint64_t value) { return change(f, &Counter::errors, value, true); }
 int counter_seterr(fid_cntr *f, uint64_t value) { return change(f, &Counter::errors, value, false); }
 
-// Ends with an error also when that was counted before the call and the program has not been told: it would wait for an
-// operation that never ends.
+uint64_t known_errors(Counter &counter)
+{
+	const Locked locked(counter.lock);
+	return counter.errors_told;
+}
+
+// Errors that were counted before the call end it, too, unless the program knows of them: what it waits for would never
+// come.
 int counter_wait(fid_cntr *f, uint64_t threshold, int timeout)
 {
 	Counter *counter = object_of<Counter>(f);
-	uint64_t errors;
-	{
-		const Locked locked(counter->lock);
-		errors = counter->errors_told;
-	}
+	const uint64_t errors = known_errors(*counter);
 	for (const TimeLeft left(timeout);;) {
 		counter->reporters.progress();
 		{

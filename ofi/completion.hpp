@@ -139,7 +139,7 @@ struct Counter {
 	Lock lock;
 	uint64_t value = 0, errors = 0;
 	uint64_t seen = 0;         // their sum when the program read it last
-	uint64_t errors_told = 0;  // how many errors the program knows of, at most
+	uint64_t errors_told = 0;  // how many errors the program has read of
 	std::atomic<int> users{0}; // endpoints that it is bound to, and poll sets
 
 	void add(uint64_t n) noexcept

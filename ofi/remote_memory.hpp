@@ -70,8 +70,9 @@ public:
 	// The same; made if it is not there. Whether it was made.
 	std::pair<RemoteMemory *, bool> find_or_make(int rank, uint64_t key)
 	{
-		const auto [found, made] = all_.try_emplace({rank, key});
-		return {&found->second, made};
+		if (RemoteMemory *memory = find(rank, key))
+			return {memory, false};
+		return {&all_[{rank, key}], true};
 	}
 	void remove(int rank, uint64_t key)
 	{

@@ -143,8 +143,12 @@ void end_part(Op *op, pt2p_status_t status)
                                                      RmaKind kind, pt2p_callback_t done)
 {
 	const uint64_t offset = part.remote - memory.base;
-	return kind == RmaKind::read ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op)
-	                             : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op);
+	const pt2p_status_t status =
+	    kind == RmaKind::read ? pt2p_get_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op)
+	                          : pt2p_put_callback(e.ctx, part.local, part.length, memory.handle, offset, done, op);
+	if (__builtin_expect(status != PT2P_OK, 0))
+		failed(status, e.ctx, FI_LOG_EP_DATA);
+	return status;
 }
 
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
@@ -158,10 +162,8 @@ void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaK
 	if (!memory.holds(part.remote, part.length))
 		return end_part(op, PT2P_ERR_BOUNDS);
 	const pt2p_status_t status = transfer(e, op, memory, part, kind, part_ended);
-	if (status != PT2P_OK) {
-		failed(status, e.ctx, FI_LOG_EP_DATA);
+	if (status != PT2P_OK)
 		end_part(op, status);
-	}
 }
 
 // A question for a key, and its answer.
@@ -382,9 +384,9 @@ void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
                                                   uint64_t address, uint64_t key, void *context, RmaKind kind)
 {
 	const bool write = kind == RmaKind::write;
-	const int rank = e.known_rank(peer);
+	const int rank = __builtin_expect(e.quick_rma, 1) ? e.known_rank(peer) : -1;
 	RemoteMemory *memory = nullptr;
-	if (__builtin_expect(e.quick_rma && rank >= 0 && e.free_ops && e.released.empty(), 1))
+	if (__builtin_expect(rank >= 0 && e.free_ops && e.released.empty(), 1))
 		memory = e.remotes.find(rank, key);
 	if (__builtin_expect(!memory || !memory->reach.takes(address, length, kind), 0))
 		return start_otherwise(e, buffer, length, peer, address, key, context, kind);
@@ -392,10 +394,8 @@ void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 	    e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter, e.tx_reports);
 	const pt2p_status_t status =
 	    transfer(e, op, memory->reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind, plain_ended);
-	if (__builtin_expect(status != PT2P_OK, 0)) {
-		failed(status, e.ctx, FI_LOG_EP_DATA);
+	if (__builtin_expect(status != PT2P_OK, 0))
 		plain_failed(op, status);
-	}
 	return 0;
 }
 

@@ -304,9 +304,9 @@ void Progress::wake_others()
 void Progress::yield()
 {
 	unlock();
-	// Linux 6.19, and stable releases since the end of 2025, take a whole slice off the share of a thread that yields.
-	// With those that they give by themselves, of some 3 ms, a rank beside programs that compute would get next to
-	// nothing.
+	// Since the change "sched/fair: Forfeit vruntime on yield" (Linux 6.19, and in stable releases), a yield costs a
+	// whole slice of the thread's share. With the usual slices of some 3 ms, a rank beside programs that compute would
+	// get next to nothing.
 	if (config_.time_slice)
 		ask_for_time_slice(config_.time_slice);
 	sched_yield();
