@@ -88,14 +88,15 @@ void serve(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t len
 {
 	alignas(16) unsigned char results[max_bytes];
 	size_t bytes = 0;
-	const pt2p_status_t status = execute(*static_cast<Endpoint *>(argument)->domain,
-	                                     static_cast<const unsigned char *>(input), length, results, bytes);
+	Context &context = *static_cast<Context *>(argument);
+	const pt2p_status_t status =
+	    execute(*context.domain, static_cast<const unsigned char *>(input), length, results, bytes);
 	Header h;
 	Target first;
 	if (status == PT2P_OK && length >= sizeof h + sizeof first) {
 		std::memcpy(&h, input, sizeof h);
 		std::memcpy(&first, static_cast<const unsigned char *>(input) + sizeof h, sizeof first);
-		count_remote(*static_cast<Endpoint *>(argument), first.key, h.op != FI_ATOMIC_READ);
+		count_remote(context, first.key, h.op != FI_ATOMIC_READ);
 	}
 	pt2p_reply(ctx, call, static_cast<uint64_t>(status), results, bytes);
 }
@@ -368,7 +369,7 @@ int query_atomic(fid_domain *, fi_datatype type, fi_op op, fi_atomic_attr *attri
 	return valid(kind, type, op, &attributes->count);
 }
 
-int open_atomic_service(Endpoint &e) { return e.open_service(service_of_atomics, serve); }
+int open_atomic_service(Context &context) { return context.open_service(service_of_atomics, serve); }
 
 fi_ops_atomic atomic_ops = {.size = sizeof(fi_ops_atomic),
                             .write = atomic_write,

@@ -5,7 +5,6 @@
 
 #include <rdma/fi_cm.h>
 
-#include "ofi/fabric.hpp"
 #include "ofi/multi_receive.hpp"
 
 namespace pt2p_ofi {
@@ -190,46 +189,6 @@ void Endpoint::use(Counter &counter)
 	counter.reporters.add(&ctx);
 }
 
-int Endpoint::make_context()
-{
-	if (ctx)
-		return 0;
-	const auto may_wait = [](const auto *object) { return object && object->may_wait; };
-	std::unique_lock members(domain->members);
-	const bool thread = domain->progress_by_thread || may_wait(tx_cq) || may_wait(rx_cq) ||
-	                    std::any_of(counters.begin(), counters.end(), may_wait);
-	const bool locks = domain->several_threads || thread;
-	pt2p_options_t options = PT2P_OPTIONS_INIT;
-	options.thread_level = locks ? PT2P_THREAD_MULTIPLE : PT2P_THREAD_SERIALIZED;
-	const char *tunables[3] = {};
-	size_t n = 0;
-	if (thread)
-		tunables[n++] = "PT2P_PROGRESS_THREAD=yes";
-	std::string place = "PT2P_OPEN_LISTEN=" + text_of(listen);
-	if (listen.sin_family == AF_INET) {
-		if (listen.sin_addr.s_addr == INADDR_ANY)
-			place = "PT2P_OPEN_LISTEN=:" + std::to_string(ntohs(listen.sin_port));
-		tunables[n++] = place.c_str();
-	}
-	options.tunables = tunables;
-	if (locks) {
-		lock.enable();
-		for (Cq *cq : {tx_cq, rx_cq})
-			if (cq)
-				cq->enable_locks();
-		for (Counter *counter : counters)
-			counter->enable_locks();
-	}
-	members.unlock();
-	pt2p_context_t *made = nullptr;
-	const pt2p_status_t status = in_job ? pt2p_init(&options, &made) : pt2p_init_open(&options, &made);
-	if (status != PT2P_OK)
-		return failed(status, nullptr, FI_LOG_EP_CTRL);
-	ctx = made;
-	has_thread = thread;
-	return 0;
-}
-
 int Endpoint::enable()
 {
 	if (enabled)
@@ -246,71 +205,18 @@ int Endpoint::enable()
 	}
 	if (const int error = make_context())
 		return error;
-	if (caps & (FI_RMA | FI_ATOMIC))
-		if (const int error = open_rma_services(*this))
-			return error;
-	if (caps & FI_ATOMIC)
-		if (const int error = open_atomic_service(*this))
-			return error;
 	enabled = true;
 	update_flags();
 	return 0;
-}
-
-int Endpoint::open_service(uint32_t id, pt2p_handler_t handler)
-{
-	pt2p_service_t *service; // closed by pt2p_finalize
-	const pt2p_status_t status = pt2p_service_open(ctx, id, handler, this, nullptr, &service);
-	return status == PT2P_OK ? 0 : failed(status, ctx, FI_LOG_EP_CTRL);
-}
-
-void Endpoint::close()
-{
-	for (Cq *cq : {tx_cq, rx_cq})
-		if (cq)
-			cq->reporters.remove(&ctx);
-	{
-		const std::lock_guard guard(domain->members);
-		std::erase(domain->endpoints, this);
-		for (Counter *counter : counters)
-			counter->reporters.remove(&ctx);
-	}
-	{
-		const std::lock_guard guard(domain->mutex);
-		closing = true; // from now on nobody who asks gets memory by this context
-		for (const auto &[key, mr] : domain->memories) {
-			std::erase_if(mr->asked, [this](const auto &who) { return who.first == ctx; });
-			const auto found = mr->handles.find(ctx);
-			if (found == mr->handles.end())
-				continue;
-			pt2p_memory_release(ctx, found->second);
-			mr->handles.erase(found);
-		}
-	}
-	if (ctx) {
-		const pt2p_status_t status = pt2p_finalize(ctx);
-		if (status != PT2P_OK)
-			PT2P_OFI_INFO(FI_LOG_EP_CTRL, "%s\n", pt2p_last_error(nullptr));
-	}
-	if (av) {
-		const Locked locked(av->lock);
-		std::erase(av->endpoints, this);
-	}
-	// Operations may have ended until now.
-	for (Cq *cq : {tx_cq, rx_cq})
-		if (cq)
-			--cq->users;
-	for (Counter *counter : bound_counters)
-		--counter->users;
-	--domain->users;
 }
 
 namespace {
 
 int close_endpoint(fid *f)
 {
-	std::unique_ptr<Endpoint> endpoint(object_of<Endpoint>(f));
-	endpoint->close();
+	auto *endpoint = object_of<Endpoint>(f);
+	if (!endpoint->close())
+		delete endpoint;
 	return 0;
 }
 
@@ -328,7 +234,7 @@ int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 	for (const auto &[flag, place] : places)
 		if (flags & flag)
 			e.*place = counter;
-	if (e.has_thread)
+	if (e.lock.enabled())
 		counter->enable_locks();
 	const std::lock_guard guard(e.domain->members);
 	e.use(*counter);
@@ -347,7 +253,7 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 			return -FI_EOPBADSTATE;
 		const bool waits = (object->fclass == FI_CLASS_CQ && object_of<Cq>(object)->may_wait) ||
 		                   (object->fclass == FI_CLASS_CNTR && object_of<Counter>(object)->may_wait);
-		if (waits && e.ctx && !e.has_thread) {
+		if (waits && e.context && !e.context->has_thread) {
 			PT2P_OFI_WARN(FI_LOG_EP_CTRL, "bind queues and counters with a wait object before fi_getname\n");
 			return -FI_EOPBADSTATE;
 		}

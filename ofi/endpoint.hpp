@@ -1,4 +1,4 @@
-// Endpoints: each has a context of libpt2p of its own, and so an address and a matching space of its own.
+// Endpoints.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 #include "ofi/address.hpp"
 #include "ofi/completion.hpp"
+#include "ofi/context.hpp"
 #include "ofi/domain.hpp"
-#include "ofi/remote_memory.hpp"
 
 namespace pt2p_ofi {
 
@@ -64,10 +64,10 @@ struct Endpoint {
 	std::vector<Counter *> counters;                                         // all of them, each once
 	bool enabled = false;
 	std::atomic<bool> closing{false};
-	bool has_thread = false; // one that makes progress
 	size_t min_multi_recv = 64;
 
-	pt2p_context_t *ctx = nullptr;
+	Context *context = nullptr;
+	pt2p_context_t *ctx = nullptr; // of that
 
 	// What follows from the flags: whether calls without flags report a success, and whether sends are nothing special.
 	bool tx_reports = true, rx_reports = true, tx_plain = true, directed = false;
@@ -81,8 +81,6 @@ struct Endpoint {
 	Op *free_ops = nullptr;
 	std::vector<std::unique_ptr<Op[]>> op_blocks;
 	std::unique_ptr<MultiReceive> multi;
-	RemoteMemories remotes;
-	std::vector<pt2p_remote_t *> released; // of memory that its owner has closed
 
 	Endpoint();
 	~Endpoint();
@@ -184,9 +182,16 @@ struct Endpoint {
 	void use(Counter &counter); // that counts something of this endpoint
 	void update_flags();        // what follows from the flags, the counters and the lock
 	int enable();
+	// Nobody can address it: it only reads, writes, and asks for atomic operations.
+	bool only_initiates() const
+	{
+		return caps & (FI_READ | FI_WRITE) && !(caps & (FI_MSG | FI_TAGGED | FI_REMOTE_READ | FI_REMOTE_WRITE)) &&
+		       !listen.sin_port;
+	}
 	int make_context();
-	int open_service(uint32_t id, pt2p_handler_t handler); // handler: gets the endpoint as argument
-	void close();
+	// True: an operation is still under way, and the context has taken the endpoint.
+	bool close();
+	void let_go(); // of the objects that are bound to it
 
 private:
 	void allocate_ops();
@@ -194,6 +199,8 @@ private:
 	void remember(int rank, fi_addr_t address); // as completions name it; with the lock
 	int look_up(fi_addr_t address);
 	fi_addr_t look_up_source(int rank);
+	void enable_locks();
+	bool ends_operations();
 };
 
 inline Endpoint &endpoint_of(fid_ep *f) { return *object_of<Endpoint>(f); }
@@ -215,12 +222,12 @@ extern fi_ops_tagged tagged_ops;
 extern fi_ops_rma rma_ops;
 extern fi_ops_atomic atomic_ops;
 ssize_t cancel(Endpoint &endpoint, void *context);
-// An operation of a peer on memory with this key has ended (FI_RMA_EVENT).
-void count_remote(Endpoint &endpoint, uint64_t key, bool write);
+// Cancels all receives that can be cancelled.
+void cancel_receives(Endpoint &endpoint);
+// Whether a buffer for many messages is posted. With the endpoint's lock.
+bool has_posted_buffer(const Endpoint &endpoint);
 // Tells a peer that the memory with this key is no more.
 void tell_end(pt2p_context_t *ctx, int rank, uint64_t key);
-int open_rma_services(Endpoint &endpoint);
-int open_atomic_service(Endpoint &endpoint);
 
 constexpr uint32_t protocol = FI_PROV_SPECIFIC | 0x7074; // of ep_attr
 

@@ -29,13 +29,13 @@ struct Notice {
 
 // ---- the owner ------------------------------------------------------------------------------------------------------
 
-// The handle of the memory in this endpoint's context; null: none can be made.
-pt2p_memory_t *handle_of(Endpoint &e, Mr &mr)
+// The handle of the memory in this context; null: none can be made.
+pt2p_memory_t *handle_of(pt2p_context_t *ctx, Mr &mr)
 {
-	pt2p_memory_t *&handle = mr.handles[e.ctx];
-	if (!handle && pt2p_memory_register(e.ctx, mr.address, mr.length, &handle) != PT2P_OK) {
-		failed(PT2P_ERR_MEMORY, e.ctx, FI_LOG_MR);
-		mr.handles.erase(e.ctx);
+	pt2p_memory_t *&handle = mr.handles[ctx];
+	if (!handle && pt2p_memory_register(ctx, mr.address, mr.length, &handle) != PT2P_OK) {
+		failed(PT2P_ERR_MEMORY, ctx, FI_LOG_MR);
+		mr.handles.erase(ctx);
 		return nullptr;
 	}
 	return handle;
@@ -43,17 +43,17 @@ pt2p_memory_t *handle_of(Endpoint &e, Mr &mr)
 
 void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
-	Endpoint &e = *static_cast<Endpoint *>(argument);
+	const Context &context = *static_cast<Context *>(argument);
 	unsigned char answer[answer_size];
 	size_t bytes = 0;
 	uint64_t key;
 	if (length == sizeof key) {
 		std::memcpy(&key, input, sizeof key);
-		const std::lock_guard guard(e.domain->mutex);
-		Mr *mr = e.closing ? nullptr : e.domain->find(key);
-		pt2p_memory_t *handle = mr && mr->length ? handle_of(e, *mr) : nullptr;
+		const std::lock_guard guard(context.domain->mutex);
+		Mr *mr = context.users ? context.domain->find(key) : nullptr;
+		pt2p_memory_t *handle = mr && mr->length ? handle_of(ctx, *mr) : nullptr;
 		if (handle && pt2p_memory_export(ctx, handle, answer + sizeof(KeyAnswer), PT2P_EXPORT_MAX, &bytes) == PT2P_OK) {
-			const KeyAnswer facts{mr->base(), mr->length, mr->access, e.caps & FI_RMA_EVENT ? 1u : 0u};
+			const KeyAnswer facts{mr->base(), mr->length, mr->access, context.caps & FI_RMA_EVENT ? 1u : 0u};
 			std::memcpy(answer, &facts, sizeof facts);
 			bytes += sizeof facts;
 			pt2p_call_info_t info;
@@ -66,31 +66,33 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 
 void take_notice(pt2p_context_t *, pt2p_call_t *, const void *input, size_t length, void *argument)
 {
-	Endpoint &e = *static_cast<Endpoint *>(argument);
+	Context &context = *static_cast<Context *>(argument);
 	Notice notice;
 	if (length != sizeof notice)
 		return;
 	std::memcpy(&notice, input, sizeof notice);
-	count_remote(e, notice.key, notice.write);
-	if (notice.has_data && e.rx_cq)
-		e.rx_cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0});
+	count_remote(context, notice.key, notice.write);
+	const Locked locked(context.lock);
+	if (notice.has_data && context.owner && context.owner->rx_cq)
+		context.owner->rx_cq->push(
+		    {nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0});
 }
 
 // The owner has closed the memory: what is known of the key no longer holds.
 void take_end(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t length, void *argument)
 {
-	Endpoint &e = *static_cast<Endpoint *>(argument);
+	Context &context = *static_cast<Context *>(argument);
 	uint64_t key;
 	pt2p_call_info_t info;
 	if (length != sizeof key || pt2p_call_query(ctx, call, &info) != PT2P_OK)
 		return;
 	std::memcpy(&key, input, sizeof key);
-	const Locked locked(e.lock);
-	const RemoteMemory *memory = e.remotes.find(info.caller, key);
+	const Locked locked(context.lock);
+	const RemoteMemory *memory = context.remotes.find(info.caller, key);
 	if (!memory || !memory->reach.handle)
 		return;
-	e.released.push_back(memory->reach.handle);
-	e.remotes.remove(info.caller, key);
+	context.released.push_back(memory->reach.handle);
+	context.remotes.remove(info.caller, key);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaK
 
 // A question for a key, and its answer.
 struct Question {
-	Endpoint *endpoint;
+	Context *context;
 	int rank;
 	uint64_t key;
 	unsigned char answer[answer_size];
@@ -177,7 +179,7 @@ struct Question {
 void key_answered(pt2p_context_t *ctx, const pt2p_result_t *result, void *argument)
 {
 	const std::unique_ptr<Question> q(static_cast<Question *>(argument));
-	Endpoint &e = *q->endpoint;
+	Context &context = *q->context;
 	pt2p_status_t status = result->status;
 	KeyAnswer facts{};
 	pt2p_remote_t *handle = nullptr;
@@ -190,30 +192,30 @@ void key_answered(pt2p_context_t *ctx, const pt2p_result_t *result, void *argume
 	const Reach reach{handle, facts.base, facts.length, facts.access, facts.events != 0};
 	std::vector<RemoteMemory::Waiting> waiting;
 	{
-		const Locked locked(e.lock);
-		RemoteMemory &memory = *e.remotes.find_or_make(q->rank, q->key).first;
+		const Locked locked(context.lock);
+		RemoteMemory &memory = *context.remotes.find_or_make(q->rank, q->key).first;
 		waiting = std::move(memory.waiting);
 		memory.reach = reach;
 		if (status != PT2P_OK)
-			e.remotes.remove(q->rank, q->key); // it may exist when it is asked for again
+			context.remotes.remove(q->rank, q->key); // it may exist when it is asked for again
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		if (status == PT2P_OK)
-			start_part(e, w.op, reach, w.part, w.kind);
+			start_part(*w.op->endpoint, w.op, reach, w.part, w.kind);
 		else
 			end_part(w.op, status);
 }
 
-pt2p_status_t ask(Endpoint &e, int rank, uint64_t key)
+pt2p_status_t ask(Context &context, int rank, uint64_t key)
 {
 	auto q = std::make_unique<Question>();
-	q->endpoint = &e;
+	q->context = &context;
 	q->rank = rank;
 	q->key = key;
 	pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 	options.done = key_answered;
 	options.argument = q.get();
-	const pt2p_status_t status = pt2p_icall(e.ctx, rank, service_of_keys, &q->key, sizeof q->key, q->answer,
+	const pt2p_status_t status = pt2p_icall(context.handle, rank, service_of_keys, &q->key, sizeof q->key, q->answer,
 	                                        sizeof q->answer, &options, nullptr);
 	if (status == PT2P_OK)
 		q.release();
@@ -222,11 +224,12 @@ pt2p_status_t ask(Endpoint &e, int rank, uint64_t key)
 
 void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 {
+	Context &context = *e.context;
 	Reach reach;
 	bool asks = false;
 	{
-		const Locked locked(e.lock);
-		const auto [memory, made] = e.remotes.find_or_make(op->rank, part.key);
+		const Locked locked(context.lock);
+		const auto [memory, made] = context.remotes.find_or_make(op->rank, part.key);
 		reach = memory->reach;
 		if (!reach.handle) {
 			memory->waiting.push_back({op, part, kind});
@@ -237,30 +240,30 @@ void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
 		return start_part(e, op, reach, part, kind);
 	if (!asks)
 		return;
-	const pt2p_status_t status = ask(e, op->rank, part.key);
+	const pt2p_status_t status = ask(context, op->rank, part.key);
 	if (status == PT2P_OK)
 		return;
 	failed(status, e.ctx, FI_LOG_EP_DATA);
 	std::vector<RemoteMemory::Waiting> waiting;
 	{
-		const Locked locked(e.lock);
-		waiting = std::move(e.remotes.find_or_make(op->rank, part.key).first->waiting);
-		e.remotes.remove(op->rank, part.key);
+		const Locked locked(context.lock);
+		waiting = std::move(context.remotes.find_or_make(op->rank, part.key).first->waiting);
+		context.remotes.remove(op->rank, part.key);
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		end_part(w.op, status);
 }
 
 // Gives up the memory that its owner has closed, which a handler cannot do.
-void release(Endpoint &e)
+void release(Context &context)
 {
 	std::vector<pt2p_remote_t *> handles;
 	{
-		const Locked locked(e.lock);
-		handles.swap(e.released);
+		const Locked locked(context.lock);
+		handles.swap(context.released);
 	}
 	for (pt2p_remote_t *handle : handles)
-		pt2p_remote_release(e.ctx, handle);
+		pt2p_remote_release(context.handle, handle);
 }
 
 // Cuts local and remote segments into parts that are contiguous on both sides. Returns how many; 0: the lengths differ.
@@ -328,7 +331,7 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	}
 	if (flags & FI_FENCE)
 		pt2p_fence(e.ctx, op->rank);
-	release(e);
+	release(*e.context);
 	for (size_t i = 0; i < count; ++i)
 		start_or_wait(e, op, parts[i], kind);
 	return 0;
@@ -386,8 +389,8 @@ void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 	const bool write = kind == RmaKind::write;
 	const int rank = __builtin_expect(e.quick_rma, 1) ? e.known_rank(peer) : -1;
 	RemoteMemory *memory = nullptr;
-	if (__builtin_expect(rank >= 0 && e.free_ops && e.released.empty(), 1))
-		memory = e.remotes.find(rank, key);
+	if (__builtin_expect(rank >= 0 && e.free_ops && e.context->released.empty(), 1))
+		memory = e.context->remotes.find(rank, key);
 	if (__builtin_expect(!memory || !memory->reach.takes(address, length, kind), 0))
 		return start_otherwise(e, buffer, length, peer, address, key, context, kind);
 	Op *op =
@@ -463,14 +466,15 @@ ssize_t rma_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t da
 
 } // namespace
 
-void count_remote(Endpoint &e, uint64_t key, bool write)
+void count_remote(Context &context, uint64_t key, bool write)
 {
-	if (!(e.caps & FI_RMA_EVENT))
+	if (!(context.caps & FI_RMA_EVENT))
 		return;
-	if (Counter *counter = write ? e.remote_write_counter : e.remote_read_counter)
-		counter->add(1);
-	const std::lock_guard guard(e.domain->mutex);
-	Mr *mr = e.domain->find(key);
+	const std::lock_guard guard(context.domain->mutex);
+	if (const Endpoint *owner = context.owner)
+		if (Counter *counter = write ? owner->remote_write_counter : owner->remote_read_counter)
+			counter->add(1);
+	Mr *mr = context.domain->find(key);
 	if (mr && mr->counter && mr->counted & (write ? FI_REMOTE_WRITE : FI_REMOTE_READ))
 		mr->counter->add(1);
 }
@@ -481,12 +485,12 @@ void tell_end(pt2p_context_t *ctx, int rank, uint64_t key)
 		PT2P_OFI_INFO(FI_LOG_MR, "rank %d does not learn that memory is closed: %s\n", rank, pt2p_last_error(ctx));
 }
 
-int open_rma_services(Endpoint &e)
+int open_rma_services(Context &context)
 {
 	const std::pair<uint32_t, pt2p_handler_t> all[] = {
 	    {service_of_keys, answer_key}, {service_of_notices, take_notice}, {service_of_ends, take_end}};
 	for (const auto &[id, handler] : all)
-		if (const int error = e.open_service(id, handler))
+		if (const int error = context.open_service(id, handler))
 			return error;
 	return 0;
 }

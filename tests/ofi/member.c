@@ -13,6 +13,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 #define NEED(call)                                                                                                     \
@@ -25,6 +26,8 @@
 	} while (0)
 
 static int rank;
+static struct fid_domain *domain;
+static struct fid_av *av;
 static struct fid_cq *cq;
 static struct fid_ep *ep;
 
@@ -56,12 +59,35 @@ static int completion(struct fi_cq_tagged_entry *entry, fi_addr_t *source)
 	return error.err;
 }
 
+/* Endpoints that only read and write are opened by one rank alone, again and again. */
+static void write_alone(const struct fi_info *as, fi_addr_t other)
+{
+	struct fi_info *info = fi_dupinfo(as);
+	struct fid_ep *writer;
+	struct fi_cq_tagged_entry entry;
+	NEED(!info);
+	info->caps = FI_RMA | FI_READ | FI_WRITE;
+	for (uint64_t out = 1; out <= 20; ++out) {
+		uint64_t in = 0;
+		NEED(fi_endpoint(domain, info, &writer, NULL));
+		NEED(fi_ep_bind(writer, &av->fid, 0));
+		NEED(fi_ep_bind(writer, &cq->fid, FI_TRANSMIT | FI_RECV));
+		NEED(fi_enable(writer));
+		NEED(fi_write(writer, &out, sizeof out, NULL, other, 0, 1, NULL));
+		NEED(completion(&entry, NULL));
+		NEED(fi_read(writer, &in, sizeof in, NULL, other, 0, 1, NULL));
+		NEED(completion(&entry, NULL));
+		NEED(in != out);
+		NEED(fi_close(&writer->fid));
+	}
+	fi_freeinfo(info);
+}
+
 int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo(), *info;
 	struct fid_fabric *fabric;
-	struct fid_domain *domain;
-	struct fid_av *av;
+	struct fid_mr *mr;
 	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
 	struct fi_cq_tagged_entry entry;
@@ -72,7 +98,7 @@ int main(int argc, char **argv)
 		return 2;
 	rank = atoi(getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : "0");
 	hints->fabric_attr->prov_name = strdup("pt2p");
-	hints->caps = FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
+	hints->caps = FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV | FI_RMA;
 	hints->ep_attr->type = FI_EP_RDM;
 	NEED(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
 	/* Ranks are the addresses, unless the user does not want it (FI_PT2P_OPEN=yes). */
@@ -86,6 +112,8 @@ int main(int argc, char **argv)
 	NEED(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
 	NEED(fi_enable(ep));
 	NEED(fi_getname(&ep->fid, mine, &length));
+	static uint64_t place;
+	NEED(fi_mr_reg(domain, &place, sizeof place, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &mr, NULL));
 	exchange(argv[2], mine, theirs, length);
 	NEED(fi_av_insert(av, theirs, 1, &other, 0, NULL) != 1);
 
@@ -100,6 +128,15 @@ int main(int argc, char **argv)
 			NEED(entry.op_context == in && (source != other || entry.len != n || entry.tag != n));
 		}
 		NEED(in[0] != !rank + (int)(n % 97) || in[n - 1] != in[0]);
+	}
+	char go = 0;
+	if (rank) {
+		NEED(fi_trecv(ep, &go, 1, NULL, other, 0, 0, NULL));
+		NEED(completion(&entry, &source));
+		NEED(place != 20);
+	} else {
+		write_alone(info, other);
+		NEED(fi_tinject(ep, &go, 1, other, 0));
 	}
 	if (strcmp(argv[1], "exchange")) {
 		char name[512];
@@ -118,6 +155,7 @@ int main(int argc, char **argv)
 		FILE *f = fopen(name, "w");
 		NEED(!f || fprintf(f, "%d\n", error) < 0 || fclose(f));
 	}
+	NEED(fi_close(&mr->fid));
 	NEED(fi_close(&ep->fid));
 	NEED(fi_close(&av->fid));
 	NEED(fi_close(&cq->fid));

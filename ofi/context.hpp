@@ -1,0 +1,43 @@
+// Contexts of libpt2p, and what is known of the memory of peers, which belongs to a context.
+//
+// An endpoint has a context of its own, so an address and a matching space of its own. One that nobody can address, as
+// it only reads, writes and asks for atomic operations, shares the context of an endpoint of its domain that peers can
+// address: it needs no counterpart on the other side, which may open and close such endpoints as it likes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ofi/domain.hpp"
+#include "ofi/remote_memory.hpp"
+
+namespace pt2p_ofi {
+
+struct Endpoint;
+
+struct Context {
+	Domain *domain;
+	pt2p_context_t *handle;
+	bool has_thread; // one that makes progress
+	uint64_t caps;   // of its owner
+	// The endpoint that was opened with it; null: that is closed. Changed with both the lock and the domain's mutex.
+	Endpoint *owner;
+	int users = 1; // endpoints; with the domain's mutex
+	// Endpoints whose operations had not ended when they were closed.
+	std::vector<std::unique_ptr<Endpoint>> unfinished;
+
+	Lock lock; // of all below
+	RemoteMemories remotes;
+	std::vector<pt2p_remote_t *> released; // of memory that its owner has closed
+
+	// handler: gets the context as argument. 0, or a negative error.
+	int open_service(uint32_t id, pt2p_handler_t handler);
+};
+
+// What a context with these capabilities serves.
+int open_rma_services(Context &context);
+int open_atomic_service(Context &context);
+// An operation of a peer on memory with this key has ended (FI_RMA_EVENT).
+void count_remote(Context &context, uint64_t key, bool write);
+
+} // namespace pt2p_ofi
