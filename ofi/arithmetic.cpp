@@ -1,5 +1,7 @@
 #include "ofi/arithmetic.hpp"
 
+#include <atomic>
+#include <bit>
 #include <complex>
 #include <cstdint>
 #include <cstring>
@@ -88,23 +90,56 @@ T combined(fi_op op, T now, T operand, T compare)
 	return now;
 }
 
+// The values of 4 and 8 bytes that others may change meanwhile with atomic instructions, as libpt2p does. Returns what
+// was there before.
+template <class Word, class T>
+T change_word(fi_op op, unsigned char *at, T operand, T compare)
+{
+	std::atomic_ref<Word> word(*reinterpret_cast<Word *>(at));
+	Word before = word.load();
+	while (op != FI_ATOMIC_READ) {
+		const T then = combined(op, std::bit_cast<T>(before), operand, compare);
+		if (word.compare_exchange_weak(before, std::bit_cast<Word>(then)))
+			break;
+	}
+	return std::bit_cast<T>(before);
+}
+
+// The same for other values, which only this process changes.
+template <class T>
+T change_bytes(fi_op op, unsigned char *at, T operand, T compare)
+{
+	T before;
+	std::memcpy(&before, at, sizeof(T));
+	if (op != FI_ATOMIC_READ) {
+		const T then = combined(op, before, operand, compare);
+		std::memcpy(at, &then, sizeof(T));
+	}
+	return before;
+}
+
+template <class T>
+T change(fi_op op, unsigned char *at, T operand, T compare)
+{
+	if constexpr (sizeof(T) == 4 || sizeof(T) == 8)
+		if (reinterpret_cast<uintptr_t>(at) % sizeof(T) == 0)
+			return change_word<std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>(op, at, operand, compare);
+	return change_bytes(op, at, operand, compare);
+}
+
 template <class T>
 void apply_to(fi_op op, unsigned char *target, const unsigned char *operands, const unsigned char *compares,
               unsigned char *results, size_t count)
 {
 	for (size_t i = 0; i < count; ++i) {
-		T now, operand{}, compare{};
-		std::memcpy(&now, target + i * sizeof(T), sizeof(T));
+		T operand{}, compare{};
 		if (operands)
 			std::memcpy(&operand, operands + i * sizeof(T), sizeof(T));
 		if (compares)
 			std::memcpy(&compare, compares + i * sizeof(T), sizeof(T));
+		const T before = change(op, target + i * sizeof(T), operand, compare);
 		if (results)
-			std::memcpy(results + i * sizeof(T), &now, sizeof(T));
-		if (op == FI_ATOMIC_READ)
-			continue;
-		const T then = combined(op, now, operand, compare);
-		std::memcpy(target + i * sizeof(T), &then, sizeof(T));
+			std::memcpy(results + i * sizeof(T), &before, sizeof(T));
 	}
 }
 

@@ -1,11 +1,12 @@
-// Atomic operations: the owner of the memory executes them all, so each is atomic with every other one.
+// Atomic operations: processors of the owner's host execute them all, so each is atomic with every other one. The owner
+// executes most of them, in a service. libpt2p executes what it offers itself: of integers, one at a time.
 #include "ofi/atomic.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 
-#include "ofi/arithmetic.hpp"
+#include "ofi/atomic_word.hpp"
 #include "ofi/endpoint.hpp"
 
 namespace pt2p_ofi {
@@ -103,11 +104,6 @@ void serve(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_t len
 
 // ---- the caller -----------------------------------------------------------------------------------------------------
 
-struct Segments {
-	const fi_ioc *list = nullptr;
-	size_t count = 0;
-};
-
 // What is needed until the answer comes, in the memory of the operation.
 struct Question {
 	size_t result_bytes;
@@ -136,7 +132,7 @@ void answered(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 	e.succeed(op);
 }
 
-size_t sum(const Segments &s)
+size_t sum(const Values &s)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < s.count; ++i)
@@ -144,7 +140,7 @@ size_t sum(const Segments &s)
 	return n;
 }
 
-unsigned char *put(unsigned char *to, const Segments &s, size_t size)
+unsigned char *put(unsigned char *to, const Values &s, size_t size)
 {
 	for (size_t i = 0; i < s.count; to += s.list[i++].count * size)
 		if (s.list[i].count)
@@ -152,20 +148,21 @@ unsigned char *put(unsigned char *to, const Segments &s, size_t size)
 	return to;
 }
 
-struct Request {
-	AtomicKind kind;
-	Segments operands, compares, results;
-	fi_addr_t to;
-	const fi_rma_ioc *targets;
-	size_t target_count;
-	fi_datatype type;
-	fi_op op;
-	void *context;
-	uint64_t flags;
-	bool reports;
-};
+// An operation. Null: `error` is one of libfabric.
+Op *take(Endpoint &e, const Request &r, ssize_t &error)
+{
+	const bool fetches = r.kind != AtomicKind::write;
+	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
+	                    fetches ? e.read_counter : e.write_counter, r.reports);
+	if (op && r.flags & FI_FENCE)
+		pt2p_fence(e.ctx, op->rank);
+	return op;
+}
 
-ssize_t start(Endpoint &e, const Request &r)
+// ---- starting -------------------------------------------------------------------------------------------------------
+
+// By the owner's service. op: null, or one that could not be started otherwise.
+ssize_t start_call(Endpoint &e, const Request &r, Op *op)
 {
 	if (!offered(r.kind, r.type, r.op))
 		return -FI_EOPNOTSUPP;
@@ -181,8 +178,8 @@ ssize_t start(Endpoint &e, const Request &r)
 	    (fetches && sum(r.results) < count))
 		return -FI_EINVAL;
 	ssize_t error = 0;
-	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
-	                    fetches ? e.read_counter : e.write_counter, r.reports);
+	if (!op)
+		op = take(e, r, error);
 	if (!op)
 		return error;
 	op->length = count * size;
@@ -207,8 +204,6 @@ ssize_t start(Endpoint &e, const Request &r)
 		end = put(end, r.operands, size);
 	if (compares)
 		end = put(end, r.compares, size);
-	if (r.flags & FI_FENCE)
-		pt2p_fence(e.ctx, op->rank);
 	pt2p_call_options_t options = PT2P_CALL_OPTIONS_INIT;
 	options.done = answered;
 	options.argument = op;
@@ -218,13 +213,25 @@ ssize_t start(Endpoint &e, const Request &r)
 	return e.started(op, status);
 }
 
+ssize_t start(Endpoint &e, const Request &r)
+{
+	const size_t size = word_of(r);
+	if (!size)
+		return start_call(e, r, nullptr);
+	ssize_t error = 0;
+	Op *op = take(e, r, error);
+	if (!op)
+		return error;
+	return started_word(e, op, r, size) ? 0 : start_call(e, r, op);
+}
+
 ssize_t start_guarded(Endpoint &e, const Request &r)
 {
 	return guarded([&] { return static_cast<int>(start(e, r)); });
 }
 
 // Of a call with flags of its own.
-ssize_t start_message(Endpoint &e, AtomicKind kind, const fi_msg_atomic &m, Segments compares, Segments results,
+ssize_t start_message(Endpoint &e, AtomicKind kind, const fi_msg_atomic &m, Values compares, Values results,
                       uint64_t flags)
 {
 	return start_guarded(e, {kind,
@@ -278,7 +285,7 @@ ssize_t atomic_readwritev(fid_ep *f, const fi_ioc *iov, void **, size_t count, f
                           void *context)
 {
 	Endpoint &e = endpoint_of(f);
-	const Segments operands{iov, count}, places{results, result_count};
+	const Values operands{iov, count}, places{results, result_count};
 	const fi_rma_ioc target{address, has_operands(op) ? sum(operands) : sum(places), key};
 	return start_guarded(e,
 	                     {AtomicKind::fetch, operands, {}, places, to, &target, 1, type, op, context, 0, e.tx_reports});

@@ -30,6 +30,10 @@ struct Context {
 	RemoteMemories remotes;
 	std::vector<pt2p_remote_t *> released; // of memory that its owner has closed
 
+	// What it takes to reach the memory with this key; the handle is null if that is not known. The owner has then been
+	// asked. Without the lock.
+	Reach reach_of(int rank, uint64_t key);
+
 	// handler: gets the context as argument. 0, or a negative error.
 	int open_service(uint32_t id, pt2p_handler_t handler);
 };

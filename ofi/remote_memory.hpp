@@ -31,6 +31,8 @@ struct Reach {
 	pt2p_remote_t *handle = nullptr; // null: the owner has been asked, and has not answered
 	uint64_t base = 0, length = 0, access = 0;
 	bool events = false; // the owner wants to know of operations (FI_RMA_EVENT)
+	// Who executes libpt2p's own atomic operations there; those of the provider are executed by processors.
+	enum class Agent : uint8_t { unknown, processors, device } agent = Agent::unknown;
 
 	bool allows(RmaKind kind) const
 	{

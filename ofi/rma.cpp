@@ -222,36 +222,41 @@ pt2p_status_t ask(Context &context, int rank, uint64_t key)
 	return status;
 }
 
-void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
+// What it takes to reach the memory. If that is not known, the owner is asked, and what waits, if anything, waits for
+// the answer.
+Reach reach_or_wait(Context &context, int rank, uint64_t key, const RemoteMemory::Waiting *waits)
 {
-	Context &context = *e.context;
-	Reach reach;
-	bool asks = false;
+	bool asks;
 	{
 		const Locked locked(context.lock);
-		const auto [memory, made] = context.remotes.find_or_make(op->rank, part.key);
-		reach = memory->reach;
-		if (!reach.handle) {
-			memory->waiting.push_back({op, part, kind});
-			asks = made;
-		}
+		const auto [memory, made] = context.remotes.find_or_make(rank, key);
+		if (memory->reach.handle)
+			return memory->reach;
+		if (waits)
+			memory->waiting.push_back(*waits);
+		asks = made;
 	}
-	if (reach.handle)
-		return start_part(e, op, reach, part, kind);
-	if (!asks)
-		return;
-	const pt2p_status_t status = ask(context, op->rank, part.key);
+	const pt2p_status_t status = asks ? ask(context, rank, key) : PT2P_OK;
 	if (status == PT2P_OK)
-		return;
-	failed(status, e.ctx, FI_LOG_EP_DATA);
+		return {};
+	failed(status, context.handle, FI_LOG_EP_DATA);
 	std::vector<RemoteMemory::Waiting> waiting;
 	{
 		const Locked locked(context.lock);
-		waiting = std::move(context.remotes.find_or_make(op->rank, part.key).first->waiting);
-		context.remotes.remove(op->rank, part.key);
+		waiting = std::move(context.remotes.find_or_make(rank, key).first->waiting);
+		context.remotes.remove(rank, key);
 	}
 	for (const RemoteMemory::Waiting &w : waiting)
 		end_part(w.op, status);
+	return {};
+}
+
+void start_or_wait(Endpoint &e, Op *op, const Part &part, RmaKind kind)
+{
+	const RemoteMemory::Waiting waits{op, part, kind};
+	const Reach reach = reach_or_wait(*e.context, op->rank, part.key, &waits);
+	if (reach.handle)
+		start_part(e, op, reach, part, kind);
 }
 
 // Gives up the memory that its owner has closed, which a handler cannot do.
@@ -478,6 +483,8 @@ void count_remote(Context &context, uint64_t key, bool write)
 	if (mr && mr->counter && mr->counted & (write ? FI_REMOTE_WRITE : FI_REMOTE_READ))
 		mr->counter->add(1);
 }
+
+Reach Context::reach_of(int rank, uint64_t key) { return reach_or_wait(*this, rank, key, nullptr); }
 
 void tell_end(pt2p_context_t *ctx, int rank, uint64_t key)
 {
