@@ -154,8 +154,6 @@ Op *take(Endpoint &e, const Request &r, ssize_t &error)
 	const bool fetches = r.kind != AtomicKind::write;
 	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
 	                    fetches ? e.read_counter : e.write_counter, r.reports);
-	if (op && r.flags & FI_FENCE)
-		pt2p_fence(e.ctx, op->rank);
 	return op;
 }
 
@@ -183,6 +181,7 @@ ssize_t start_call(Endpoint &e, const Request &r, Op *op)
 	if (!op)
 		return error;
 	op->length = count * size;
+	op->unordered.store(true, std::memory_order_relaxed);
 	auto *q = new (op->allocate(sizeof(Question))) Question;
 	q->size = size;
 	q->result_bytes = fetches ? count * size : 0;
@@ -216,13 +215,26 @@ ssize_t start_call(Endpoint &e, const Request &r, Op *op)
 ssize_t start(Endpoint &e, const Request &r)
 {
 	const size_t size = word_of(r);
-	if (!size)
-		return start_call(e, r, nullptr);
+	const bool fenced = r.flags & FI_FENCE;
+	const int rank = fenced ? e.rank_at(r.to) : 0;
+	if (rank < 0)
+		return rank;
 	ssize_t error = 0;
-	Op *op = take(e, r, error);
-	if (!op)
+	if (size) {
+		if (fenced && (error = e.fence(rank, true)) != 0)
+			return error;
+		Op *op = take(e, r, error);
+		if (!op)
+			return error;
+		if (started_word(e, op, r, size))
+			return 0;
+		if (!fenced)
+			return start_call(e, r, op);
+		e.give(op);
+	}
+	if (fenced && (error = e.fence(rank, false)) != 0)
 		return error;
-	return started_word(e, op, r, size) ? 0 : start_call(e, r, op);
+	return start_call(e, r, nullptr);
 }
 
 ssize_t start_guarded(Endpoint &e, const Request &r)

@@ -167,6 +167,24 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 	give(op);
 }
 
+ssize_t Endpoint::fence(int rank, bool ordered)
+{
+	bool waits = false;
+	{
+		const Locked locked(lock);
+		for (const auto &block : op_blocks)
+			for (const Op *op = block.get(); op != block.get() + ops_per_block; ++op)
+				waits = waits || (op->rank == rank && (!ordered || op->unordered.load(std::memory_order_relaxed)));
+	}
+	if (waits) {
+		pt2p_progress(ctx);
+		return -FI_EAGAIN;
+	}
+	if (ordered)
+		pt2p_fence(ctx, rank);
+	return 0;
+}
+
 // ---- making and ending ----------------------------------------------------------------------------------------------
 
 void Endpoint::update_flags()

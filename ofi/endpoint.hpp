@@ -23,9 +23,10 @@ struct Op {
 	void *buffer;
 	size_t length;
 	Counter *counter;
-	bool receives = false; // a receive under way
-	bool reports;          // a success is a completion, too
-	int rank;              // of the peer, except of receives
+	bool receives = false;               // a receive under way
+	std::atomic<bool> unordered = false; // under way, and pt2p_fence does not order it
+	bool reports;                        // a success is a completion, too
+	int rank = -1;                       // of the peer while under way, except of receives
 	// Operations on remote memory.
 	bool tells;     // the owner wants to know of them (FI_RMA_EVENT)
 	uint32_t parts; // that have not ended
@@ -107,6 +108,8 @@ struct Endpoint {
 	void give_locked(Op *op)
 	{
 		op->receives = false;
+		op->unordered.store(false, std::memory_order_relaxed);
+		op->rank = -1;
 		op->next = free_ops;
 		free_ops = op;
 	}
@@ -179,6 +182,9 @@ struct Endpoint {
 		give(op);
 	}
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
+	// FI_FENCE: whether an operation with that peer may start now, so that it takes effect after all that have started
+	// before. ordered: pt2p_fence orders it, too. 0, or -FI_EAGAIN: others are still under way.
+	ssize_t fence(int rank, bool ordered);
 	void use(Counter &counter); // that counts something of this endpoint
 	void update_flags();        // what follows from the flags, the counters and the lock
 	int enable();

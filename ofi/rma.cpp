@@ -155,6 +155,7 @@ void end_part(Op *op, pt2p_status_t status)
 
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
 {
+	op->unordered.store(false, std::memory_order_relaxed);
 	if (memory.events) {
 		const Locked locked(e.lock);
 		op->tells = true;
@@ -232,8 +233,10 @@ Reach reach_or_wait(Context &context, int rank, uint64_t key, const RemoteMemory
 		const auto [memory, made] = context.remotes.find_or_make(rank, key);
 		if (memory->reach.handle)
 			return memory->reach;
-		if (waits)
+		if (waits) {
+			waits->op->unordered.store(true, std::memory_order_relaxed);
 			memory->waiting.push_back(*waits);
+		}
 		asks = made;
 	}
 	const pt2p_status_t status = asks ? ask(context, rank, key) : PT2P_OK;
@@ -307,6 +310,17 @@ void begin(Op *op, size_t length, size_t parts, uint64_t key, uint64_t data)
 	op->tells = false;
 }
 
+// FI_FENCE. 0, or a negative error. Parts of memory that is not known are not ordered by pt2p_fence.
+ssize_t fence(Endpoint &e, fi_addr_t peer, const Part *parts, size_t count)
+{
+	const int rank = e.rank_at(peer);
+	if (rank < 0)
+		return rank;
+	const bool known =
+	    std::all_of(parts, parts + count, [&](const Part &p) { return e.context->reach_of(rank, p.key).handle; });
+	return e.fence(rank, known);
+}
+
 ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, bool reports)
 {
 	if (msg.iov_count > max_segments || msg.rma_iov_count > max_segments)
@@ -319,7 +333,9 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	const bool write = kind == RmaKind::write;
 	if (flags & FI_INJECT && (length > inject_size || !write))
 		return -FI_EMSGSIZE;
-	ssize_t error = 0;
+	ssize_t error = flags & FI_FENCE ? fence(e, msg.addr, parts, count) : 0;
+	if (error)
+		return error;
 	Op *op =
 	    e.take_for(msg.addr, error, msg.context, FI_RMA | (write ? FI_WRITE | (flags & FI_REMOTE_CQ_DATA) : FI_READ),
 	               write ? e.write_counter : e.read_counter, reports);
@@ -334,8 +350,6 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 			parts[i].local = copy;
 		}
 	}
-	if (flags & FI_FENCE)
-		pt2p_fence(e.ctx, op->rank);
 	release(*e.context);
 	for (size_t i = 0; i < count; ++i)
 		start_or_wait(e, op, parts[i], kind);
@@ -400,6 +414,7 @@ void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 		return start_otherwise(e, buffer, length, peer, address, key, context, kind);
 	Op *op =
 	    e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter, e.tx_reports);
+	op->rank = rank;
 	const pt2p_status_t status =
 	    transfer(e, op, memory->reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind, plain_ended);
 	if (__builtin_expect(status != PT2P_OK, 0))

@@ -181,19 +181,3 @@ TEST_CASE("memory of one's own endpoint, and of the other one in the domain")
 	CHECK(next(t.b).error == 0);
 	CHECK((in == out));
 }
-
-TEST_CASE("FI_FENCE: a read after a write sees it")
-{
-	Target t;
-	for (unsigned i = 0; i < 20; ++i) {
-		Bytes out = pattern(3000, i), in(3000);
-		const iovec back{in.data(), 3000};
-		const fi_rma_iov there{64, 3000, 42};
-		const fi_msg_rma r{&back, nullptr, 1, t.b_at_a, &there, 1, mark(2), 0};
-		REQUIRE(fi_write(t.a.ep, out.data(), 3000, nullptr, t.b_at_a, 64, 42, mark(1)) == 0);
-		REQUIRE(fi_readmsg(t.a.ep, &r, FI_FENCE) == 0);
-		CHECK(next(t.a).error == 0);
-		CHECK(next(t.a).error == 0);
-		CHECK((in == out));
-	}
-}
