@@ -148,19 +148,10 @@ unsigned char *put(unsigned char *to, const Values &s, size_t size)
 	return to;
 }
 
-// An operation. Null: `error` is one of libfabric.
-Op *take(Endpoint &e, const Request &r, ssize_t &error)
-{
-	const bool fetches = r.kind != AtomicKind::write;
-	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
-	                    fetches ? e.read_counter : e.write_counter, r.reports);
-	return op;
-}
-
 // ---- starting -------------------------------------------------------------------------------------------------------
 
-// By the owner's service. op: null, or one that could not be started otherwise.
-ssize_t start_call(Endpoint &e, const Request &r, Op *op)
+// By the owner's service.
+ssize_t start_call(Endpoint &e, const Request &r)
 {
 	if (!offered(r.kind, r.type, r.op))
 		return -FI_EOPNOTSUPP;
@@ -176,12 +167,11 @@ ssize_t start_call(Endpoint &e, const Request &r, Op *op)
 	    (fetches && sum(r.results) < count))
 		return -FI_EINVAL;
 	ssize_t error = 0;
-	if (!op)
-		op = take(e, r, error);
+	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
+	                    fetches ? e.read_counter : e.write_counter, r.reports);
 	if (!op)
 		return error;
 	op->length = count * size;
-	op->unordered.store(true, std::memory_order_relaxed);
 	auto *q = new (op->allocate(sizeof(Question))) Question;
 	q->size = size;
 	q->result_bytes = fetches ? count * size : 0;
@@ -214,27 +204,10 @@ ssize_t start_call(Endpoint &e, const Request &r, Op *op)
 
 ssize_t start(Endpoint &e, const Request &r)
 {
-	const size_t size = word_of(r);
-	const bool fenced = r.flags & FI_FENCE;
-	const int rank = fenced ? e.rank_at(r.to) : 0;
-	if (rank < 0)
-		return rank;
-	ssize_t error = 0;
-	if (size) {
-		if (fenced && (error = e.fence(rank, true)) != 0)
-			return error;
-		Op *op = take(e, r, error);
-		if (!op)
-			return error;
-		if (started_word(e, op, r, size))
-			return 0;
-		if (!fenced)
-			return start_call(e, r, op);
-		e.give(op);
-	}
-	if (fenced && (error = e.fence(rank, false)) != 0)
+	ssize_t error = r.flags & FI_FENCE ? e.fence(r.to) : 0;
+	if (error || start_word(e, r, error))
 		return error;
-	return start_call(e, r, nullptr);
+	return start_call(e, r);
 }
 
 ssize_t start_guarded(Endpoint &e, const Request &r)

@@ -11,13 +11,13 @@ bool is_aligned(const void *address, size_t size) { return reinterpret_cast<uint
 
 bool is_one(const Values &s) { return s.count == 1 && s.list->count == 1; }
 
-} // namespace
-
-size_t word_of(const Request &r)
+// The bytes of the word; 0: libpt2p has no such operation.
+inline size_t word_of(const Request &r)
 {
 	const bool large = r.type == FI_INT64 || r.type == FI_UINT64;
 	const size_t size = large ? 8 : 4;
-	if (r.target_count != 1 || r.targets->count != 1 || !(large || r.type == FI_INT32 || r.type == FI_UINT32) ||
+	if (r.operands.count > max_segments || r.target_count != 1 || r.targets->count != 1 ||
+	    !(large || r.type == FI_INT32 || r.type == FI_UINT32) ||
 	    (r.kind != AtomicKind::write && !(is_one(r.results) && is_aligned(r.results.list->addr, size))))
 		return 0;
 	bool has;
@@ -29,8 +29,6 @@ size_t word_of(const Request &r)
 		has = (r.op == FI_SUM || r.op == FI_ATOMIC_WRITE) && is_one(r.operands);
 	return has ? size : 0;
 }
-
-namespace {
 
 // Who executes libpt2p's atomic operations on the memory.
 [[gnu::cold]] Reach::Agent learn_agent(Context &context, int rank, uint64_t key, const Reach &reach)
@@ -45,7 +43,7 @@ namespace {
 }
 
 template <class Word, class Add, class Swap, class CompareSwap>
-pt2p_status_t start_word(const Request &r, Add add, Swap swap, CompareSwap compare_swap)
+pt2p_status_t change(const Request &r, Add add, Swap swap, CompareSwap compare_swap)
 {
 	const auto value = [](const Values &s) {
 		Word word;
@@ -72,41 +70,57 @@ void word_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 
 } // namespace
 
-bool started_word(Endpoint &e, Op *op, const Request &r, size_t size)
+bool start_word(Endpoint &e, const Request &r, ssize_t &error)
 {
+	const size_t size = word_of(r);
+	if (!size)
+		return false;
+	const int rank = e.rank_at(r.to);
+	if (rank < 0) {
+		error = rank;
+		return true;
+	}
 	const fi_rma_ioc &target = *r.targets;
 	Context &context = *e.context;
-	const RemoteMemory *known = e.quick_rma ? context.remotes.find(op->rank, target.key) : nullptr;
-	const Reach reach = known && known->reach.handle ? known->reach : context.reach_of(op->rank, target.key);
+	const RemoteMemory *known = e.quick_rma ? context.remotes.find(rank, target.key) : nullptr;
+	const Reach reach = known && known->reach.handle ? known->reach : context.reach_of(rank, target.key);
+	// A read is an addition of 0, so it, too, needs memory that can be written.
 	if (!reach.handle || reach.events || !reach.holds(target.addr, size) ||
 	    (r.kind != AtomicKind::write && !reach.allows(RmaKind::read)) ||
-	    (r.op != FI_ATOMIC_READ && !reach.allows(RmaKind::write)))
+	    !(r.op == FI_ATOMIC_READ ? reach.access & FI_REMOTE_WRITE : reach.allows(RmaKind::write)))
 		return false;
 	const auto agent = __builtin_expect(reach.agent == Reach::Agent::unknown, 0)
-	                       ? learn_agent(context, op->rank, target.key, reach)
+	                       ? learn_agent(context, rank, target.key, reach)
 	                       : reach.agent;
 	if (agent != Reach::Agent::processors)
 		return false;
-	op->length = size;
+	const bool fetches = r.kind != AtomicKind::write;
+	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
+	                    fetches ? e.read_counter : e.write_counter, r.reports);
+	if (!op)
+		return true;
 	pt2p_context_t *ctx = e.ctx;
 	pt2p_remote_t *handle = reach.handle;
 	const uint64_t offset = target.addr - reach.base;
 	pt2p_request_t *req = nullptr;
 	const pt2p_status_t status =
-	    size == 4 ? start_word<uint32_t>(
+	    size == 4 ? change<uint32_t>(
 	                    r, [&](uint32_t v, uint32_t *to) { return pt2p_fetch_add32(ctx, handle, offset, v, to, &req); },
 	                    [&](uint32_t v, uint32_t *to) { return pt2p_swap32(ctx, handle, offset, v, to, &req); },
 	                    [&](uint32_t with, uint32_t v, uint32_t *to) {
 		                    return pt2p_compare_swap32(ctx, handle, offset, with, v, to, &req);
 	                    })
-	              : start_word<uint64_t>(
+	              : change<uint64_t>(
 	                    r, [&](uint64_t v, uint64_t *to) { return pt2p_fetch_add64(ctx, handle, offset, v, to, &req); },
 	                    [&](uint64_t v, uint64_t *to) { return pt2p_swap64(ctx, handle, offset, v, to, &req); },
 	                    [&](uint64_t with, uint64_t v, uint64_t *to) {
 		                    return pt2p_compare_swap64(ctx, handle, offset, with, v, to, &req);
 	                    });
+	if (status == PT2P_OK && pt2p_request_callback(ctx, req, word_ended, op) == PT2P_OK)
+		return true;
 	// The owner says what is wrong, or does it all the same: a word that is not aligned.
-	return status == PT2P_OK && pt2p_request_callback(ctx, req, word_ended, op) == PT2P_OK;
+	e.give(op);
+	return false;
 }
 
 } // namespace pt2p_ofi

@@ -27,9 +27,8 @@ struct Request {
 	bool reports;
 };
 
-// The bytes of the word; 0: libpt2p has no such operation.
-size_t word_of(const Request &request);
-// Starts the operation on a word of `size` bytes. False: it cannot be done this way, or not yet.
-bool started_word(Endpoint &endpoint, Op *op, const Request &request, size_t size);
+// Starts the operation if it is one of a word that libpt2p can change. False: it is not, or that is not known yet.
+// error: of libfabric, if it is one and cannot be started.
+bool start_word(Endpoint &endpoint, const Request &request, ssize_t &error);
 
 } // namespace pt2p_ofi

@@ -10,17 +10,21 @@
 
 namespace pt2p_ofi {
 
-void Reporters::add(pt2p_context_t *const *context)
+void Reporters::add(pt2p_context_t *context)
 {
 	const Locked locked(lock_);
-	if (std::find(contexts_.begin(), contexts_.end(), context) == contexts_.end())
-		contexts_.push_back(context);
+	for (auto &[known, endpoints] : contexts_)
+		if (known == context) {
+			++endpoints;
+			return;
+		}
+	contexts_.emplace_back(context, 1);
 }
 
-void Reporters::remove(pt2p_context_t *const *context)
+void Reporters::remove(pt2p_context_t *context)
 {
 	const Locked locked(lock_);
-	std::erase(contexts_, context);
+	std::erase_if(contexts_, [context](auto &entry) { return entry.first == context && !--entry.second; });
 }
 
 namespace {

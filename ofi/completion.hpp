@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rdma/fi_domain.h>
@@ -21,9 +22,9 @@ struct Domain;
 // The endpoints that report to a queue or counter: it makes their progress.
 class Reporters {
 public:
-	// context: where the endpoint keeps its context; that is null until there is one.
-	void add(pt2p_context_t *const *context);
-	void remove(pt2p_context_t *const *context);
+	// Once for each endpoint; several may share a context.
+	void add(pt2p_context_t *context);
+	void remove(pt2p_context_t *context);
 	void progress()
 	{
 		const Locked locked(lock_);
@@ -32,15 +33,14 @@ public:
 	// The same where the lock is not enabled.
 	[[gnu::noinline]] void progress_all()
 	{
-		for (pt2p_context_t *const *context : contexts_)
-			if (*context)
-				pt2p_progress(*context);
+		for (const auto &[context, endpoints] : contexts_)
+			pt2p_progress(context);
 	}
 	void enable_locks() { lock_.enable(); }
 
 private:
 	Lock lock_;
-	std::vector<pt2p_context_t *const *> contexts_;
+	std::vector<std::pair<pt2p_context_t *, int>> contexts_; // and how many endpoints
 };
 
 // As the largest format has it; each smaller one is the beginning of it.

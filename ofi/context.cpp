@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include <sched.h>
@@ -22,12 +23,11 @@ Context *find_shared(const Endpoint &e, bool thread)
 {
 	if (!e.only_initiates())
 		return nullptr;
-	for (const Endpoint *other : e.domain->endpoints) {
-		Context *context = other->context;
-		if (context && other->in_job == e.in_job && context->caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) &&
-		    !(e.caps & ~context->caps & (FI_RMA | FI_ATOMIC)) && (context->has_thread || !thread))
-			return context;
-	}
+	for (const Endpoint *other : e.domain->endpoints)
+		if (other->enabled && other->context->owner == other && other->in_job == e.in_job &&
+		    other->caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) && !(e.caps & ~other->caps & (FI_RMA | FI_ATOMIC)) &&
+		    other->listen.sin_addr.s_addr == e.listen.sin_addr.s_addr && (other->context->has_thread || !thread))
+			return other->context;
 	return nullptr;
 }
 
@@ -53,38 +53,20 @@ int make(Endpoint &e, bool thread, bool locks)
 	if (status != PT2P_OK)
 		return failed(status, nullptr, FI_LOG_EP_CTRL);
 	made->domain = e.domain;
-	made->has_thread = thread;
-	made->caps = e.caps;
 	made->owner = &e;
+	made->has_thread = thread;
 	if (locks)
 		made->lock.enable();
-	int error = e.caps & (FI_RMA | FI_ATOMIC) ? open_rma_services(*made) : 0;
-	if (!error && e.caps & FI_ATOMIC)
-		error = open_atomic_service(*made);
-	if (error) {
-		pt2p_finalize(made->handle);
-		return error;
-	}
-	const std::lock_guard guard(e.domain->members);
 	e.context = made.release();
 	return 0;
 }
 
-// Nobody is left.
-void end(Context *context)
-{
-	const std::unique_ptr<Context> ended(context);
-	const pt2p_status_t status = pt2p_finalize(context->handle);
-	if (status != PT2P_OK)
-		PT2P_OFI_INFO(FI_LOG_EP_CTRL, "%s\n", pt2p_last_error(nullptr));
-	for (const auto &endpoint : context->unfinished)
-		endpoint->let_go();
-}
-
-// With the domain's mutex: from now on nobody who asks gets memory by this context.
-void take_memory_back(const Context &context)
+// From now on nobody who asks gets memory by this context.
+void take_memory_back(Context &context)
 {
 	pt2p_context_t *ctx = context.handle;
+	const std::lock_guard guard(context.domain->mutex);
+	context.closing = true;
 	for (const auto &[key, mr] : context.domain->memories) {
 		std::erase_if(mr->asked, [ctx](const auto &who) { return who.first == ctx; });
 		const auto found = mr->handles.find(ctx);
@@ -93,6 +75,15 @@ void take_memory_back(const Context &context)
 		pt2p_memory_release(ctx, found->second);
 		mr->handles.erase(found);
 	}
+}
+
+void end(Context *context)
+{
+	take_memory_back(*context);
+	const pt2p_status_t status = pt2p_finalize(context->handle);
+	if (status != PT2P_OK)
+		PT2P_OFI_INFO(FI_LOG_EP_CTRL, "%s\n", pt2p_last_error(nullptr));
+	delete context;
 }
 
 } // namespace
@@ -124,94 +115,80 @@ int Endpoint::make_context()
 		const std::lock_guard members(domain->members);
 		thread = domain->progress_by_thread || may_wait(tx_cq) || may_wait(rx_cq) ||
 		         std::any_of(counters.begin(), counters.end(), may_wait);
-		Context *shared = find_shared(*this, thread);
-		locks = shared ? shared->lock.enabled() : domain->several_threads || thread;
+		context = find_shared(*this, thread);
+		if (context)
+			++context->users;
+		locks = context ? context->lock.enabled() : domain->several_threads || thread;
 		if (locks)
 			enable_locks();
-		if (shared) {
-			const std::lock_guard guard(domain->mutex);
-			++shared->users;
-			context = shared;
-		}
 	}
 	if (!context)
 		if (const int error = make(*this, thread, locks))
 			return error;
+	// It may have got counters meanwhile.
+	const std::lock_guard members(domain->members);
 	ctx = context->handle;
+	for_each_queue([this](Cq &cq) { cq.reporters.add(ctx); });
+	for (Counter *counter : counters)
+		counter->reporters.add(ctx);
 	return 0;
 }
 
-// Whether no operation is under way any more. Receives that have not begun are cancelled.
-bool Endpoint::ends_operations()
+bool Endpoint::operations_end()
 {
 	const auto under_way = [this] {
 		const Locked locked(lock);
 		size_t free = 0;
 		for (const Op *op = free_ops; op; op = op->next)
 			++free;
-		return free != op_blocks.size() * ops_per_block || has_posted_buffer(*this);
+		return free != op_blocks.size() * ops_per_block;
 	};
 	for (const auto begin = std::chrono::steady_clock::now(); under_way(); sched_yield()) {
 		if (std::chrono::steady_clock::now() - begin > closing_time)
 			return false;
-		cancel_receives(*this);
 		pt2p_progress(ctx);
 	}
 	return true;
 }
 
-bool Endpoint::close()
+int Endpoint::close()
 {
-	for (Cq *cq : {tx_cq, rx_cq})
-		if (cq)
-			cq->reporters.remove(&ctx);
+	const bool owns = context && context->owner == this;
+	if (context && !owns && !operations_end()) {
+		PT2P_OFI_WARN(FI_LOG_EP_CTRL, "operations of the endpoint are still under way\n");
+		return -FI_EBUSY;
+	}
 	{
 		const std::lock_guard guard(domain->members);
+		if (owns && context->users > 1) {
+			PT2P_OFI_WARN(FI_LOG_EP_CTRL, "%d other endpoints share the context: close them first\n",
+			              context->users - 1);
+			return -FI_EBUSY;
+		}
 		std::erase(domain->endpoints, this);
-		for (Counter *counter : counters)
-			counter->reporters.remove(&ctx);
+		if (ctx) {
+			for_each_queue([this](Cq &cq) { cq.reporters.remove(ctx); });
+			for (Counter *counter : counters)
+				counter->reporters.remove(ctx);
+		}
+		if (context)
+			--context->users;
 	}
 	closing = true;
-	if (context) {
-		bool ended = true, last;
-		{
-			std::unique_lock guard(domain->mutex);
-			if (context->users > 1) {
-				if (context->owner == this) {
-					const Locked locked(context->lock);
-					context->owner = nullptr;
-				}
-				guard.unlock();
-				ended = ends_operations();
-				guard.lock();
-			}
-			last = !--context->users;
-			if (last)
-				take_memory_back(*context);
-			else if (!ended)
-				context->unfinished.emplace_back(this);
-		}
-		if (last)
-			end(context);
-		else if (!ended)
-			return true;
-	}
-	let_go();
-	return false;
-}
-
-void Endpoint::let_go()
-{
+	if (owns)
+		end(context);
 	if (av) {
 		const Locked locked(av->lock);
 		std::erase(av->endpoints, this);
 	}
+	// Operations may have ended until now.
 	for (Cq *cq : {tx_cq, rx_cq})
 		if (cq)
 			--cq->users;
 	for (Counter *counter : bound_counters)
 		--counter->users;
 	--domain->users;
+	return 0;
 }
 
 } // namespace pt2p_ofi

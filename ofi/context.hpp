@@ -5,7 +5,6 @@
 // address: it needs no counterpart on the other side, which may open and close such endpoints as it likes.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "ofi/domain.hpp"
@@ -18,27 +17,23 @@ struct Endpoint;
 struct Context {
 	Domain *domain;
 	pt2p_context_t *handle;
-	bool has_thread; // one that makes progress
-	uint64_t caps;   // of its owner
-	// The endpoint that was opened with it; null: that is closed. Changed with both the lock and the domain's mutex.
-	Endpoint *owner;
-	int users = 1; // endpoints; with the domain's mutex
-	// Endpoints whose operations had not ended when they were closed.
-	std::vector<std::unique_ptr<Endpoint>> unfinished;
+	Endpoint *owner;      // the endpoint that was opened with it, and is closed last
+	bool has_thread;      // one that makes progress
+	int users = 1;        // endpoints; with the lock of the domain's members
+	bool closing = false; // nobody gets memory by this context any more; with the domain's mutex
 
 	Lock lock; // of all below
 	RemoteMemories remotes;
 	std::vector<pt2p_remote_t *> released; // of memory that its owner has closed
 
+	// handler: gets the context as argument. 0, or a negative error.
+	int open_service(uint32_t id, pt2p_handler_t handler);
 	// What it takes to reach the memory with this key; the handle is null if that is not known. The owner has then been
 	// asked. Without the lock.
 	Reach reach_of(int rank, uint64_t key);
-
-	// handler: gets the context as argument. 0, or a negative error.
-	int open_service(uint32_t id, pt2p_handler_t handler);
 };
 
-// What a context with these capabilities serves.
+// The services of a context.
 int open_rma_services(Context &context);
 int open_atomic_service(Context &context);
 // An operation of a peer on memory with this key has ended (FI_RMA_EVENT).

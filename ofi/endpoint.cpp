@@ -167,22 +167,22 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 	give(op);
 }
 
-ssize_t Endpoint::fence(int rank, bool ordered)
+ssize_t Endpoint::fence(fi_addr_t peer)
 {
-	bool waits = false;
+	const int rank = rank_at(peer);
+	if (rank < 0)
+		return rank;
 	{
 		const Locked locked(lock);
-		for (const auto &block : op_blocks)
-			for (const Op *op = block.get(); op != block.get() + ops_per_block; ++op)
-				waits = waits || (op->rank == rank && (!ordered || op->unordered.load(std::memory_order_relaxed)));
+		const auto with_it = [rank](const std::unique_ptr<Op[]> &block) {
+			return std::any_of(block.get(), block.get() + ops_per_block,
+			                   [rank](const Op &op) { return op.rank == rank; });
+		};
+		if (std::none_of(op_blocks.begin(), op_blocks.end(), with_it))
+			return 0;
 	}
-	if (waits) {
-		pt2p_progress(ctx);
-		return -FI_EAGAIN;
-	}
-	if (ordered)
-		pt2p_fence(ctx, rank);
-	return 0;
+	pt2p_progress(ctx);
+	return -FI_EAGAIN;
 }
 
 // ---- making and ending ----------------------------------------------------------------------------------------------
@@ -202,9 +202,11 @@ void Endpoint::update_flags()
 
 void Endpoint::use(Counter &counter)
 {
-	if (std::find(counters.begin(), counters.end(), &counter) == counters.end())
-		counters.push_back(&counter);
-	counter.reporters.add(&ctx);
+	if (std::find(counters.begin(), counters.end(), &counter) != counters.end())
+		return;
+	counters.push_back(&counter);
+	if (ctx)
+		counter.reporters.add(ctx);
 }
 
 int Endpoint::enable()
@@ -223,7 +225,18 @@ int Endpoint::enable()
 	}
 	if (const int error = make_context())
 		return error;
-	enabled = true;
+	if (context->owner == this) {
+		if (caps & (FI_RMA | FI_ATOMIC))
+			if (const int error = open_rma_services(*context))
+				return error;
+		if (caps & FI_ATOMIC)
+			if (const int error = open_atomic_service(*context))
+				return error;
+	}
+	{
+		const std::lock_guard guard(domain->members); // others may share the context from now on
+		enabled = true;
+	}
 	update_flags();
 	return 0;
 }
@@ -233,9 +246,10 @@ namespace {
 int close_endpoint(fid *f)
 {
 	auto *endpoint = object_of<Endpoint>(f);
-	if (!endpoint->close())
+	const int error = endpoint->close();
+	if (!error)
 		delete endpoint;
-	return 0;
+	return error;
 }
 
 int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
@@ -249,12 +263,15 @@ int bind_counter(Endpoint &e, Counter *counter, uint64_t flags)
 	              {FI_WRITE, &Endpoint::write_counter},
 	              {FI_REMOTE_READ, &Endpoint::remote_read_counter},
 	              {FI_REMOTE_WRITE, &Endpoint::remote_write_counter}};
-	for (const auto &[flag, place] : places)
-		if (flags & flag)
-			e.*place = counter;
 	if (e.lock.enabled())
 		counter->enable_locks();
 	const std::lock_guard guard(e.domain->members);
+	{
+		const std::lock_guard remote(e.domain->mutex); // peers may be operating on memory
+		for (const auto &[flag, place] : places)
+			if (flags & flag)
+				e.*place = counter;
+	}
 	e.use(*counter);
 	e.bound_counters.push_back(counter);
 	++counter->users;
@@ -289,6 +306,7 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 			if (!(flags & (FI_TRANSMIT | FI_RECV)) || ((flags & FI_TRANSMIT) && e.tx_cq) ||
 			    ((flags & FI_RECV) && e.rx_cq))
 				return -FI_EINVAL;
+			const bool bound = cq == e.tx_cq || cq == e.rx_cq;
 			if (flags & FI_TRANSMIT) {
 				++cq->users;
 				e.tx_cq = cq;
@@ -299,7 +317,10 @@ int bind_endpoint(fid *f, fid *object, uint64_t flags)
 				e.rx_cq = cq;
 				e.rx_selective = flags & FI_SELECTIVE_COMPLETION;
 			}
-			cq->reporters.add(&e.ctx);
+			if (e.lock.enabled())
+				cq->enable_locks();
+			if (e.ctx && !bound)
+				cq->reporters.add(e.ctx);
 			return 0;
 		}
 		case FI_CLASS_CNTR: return bind_counter(e, object_of<Counter>(object), flags);

@@ -23,10 +23,9 @@ struct Op {
 	void *buffer;
 	size_t length;
 	Counter *counter;
-	bool receives = false;               // a receive under way
-	std::atomic<bool> unordered = false; // under way, and pt2p_fence does not order it
-	bool reports;                        // a success is a completion, too
-	int rank = -1;                       // of the peer while under way, except of receives
+	bool receives = false; // a receive under way
+	bool reports;          // a success is a completion, too
+	int rank = -1;         // of the peer while under way, except of receives
 	// Operations on remote memory.
 	bool tells;     // the owner wants to know of them (FI_RMA_EVENT)
 	uint32_t parts; // that have not ended
@@ -108,7 +107,6 @@ struct Endpoint {
 	void give_locked(Op *op)
 	{
 		op->receives = false;
-		op->unordered.store(false, std::memory_order_relaxed);
 		op->rank = -1;
 		op->next = free_ops;
 		free_ops = op;
@@ -182,9 +180,9 @@ struct Endpoint {
 		give(op);
 	}
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
-	// FI_FENCE: whether an operation with that peer may start now, so that it takes effect after all that have started
-	// before. ordered: pt2p_fence orders it, too. 0, or -FI_EAGAIN: others are still under way.
-	ssize_t fence(int rank, bool ordered);
+	// FI_FENCE: 0: all operations with that peer have ended, so the next one may start. Or a negative error, most often
+	// -FI_EAGAIN. Makes progress. Without the lock.
+	ssize_t fence(fi_addr_t peer);
 	void use(Counter &counter); // that counts something of this endpoint
 	void update_flags();        // what follows from the flags, the counters and the lock
 	int enable();
@@ -195,9 +193,8 @@ struct Endpoint {
 		       !listen.sin_port;
 	}
 	int make_context();
-	// True: an operation is still under way, and the context has taken the endpoint.
-	bool close();
-	void let_go(); // of the objects that are bound to it
+	// 0, or -FI_EBUSY: nothing has been done.
+	int close();
 
 private:
 	void allocate_ops();
@@ -206,7 +203,15 @@ private:
 	int look_up(fi_addr_t address);
 	fi_addr_t look_up_source(int rank);
 	void enable_locks();
-	bool ends_operations();
+	bool operations_end(); // false: not in time
+	template <class F>
+	void for_each_queue(F &&f) // each once
+	{
+		if (tx_cq)
+			f(*tx_cq);
+		if (rx_cq && rx_cq != tx_cq)
+			f(*rx_cq);
+	}
 };
 
 inline Endpoint &endpoint_of(fid_ep *f) { return *object_of<Endpoint>(f); }
@@ -228,10 +233,6 @@ extern fi_ops_tagged tagged_ops;
 extern fi_ops_rma rma_ops;
 extern fi_ops_atomic atomic_ops;
 ssize_t cancel(Endpoint &endpoint, void *context);
-// Cancels all receives that can be cancelled.
-void cancel_receives(Endpoint &endpoint);
-// Whether a buffer for many messages is posted. With the endpoint's lock.
-bool has_posted_buffer(const Endpoint &endpoint);
 // Tells a peer that the memory with this key is no more.
 void tell_end(pt2p_context_t *ctx, int rank, uint64_t key);
 

@@ -9,6 +9,7 @@ namespace pt2p_ofi {
 
 namespace {
 
+void post_waiting(Endpoint &e);
 void received_one_of_many(pt2p_context_t *, const pt2p_result_t *result, void *argument);
 
 // Starts the receive, and cancels it if that was asked for meanwhile.
@@ -47,7 +48,15 @@ pt2p_status_t post_rest(Endpoint &e, Op *op)
 	return start(e, op, source, received_one_of_many);
 }
 
-void end_multi(Endpoint &e);
+// The buffer is the program's again. Receives behind it are posted.
+void end_multi(Endpoint &e)
+{
+	{
+		const Locked locked(e.lock);
+		e.multi->posted = e.multi->cancelled = nullptr;
+	}
+	post_waiting(e);
+}
 
 void received_one_of_many(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 {
@@ -111,20 +120,17 @@ ssize_t post(Endpoint &e, const UntaggedReceive &r, Op *op, int source)
 	return e.started(op, status);
 }
 
-// The buffer is the program's again. Receives behind it are posted.
-void end_multi(Endpoint &e)
+void post_waiting(Endpoint &e)
 {
-	for (bool ended = true;; ended = false) {
+	for (;;) {
 		UntaggedReceive next;
 		Op *op;
 		int source;
 		{
 			const Locked locked(e.lock);
 			MultiReceive &m = *e.multi;
-			if (ended)
-				m.posted = m.cancelled = nullptr;
 			if (m.posted || m.waiting.empty())
-				return; // an endpoint that is being closed may be gone from here on
+				return;
 			next = std::move(m.waiting.front());
 			m.waiting.pop_front();
 			op = prepare(e, next, source);
@@ -132,15 +138,6 @@ void end_multi(Endpoint &e)
 		if (const ssize_t error = op ? post(e, next, op, source) : source; error && e.rx_cq)
 			e.rx_cq->push_error(next.context, FI_MSG | FI_RECV, static_cast<int>(-error), pt2p_last_error(e.ctx));
 	}
-}
-
-// False: its message has begun to arrive, or it is just being started.
-bool cancel_posted(Endpoint &e, Op *op)
-{
-	for (const pt2p_callback_t done : {received, received_quickly, received_one_of_many})
-		if (pt2p_cancel_callback(e.ctx, done, op) == PT2P_OK)
-			return true;
-	return false;
 }
 
 } // namespace
@@ -158,24 +155,6 @@ ssize_t receive_untagged(Endpoint &e, const UntaggedReceive &r)
 		op = prepare(e, r, source);
 	}
 	return op ? post(e, r, op, source) : source;
-}
-
-bool has_posted_buffer(const Endpoint &e) { return e.multi->posted; }
-
-void cancel_receives(Endpoint &e)
-{
-	std::vector<Op *> found;
-	{
-		const Locked locked(e.lock);
-		e.multi->waiting.clear();
-		e.multi->cancelled = e.multi->posted;
-		for (const auto &block : e.op_blocks)
-			for (Op *op = block.get(); op != block.get() + ops_per_block; ++op)
-				if (op->receives)
-					found.push_back(op);
-	}
-	for (Op *op : found)
-		cancel_posted(e, op);
 }
 
 ssize_t cancel(Endpoint &e, void *context)
@@ -198,8 +177,9 @@ ssize_t cancel(Endpoint &e, void *context)
 					found.push_back(op);
 	}
 	for (Op *op : found)
-		if (cancel_posted(e, op))
-			return 0;
+		for (const pt2p_callback_t done : {received, received_quickly, received_one_of_many})
+			if (pt2p_cancel_callback(e.ctx, done, op) == PT2P_OK)
+				return 0;
 	// A receive that is just being started ends when it is, and a buffer that a message is just put into ends after it.
 	const Locked locked(e.lock);
 	for (Op *op : {e.multi->starting, e.multi->posted})

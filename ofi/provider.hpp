@@ -65,8 +65,12 @@ public:
 		if (__builtin_expect(on_, 0))
 			unlock_mutex();
 	}
-	// Before any other thread knows of the object.
-	void enable() { on_ = true; }
+	// Before any other thread works on the object.
+	void enable()
+	{
+		if (!on_)
+			on_ = true;
+	}
 	bool enabled() const { return on_; }
 
 private:

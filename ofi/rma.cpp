@@ -50,10 +50,10 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 	if (length == sizeof key) {
 		std::memcpy(&key, input, sizeof key);
 		const std::lock_guard guard(context.domain->mutex);
-		Mr *mr = context.users ? context.domain->find(key) : nullptr;
+		Mr *mr = !context.closing ? context.domain->find(key) : nullptr;
 		pt2p_memory_t *handle = mr && mr->length ? handle_of(ctx, *mr) : nullptr;
 		if (handle && pt2p_memory_export(ctx, handle, answer + sizeof(KeyAnswer), PT2P_EXPORT_MAX, &bytes) == PT2P_OK) {
-			const KeyAnswer facts{mr->base(), mr->length, mr->access, context.caps & FI_RMA_EVENT ? 1u : 0u};
+			const KeyAnswer facts{mr->base(), mr->length, mr->access, context.owner->caps & FI_RMA_EVENT ? 1u : 0u};
 			std::memcpy(answer, &facts, sizeof facts);
 			bytes += sizeof facts;
 			pt2p_call_info_t info;
@@ -72,10 +72,9 @@ void take_notice(pt2p_context_t *, pt2p_call_t *, const void *input, size_t leng
 		return;
 	std::memcpy(&notice, input, sizeof notice);
 	count_remote(context, notice.key, notice.write);
-	const Locked locked(context.lock);
-	if (notice.has_data && context.owner && context.owner->rx_cq)
-		context.owner->rx_cq->push(
-		    {nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0});
+	Cq *cq = context.owner->rx_cq;
+	if (notice.has_data && cq)
+		cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, notice.length, nullptr, notice.data, 0});
 }
 
 // The owner has closed the memory: what is known of the key no longer holds.
@@ -155,7 +154,6 @@ void end_part(Op *op, pt2p_status_t status)
 
 void start_part(Endpoint &e, Op *op, const Reach &memory, const Part &part, RmaKind kind)
 {
-	op->unordered.store(false, std::memory_order_relaxed);
 	if (memory.events) {
 		const Locked locked(e.lock);
 		op->tells = true;
@@ -233,10 +231,8 @@ Reach reach_or_wait(Context &context, int rank, uint64_t key, const RemoteMemory
 		const auto [memory, made] = context.remotes.find_or_make(rank, key);
 		if (memory->reach.handle)
 			return memory->reach;
-		if (waits) {
-			waits->op->unordered.store(true, std::memory_order_relaxed);
+		if (waits)
 			memory->waiting.push_back(*waits);
-		}
 		asks = made;
 	}
 	const pt2p_status_t status = asks ? ask(context, rank, key) : PT2P_OK;
@@ -310,17 +306,6 @@ void begin(Op *op, size_t length, size_t parts, uint64_t key, uint64_t data)
 	op->tells = false;
 }
 
-// FI_FENCE. 0, or a negative error. Parts of memory that is not known are not ordered by pt2p_fence.
-ssize_t fence(Endpoint &e, fi_addr_t peer, const Part *parts, size_t count)
-{
-	const int rank = e.rank_at(peer);
-	if (rank < 0)
-		return rank;
-	const bool known =
-	    std::all_of(parts, parts + count, [&](const Part &p) { return e.context->reach_of(rank, p.key).handle; });
-	return e.fence(rank, known);
-}
-
 ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, bool reports)
 {
 	if (msg.iov_count > max_segments || msg.rma_iov_count > max_segments)
@@ -333,7 +318,7 @@ ssize_t start(Endpoint &e, const fi_msg_rma &msg, RmaKind kind, uint64_t flags, 
 	const bool write = kind == RmaKind::write;
 	if (flags & FI_INJECT && (length > inject_size || !write))
 		return -FI_EMSGSIZE;
-	ssize_t error = flags & FI_FENCE ? fence(e, msg.addr, parts, count) : 0;
+	ssize_t error = flags & FI_FENCE ? e.fence(msg.addr) : 0;
 	if (error)
 		return error;
 	Op *op =
@@ -488,12 +473,12 @@ ssize_t rma_injectdata(fid_ep *f, const void *buffer, size_t length, uint64_t da
 
 void count_remote(Context &context, uint64_t key, bool write)
 {
-	if (!(context.caps & FI_RMA_EVENT))
+	const Endpoint &owner = *context.owner;
+	if (!(owner.caps & FI_RMA_EVENT))
 		return;
 	const std::lock_guard guard(context.domain->mutex);
-	if (const Endpoint *owner = context.owner)
-		if (Counter *counter = write ? owner->remote_write_counter : owner->remote_read_counter)
-			counter->add(1);
+	if (Counter *counter = write ? owner.remote_write_counter : owner.remote_read_counter)
+		counter->add(1);
 	Mr *mr = context.domain->find(key);
 	if (mr && mr->counter && mr->counted & (write ? FI_REMOTE_WRITE : FI_REMOTE_READ))
 		mr->counter->add(1);

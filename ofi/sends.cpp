@@ -24,16 +24,12 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	const Segments segments(o.segments, o.count);
 	if (o.flags & FI_INJECT && length_of(o.segments, o.count) > inject_size)
 		return -FI_EMSGSIZE;
-	if (o.flags & FI_FENCE) {
-		const int rank = e.rank_at(o.to);
-		if (const ssize_t error = rank < 0 ? rank : e.fence(rank, false))
-			return error;
-	}
-	ssize_t error = 0;
+	ssize_t error = o.flags & FI_FENCE ? e.fence(o.to) : 0;
+	if (error)
+		return error;
 	Op *op = e.take_for(o.to, error, o.context, o.kind | FI_SEND, e.send_counter, o.reports);
 	if (!op)
 		return error;
-	op->unordered.store(true, std::memory_order_relaxed);
 	pt2p_send_options_t options = PT2P_SEND_OPTIONS_INIT;
 	options.synchronous = (o.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) != 0;
 	options.buffered = (o.flags & FI_INJECT) != 0;

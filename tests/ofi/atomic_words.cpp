@@ -6,6 +6,8 @@
 #include <atomic>
 #include <limits>
 
+#include <sys/mman.h>
+
 using namespace fi_test;
 
 namespace {
@@ -113,6 +115,47 @@ TEST_CASE("atomic operations on one integer: not aligned, beyond the end, not al
 	CHECK(add(8, key, 0) == FI_EKEYREJECTED);
 	Memory again(p.b, target, sizeof target, key);
 	CHECK(add(8, key, 0) == 0);
+}
+
+TEST_CASE("atomic reads of memory that cannot be written")
+{
+	Pair p;
+	const size_t length = 4096;
+	void *const page = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	REQUIRE(page != MAP_FAILED);
+	*static_cast<uint64_t *>(page) = 5;
+	REQUIRE(mprotect(page, length, PROT_READ) == 0);
+	{
+		Memory memory(p.b, page, length, key, FI_REMOTE_READ);
+		for (int round = 0; round < 3; ++round) {
+			uint64_t in = 0;
+			REQUIRE(fi_fetch_atomic(p.a.ep, nullptr, 1, nullptr, &in, nullptr, p.b_at_a, 0, key, FI_UINT64,
+			                        FI_ATOMIC_READ, mark(1)) == 0);
+			CHECK(next(p.a).error == 0);
+			CHECK(in == 5);
+		}
+	}
+	munmap(page, length);
+}
+
+TEST_CASE("an atomic operation that is refused leaves nothing behind")
+{
+	Pair p;
+	uint64_t target = 0, in = 0, out = 5;
+	Memory memory(p.b, &target, 8, key);
+	fi_ioc many[9], result{&in, 1};
+	std::fill(std::begin(many), std::end(many), fi_ioc{&out, 1});
+	const fi_rma_ioc there{0, 1, key};
+	const fi_msg_atomic m{many, nullptr, 9, p.b_at_a, &there, 1, FI_UINT64, FI_ATOMIC_READ, mark(1), 0};
+	for (int round = 0; round < 2; ++round) {
+		CHECK(fi_fetch_atomicmsg(p.a.ep, &m, &result, nullptr, 1, 0) == -FI_EINVAL);
+		// Nothing is under way.
+		const iovec here{&out, 8};
+		const fi_rma_iov place{0, 8, key};
+		const fi_msg_rma w{&here, nullptr, 1, p.b_at_a, &place, 1, mark(2), 0};
+		REQUIRE(fi_writemsg(p.a.ep, &w, FI_FENCE) == 0);
+		CHECK(next(p.a).entry.op_context == mark(2));
+	}
 }
 
 // Additions by libpt2p, and at the same time products with 1 by the owner, which change nothing: no addition is lost.

@@ -95,6 +95,21 @@ TEST_CASE("FI_FENCE: after an operation on memory that is not known yet")
 	}
 }
 
+TEST_CASE("FI_FENCE: after a write to memory of which a part is not known yet")
+{
+	Fenced f;
+	f.know(Fenced::second);
+	const uint64_t before[2] = {3, 3}, after = 4;
+	const iovec here{const_cast<uint64_t *>(before), sizeof before};
+	const fi_rma_iov there[] = {{8, 8, Fenced::first}, {16, 8, Fenced::second}};
+	const fi_msg_rma m{&here, nullptr, 1, f.p.b_at_a, there, 2, mark(1), 0};
+	REQUIRE(fi_writemsg(f.p.a.ep, &m, 0) == 0);
+	f.write(after, Fenced::second, 8);
+	f.end_in_order();
+	CHECK(f.values[1] == after);
+	CHECK(f.values[2] == 3);
+}
+
 TEST_CASE("FI_FENCE: on memory that is not known yet")
 {
 	Fenced f;

@@ -140,6 +140,42 @@ TEST_CASE("memory outlives an endpoint that a peer has just asked for it")
 	}
 }
 
+TEST_CASE("queues and counters outlive an endpoint that they are bound to more than once")
+{
+	Options o;
+	o.caps |= FI_RMA_EVENT;
+	Node n(o);
+	fid_cq *cq = nullptr;
+	fid_cntr *counter = nullptr;
+	fid_ep *ep = nullptr;
+	fi_cntr_attr attr{};
+	REQUIRE(fi_cq_open(n.domain->domain, nullptr, &cq, nullptr) == 0);
+	REQUIRE(fi_cntr_open(n.domain->domain, &attr, &counter, nullptr) == 0);
+	REQUIRE(fi_endpoint(n.domain->domain, n.domain->info.get(), &ep, nullptr) == 0);
+	REQUIRE(fi_ep_bind(ep, &n.av->fid, 0) == 0);
+	sockaddr_in address;
+	size_t length = sizeof address;
+	REQUIRE(fi_getname(&ep->fid, &address, &length) == 0); // it has a context from now on
+	uint64_t words[2];
+	Memory first(n, words, 8, 1), second(n, words + 1, 8, 2);
+	for (const Memory *memory : {&first, &second})
+		REQUIRE(fi_mr_bind(memory->mr, &counter->fid, FI_REMOTE_WRITE) == 0);
+	for (const uint64_t way : {FI_TRANSMIT, FI_RECV})
+		REQUIRE(fi_ep_bind(ep, &cq->fid, way) == 0);
+	for (const uint64_t kind : {FI_SEND, FI_RECV, FI_REMOTE_WRITE})
+		REQUIRE(fi_ep_bind(ep, &counter->fid, kind) == 0);
+	REQUIRE(fi_enable(ep) == 0);
+	REQUIRE(fi_close(&ep->fid) == 0);
+	n.close_endpoint();
+	fi_cq_entry entry;
+	CHECK(fi_cq_read(cq, &entry, 1) == -FI_EAGAIN);
+	CHECK(fi_cntr_read(counter) == 0);
+	CHECK(fi_close(&cq->fid) == 0);
+	first.close();
+	second.close();
+	CHECK(fi_close(&counter->fid) == 0);
+}
+
 TEST_CASE("what an enabled endpoint refuses, and what it needs")
 {
 	Node n;
