@@ -90,8 +90,8 @@ T combined(fi_op op, T now, T operand, T compare)
 	return now;
 }
 
-// The values of 4 and 8 bytes that others may change meanwhile with atomic instructions, as libpt2p does. Returns what
-// was there before.
+// Aligned values of 4 and 8 bytes: others may change them meanwhile with atomic instructions, as libpt2p does. Returns
+// what was there before.
 template <class Word, class T>
 T change_word(fi_op op, unsigned char *at, T operand, T compare)
 {
