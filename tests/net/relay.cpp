@@ -125,7 +125,7 @@ constexpr const char *transports = "shm,rc,dct";
 
 TEST_CASE("a message is forwarded by neighbours, a large one goes directly")
 {
-	Job job(transports, 8, forward());
+	Job job(transports, 8, forward({"PT2P_FORWARD_TIMEOUT=10s"}));
 	job.exchange(0, 7);
 	CHECK(job.counter(0, "forward_sent") == 1);
 	CHECK(job.counter(4, "forwarded") == 1);
