@@ -1,5 +1,5 @@
-// Atomic operations: processors of the owner's host execute them all, so each is atomic with every other one. The owner
-// executes most of them, in a service. libpt2p executes what it offers itself: of integers, one at a time.
+// Atomic operations. A service of the owner executes most of them, and libpt2p those that it offers itself
+// (atomic_word.cpp). Both use the processors of the owner's host, so each is atomic with every other one.
 #include "ofi/atomic.hpp"
 
 #include <algorithm>

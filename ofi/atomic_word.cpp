@@ -1,4 +1,3 @@
-// Processors execute them here, as the owner does all others: each is atomic with every other one.
 #include "ofi/atomic_word.hpp"
 
 #include <cstring>
@@ -59,15 +58,6 @@ pt2p_status_t change(const Request &r, Add add, Swap swap, CompareSwap compare_s
 	}
 }
 
-void word_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
-{
-	Op *op = static_cast<Op *>(argument);
-	if (__builtin_expect(result->status == PT2P_OK, 1))
-		op->endpoint->succeed(op);
-	else
-		op->endpoint->fail(op, {result->status, -1, 0, 0, 0, 0}, op->endpoint->tx_cq);
-}
-
 } // namespace
 
 bool start_word(Endpoint &e, const Request &r, ssize_t &error)
@@ -82,11 +72,10 @@ bool start_word(Endpoint &e, const Request &r, ssize_t &error)
 	}
 	const fi_rma_ioc &target = *r.targets;
 	Context &context = *e.context;
-	const RemoteMemory *known = e.quick_rma ? context.remotes.find(rank, target.key) : nullptr;
-	const Reach reach = known && known->reach.handle ? known->reach : context.reach_of(rank, target.key);
+	const Reach reach = context.reach_of(rank, target.key);
+	const bool fetches = r.kind != AtomicKind::write;
 	// A read is an addition of 0, so it, too, needs memory that can be written.
-	if (!reach.handle || reach.events || !reach.holds(target.addr, size) ||
-	    (r.kind != AtomicKind::write && !reach.allows(RmaKind::read)) ||
+	if (!reach.handle || reach.events || !reach.holds(target.addr, size) || (fetches && !reach.allows(RmaKind::read)) ||
 	    !(r.op == FI_ATOMIC_READ ? reach.access & FI_REMOTE_WRITE : reach.allows(RmaKind::write)))
 		return false;
 	const auto agent = __builtin_expect(reach.agent == Reach::Agent::unknown, 0)
@@ -94,11 +83,8 @@ bool start_word(Endpoint &e, const Request &r, ssize_t &error)
 	                       : reach.agent;
 	if (agent != Reach::Agent::processors)
 		return false;
-	const bool fetches = r.kind != AtomicKind::write;
-	Op *op = e.take_for(r.to, error, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
-	                    fetches ? e.read_counter : e.write_counter, r.reports);
-	if (!op)
-		return true;
+	Op *op = e.take_with(rank, r.context, FI_ATOMIC | (fetches ? FI_READ : FI_WRITE),
+	                     fetches ? e.read_counter : e.write_counter, r.reports);
 	pt2p_context_t *ctx = e.ctx;
 	pt2p_remote_t *handle = reach.handle;
 	const uint64_t offset = target.addr - reach.base;
@@ -116,9 +102,9 @@ bool start_word(Endpoint &e, const Request &r, ssize_t &error)
 	                    [&](uint64_t with, uint64_t v, uint64_t *to) {
 		                    return pt2p_compare_swap64(ctx, handle, offset, with, v, to, &req);
 	                    });
-	if (status == PT2P_OK && pt2p_request_callback(ctx, req, word_ended, op) == PT2P_OK)
+	if (status == PT2P_OK && pt2p_request_callback(ctx, req, Endpoint::ended, op) == PT2P_OK)
 		return true;
-	// The owner says what is wrong, or does it all the same: a word that is not aligned.
+	// Most likely the word is not aligned: the owner does it all the same, or says what is wrong.
 	e.give(op);
 	return false;
 }

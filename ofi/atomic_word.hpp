@@ -8,6 +8,7 @@
 
 namespace pt2p_ofi {
 
+// Values in segments.
 struct Values {
 	const fi_ioc *list = nullptr;
 	size_t count = 0;

@@ -136,14 +136,7 @@ int Endpoint::make_context()
 
 bool Endpoint::operations_end()
 {
-	const auto under_way = [this] {
-		const Locked locked(lock);
-		size_t free = 0;
-		for (const Op *op = free_ops; op; op = op->next)
-			++free;
-		return free != op_blocks.size() * ops_per_block;
-	};
-	for (const auto begin = std::chrono::steady_clock::now(); under_way(); sched_yield()) {
+	for (const auto begin = std::chrono::steady_clock::now(); has_operations(); sched_yield()) {
 		if (std::chrono::steady_clock::now() - begin > closing_time)
 			return false;
 		pt2p_progress(ctx);
@@ -174,7 +167,6 @@ int Endpoint::close()
 		if (context)
 			--context->users;
 	}
-	closing = true;
 	if (owns)
 		end(context);
 	if (av) {

@@ -1,10 +1,11 @@
 // Contexts of libpt2p, and what is known of the memory of peers, which belongs to a context.
 //
-// An endpoint has a context of its own, so an address and a matching space of its own. One that nobody can address, as
-// it only reads, writes and asks for atomic operations, shares the context of an endpoint of its domain that peers can
-// address: it needs no counterpart on the other side, which may open and close such endpoints as it likes.
+// An endpoint has a context of its own, so an address and a matching space of its own. Nobody can address an endpoint
+// that only starts operations on remote memory. It shares the context of an endpoint of its domain that peers can
+// address. So it needs no counterpart, and each process may open and close such endpoints as it likes.
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "ofi/domain.hpp"
@@ -17,10 +18,11 @@ struct Endpoint;
 struct Context {
 	Domain *domain;
 	pt2p_context_t *handle;
-	Endpoint *owner;      // the endpoint that was opened with it, and is closed last
-	bool has_thread;      // one that makes progress
-	int users = 1;        // endpoints; with the lock of the domain's members
-	bool closing = false; // nobody gets memory by this context any more; with the domain's mutex
+	Endpoint *owner; // the endpoint that was opened with it, and is closed last
+	bool has_thread; // one that makes progress
+	int users = 1;   // endpoints; with the lock of the domain's members
+	// Nobody gets memory by it any more, and operations that fail are not reported. Set with the domain's mutex.
+	std::atomic<bool> closing{false};
 
 	Lock lock; // of all below
 	RemoteMemories remotes;

@@ -138,7 +138,7 @@ const char *explanation(pt2p_status_t status, const pt2p_context_t *ctx)
 
 void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 {
-	if (!closing) {
+	if (!context->closing) {
 		fi_cq_err_entry entry{};
 		entry.op_context = op->context;
 		entry.flags = op->flags;
@@ -167,20 +167,22 @@ void Endpoint::fail(Op *op, const pt2p_result_t &result, Cq *cq)
 	give(op);
 }
 
+bool Endpoint::has_operations(int rank)
+{
+	const auto asked_for = [rank](const Op &op) { return op.rank >= 0 && (rank < 0 || op.rank == rank); };
+	const Locked locked(lock);
+	return std::any_of(op_blocks.begin(), op_blocks.end(), [&](const auto &block) {
+		return std::any_of(block.get(), block.get() + ops_per_block, asked_for);
+	});
+}
+
 ssize_t Endpoint::fence(fi_addr_t peer)
 {
 	const int rank = rank_at(peer);
 	if (rank < 0)
 		return rank;
-	{
-		const Locked locked(lock);
-		const auto with_it = [rank](const std::unique_ptr<Op[]> &block) {
-			return std::any_of(block.get(), block.get() + ops_per_block,
-			                   [rank](const Op &op) { return op.rank == rank; });
-		};
-		if (std::none_of(op_blocks.begin(), op_blocks.end(), with_it))
-			return 0;
-	}
+	if (!has_operations(rank))
+		return 0;
 	pt2p_progress(ctx);
 	return -FI_EAGAIN;
 }

@@ -1,4 +1,4 @@
-// Endpoints.
+// Endpoints, and their operations under way.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,6 @@ struct Endpoint {
 	std::vector<Counter *> bound_counters;                                   // once for each bind
 	std::vector<Counter *> counters;                                         // all of them, each once
 	bool enabled = false;
-	std::atomic<bool> closing{false};
 	size_t min_multi_recv = 64;
 
 	Context *context = nullptr;
@@ -112,8 +111,16 @@ struct Endpoint {
 		free_ops = op;
 	}
 
-	// The same for an operation with the peer at this address, whose rank it gets. Null: `error` is one of libfabric.
-	// Without the lock.
+	// The same for an operation with the peer of this rank. Without the lock.
+	Op *take_with(int rank, void *context, uint64_t flags, Counter *counter, bool reports)
+	{
+		const Locked locked(lock);
+		Op *op = take(context, flags, counter, reports);
+		op->rank = rank;
+		return op;
+	}
+
+	// The same for the peer at this address. Null: `error` is one of libfabric.
 	Op *take_for(fi_addr_t peer, ssize_t &error, void *context, uint64_t flags, Counter *counter, bool reports)
 	{
 		const Locked locked(lock);
@@ -180,6 +187,16 @@ struct Endpoint {
 		give(op);
 	}
 	void fail(Op *op, const pt2p_result_t &result, Cq *cq);
+	// Either of both, for libpt2p: for all that reports to tx_cq. argument: the operation.
+	static void ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
+	{
+		Op *op = static_cast<Op *>(argument);
+		Endpoint &e = *op->endpoint;
+		if (__builtin_expect(result->status == PT2P_OK, 1))
+			e.succeed(op);
+		else
+			e.fail(op, *result, e.tx_cq);
+	}
 	// FI_FENCE: 0: all operations with that peer have ended, so the next one may start. Or a negative error, most often
 	// -FI_EAGAIN. Makes progress. Without the lock.
 	ssize_t fence(fi_addr_t peer);
@@ -203,7 +220,8 @@ private:
 	int look_up(fi_addr_t address);
 	fi_addr_t look_up_source(int rank);
 	void enable_locks();
-	bool operations_end(); // false: not in time
+	bool has_operations(int rank = -1); // under way with that peer; negative: with any
+	bool operations_end();              // false: not in time
 	template <class F>
 	void for_each_queue(F &&f) // each once
 	{

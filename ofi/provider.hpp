@@ -65,7 +65,7 @@ public:
 		if (__builtin_expect(on_, 0))
 			unlock_mutex();
 	}
-	// Before any other thread works on the object.
+	// Before any other thread works on the object. Later calls write nothing, as others read it then.
 	void enable()
 	{
 		if (!on_)

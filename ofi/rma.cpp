@@ -50,7 +50,7 @@ void answer_key(pt2p_context_t *ctx, pt2p_call_t *call, const void *input, size_
 	if (length == sizeof key) {
 		std::memcpy(&key, input, sizeof key);
 		const std::lock_guard guard(context.domain->mutex);
-		Mr *mr = !context.closing ? context.domain->find(key) : nullptr;
+		Mr *mr = context.closing ? nullptr : context.domain->find(key);
 		pt2p_memory_t *handle = mr && mr->length ? handle_of(ctx, *mr) : nullptr;
 		if (handle && pt2p_memory_export(ctx, handle, answer + sizeof(KeyAnswer), PT2P_EXPORT_MAX, &bytes) == PT2P_OK) {
 			const KeyAnswer facts{mr->base(), mr->length, mr->access, context.owner->caps & FI_RMA_EVENT ? 1u : 0u};
@@ -363,22 +363,6 @@ uint64_t default_flags(const Endpoint &e) { return e.tx_flags & (FI_INJECT | FI_
 
 // The short path: a contiguous buffer and no flags, memory that is known, and one thread at a time. Of the operation
 // only what a success needs is set.
-[[gnu::cold]] void plain_failed(Op *op, pt2p_status_t status)
-{
-	Endpoint &e = *op->endpoint;
-	op->buffer = nullptr;
-	e.fail(op, {status, -1, 0, 0, 0, 0}, e.tx_cq);
-}
-
-void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
-{
-	Op *op = static_cast<Op *>(argument);
-	if (__builtin_expect(result->status == PT2P_OK, 1))
-		op->endpoint->succeed(op);
-	else
-		plain_failed(op, result->status);
-}
-
 [[gnu::noinline]] ssize_t start_otherwise(Endpoint &e, void *buffer, size_t length, fi_addr_t peer, uint64_t address,
                                           uint64_t key, void *context, RmaKind kind)
 {
@@ -400,10 +384,10 @@ void plain_ended(pt2p_context_t *, const pt2p_result_t *result, void *argument)
 	Op *op =
 	    e.take(context, FI_RMA | (write ? FI_WRITE : FI_READ), write ? e.write_counter : e.read_counter, e.tx_reports);
 	op->rank = rank;
-	const pt2p_status_t status =
-	    transfer(e, op, memory->reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind, plain_ended);
+	const pt2p_status_t status = transfer(
+	    e, op, memory->reach, {static_cast<unsigned char *>(buffer), length, address, key}, kind, Endpoint::ended);
 	if (__builtin_expect(status != PT2P_OK, 0))
-		plain_failed(op, status);
+		e.fail(op, {status, -1, 0, 0, 0, 0}, e.tx_cq);
 	return 0;
 }
 

@@ -3,20 +3,6 @@
 
 namespace pt2p_ofi {
 
-namespace {
-
-void sent(pt2p_context_t *, const pt2p_result_t *result, void *argument)
-{
-	Op *op = static_cast<Op *>(argument);
-	Endpoint &e = *op->endpoint;
-	if (__builtin_expect(result->status == PT2P_OK, 1))
-		e.succeed(op);
-	else
-		e.fail(op, *result, e.tx_cq);
-}
-
-} // namespace
-
 ssize_t send_fully(Endpoint &e, const Outgoing &o)
 {
 	if (o.count > max_segments)
@@ -35,7 +21,7 @@ ssize_t send_fully(Endpoint &e, const Outgoing &o)
 	options.buffered = (o.flags & FI_INJECT) != 0;
 	options.has_data = o.data != nullptr;
 	options.data = o.data ? *o.data : 0;
-	options.done = sent;
+	options.done = Endpoint::ended;
 	options.argument = op;
 	return e.started(op, pt2p_isend_with(e.ctx, segments.list, o.count, op->rank, o.tag, &options, nullptr));
 }

@@ -7,7 +7,7 @@
  * OPERATION: tagged, inject, data (inject with a word of data), msg: a receive is posted, then the message is sent,
  * then the completions are read. window: as Open MPI's receives and sends, 16 at a time: a bit of the tag is not
  * compared, each message carries a word of data, and completions are read together. write, read: one of remote memory,
- * and its completion. add: an atomic one.
+ * and its completion. add: an atomic one of libpt2p. multiply: an atomic one that the owner's service executes.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <rdma/fabric.h>
@@ -74,8 +74,8 @@ static void complete(struct end *e, struct end *other)
 	must(n, "fi_cq_read");
 }
 
-enum operation { TAGGED, INJECT, DATA, MSG, WINDOWS, WRITE, READ, ADD, OPERATIONS };
-static const char *const names[] = {"tagged", "inject", "data", "msg", "window", "write", "read", "add"};
+enum operation { TAGGED, INJECT, DATA, MSG, WINDOWS, WRITE, READ, ADD, MULTIPLY, OPERATIONS };
+static const char *const names[] = {"tagged", "inject", "data", "msg", "window", "write", "read", "add", "multiply"};
 
 /* So many completions. */
 static void complete_all(struct end *e, int count)
@@ -125,6 +125,7 @@ static void operate(enum operation what, struct end *a, struct end *b)
 	case WRITE: must(fi_write(a->ep, &out, sizeof out, NULL, a->peer, 0, KEY, &out), "fi_write"); break;
 	case READ: must(fi_read(a->ep, &in, sizeof in, NULL, a->peer, 0, KEY, &in), "fi_read"); break;
 	case ADD: must(fi_atomic(a->ep, &out, 1, NULL, a->peer, 0, KEY, FI_UINT64, FI_SUM, &out), "fi_atomic"); break;
+	case MULTIPLY: must(fi_atomic(a->ep, &out, 1, NULL, a->peer, 0, KEY, FI_UINT64, FI_PROD, &out), "fi_atomic"); break;
 	default: break;
 	}
 	if (what != INJECT && what != DATA)
@@ -140,7 +141,7 @@ int main(int argc, char **argv)
 	while (argc == 3 && what < OPERATIONS && strcmp(names[what], argv[2]) != 0)
 		++what;
 	if (iterations <= 0 || what == OPERATIONS) {
-		fprintf(stderr, "usage: provider ITERATIONS tagged|inject|data|msg|window|write|read|add\n");
+		fprintf(stderr, "usage: provider ITERATIONS tagged|inject|data|msg|window|write|read|add|multiply\n");
 		return 2;
 	}
 	struct fi_info *hints = fi_allocinfo();

@@ -7,13 +7,9 @@ using namespace fi_test;
 
 namespace {
 
-// One value after another in memory of b; `first` and `second` are two keys of it.
+// Values in memory of b, which has two keys. Operations of a that FI_FENCE holds back.
 struct Fenced {
 	static constexpr uint64_t first = 1, second = 2;
-	explicit Fenced(const Options &o = {})
-	    : p(o), of_first(p.b, values, sizeof values, first), of_second(p.b, values, sizeof values, second)
-	{
-	}
 	// a learns of the memory with this key.
 	void know(uint64_t key)
 	{
@@ -29,20 +25,17 @@ struct Fenced {
 		CHECK(drive([&] { return (error = start_it()) != -FI_EAGAIN; }));
 		REQUIRE(error == 0);
 	}
-	void read(uint64_t &to, uint64_t key, uint64_t at)
+	// call: fi_readmsg or fi_writemsg.
+	void transfer(ssize_t (*call)(fid_ep *, const fi_msg_rma *, uint64_t), const uint64_t &value, uint64_t key,
+	              uint64_t at)
 	{
-		const iovec here{&to, 8};
+		const iovec here{const_cast<uint64_t *>(&value), 8};
 		const fi_rma_iov there{at, 8, key};
 		const fi_msg_rma m{&here, nullptr, 1, p.b_at_a, &there, 1, mark(2), 0};
-		start([&] { return fi_readmsg(p.a.ep, &m, FI_FENCE); });
+		start([&] { return call(p.a.ep, &m, FI_FENCE); });
 	}
-	void write(const uint64_t &from, uint64_t key, uint64_t at)
-	{
-		const iovec here{const_cast<uint64_t *>(&from), 8};
-		const fi_rma_iov there{at, 8, key};
-		const fi_msg_rma m{&here, nullptr, 1, p.b_at_a, &there, 1, mark(2), 0};
-		start([&] { return fi_writemsg(p.a.ep, &m, FI_FENCE); });
-	}
+	void read(uint64_t &to, uint64_t key, uint64_t at) { transfer(fi_readmsg, to, key, at); }
+	void write(const uint64_t &from, uint64_t key, uint64_t at) { transfer(fi_writemsg, from, key, at); }
 	void change(const uint64_t &operand, fi_op op, uint64_t key, uint64_t at)
 	{
 		const fi_ioc here{const_cast<uint64_t *>(&operand), 1};
@@ -62,7 +55,7 @@ struct Fenced {
 
 	uint64_t values[4] = {};
 	Pair p;
-	Memory of_first, of_second;
+	Memory of_first{p.b, values, sizeof values, first}, of_second{p.b, values, sizeof values, second};
 };
 
 } // namespace
@@ -70,12 +63,17 @@ struct Fenced {
 TEST_CASE("FI_FENCE: a read after a write sees it")
 {
 	Fenced f;
-	for (uint64_t i = 1; i < 20; ++i) {
-		uint64_t in = 0;
-		REQUIRE(fi_write(f.p.a.ep, &i, 8, nullptr, f.p.b_at_a, 8, Fenced::first, mark(1)) == 0);
-		f.read(in, Fenced::first, 8);
+	Bytes of_b(6000);
+	Memory memory(f.p.b, of_b.data(), of_b.size(), 42);
+	for (unsigned i = 0; i < 20; ++i) {
+		Bytes out = pattern(3000, i), in(3000);
+		const iovec back{in.data(), 3000};
+		const fi_rma_iov there{64, 3000, 42};
+		const fi_msg_rma r{&back, nullptr, 1, f.p.b_at_a, &there, 1, mark(2), 0};
+		REQUIRE(fi_write(f.p.a.ep, out.data(), 3000, nullptr, f.p.b_at_a, 64, 42, mark(1)) == 0);
+		f.start([&] { return fi_readmsg(f.p.a.ep, &r, FI_FENCE); });
 		f.end_in_order();
-		CHECK(in == i);
+		CHECK((in == out));
 	}
 }
 
